@@ -1,0 +1,165 @@
+"""What travels: a msgpack skeleton and a list of raw buffers.
+
+A message is a tree of None, bool, int, float, str, bytes, list, tuple, dict, NumPy arrays and
+torch tensors. Packing writes the tree into a small skeleton in which each array is a number,
+and leaves the arrays where they are: no byte of them is copied until a receiver takes its own
+copy. Nothing is pickled and nothing but the types above is ever built from a message.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+
+from fedvine.errors import FedvineError
+
+ALIGN = 64  # every buffer starts at a multiple of this many bytes, as vector loads like it
+_TUPLE, _TENSOR, _ARRAY = 1, 2, 3
+_TORCH = {str(d).removeprefix("torch."): d for d in (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+    torch.int16, torch.int8, torch.uint8, torch.bool)}
+_NUMPY = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 "
+                   "bool".split())
+
+
+class Packed(NamedTuple):
+    """A packed message: ``skeleton`` (msgpack) and ``buffers`` (uint8 arrays, not copied)."""
+
+    skeleton: bytes
+    buffers: list[np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that cross the wire, framing of the transport aside."""
+        return len(self.skeleton) + sum(b.nbytes for b in self.buffers)
+
+
+def pack(message: Any) -> Packed:
+    """Pack ``message``; raises :class:`FedvineError` naming the place of anything else in it."""
+    buffers: list[np.ndarray] = []
+    return Packed(msgspec.msgpack.encode(_strip(message, buffers, "message")), buffers)
+
+
+def unpack(packed: Packed) -> Any:
+    """The message again; its arrays are views of ``packed.buffers``."""
+    def rebuild(code: int, data: memoryview) -> Any:
+        if code == _TUPLE:
+            return tuple(decode(data))
+        if code not in (_TENSOR, _ARRAY):
+            raise FedvineError(f"A message holds an unknown kind of value ({code}); refused.")
+        dtype, shape, number = msgspec.msgpack.decode(data, type=tuple[str, list[int], int])
+        if dtype not in (_TORCH if code == _TENSOR else _NUMPY) or min(shape, default=0) < 0:
+            raise FedvineError(f"A message holds an array of type {dtype!r}; refused.")
+        if not 0 <= number < len(packed.buffers):
+            raise FedvineError("A message names a buffer that did not come with it; refused.")
+        raw = packed.buffers[number]
+        size = _TORCH[dtype].itemsize if code == _TENSOR else np.dtype(dtype).itemsize
+        if raw.nbytes != size * math.prod(shape):
+            raise FedvineError("A message's buffer has not the size it states; refused.")
+        if code == _ARRAY:
+            return raw.view(dtype).reshape(shape)
+        if raw.nbytes == 0:
+            return torch.empty(shape, dtype=_TORCH[dtype])
+        return torch.from_numpy(raw).view(_TORCH[dtype]).reshape(shape)
+
+    decode = msgspec.msgpack.Decoder(ext_hook=rebuild, strict=False).decode
+    return decode(packed.skeleton)
+
+
+def _strip(value: Any, buffers: list[np.ndarray], where: str) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return value
+    if isinstance(value, dict):
+        for name in value:
+            if not isinstance(name, (str, int)):
+                raise FedvineError(f"{where} has a key {name!r} that cannot travel; use text.")
+        return {k: _strip(v, buffers, f"{where}[{k!r}]") for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_strip(v, buffers, f"{where}[{i}]") for i, v in enumerate(value)]
+        encode = msgspec.msgpack.encode
+        return msgspec.msgpack.Ext(_TUPLE, encode(items)) if isinstance(value, tuple) else items
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        tensor = value.detach().to("cpu").contiguous()
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name in _TORCH:
+            flat = tensor.reshape(-1)
+            raw = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
+            return _number(_TENSOR, name, tuple(value.shape), raw, buffers)
+    if isinstance(value, np.ndarray) and value.dtype.name in _NUMPY:
+        flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        return _number(_ARRAY, value.dtype.name, value.shape, flat, buffers)
+    raise FedvineError(f"{where} is a {type(value).__name__}, which cannot travel; "
+                       "send numbers, text, lists, dicts, arrays or tensors.")
+
+
+def _number(code: int, dtype: str, shape: tuple[int, ...], raw: np.ndarray,
+            buffers: list[np.ndarray]) -> msgspec.msgpack.Ext:
+    buffers.append(raw)
+    return msgspec.msgpack.Ext(
+        code, msgspec.msgpack.encode((dtype, list(shape), len(buffers) - 1)))
+
+
+def dumps(packed: Packed) -> bytes:
+    """One block of bytes for a transport: header (sizes), skeleton, buffers."""
+    header = msgspec.msgpack.encode([len(packed.skeleton), *(b.nbytes for b in packed.buffers)])
+    return b"".join([len(header).to_bytes(4, "little"), header, packed.skeleton,
+                     *(b.data for b in packed.buffers)])
+
+
+def loads(block: bytes | bytearray | memoryview) -> Packed:
+    """The inverse of :func:`dumps`, into fresh writable memory."""
+    view = memoryview(block)
+    start = 4 + int.from_bytes(view[:4], "little")
+    sizes = msgspec.msgpack.decode(view[4:start], type=list[int])
+    if start + sum(sizes) != len(view) or min(sizes) < 0:
+        raise FedvineError("A message came cut short or with bytes too many; refused.")
+    parts = []
+    for size in sizes:
+        parts.append(np.array(np.frombuffer(view[start:start + size], np.uint8)))
+        start += size
+    return Packed(parts[0].tobytes(), parts[1:])
+
+
+class Pool:
+    """Memory that received messages live in, used again once nobody holds them.
+
+    Fresh pages cost ten times the copy itself, so a receiver's copy goes into memory that an
+    earlier message has left. ``keep`` bounds what waits unused, in bytes.
+    """
+
+    def __init__(self, keep: int = 1 << 30) -> None:
+        self.keep, self._free = keep, list[bytearray]()
+
+    def take(self, packed: Packed) -> Packed:
+        """A private copy of ``packed``; its memory returns when its last array is gone."""
+        total = sum(-(-b.nbytes // ALIGN) * ALIGN for b in packed.buffers)
+        if not total:
+            return Packed(packed.skeleton, [np.empty(0, np.uint8) for _ in packed.buffers])
+        memory = self._find(total + ALIGN)
+        # ``lease`` is the base of every view handed out: when it dies, no view is left.
+        lease = np.frombuffer(memory, np.uint8)
+        weakref.finalize(lease, self._give_back, memory)
+        start, copies = -lease.ctypes.data % ALIGN, []
+        for buffer in packed.buffers:
+            copies.append(lease[start:start + buffer.nbytes])
+            np.copyto(copies[-1], buffer)
+            start += -(-buffer.nbytes // ALIGN) * ALIGN
+        return Packed(packed.skeleton, copies)
+
+    def _find(self, size: int) -> bytearray:
+        fitting = [i for i, m in enumerate(self._free) if size <= len(m) <= 4 * size + 4096]
+        if fitting:
+            return self._free.pop(min(fitting, key=lambda i: len(self._free[i])))
+        return bytearray(size)
+
+    def _give_back(self, memory: bytearray) -> None:
+        self._free.append(memory)
+        while sum(map(len, self._free)) > self.keep:
+            self._free.pop(0)

@@ -1,0 +1,1 @@
+"""Ways to deal nodes to clients: one file each, ``partition(stream, k, seed) -> int [nodes]``."""

@@ -1,0 +1,14 @@
+"""Each item (or node) to a client by a hash of its name: balanced in numbers, blind to edges."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedvine.rng import key
+from fedvine.stream import EventStream
+
+
+def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
+    """Owner of each item, int32 [num_dst] in 0..k-1; it never changes as the stream grows."""
+    keys = stream.dst_ids.keys(np.arange(stream.num_dst))
+    return ((keys ^ np.uint64(key("hash", seed) & (2**64 - 1))) % np.uint64(k)).astype(np.int32)

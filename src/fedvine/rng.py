@@ -1,0 +1,55 @@
+"""Randomness as a function of its place: the same place draws the same numbers, always.
+
+There is no generator that moves on. A draw is named by where it happens, for example
+``rng(seed, client, t, r, call, purpose)``, so that delivering a message twice, replaying a
+round or restarting a client changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+
+Place = str | int | bytes
+
+
+def key(*place: Place) -> int:
+    """A 128-bit number for a place; different places, also ("a", "b") and ("ab",), differ."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in place:
+        text = part if isinstance(part, bytes) else str(part).encode()
+        digest.update(len(text).to_bytes(8, "little") + type(part).__name__[:1].encode() + text)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def rng(*place: Place) -> np.random.Generator:
+    """A NumPy generator (Philox, counter-based) that belongs to ``place``."""
+    return np.random.Generator(np.random.Philox(key=key(*place)))
+
+
+def torch_rng(*place: Place) -> torch.Generator:
+    """A torch CPU generator that belongs to ``place``; for layers and dropout masks."""
+    return torch.Generator().manual_seed(key(*place) & (2**63 - 1))
+
+
+def hashed_uniform(seed: int, keys: np.ndarray, width: int) -> np.ndarray:
+    """Uniform numbers in [-1, 1), one row a key, that depend on (seed, key) alone.
+
+    A node's first embedding comes from here, so it does not matter when, where or in which
+    order nodes are first seen. ``keys`` is uint64 [n]; the result is float32 [n, width].
+    The mixing is SplitMix64's finaliser (Steele et al. 2014), in integers only, so the result
+    is the same on every machine.
+    """
+    with np.errstate(over="ignore"):
+        state = _mix(keys.astype(np.uint64) ^ np.uint64(key("rows", seed) & (2**64 - 1)))
+        columns = (np.arange(1, width + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        bits = _mix(state[:, None] + columns[None, :])
+    return ((bits >> np.uint64(40)).astype(np.float32)) * np.float32(2.0**-23) - np.float32(1.0)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
