@@ -58,6 +58,14 @@ class Table:
             raise FedvineError("A client asked for a row that the server has not handed out.")
         return self._values.index_select(0, torch.from_numpy(rows.astype(np.int64)))
 
+    def peek(self, keys: np.ndarray) -> torch.Tensor:
+        """Values by key [n, width]; a key without a row gets its first value, but no row."""
+        rows = self.find(keys)
+        values = torch.from_numpy(self._fresh(keys))
+        known = np.flatnonzero(rows >= 0)
+        values[torch.from_numpy(known)] = self.take(rows[known])
+        return values
+
     def add_(self, rows: np.ndarray, change: torch.Tensor, scale: float = 1.0) -> None:
         """Add ``scale * change`` [n, width] to the given rows, in place; no other row moves."""
         self._values.index_add_(0, torch.from_numpy(rows.astype(np.int64)), change, alpha=scale)
@@ -68,10 +76,12 @@ class Table:
             grown = torch.empty((max(stop, 2 * len(self._values)), self.width))
             grown[:start] = self._values[:start]
             self._values = grown
-        fresh = hashed_uniform(self.seed, keys, self.width) * np.float32(self.scale)
-        self._values[start:stop] = torch.from_numpy(fresh)
+        self._values[start:stop] = torch.from_numpy(self._fresh(keys))
         self.keys = np.concatenate([self.keys, keys])
         self._order = np.argsort(self.keys, kind="stable")
+
+    def _fresh(self, keys: np.ndarray) -> np.ndarray:
+        return hashed_uniform(self.seed, keys, self.width) * np.float32(self.scale)
 
     def state_dict(self) -> dict[str, Any]:
         """What a save keeps; arrays are views."""

@@ -1,0 +1,248 @@
+"""The clients as a method sees them: ``call`` a function on them, get replies in name order.
+
+This file owns what all engines share: numbering of calls, who takes part, missing replies,
+byte counts, scoring. An engine only carries envelopes (:meth:`Clients.exchange`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedvine.errors import FedvineError, MethodError
+from fedvine.memory import World
+from fedvine.message import Packed, Pool, pack, unpack
+from fedvine.resident import Envelope
+from fedvine.rng import rng
+
+if TYPE_CHECKING:
+    from fedvine.method import At, Method
+
+OnMissing = Literal["restart", "skip", "last"]
+
+
+class StartOver(Exception):
+    """Too few replies came by the deadline: the round starts over from the last save."""
+
+
+class ClientError(FedvineError):
+    """A client's own error, under its name."""
+
+
+class Replies:
+    """Replies in the order of client names; each is unpacked when it is looked at."""
+
+    def __init__(self, packed: Mapping[str, Packed], missing: Iterable[str] = ()) -> None:
+        self._packed, self.missing = dict(packed), tuple(missing)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients that answered."""
+        return tuple(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (unpack(p) for p in self._packed.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._packed
+
+    def __getitem__(self, name: str) -> Any:
+        return unpack(self._packed[name])
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """(client, reply) pairs."""
+        return ((n, unpack(p)) for n, p in self._packed.items())
+
+    def each(self, key: str | int) -> list[Any]:
+        """One field of every reply, for example ``sent.each("model")``."""
+        return [reply[key] for reply in self]
+
+
+class Clients:
+    """Base of the engines. ``quorum`` is the share of replies that a call needs by default."""
+
+    def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Any,
+                 server_scorer: Any = None, *, quorum: float = 1.0) -> None:
+        self.method, self.world, self.protocol = method, world, protocol
+        self.names = tuple(sorted(names))
+        self.quorum, self.pool = quorum, Pool()
+        self.log: list[dict[str, Any]] = []         # one line a call; the run folder empties it
+        self.server_scorer = server_scorer          # only where the server holds the graph
+        self._place, self._calls, self._draws = (-1, -1), 0, 0
+        self._asks: int | None = None
+        self._given: dict[str, Any] = {}
+        self._missed: dict[str, list[Envelope]] = {}         # arrivals a client has not had
+        self._replied: dict[str, dict[str, Packed]] = {}     # last replies, where asked for
+
+    # -- what an engine adds -------------------------------------------------------------------
+    def exchange(self, letters: list[tuple[str, list[Envelope]]]) -> Iterator[
+            tuple[str, Packed | None, float]]:
+        """Deliver letters; yield (client, reply to its last envelope or None, seconds) in order.
+
+        A reply's memory belongs to the receiver. A client's own error is raised as
+        :class:`ClientError`.
+        """
+        raise NotImplementedError
+
+    def save(self) -> dict[str, Packed]:
+        """Memory of the clients that live here, by name; empty where they save at home."""
+        return {}
+
+    def restore(self, saved: Mapping[str, Packed]) -> None:
+        """All clients become what they were at that save; without one, what they were first."""
+        raise NotImplementedError
+
+    # -- what a method uses --------------------------------------------------------------------
+    def call(self, function: Callable[..., Any], *same: Any, each: Mapping[str, Any] | None = None,
+             only: Iterable[str] | None = None, quorum: float | None = None,
+             on_missing: OnMissing = "skip",
+             fold: Callable[[str, Any], None] | None = None) -> Replies:
+        """Call a client function on clients and return their replies, in name order.
+
+        same        what every client gets; packed once
+        each        what one client gets besides: one more argument, by client name; clients
+                    that are not named are not called
+        only        the names to call (default: all)
+        quorum      share of the called clients that must answer (default: the engine's, which
+                    is all of them); with fewer the round starts over from the last save
+        on_missing  when the quorum was reached and a reply is missing: ``"skip"`` goes on
+                    without, ``"last"`` takes the client's last known reply to this function,
+                    ``"restart"`` starts the round over all the same
+        fold        called with (name, reply) one at a time, in order; the replies are not kept
+        """
+        self._check(function)
+        chosen = self._chosen(only, each)
+        shared, down, began = pack(list(same)), 0, time.perf_counter()
+        if fold is not None and len(chosen) > 1:
+            shared = self.pool.take(shared)  # the server may change its model while folding
+        self._calls += 1
+        place = (*self._place, self._calls)
+        letters = []
+        for name in chosen:
+            body = shared if each is None else _with(same, shared, each[name])
+            if self._asks == -1:
+                body = _with([*same, *([] if each is None else [each[name]])], None,
+                             self._given[name])
+            envelope = Envelope(place, function.__name__, self._asks, body)
+            down += body.nbytes
+            letters.append((name, [*self._missed.get(name, []), envelope]))
+        kept: dict[str, Packed] = {}
+        missing, up, slowest, answered = [], 0, 0.0, 0
+        for (name, envelopes), (_, reply, seconds) in zip(letters, self.exchange(letters),
+                                                          strict=True):
+            slowest = max(slowest, seconds)
+            if reply is None:
+                missing.append(name)
+                if place[1] == 0:  # an arrival: the client gets it when it is back
+                    held = [e._replace(body=self.pool.take(e.body)) for e in envelopes[-1:]]
+                    self._missed[name] = [*self._missed.get(name, []), *held]
+                reply = self._replied.get(function.__name__, {}).get(name)
+                if on_missing != "last" or reply is None:
+                    continue
+            else:
+                answered += 1
+                up += reply.nbytes
+                self._missed.pop(name, None)
+                if on_missing == "last":
+                    self._replied.setdefault(function.__name__, {})[name] = reply
+            if fold is None:
+                kept[name] = reply
+            else:
+                fold(name, unpack(reply))
+        self.log.append({"t": place[0], "r": place[1], "call": place[2],
+                         "function": function.__name__, "clients": len(chosen),
+                         "missing": missing, "down": down, "up": up,
+                         "seconds": time.perf_counter() - began, "slowest": slowest})
+        needed = math.ceil((self.quorum if quorum is None else quorum) * len(chosen) - 1e-9)
+        if answered < needed or (missing and on_missing == "restart"):
+            raise StartOver(f"{', '.join(missing)} did not answer {function.__name__} "
+                            f"(stage {place[0]}, round {place[1]})")
+        return Replies(kept, missing)
+
+    def choose(self, fraction: float, at_least: int = 1) -> tuple[str, ...]:
+        """Names of the clients that take part, drawn from the run's seed and this place."""
+        self._draws += 1
+        count = min(len(self.names), max(at_least, round(fraction * len(self.names))))
+        draw = rng(self.world.seed, "server", *self._place, self._draws, "choose")
+        return tuple(sorted(draw.choice(self.names, count, replace=False).tolist()))
+
+    # -- what the loop uses --------------------------------------------------------------------
+    def begin(self, at: At) -> None:
+        """The round ``at`` begins; calls are numbered from here."""
+        self._place, self._calls, self._draws = (at.t, at.r), 0, 0
+
+    @contextlib.contextmanager
+    def asking(self, stage: int, given: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """While this lasts client functions may take queries: of ``stage``, or ``given`` ones."""
+        self._asks, self._given = (stage, {}) if given is None else (-1, dict(given))
+        try:
+            yield
+        finally:
+            self._asks, self._given = None, {}
+
+    def score(self, method: Method, server: Any, at: At) -> dict[int, Any]:
+        """{stage: {client: {"n": ..., "scores": ...}}} for the stages that the protocol scores."""
+        found = {}
+        for stage in self.protocol.scored(at.t, self.world.stages):
+            with self.asking(stage):
+                if self.server_scorer is not None:
+                    server.queries = self.server_scorer.queries(stage)
+                    found[stage] = {"all": self.server_scorer.measure(
+                        stage, method.answer(server, self, at))}
+                    del server.queries
+                else:
+                    found[stage] = dict(method.answer(server, self, at).items())
+        return found
+
+    def dump(self) -> dict[str, Any]:
+        """What the base itself must remember in a save."""
+        return {"missed": {n: [[list(e.place), e.function, e.asks, _plain(e.body)] for e in held]
+                           for n, held in self._missed.items()},
+                "replied": {f: {n: _plain(p) for n, p in by.items()}
+                            for f, by in self._replied.items()}}
+
+    def load(self, state: Mapping[str, Any] | None) -> None:
+        """Take back what :meth:`dump` gave; None for the start of a run."""
+        state = state or {"missed": {}, "replied": {}}
+        self._missed = {n: [Envelope(tuple(p), f, asks, _packed(b)) for p, f, asks, b in held]
+                        for n, held in state["missed"].items()}
+        self._replied = {f: {n: _packed(p) for n, p in by.items()}
+                         for f, by in state["replied"].items()}
+
+    def _check(self, function: Callable[..., Any]) -> None:
+        if getattr(function, "__self__", None) != self.method or not getattr(
+                function, "__on_client__", False):
+            raise MethodError(f"{getattr(function, '__name__', function)} cannot be called on "
+                              f"clients; mark it with @on_client in {type(self.method).__name__}.")
+
+    def _chosen(self, only: Iterable[str] | None, each: Mapping[str, Any] | None) -> list[str]:
+        names = set(self.names if only is None else only)
+        if each is not None:
+            names &= set(each) if only is None else names
+        if self._asks == -1:
+            names &= set(self._given)
+        unknown = (names | set(each or ())) - set(self.names)
+        if unknown or (each is not None and not names <= set(each)):
+            lacking = sorted(unknown or names - set(each or ()))[0]
+            raise MethodError(f'a call names the client "{lacking}", which is not in this run '
+                              "or has no message.")
+        return sorted(names)
+
+
+def _with(same: Iterable[Any], shared: Packed | None, own: Any) -> Packed:
+    """A message of the shared arguments and one more; shared buffers are not copied."""
+    return pack([*(same if shared is None else unpack(shared)), own])
+
+
+def _plain(packed: Packed) -> list[Any]:
+    return [packed.skeleton, list(packed.buffers)]
+
+
+def _packed(plain: list[Any]) -> Packed:
+    return Packed(plain[0], [b.copy() for b in plain[1]])

@@ -1,0 +1,63 @@
+"""All clients in this process, one after the other; messages are packed and copied for real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedvine.clients import ClientError, Clients
+from fedvine.errors import FedvineError
+from fedvine.memory import World
+from fedvine.message import Packed
+from fedvine.method import Method
+from fedvine.resident import Envelope, Resident
+from fedvine.stages import Plan
+
+
+class LocalClients(Clients):
+    """Clients as residents of this process.
+
+    ``parts`` are the clients' own streams by name; None stands for a client without data of its
+    own (where the server holds the graph).
+    """
+
+    keep_last = False
+
+    def __init__(self, method: Method, parts: Mapping[str, Any], plan: Plan, protocol: Any,
+                 world: World, *, server_scorer: Any = None, quorum: float = 1.0) -> None:
+        super().__init__(method, parts, world, protocol, server_scorer, quorum=quorum)
+        self.residents = {n: Resident(method, n, parts[n], plan, protocol, world,
+                                      keep_last=self.keep_last) for n in self.names}
+
+    def exchange(self, letters: list[tuple[str, list[Envelope]]]) -> Iterator[
+            tuple[str, Packed | None, float]]:
+        for name, envelopes in letters:
+            reply = None
+            for envelope in envelopes:
+                reply = self._deliver(name, envelope)
+                if reply is None:
+                    break
+            yield name, reply, self.residents[name].seconds
+
+    def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
+        """One copy in for the receiver, one copy out for the server."""
+        resident = self.residents[name]
+        letter = envelope._replace(body=self.pool.take(envelope.body))
+        try:
+            return self.pool.take(resident.handle(letter))
+        except FedvineError:
+            raise
+        except Exception as error:
+            t, r, _ = envelope.place
+            raise ClientError(f'client "{name}" failed in {envelope.function} (stage {t}, round '
+                              f"{r}): {type(error).__name__}: {error}") from error
+
+    def save(self) -> dict[str, Packed]:
+        return {name: resident.save() for name, resident in self.residents.items()}
+
+    def restore(self, saved: Mapping[str, Packed]) -> None:
+        for name, resident in self.residents.items():
+            if name in saved:
+                resident.restore(saved[name])
+            else:
+                resident.renew()

@@ -1,0 +1,214 @@
+"""Link prediction, scored honestly: the queries of a stage, and what is measured on them.
+
+A query is drawn from (part, seed, stage) alone, never by a method. Positives are the edges of
+the stage that has not been learned yet; negatives are items of the client itself. Every score
+says which negatives it is against, and for whom: all pairs, new pairs (never seen before at
+this client), travelled users (seen before at another client), and arrived users (travelled,
+with no edge here yet).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedvine import metrics
+from fedvine.errors import MethodError
+from fedvine.rng import rng
+from fedvine.stages import Plan
+from fedvine.stream import EventStream
+
+SUBSETS = ("all", "new", "travelled", "arrived")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs to score: local numbers ``src``, ``dst`` int64 [P] and times ``t`` float64 [P]."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+class Links(BaseModel):
+    """The protocol of link prediction; a run keeps it beside its scores."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    negatives: int | Literal["all"] = Field(
+        100, description="random negatives a positive for MRR and hits; all: every known item")
+    positives: int = Field(
+        2000, ge=1, description="edges scored at most, a client and stage, drawn evenly")
+    k: int = Field(10, ge=1, description="the k of hits@k")
+
+    def scored(self, t: int, stages: int) -> list[int]:
+        """The stage that is scored once stage ``t`` is learned: the next one."""
+        return [t + 1] if t + 1 < stages else []
+
+    def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> Scorer:
+        """The scorer that lives beside one client's part."""
+        return Scorer(self, part, plan, name, seed)
+
+    def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:
+        """``{"test": ..., "val": ...}``; see :func:`summarise`."""
+        return {period: summarise(stages, plan, period) for period in ("test", "val")}
+
+
+class Scorer:
+    """Draws a part's queries and measures the answers; holds what is known before a stage."""
+
+    def __init__(self, protocol: Links, part: EventStream, plan: Plan, name: str,
+                 seed: int) -> None:
+        self.protocol, self.part, self.plan, self.name, self.seed = protocol, part, plan, name, seed
+        self._forget()
+        self._asked: tuple[int, Pairs, dict[str, Any]] | None = None
+
+    def _forget(self) -> None:
+        self._upto = 0                                  # stages already in the history
+        self._known = self._recent = np.empty(0, np.int64)   # pairs; those first seen since val
+        self._users = np.zeros(self.part.num_src, bool)
+
+    def _learn(self, t: int) -> None:
+        """History becomes: everything before stage ``t``."""
+        if t < self._upto:
+            self._forget()
+        for stage in range(self._upto, t):
+            events = self.plan.stage(self.part, stage)
+            fresh = np.setdiff1d(self._codes(events), self._known)
+            self._known = np.union1d(self._known, fresh)
+            if stage >= self.plan.val:
+                self._recent = np.union1d(self._recent, fresh)
+            self._users[np.asarray(events.src)] = True
+        self._upto = t
+
+    def _codes(self, events: EventStream) -> np.ndarray:
+        return events.src.astype(np.int64) * self.part.num_dst + events.dst
+
+    def queries(self, t: int) -> Pairs:
+        """Pairs of stage ``t``: the positives, then each kind of negatives, flattened."""
+        if self._asked is None or self._asked[0] != t:
+            self._learn(t)
+            self._asked = (t, *self._draw(t))
+        return self._asked[1]
+
+    def given(self, pairs: dict[str, Any]) -> Pairs:
+        """Pairs that a person asks for."""
+        return Pairs(np.asarray(pairs["src"], np.int64), np.asarray(pairs["dst"], np.int64),
+                     np.asarray(pairs["t"], float))
+
+    def _draw(self, t: int) -> tuple[Pairs, dict[str, Any]]:
+        draw = rng(self.seed, self.name, "queries", t)
+        events = self.plan.stage(self.part, t)
+        if events.deleted is not None:
+            events = events.take(np.flatnonzero(~events.deleted))
+        now = np.unique(self._codes(events))
+        if len(events) > self.protocol.positives:
+            events = events.take(np.sort(draw.choice(len(events), self.protocol.positives, False)))
+        src, dst = events.src.astype(np.int64), events.dst.astype(np.int64)
+        count, width = len(src), self.part.num_dst
+        # Local numbers follow first appearance, so the items known by the end of the stage are:
+        items = max(int(self._known_items()), int(dst.max(initial=-1)) + 1)
+        single = self._avoid(draw, src[:, None], items, now, 1)
+        wide = (np.tile(np.arange(items), (count, 1)) if self.protocol.negatives == "all" else
+                self._avoid(draw, src[:, None], items, now, self.protocol.negatives))
+        past = np.setdiff1d(self._known, now, assume_unique=True)
+        recent = np.setdiff1d(self._recent, now, assume_unique=True)
+        historical, inductive = (draw.choice(pool, count) if len(pool) else
+                                 src * width + single[:, 0] for pool in (past, recent))
+        code = src * width + dst
+        at = np.searchsorted(self._known, code)
+        known = at < len(self._known)
+        known[known] = self._known[at[known]] == code[known]
+        away = (self.part.elsewhere[src] < self.plan.bounds[t]
+                if self.part.elsewhere is not None else np.zeros(count, bool))
+        masks = {"all": np.ones(count, bool), "new": ~known, "travelled": away,
+                 "arrived": away & ~self._users[src]}
+        time = events.t.astype(float)
+        blocks = [code, (src[:, None] * width + single)[:, 0], historical, inductive,
+                  (src[:, None] * width + wide).reshape(-1)]
+        codes = np.concatenate(blocks)
+        times = np.concatenate([time] * 4 + [np.repeat(time, wide.shape[1])])
+        return (Pairs(codes // max(width, 1), codes % max(width, 1), times),
+                {"masks": masks, "wide": wide.shape[1],
+                 "own": (wide == dst[:, None]).sum(1) if self.protocol.negatives == "all" else 0})
+
+    def _known_items(self) -> int:
+        return int((self._known % self.part.num_dst).max(initial=-1)) + 1 if len(self._known) else 0
+
+    def _avoid(self, draw: np.random.Generator, src: np.ndarray, items: int, now: np.ndarray,
+               width: int) -> np.ndarray:
+        """Random items [Q, width]; an item that the user does meet in this stage is redrawn."""
+        found = draw.integers(0, max(items, 1), (len(src), width))
+        for _ in range(5):
+            hit = np.isin(src * self.part.num_dst + found, now)
+            if not hit.any():
+                break
+            found[hit] = draw.integers(0, max(items, 1), int(hit.sum()))
+        return found
+
+    def measure(self, t: int, answer: Any) -> dict[str, Any]:
+        """Counts and scores of an answer to ``queries(t)``: one number a pair, higher = likelier.
+
+        Keys are ``auc``, ``ap``, ``mrr``, ``hits`` against random negatives, ``auc_historical``
+        and ``auc_inductive``; the same with ``_new``, ``_travelled`` and ``_arrived`` appended
+        for those positives. Raises :class:`MethodError` when the answer does not fit.
+        """
+        pairs, (_, _, extra) = self.queries(t), self._asked  # type: ignore[misc]
+        scores = np.asarray(answer, float).reshape(-1)
+        if len(scores) != len(pairs) or not np.isfinite(scores).all():
+            raise MethodError(f'client "{self.name}" answered {len(scores)} scores to {len(pairs)} '
+                              "pairs, or some that are not finite; predict must give one each.")
+        count = len(extra["masks"]["all"])
+        positive, random, historical, inductive = scores[:4 * count].reshape(4, count)
+        wide = scores[4 * count:].reshape(count, extra["wide"])
+        ranks = metrics.ranks(positive, wide) - 0.5 * extra["own"]
+        n, found = {}, {}
+        for subset, mask in extra["masks"].items():
+            end = "" if subset == "all" else f"_{subset}"
+            n[f"n{end}"] = int(mask.sum())
+            if mask.any():
+                found |= {f"auc{end}": metrics.auc(positive[mask], random[mask]),
+                          f"ap{end}": metrics.average_precision(positive[mask], random[mask]),
+                          f"mrr{end}": metrics.mrr(ranks[mask]),
+                          f"hits{end}": metrics.hits(ranks[mask], self.protocol.k),
+                          f"auc_historical{end}": metrics.auc(positive[mask], historical[mask]),
+                          f"auc_inductive{end}": metrics.auc(positive[mask], inductive[mask])}
+        return {"n": n, "scores": found}
+
+
+def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, Any]:
+    """Scores by client over the stages of a period, weighted by positives; and their means.
+
+    ``{"client": {name: {...}}, "n": {name: {...}}, "mean": {...}, "mean_edges": {...}}``:
+    the plain mean over clients, and the mean weighted by each client's positives.
+    """
+    sums: dict[str, dict[str, list[tuple[float, int]]]] = {}
+    counts: dict[str, dict[str, int]] = {}
+    for stage in stages:
+        for scored, by in stage.found.items():
+            if plan.period(scored) != period:
+                continue
+            for name, result in by.items():
+                for key, value in result["n"].items():
+                    mine = counts.setdefault(name, {})
+                    mine[key] = mine.get(key, 0) + value
+                for key, value in result["scores"].items():
+                    subset = next((s for s in SUBSETS[1:] if key.endswith(f"_{s}")), None)
+                    weight = result["n"]["n" if subset is None else f"n_{subset}"]
+                    sums.setdefault(name, {}).setdefault(key, []).append((value, weight))
+
+    def weighted(pairs: list[tuple[float, int]]) -> float:
+        return sum(v * w for v, w in pairs) / sum(w for _, w in pairs)
+
+    client = {name: {k: weighted(v) for k, v in by.items()} for name, by in sums.items()}
+    keys = list(dict.fromkeys(k for by in client.values() for k in by))
+    have = {k: [n for n in client if k in client[n]] for k in keys}
+    return {"client": client, "n": counts,
+            "mean": {k: sum(client[n][k] for n in have[k]) / len(have[k]) for k in keys},
+            "mean_edges": {k: weighted([p for n in have[k] for p in sums[n][k]]) for k in keys}}

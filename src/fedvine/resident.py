@@ -1,0 +1,95 @@
+"""The client's side of every engine: it keeps one client and carries out calls on it."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import Any, NamedTuple
+
+from fedvine.errors import MethodError
+from fedvine.memory import Client, World
+from fedvine.message import Packed, pack, unpack
+from fedvine.method import Method
+from fedvine.stages import Plan
+
+
+class Envelope(NamedTuple):
+    """One call: its place (t, r, call), the function's name, what is asked, and the message.
+
+    ``asks`` is None in training, the number of a stage that the library scores, or -1 when the
+    message's last argument holds pairs or nodes that a person asks for.
+    """
+
+    place: tuple[int, int, int]
+    function: str
+    asks: int | None
+    body: Packed
+
+
+class Resident:
+    """One client of a run: its part, its memory, its scorer.
+
+    ``keep_last`` holds the last reply so that a call delivered twice is answered, not repeated.
+    """
+
+    def __init__(self, method: Method, name: str, part: Any, plan: Plan, protocol: Any,
+                 world: World, *, keep_last: bool = False) -> None:
+        self.method, self.name, self.part, self.plan = method, name, part, plan
+        self.world, self.keep_last = world, keep_last
+        self.scorer = None if part is None else protocol.scorer(part, plan, name, world.seed)
+        self.renew()
+
+    def renew(self) -> None:
+        """A fresh client, as at the start of a run."""
+        self.client = Client(self.name, self.world)
+        self.method.setup(self.client)
+        self._last: tuple[tuple[int, int, int], Packed] | None = None
+        self.seconds = 0.0
+
+    def handle(self, envelope: Envelope) -> Packed:
+        """Carry out a call; raises what the method raises. Late and repeated calls are safe."""
+        if self._last and envelope.place <= self._last[0]:
+            return self._last[1]  # delivered twice, or overtaken by a later call
+        began = time.perf_counter()
+        reply = pack(self._run(envelope))
+        self.seconds = time.perf_counter() - began
+        if self.keep_last:
+            self._last = (envelope.place, Packed(reply.skeleton, [b.copy() for b in reply.buffers]))
+        return reply
+
+    def _run(self, envelope: Envelope) -> Any:
+        client, (t, _, _) = self.client, envelope.place
+        if self.part is not None and client.place[0] != t:
+            client.stage, client.past = self.plan.stage(self.part, t), self.plan.past(self.part, t)
+        client.place = envelope.place
+        function = getattr(type(self.method), envelope.function, None)
+        if not getattr(function, "__on_client__", False):
+            raise MethodError(f"{envelope.function} is no client function of {self.method.name}; "
+                              "the call was refused.")
+        message = unpack(envelope.body)
+        queries = None
+        if envelope.asks is not None and self.scorer is not None:
+            queries = (self.scorer.given(message.pop()) if envelope.asks < 0
+                       else self.scorer.queries(envelope.asks))
+        named: dict[str, Any] = {}
+        if "queries" in inspect.signature(function).parameters:  # type: ignore[arg-type]
+            if queries is None:
+                raise MethodError(f"{envelope.function} of {self.method.name} takes queries, which "
+                                  "exist only while the library scores; call it from answer().")
+            named["queries"] = queries
+        reply = function(self.method, client, *message, **named)  # type: ignore[misc]
+        if envelope.function == "predict" and envelope.asks is not None and envelope.asks >= 0:
+            assert self.scorer is not None
+            return self.scorer.measure(envelope.asks, reply)  # raw scores stay at home
+        return reply
+
+    def save(self) -> Packed:
+        """The client's memory, packed; views of the live tensors."""
+        return pack({"memory": self.client.dump(), "place": self.client.place})
+
+    def restore(self, saved: Packed) -> None:
+        """Become the client that was saved."""
+        self.renew()
+        state = unpack(saved)
+        self.client.load(state["memory"])
+        self.client.place = (-1, *tuple(state["place"])[1:])  # so that the stage is attached anew

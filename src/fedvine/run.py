@@ -1,0 +1,242 @@
+"""The only loop in the library, and the Run that a person holds."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedvine import runs
+from fedvine.clients import Clients, StartOver
+from fedvine.engines.local import LocalClients
+from fedvine.errors import FedvineError
+from fedvine.link import Links
+from fedvine.memory import Memory, World
+from fedvine.message import pack, unpack
+from fedvine.method import At, Method
+from fedvine.split import Split
+from fedvine.stages import Plan
+
+ATTEMPTS = 3  # times that one round may start over before the run gives up
+
+
+@dataclass(frozen=True)
+class StageScores:
+    """What was measured once stage ``t`` was learned: {scored stage: {client: result}}."""
+
+    t: int
+    found: dict[int, dict[str, Any]]
+
+    @property
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Scores by client, of the newest stage that was scored."""
+        newest = self.found[max(self.found)] if self.found else {}
+        return {client: result["scores"] for client, result in newest.items()}
+
+
+Tell = Callable[[At, Clients], None]
+
+
+def loop(method: Method, server: Memory, clients: Clients, plan: Plan, done: tuple[int, int],
+         tell: Tell) -> Iterator[StageScores]:
+    """The loop. ``done`` is the last (stage, round) already carried out; ``tell`` hears of each."""
+    for t in range(max(done[0], 0), len(plan)):
+        R = method.rounds_at(t)
+        for r in range(R + 1):
+            if (t, r) <= done:
+                continue
+            at = At(t, r, R)
+            clients.begin(at)
+            if clients.server_scorer is not None:
+                server.stage = plan.stage(clients.server_scorer.part, t)
+                server.past = plan.past(clients.server_scorer.part, t)
+            (method.arrive if r == 0 else method.round)(server, clients, at)
+            tell(at, clients)
+        if (t, R + 1) > done:
+            clients.begin(At(t, R + 1, R))
+            yield StageScores(t, method.score(server, clients, At(t, R, R)))  # type: ignore[arg-type]
+
+
+class Run:
+    """A run: iterate over its stages, or ``finish()`` it; then ``scores`` and ``predict``."""
+
+    def __init__(self, method: Method, clients: Clients, plan: Plan, protocol: Any,
+                 folder: runs.RunFolder | None, *, save_every: float = 60.0,
+                 tell: Tell | None = None) -> None:
+        self.method, self.clients, self.plan, self.protocol = method, clients, plan, protocol
+        self.folder, self.save_every = folder, save_every
+        self.tell: Tell = tell or (lambda at, clients: None)
+        self.server: Memory | None = None
+        self.stages: list[StageScores] = []
+        self.summary: dict[str, Any] | None = runs.read_summary(folder.path) if folder else None
+        self._seconds, self._began = 0.0, time.perf_counter()
+        self._bytes = {"down": 0, "up": 0, "calls": 0}
+        self._round_seconds: list[float] = []
+
+    def __iter__(self) -> Iterator[StageScores]:
+        """Stages as they are scored; goes on from the last save. A finished run yields again
+        what it measured, without work."""
+        if self.summary is not None:
+            yield from self._measured()
+            return
+        done, attempts = self._restore(), 0
+        self.stages = self._measured()
+        while True:
+            failed_at = done
+            try:
+                assert self.server is not None
+                for stage in loop(self.method, self.server, self.clients, self.plan, done,
+                                  self._round_done):
+                    self._stage_done(stage)
+                    yield stage
+                break
+            except StartOver as reason:
+                done = self._restore()
+                self.stages = self._measured()
+                attempts = attempts + 1 if failed_at == done else 1
+                if attempts >= ATTEMPTS:
+                    raise FedvineError(f"{reason} in {ATTEMPTS} attempts; check that client, or "
+                                       "let the run go on without it by a lower quorum.") from None
+        self._finish()
+
+    def finish(self) -> Run:
+        """Run to the end."""
+        for _ in self:
+            pass
+        return self
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The summary's scores: by client, ``mean`` and ``mean_edges``."""
+        if self.summary is None:
+            raise FedvineError("This run is not finished; call finish() first.")
+        return self.summary["scores"]
+
+    # -- what happens around rounds and stages ---------------------------------------------------
+    def _round_done(self, at: At, clients: Clients) -> None:
+        if at.r > 0 and clients.log:
+            self._round_seconds.append(sum(c["seconds"] for c in clients.log
+                                           if (c["t"], c["r"]) == (at.t, at.r)))
+        self.tell(at, clients)
+        if self.folder and time.perf_counter() - self._last_save > self.save_every:
+            self._save(at.t, at.r)
+
+    def _stage_done(self, stage: StageScores) -> None:
+        self.stages.append(stage)
+        if self.folder:
+            self.folder.append("metrics.jsonl", [
+                {"t": stage.t, "stage": s, "period": self.plan.period(s), "client": name, **result}
+                for s, by in stage.found.items() for name, result in by.items()])
+            self._save(stage.t, self.method.rounds_at(stage.t) + 1)
+
+    def _flush(self) -> None:
+        for call in self.clients.log:
+            self._bytes["down"] += call["down"]
+            self._bytes["up"] += call["up"]
+            self._bytes["calls"] += 1
+        if self.folder:
+            self.folder.append("messages.jsonl", self.clients.log)
+        self.clients.log = []
+
+    def _save(self, t: int, r: int) -> None:
+        self._flush()
+        assert self.folder is not None and self.server is not None
+        state = {"server": self.server.dump(), "clients": self.clients.dump(),
+                 "bytes": self._bytes, "rounds": self._round_seconds}
+        self._last_save = time.perf_counter()
+        self.folder.save(runs.Save(t, r, pack(state), self.clients.save(),
+                                   self._seconds + time.perf_counter() - self._began))
+
+    def _restore(self) -> tuple[int, int]:
+        """Both sides as at the last save, or fresh; the (stage, round) that was saved."""
+        save = self.folder.restore() if self.folder else None
+        self.server = self.method.start(self.clients.world)
+        self._began = self._last_save = time.perf_counter()
+        self.clients.log = []
+        if save is None:
+            self.clients.restore({})
+            self.clients.load(None)
+            self._seconds, self._round_seconds = 0.0, []
+            self._bytes = {"down": 0, "up": 0, "calls": 0}
+            return -1, -1
+        state = unpack(save.server)
+        self.server.load(state["server"])
+        self.clients.load(state["clients"])
+        self.clients.restore(save.clients)
+        self._bytes, self._seconds = state["bytes"], save.seconds
+        self._round_seconds = state["rounds"]
+        return save.t, save.r
+
+    def _measured(self) -> list[StageScores]:
+        if not self.folder:
+            return self.stages if self.summary is not None else []
+        found: dict[int, dict[int, dict[str, Any]]] = {}
+        for line in runs.read_lines(self.folder.path, "metrics.jsonl"):
+            found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = {
+                "n": line["n"], "scores": line["scores"]}
+        return [StageScores(t, by) for t, by in sorted(found.items())]
+
+    def _finish(self) -> None:
+        self._flush()
+        seconds = self._seconds + time.perf_counter() - self._began
+        rounds = sorted(self._round_seconds)
+        self.summary = {
+            "scores": self.protocol.summary(self.stages, self.plan),
+            "seconds_total": seconds,
+            "seconds_round": rounds[len(rounds) // 2] if rounds else 0.0,
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "bytes_down": self._bytes["down"], "bytes_up": self._bytes["up"],
+            "calls": self._bytes["calls"], "stages": len(self.plan)}
+        if self.folder:
+            self.folder.finish(self.summary)
+
+    # -- forecasts -------------------------------------------------------------------------------
+    def ask(self, client: str, pairs: dict[str, Any]) -> Any:
+        """Raw answers of a finished run for pairs in a client's local numbers.
+
+        ``pairs`` has ``src``, ``dst`` int [P] and ``t`` float [P].
+        """
+        if self.server is None:
+            self._restore()
+        assert self.server is not None
+        t = len(self.plan) - 1
+        at = At(t, self.method.rounds_at(t), self.method.rounds_at(t))
+        self.clients.begin(At(t, at.R + 2, at.R))
+        if self.clients.server_scorer is not None:
+            self.server.stage = self.plan.stage(self.clients.server_scorer.part, t)
+            self.server.past = self.plan.past(self.clients.server_scorer.part, t)
+            self.server.queries = self.clients.server_scorer.given(pairs)
+            return self.method.answer(self.server, self.clients, at)
+        with self.clients.asking(t, {client: pairs}):
+            return self.method.answer(self.server, self.clients, at)[client]
+
+
+def run(method: Method, split: Split, stages: Plan, *, seed: int = 0, protocol: Any = None,
+        out: str | os.PathLike[str] | None = None, source: dict[str, Any] | None = None,
+        engine: type[LocalClients] = LocalClients, save_every: float = 60.0,
+        tell: Tell | None = None, **options: Any) -> Run:
+    """Prepare a run of ``method`` on a split stream; nothing is computed until it is iterated.
+
+    ``out`` is the run folder (kept in memory alone without one); ``source`` goes into the
+    folder's ``[data]`` so that others can open the data again; ``options`` go to the engine.
+    """
+    protocol = protocol or Links()
+    world = World(tuple(sorted(split.parts)), seed, len(stages))
+    held: dict[str, Any] = dict(split.parts)
+    scorer = None
+    if method.server_holds_graph:
+        held = dict.fromkeys(split.parts)
+        scorer = protocol.scorer(split.stream, stages, "all", seed)
+    clients = engine(method, held, stages, protocol, world, server_scorer=scorer, **options)
+    folder = None
+    if out is not None:
+        stream = split.stream
+        folder = runs.RunFolder(out, {
+            "seed": seed, "method": {"name": method.name, **method.model_dump()},
+            "data": {"name": stream.name, "edges": len(stream), **(source or {})},
+            "split": {"by": split.by, "clients": list(world.clients)},
+            "stages": stages.facts(), "protocol": protocol.model_dump()})
+    return Run(method, clients, stages, protocol, folder, save_every=save_every, tell=tell)

@@ -1,0 +1,198 @@
+"""A run folder: everything a run leaves behind, and all that it needs to go on.
+
+experiment.toml   the resolved experiment; a folder of another experiment is refused
+metrics.jsonl     one line a stage and client: counts and scores
+messages.jsonl    one line a call: clients, bytes down and up, seconds
+summary.json      written last; a run that has it is finished
+saves/            the two last saves: memory of server and clients at one moment (safetensors)
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tomlkit
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from fedvine.errors import FedvineError
+from fedvine.files import atomic, atomic_folder
+from fedvine.message import Packed
+
+_LOGS = ("metrics.jsonl", "messages.jsonl")
+
+
+class Save(NamedTuple):
+    """Memory of both sides at one moment: after round ``r`` of stage ``t`` (R + 1: scored)."""
+
+    t: int
+    r: int
+    server: Packed
+    clients: dict[str, Packed]
+    seconds: float
+
+
+class RunFolder:
+    """One run on disk. Raises :class:`FedvineError` if it belongs to another experiment."""
+
+    def __init__(self, path: str | os.PathLike[str], experiment: Mapping[str, Any]) -> None:
+        self.path = Path(path)
+        text = tomlkit.dumps(_plain(experiment))
+        file = self.path / "experiment.toml"
+        if file.exists():
+            differs = _difference(tomllib.loads(text), read_experiment(self.path))
+            if differs:
+                raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
+                                   "choose another folder with --out or delete it.")
+        elif self.path.exists() and any(p for p in self.path.iterdir() if p.name[0] != "."):
+            raise FedvineError(f"{self.path} is a folder with other things in it; "
+                               "choose another one with --out.")
+        else:
+            with atomic(file, "w") as handle:
+                handle.write(text)
+
+    # -- logs ----------------------------------------------------------------------------------
+    def append(self, log: str, lines: list[dict[str, Any]]) -> None:
+        """Add lines to ``metrics.jsonl`` or ``messages.jsonl``."""
+        try:
+            with open(self.path / log, "a", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+        except OSError as error:
+            raise FedvineError(f"{self.path / log} could not be written: {error.strerror}; free "
+                               "space and give the same command again, it goes on.") from error
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary: the run is finished."""
+        with atomic(self.path / "summary.json", "w") as file:
+            json.dump(summary, file, indent=1)
+
+    # -- saves ---------------------------------------------------------------------------------
+    def save(self, save: Save) -> None:
+        """Keep a save and drop all but the last two."""
+        sizes = {}
+        for log in _LOGS:  # what a resumed run cuts the logs back to
+            file = self.path / log
+            if file.exists():
+                with open(file, "rb") as handle:
+                    os.fsync(handle.fileno())
+                    sizes[log] = os.fstat(handle.fileno()).st_size
+        with atomic_folder(self._saves / f"{save.t:06d}-{save.r:06d}") as folder:
+            _write({"server": save.server}, folder / "server.safetensors")
+            _write(save.clients, folder / "clients.safetensors")
+            (folder / "position.json").write_text(json.dumps(
+                {"t": save.t, "r": save.r, "logs": sizes, "seconds": save.seconds}))
+        for old in sorted(self._saves.glob("[0-9]*"))[:-2]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    @property
+    def _saves(self) -> Path:
+        return self.path / "saves"
+
+    def restore(self) -> Save | None:
+        """The last readable save; the logs are cut back to it. None at the start of a run.
+
+        Raises :class:`FedvineError` when there are saves but none can be read.
+        """
+        broken = []
+        for folder in sorted(self._saves.glob("[0-9]*"), reverse=True):
+            try:
+                position = json.loads((folder / "position.json").read_text())
+                found = Save(position["t"], position["r"],
+                             _read(folder / "server.safetensors")["server"],
+                             _read(folder / "clients.safetensors"), position["seconds"])
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                broken.append(f"{folder.name} ({error})")
+                continue
+            self._cut(position["logs"])
+            return found
+        if broken:
+            raise FedvineError(f"{self.path} has no save that can be read: {', '.join(broken)}; "
+                               "delete the folder to start afresh.")
+        self._cut({})
+        return None
+
+    def _cut(self, sizes: Mapping[str, int]) -> None:
+        for log in _LOGS:
+            if (self.path / log).exists():
+                with open(self.path / log, "rb+") as file:
+                    file.truncate(sizes.get(log, 0))
+
+
+def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The resolved experiment of a run folder; raises :class:`FedvineError` if it is none."""
+    try:
+        return tomllib.loads((Path(path) / "experiment.toml").read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise FedvineError(f"{path} is not a run folder ({error}); give the folder that "
+                           "fedvine run --out wrote.") from error
+
+
+def read_summary(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The summary of a finished run, else None."""
+    try:
+        return json.loads((Path(path) / "summary.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise FedvineError(f"{path}/summary.json cannot be read ({error}); delete it and give the "
+                           "run's command again.") from error
+
+
+def read_lines(path: str | os.PathLike[str], log: str) -> list[dict[str, Any]]:
+    """The whole lines of a log; a last line that a kill cut short is left out."""
+    file = Path(path) / log
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines(True)
+            if line.endswith("\n")]
+
+
+def _write(packs: Mapping[str, Packed], file: Path) -> None:
+    tensors = {f"{number}/{i}": buffer for number, pack in enumerate(packs.values())
+               for i, buffer in enumerate(pack.buffers)}
+    metadata = {name: base64.b64encode(pack.skeleton).decode() for name, pack in packs.items()}
+    save_file(tensors or {"none": np.zeros(0, np.uint8)}, file,
+              {"packs": json.dumps(metadata)})
+
+
+def _read(file: Path) -> dict[str, Packed]:
+    with safe_open(file, "numpy") as tensors:
+        held: dict[int, list[tuple[int, str]]] = {}
+        for name in tensors.keys():  # noqa: SIM118 (not a dict)
+            if "/" in name:
+                number, i = name.split("/")
+                held.setdefault(int(number), []).append((int(i), name))
+        return {name: Packed(base64.b64decode(skeleton),
+                             [tensors.get_tensor(t) for _, t in sorted(held.get(number, []))])
+                for number, (name, skeleton)
+                in enumerate(json.loads(tensors.metadata()["packs"]).items())}
+
+
+def _plain(value: Any) -> Any:
+    """TOML has no null: what is None is left out."""
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items() if v is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") -> str:
+    """The first key in which two experiments differ, for the error; empty if none."""
+    for key in sorted(ours.keys() | theirs.keys()):
+        a, b = ours.get(key), theirs.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            deeper = _difference(a, b, f"{where}{key}.")
+            if deeper:
+                return deeper
+        elif a != b:
+            return f"{where}{key} is {b!r} there and {a!r} here"
+    return ""

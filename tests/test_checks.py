@@ -1,0 +1,164 @@
+"""The three toys under the contract suite, and the suite against methods that break rules."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedvine import checks
+from fedvine.method import Field, Method, on_client
+from toys import Endpoints, Exchange, Fifo
+
+
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("toy", [Exchange, Endpoints, Fifo], ids=lambda t: t.__name__)
+def test_toys_keep_the_contract(toy, check):
+    check(toy.tiny())
+
+
+class Hides(Fifo):
+    """Keeps memory in the cache, where nothing may be kept."""
+
+    @on_client
+    def touched(self, client):
+        client.cache["n"] = client.cache.get("n", 0) + 1
+        return super().touched(client) ^ np.uint64(client.cache["n"])
+
+
+class Counts(Fifo):
+    """Keeps memory outside of the client, so that a repeated call counts twice."""
+
+    @on_client
+    def touched(self, client):
+        client.world.facts["n"] = client.world.facts.get("n", 0) + 1
+        return super().touched(client) ^ np.uint64(client.world.facts["n"])
+
+
+class Global(Fifo):
+    """Draws from torch's global generator."""
+
+    @on_client
+    def train(self, client, values):
+        return torch.rand_like(values)
+
+
+class Peeks(Fifo):
+    """Learns from the whole part, also from what has not come yet."""
+
+    @on_client
+    def observe(self, client):
+        whole = client.past.src.base if client.past.src.base is not None else client.past.src
+        client.edges = np.stack([whole, whole], 1)[-self.capacity:].astype(np.int64)
+
+
+class Bare(Fifo):
+    """Has a field that nobody explains."""
+
+    secret: int = Field(1)
+
+
+class Nan(Fifo):
+    """Answers with something that is no score."""
+
+    @on_client
+    def predict(self, client, values, queries):
+        return values.new_full((len(queries),), float("nan"))
+
+
+@pytest.mark.parametrize(("broken", "check"), [
+    (Hides, checks.check_engines_agree), (Counts, checks.check_resume),
+    (Counts, checks.check_killed_in_a_round), (Global, checks.check_randomness_is_local),
+    (Peeks, checks.check_no_future_leak), (Bare, checks.check_fields_are_documented),
+    (Nan, checks.check_empty_single_idle_late)], ids=lambda x: x.__name__)
+def test_a_broken_method_is_caught(broken, check):
+    with pytest.raises((AssertionError, ValueError)):
+        check(broken.tiny())
+
+
+class Whole(Exchange):
+    """The same model on one machine: the reference for Exchange."""
+
+    def gradient_of(self, src, dst, weight):
+        W = weight.clone().requires_grad_()
+        nodes, at = np.unique(np.concatenate([src, dst]), return_inverse=True)
+        a, b = (torch.from_numpy(x) for x in np.split(at, 2))
+        H = self.features(nodes) @ W
+        sums = torch.zeros_like(H).index_add(0, a, H[b].detach()).index_add(0, b, H[a].detach())
+        count = torch.bincount(torch.cat([a, b]), minlength=len(nodes)).float()
+        return H, sums / count[:, None], a, b, W
+
+
+def test_clients_of_the_exchange_see_the_rows_that_one_machine_computes():
+    """The corrected aggregates at the owners equal the aggregates over the whole graph."""
+    seen = {}
+
+    class Spy(Exchange):
+        @on_client
+        def gradient(self, client, others):
+            _, nodes, _, _, sums, count = client.cache["graph"]
+            Z = (sums + others[0]) / (count + others[1]).clamp(min=1)[:, None]
+            seen.update({int(n): z for n, z in zip(nodes, Z.detach(), strict=True)})
+            return super().gradient(client, others)
+
+    made = checks._run(Spy(rounds=1))
+    before = made.method.start(made.clients.world).model
+    whole = Whole()
+    for stage in made:
+        if stage.t == 0:
+            src, dst = whole._nodes(made.plan.past(made.clients.server_scorer.part, 0))
+            _, mean, _, _, _ = whole.gradient_of(src, dst, before)
+            nodes = np.unique(np.concatenate([src, dst]))
+            assert set(seen) == set(nodes.tolist())
+            for n, z in zip(nodes, mean, strict=True):
+                torch.testing.assert_close(seen[int(n)], z, rtol=1e-5, atol=1e-6)
+            break
+
+
+def test_the_matrix_of_scores_covers_all_past_stages():
+    made = checks._run(Endpoints()).finish()
+    assert [sorted(s.found) for s in made.stages] == [list(range(t + 1)) for t in range(4)]
+
+
+def test_a_client_that_was_away_gets_its_arrivals_when_it_is_back():
+    from fedvine.engines.mock import MockClients
+    away = {(1, r): {"cyd"} for r in range(3)} | {(2, 0): {"cyd"}}
+    made = checks._run(Fifo(capacity=10_000), engine=MockClients, quorum=0.5, away=away).finish()
+    part = checks.tiny_case()[0].parts["cyd"]
+    edges = made.clients.residents["cyd"].client.edges
+    assert (edges == np.stack([part.src, part.dst], 1)).all()
+
+
+def test_a_quorum_that_is_never_reached_ends_in_one_sentence():
+    from fedvine.engines.mock import MockClients
+    away = {(1, 1): {"cyd"}}
+    with pytest.raises(ValueError, match="cyd did not answer touched .stage 1, round 1. in 3"):
+        checks._run(Fifo(), engine=MockClients, away=away).finish()
+
+
+def test_only_client_functions_of_the_method_can_be_called():
+    class Wrong(Fifo):
+        def round(self, server, clients, at):
+            clients.call(self.rounds_at, 1)
+
+    with pytest.raises(ValueError, match="mark it with @on_client"):
+        checks._run(Wrong()).finish()
+
+
+def test_queries_exist_only_while_scoring():
+    class Early(Fifo):
+        def round(self, server, clients, at):
+            clients.call(self.wanted)
+
+    with pytest.raises(ValueError, match="only while the library scores"):
+        checks._run(Early()).finish()
+
+
+def test_a_client_error_names_the_client_and_the_place():
+    class Fails(Fifo):
+        @on_client
+        def touched(self, client):
+            if client.name == "bob":
+                raise KeyError("no such user")
+            return super().touched(client)
+
+    with pytest.raises(ValueError, match='client "bob" failed in touched .stage 0, round 1.'):
+        checks._run(Fails()).finish()
