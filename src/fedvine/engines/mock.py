@@ -49,7 +49,7 @@ class MockClients(LocalClients):
                 resident.client.cache = {}
 
     def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
-        if name in self.away.get(envelope.place[:2], ()) and envelope.asks is None:
+        if name in self.away.get(self._place, ()) and envelope.asks is None:
             return None
         wire = dumps(envelope.body)
         if envelope.place in self.kill and name == self.names[0]:
