@@ -1,0 +1,317 @@
+"""FedLink (Yao, Fan et al.): federated link prediction on dynamic graphs.
+
+Each client keeps the last S x C edges in constant FIFO buffers (Section 3.2.1) and trains on
+one buffer of C edges a local step. The server averages differences. A user's row of the table
+belongs to everybody, so a user who travels is known on arrival (Section 3.2.2).
+
+Where the paper is silent or its public code differs:
+
+- only the rows that the drawn buffers touch travel; the mathematics is the same
+- supervised pairs carry no message in their own step (``masked``; 0 gives the code's behaviour)
+- negatives come from the buffer's own items, drawn anew each step
+- ``aggregate="clients"`` divides by K as printed, which shrinks the step of a row that one client
+  alone touches by K; ``"touching"`` divides by the number of clients that touched the row
+- the algorithm box writes plain SGD, the code uses Adam: ``optimizer``
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from fedvine import tree
+from fedvine.buffer import EdgeBuffer
+from fedvine.link import Pairs
+from fedvine.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.models.sage import BipartiteSage
+from fedvine.rowbook import RowBook, hand_out
+from fedvine.spmm import Bipartite
+from fedvine.table import Table
+
+SIDES = ("users", "items")
+
+
+class Batch(NamedTuple):
+    """One buffer ready to train on: its nodes (local ids, ascending) and its graph."""
+
+    users: np.ndarray
+    items: np.ndarray
+    graph: Bipartite
+
+
+class FedLink(Method):
+    """Federated link prediction with constant edge buffers and shared user embeddings."""
+
+    name: ClassVar[str] = "fedlink"
+
+    rounds: int = Field(10, ge=0, description="communication rounds a stage, R")
+    capacity: int = Field(4000, ge=1, description="edges in a buffer, C")
+    buffers: int = Field(4, ge=1, description="buffers a client keeps, S")
+    steps: int = Field(3, ge=1, description="local steps a round, L")
+    width: int = Field(64, ge=1, description="width of embeddings and layers, d")
+    rate: float = Field(0.01, gt=0, description="learning rate, eta")
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="Adam, row-wise on rows; or SGD")
+    score_by: Literal["cosine", "dot"] = Field("dot", description="similarity s of Eq. (1)")
+    negatives: int = Field(2, ge=1, description="negatives a positive in the loss")
+    masked: float = Field(0.5, ge=0, lt=1, description="share of pairs that a step supervises and "
+                          "keeps out of message passing; 0: all supervised, all carry messages")
+    aggregate: Literal["clients", "touching"] = Field("touching", description="divide a row's "
+                                                      "change by K, or by those that touched it")
+    draw: Literal["buffer", "uniform"] = Field("buffer", description="a step takes one buffer, or "
+                                               "C edges evenly from all that are kept")
+    start_scale: float = Field(0.1, gt=0, description="half width of new rows' first values")
+    share: tuple[Literal["model", "users", "items"], ...] = Field(
+        ("model", "users", "items"), description="what travels; the rest stays at each client")
+    device: str = Field("cpu", description="where a client computes: cpu, cuda")
+
+    @classmethod
+    def tiny(cls):
+        return cls(rounds=2, capacity=30, buffers=2, steps=2, width=4)
+
+    def start(self, world: World) -> Server:
+        server = Server(model=weights(BipartiteSage(self.width, seed=world.seed)))
+        for side in SIDES:
+            setattr(server, side, Table(world.seed, self.width, self.start_scale))
+        return server
+
+    def setup(self, client: Client) -> None:
+        client.model = BipartiteSage(self.width, seed=client.world.seed)
+        client.optimizer = (torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD)(
+            client.model.to(self.device).parameters(), lr=self.rate)
+        client.kept = EdgeBuffer(self.size())
+        for side in SIDES:
+            setattr(client, side, RowBook(self.width, client.world.seed, self.start_scale,
+                                          home=side not in self.share))
+
+    # -- the algorithm box -----------------------------------------------------------------------
+    def arrive(self, server, clients, at: At) -> None:
+        clients.call(self.observe)
+
+    def round(self, server, clients, at: At) -> None:
+        asked = clients.call(self.choose)                # L buffers, and the rows W^(r) they touch
+        rows, sent = {}, {}
+        for name, wanted in asked.items():
+            sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
+        total = Sum(server)
+        clients.call(self.train, self.shared(server), each=sent,
+                     fold=lambda name, delta: total.add(rows[name], delta))
+        total.apply(server, self.aggregate)              # W^(r+1) = W^(r) + Delta
+
+    @on_client
+    def observe(self, client: Client) -> None:
+        """New edges enter the buffers, the oldest leave."""
+        self.keep(client)
+        src, dst = self.retained(client)
+        client.users.hold(np.unique(src).astype(np.int64))
+        client.items.hold(np.unique(dst).astype(np.int64))
+
+    @on_client
+    def choose(self, client: Client) -> dict[str, Any]:
+        """Choose a buffer G^s for every local step; ask for the rows that they touch."""
+        draw = client.rng("buffers")
+        batches = [self.batch(client, draw) for _ in range(self.steps)]
+        touched = Touched(*(np.unique(np.concatenate([getattr(b, side) for b in batches]))
+                            for side in SIDES))
+        client.cache["round"] = batches, touched
+        return {side: getattr(client, side).ask(getattr(touched, side), names)
+                for side, names in zip(SIDES, self.names(client), strict=True)}
+
+    @on_client
+    def train(self, client: Client, model: Any, sent: dict[str, Any]) -> dict[str, Any]:
+        """L local steps, one buffer each; the differences of what is shared."""
+        batches, touched = client.cache.pop("round")
+        if model is not None:
+            load(client.model, model)
+        begin = {side: getattr(client, side).take(getattr(touched, side), sent[side])
+                 for side in SIDES}
+        now = {side: begin[side].clone() for side in SIDES}
+        for step, batch in enumerate(batches):
+            if len(batch.graph):
+                self.step(client, batch, touched, now, client.rng(f"step {step}"))
+        delta: dict[str, Any] = {
+            side: getattr(client, side).give(getattr(touched, side), now[side] - begin[side])
+            for side in SIDES}
+        if model is not None:
+            delta["model"] = tree.subtract(weights(client.model), model)
+        return delta
+
+    def step(self, client: Client, batch: Batch, touched: Touched,
+             now: dict[str, torch.Tensor], draw: np.random.Generator) -> None:
+        """W <- W - eta grad f_k(W; G^s), on the rows of one buffer."""
+        at = {side: torch.from_numpy(np.searchsorted(getattr(touched, side), getattr(batch, side)))
+              for side in SIDES}
+        rows = {side: now[side].index_select(0, at[side]).to(self.device).requires_grad_()
+                for side in SIDES}
+        loss = self.loss(client.model, rows["users"], rows["items"], batch.graph, draw)
+        client.optimizer.zero_grad()
+        loss.backward()
+        client.optimizer.step()
+        for side in SIDES:
+            gradient, value = rows[side].grad.cpu(), rows[side].detach().cpu()
+            value = (getattr(client, side).step(getattr(batch, side), value, gradient, self.rate)
+                     if self.optimizer == "adam" else value - self.rate * gradient)
+            now[side][at[side]] = value
+
+    def loss(self, model: BipartiteSage, users: torch.Tensor, items: torch.Tensor,
+             graph: Bipartite, draw: np.random.Generator) -> torch.Tensor:
+        """Binary cross-entropy of supervised pairs and of negatives from the buffer's items."""
+        weight, asked = graph.weight, torch.arange(len(graph), device=self.device)
+        if self.masked:
+            hidden = draw.random(len(graph)) < self.masked
+            if hidden.any():
+                asked = torch.from_numpy(np.flatnonzero(hidden)).to(self.device)
+                weight = weight.index_fill(0, asked, 0.0)
+        z_users, z_items = model(users, items, graph, weight)
+        src, dst = (x.index_select(0, asked) for x in (graph.src, graph.dst))
+        wrong = torch.from_numpy(draw.integers(0, graph.items, (self.negatives, len(asked))))
+        z_src = z_users.index_select(0, src)
+        scores = [model.logits(z_src, z_items.index_select(0, item), self.score_by == "cosine")
+                  for item in (dst, *wrong.to(self.device))]
+        softplus = torch.nn.functional.softplus
+        each = softplus(-scores[0]) + torch.stack([softplus(s) for s in scores[1:]]).mean(0)
+        count = graph.weight.index_select(0, asked)
+        return (each * count).sum() / count.sum()
+
+    # -- what is kept, and one buffer of it ------------------------------------------------------
+    def size(self) -> int:
+        """Edges that a client keeps, S x C."""
+        return self.buffers * self.capacity
+
+    def keep(self, client: Client) -> None:
+        """FIFO."""
+        client.kept.push(np.asarray(client.stage.src), np.asarray(client.stage.dst))
+
+    def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
+        """All edges that the client still has."""
+        return client.kept.last(0, len(client.kept))
+
+    def batch(self, client: Client, draw: np.random.Generator) -> Batch:
+        """One buffer, drawn evenly; kept in the cache until the buffers change."""
+        count, C = len(client.kept), self.capacity
+        if self.draw == "uniform":
+            src, dst = self.retained(client)
+            chosen = np.sort(draw.choice(count, min(C, count), replace=False))
+            return make_batch(src[chosen], dst[chosen], self.device)
+        s = int(draw.integers(0, max(-(-count // C), 1)))
+        name = (client.kept.seen, s)
+        if name not in client.cache:
+            for old in [k for k in client.cache if isinstance(k, tuple) and k[0] != name[0]]:
+                del client.cache[old]
+            client.cache[name] = make_batch(*client.kept.last(s * C, (s + 1) * C), self.device)
+        return client.cache[name]
+
+    # -- forecasts -------------------------------------------------------------------------------
+    def answer(self, server, clients, at: At):
+        asked = clients.call(self.look)
+        return clients.call(self.predict, self.shared(server), each={
+            name: hand_out_both(server, wanted, grow=False)[0] for name, wanted in asked.items()})
+
+    @on_client
+    def look(self, client: Client, queries: Pairs) -> dict[str, Any]:
+        """The rows that the queries and the messages about them need."""
+        src, dst = self.retained(client)
+        nodes = Touched(np.union1d(src, queries.src).astype(np.int64),
+                        np.union1d(dst, queries.dst).astype(np.int64))
+        client.cache["look"] = nodes
+        return {side: getattr(client, side).ask(getattr(nodes, side), names)
+                for side, names in zip(SIDES, self.names(client), strict=True)}
+
+    @on_client
+    def predict(self, client: Client, model: Any, sent: dict[str, Any],
+                queries: Pairs) -> torch.Tensor:
+        """Eq. (1) for each pair; messages pass over the edges that the client still has."""
+        nodes = client.cache.pop("look")
+        net = client.model
+        if model is not None:
+            net = load(BipartiteSage(self.width), model).to(self.device)
+        src, dst = self.retained(client)
+        graph = Bipartite(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst),
+                          len(nodes.users), len(nodes.items)).to(self.device)
+        with torch.no_grad():
+            values = (getattr(client, side).take(getattr(nodes, side), sent[side]).to(self.device)
+                      for side in SIDES)
+            users, items = net(*values, graph, graph.weight)
+            if self.score_by == "cosine":
+                users, items = (torch.nn.functional.normalize(x, dim=1) for x in (users, items))
+            u, i = (torch.from_numpy(np.searchsorted(at, asked)).to(self.device) for at, asked in
+                    ((nodes.users, queries.src), (nodes.items, queries.dst)))
+            return torch.cat([(users[a] * items[b]).sum(1) for a, b in
+                              zip(u.split(65536), i.split(65536), strict=True)] or [users.new_empty(0)])
+
+    def shared(self, server: Server) -> Any:
+        """The weights that clients get, or None where each has its own."""
+        return server.model if "model" in self.share else None
+
+    def names(self, client: Client):
+        """Dictionaries of users and items at home."""
+        return client.past.src_ids, client.past.dst_ids
+
+
+class Touched(NamedTuple):
+    """Nodes (local ids, ascending) that a round or a forecast needs."""
+
+    users: np.ndarray
+    items: np.ndarray
+
+
+class Sum:
+    """Difference aggregation over whoever answers, one reply at a time: only touched rows."""
+
+    def __init__(self, server: Server) -> None:
+        self.count, self.model = 0, tree.map_tree(torch.zeros_like, server.model)
+        self.parts: dict[str, list[tuple[np.ndarray, torch.Tensor]]] = {s: [] for s in SIDES}
+
+    def add(self, rows: dict[str, np.ndarray], delta: dict[str, Any]) -> None:
+        """One client's differences."""
+        self.count += 1
+        if "model" in delta:
+            self.model = tree.add(self.model, delta["model"])
+        for side in SIDES:
+            if len(delta[side]):
+                self.parts[side].append((rows[side], delta[side].clone()))
+
+    def apply(self, server: Server, aggregate: str) -> None:
+        """W + (1/K) sum of Delta; a row's sum is divided by K or by those that touched it."""
+        if not self.count:
+            return
+        server.model = tree.add(server.model, self.model, 1 / self.count)
+        for side in SIDES:
+            table = getattr(server, side)
+            counts = np.zeros(len(table), np.int32)
+            for rows, _ in self.parts[side]:
+                counts[rows] += 1
+            for rows, delta in self.parts[side]:
+                if aggregate == "clients":
+                    table.add_(rows, delta, 1 / self.count)
+                else:
+                    table.add_(rows, delta / torch.from_numpy(counts[rows])[:, None])
+
+
+def hand_out_both(server: Server, asked: dict[str, Any], grow: bool) -> tuple[
+        dict[str, Any], dict[str, np.ndarray]]:
+    """Rows of users and of items for one client, and their numbers."""
+    answers = {side: hand_out(getattr(server, side), asked[side], grow) for side in SIDES}
+    return {s: a for s, (a, _) in answers.items()}, {s: rows for s, (_, rows) in answers.items()}
+
+
+def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
+    """Relabel a buffer's edges to its own nodes, and merge repeated pairs."""
+    users, u = np.unique(src, return_inverse=True)
+    items, i = np.unique(dst, return_inverse=True)
+    return Batch(users.astype(np.int64), items.astype(np.int64),
+                 Bipartite(u, i, len(users), len(items)).to(device))
+
+
+def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A model's parameters by name, copied to the CPU."""
+    return {n: p.detach().cpu().clone() for n, p in model.named_parameters()}
+
+
+def load(model: torch.nn.Module, values: dict[str, torch.Tensor]) -> torch.nn.Module:
+    """Put ``values`` into the model's parameters."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(values[name])
+    return model

@@ -1,0 +1,17 @@
+"""FedLink-NoEmb (FedLink, Section 4.1): without embedding transfer; user rows stay at home."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from fedvine.method import Field
+from fedvine.methods.fedlink import FedLink
+
+
+class FedLinkNoEmb(FedLink):
+    """FedLink whose clients share the model and item rows, but no user's embedding."""
+
+    name: ClassVar[str] = "fedlink_noemb"
+
+    share: tuple[Literal["model", "users", "items"], ...] = Field(
+        ("model", "items"), description="what travels; users' rows stay at each client")

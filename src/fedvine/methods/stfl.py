@@ -1,0 +1,39 @@
+"""STFL (Lou et al. 2021) as FedLink's full-batch rival: every step on the whole local history.
+
+The same model, loss, optimiser and averaging as FedLink, so that the only difference is what a
+client keeps and trains on: all edges so far in place of buffers.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedvine.method import Client
+from fedvine.methods.fedlink import Batch, FedLink, make_batch
+
+
+class STFL(FedLink):
+    """Federated training on the full history, full batch."""
+
+    name: ClassVar[str] = "stfl"
+
+    def size(self) -> int:
+        """No buffer: the history is read from the client's own store."""
+        return 1
+
+    def keep(self, client: Client) -> None:
+        """Everything stays."""
+
+    def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
+        """The whole history."""
+        return np.asarray(client.past.src), np.asarray(client.past.dst)
+
+    def batch(self, client: Client, draw: np.random.Generator) -> Batch:
+        """The whole history, relabelled once a stage."""
+        name = ("past", len(client.past))
+        if name not in client.cache:
+            client.cache.pop(next((k for k in client.cache if k[0] == "past"), None), None)
+            client.cache[name] = make_batch(*self.retained(client), self.device)
+        return client.cache[name]

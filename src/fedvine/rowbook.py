@@ -1,0 +1,120 @@
+"""A client's side of a table: which server row a node has, and the moments of the rows it holds.
+
+Only rows that the client's buffers touch need to move, and only those have optimiser moments:
+the moments of a row live while a buffer holds the row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedvine.errors import FedvineError
+from fedvine.ids import Ids
+from fedvine.rng import hashed_uniform
+from fedvine.table import Table
+
+
+class RowBook:
+    """One side (users or items) of one client; ``home`` keeps the values here, shared with nobody.
+
+    ``scale`` and ``seed`` are the server table's, so that a row starts the same everywhere.
+    """
+
+    def __init__(self, width: int, seed: int, scale: float, home: bool = False) -> None:
+        self.width, self.seed, self.scale, self.home = width, seed, scale, home
+        self.number = np.empty(0, np.int32)      # server row by local id, -1 unknown
+        self.values = torch.empty(0, width)      # by local id, only at home
+        self.held = np.empty(0, np.int64)        # local ids that a buffer holds, ascending
+        self.moments = torch.zeros(2, 0, width)  # Adam's m and v of those
+        self.steps = torch.zeros(0)              # steps that each of those has taken
+
+    def hold(self, ids: np.ndarray) -> None:
+        """From now on the buffers hold exactly ``ids`` (ascending); other moments are gone."""
+        at = np.minimum(np.searchsorted(self.held, ids), max(len(self.held) - 1, 0))
+        kept = np.flatnonzero(self.held[at] == ids) if len(self.held) else np.empty(0, int)
+        moments, steps = torch.zeros(2, len(ids), self.width), torch.zeros(len(ids))
+        moments[:, kept], steps[kept] = self.moments[:, at[kept]], self.steps[at[kept]]
+        self.held, self.moments, self.steps = ids, moments, steps
+
+    def ask(self, ids: np.ndarray, names: Ids) -> dict[str, np.ndarray]:
+        """What to send for rows of local ``ids``: known row numbers, and keys of unknown ones."""
+        self._grow(ids, names)
+        if self.home:
+            return {"rows": np.empty(0, np.int32), "keys": np.empty(0, np.uint64)}
+        number = self.number[ids]
+        return {"rows": number[number >= 0], "keys": names.keys(ids[number < 0])}
+
+    def take(self, ids: np.ndarray, sent: dict[str, Any]) -> torch.Tensor:
+        """Values [n, width] of ``ids`` from the server's answer to :meth:`ask` (or from home).
+
+        Row numbers that came with the answer are remembered.
+        """
+        if self.home:
+            return self.values[torch.from_numpy(ids)]
+        unknown = self.number[ids] < 0
+        order = np.concatenate([np.flatnonzero(~unknown), np.flatnonzero(unknown)])
+        if len(sent["values"]) != len(ids):
+            raise FedvineError(f"The server sent {len(sent['values'])} rows where {len(ids)} were "
+                               "asked for.")
+        values = torch.empty(len(ids), self.width)
+        values[torch.from_numpy(order)] = sent["values"]
+        if len(sent["rows"]):
+            self.number[ids[unknown]] = sent["rows"]
+        return values
+
+    def give(self, ids: np.ndarray, change: torch.Tensor) -> torch.Tensor:
+        """What to send of a change [n, width] of ``ids``, in the server's order: all or nothing."""
+        if self.home:
+            self.values[torch.from_numpy(ids)] += change
+            return change[:0]
+        return change
+
+    def step(self, ids: np.ndarray, values: torch.Tensor, gradient: torch.Tensor, rate: float,
+             betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> torch.Tensor:
+        """One row-wise Adam step (Kingma and Ba 2015) on the rows of ``ids``; the new values.
+
+        Each row counts its own steps for the bias correction; rows not named do not move.
+        """
+        at = torch.from_numpy(np.searchsorted(self.held, ids))
+        self.steps[at] += 1
+        m, v = self.moments[:, at]
+        m = m.mul_(betas[0]).add_(gradient, alpha=1 - betas[0])
+        v = v.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+        self.moments[0, at], self.moments[1, at] = m, v
+        count = self.steps[at][:, None]
+        m = m / (1 - betas[0] ** count)
+        v = v / (1 - betas[1] ** count)
+        return values - rate * m / (v.sqrt() + eps)
+
+    def _grow(self, ids: np.ndarray, names: Ids) -> None:
+        known, need = len(self.number), int(ids.max(initial=-1)) + 1
+        if need > known:
+            self.number = np.concatenate([self.number, np.full(need - known, -1, np.int32)])
+            if self.home:
+                fresh = hashed_uniform(self.seed, names.keys(np.arange(known, need)), self.width)
+                self.values = torch.cat([self.values,
+                                         torch.from_numpy(fresh * np.float32(self.scale))])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a save keeps."""
+        return {n: getattr(self, n) for n in ("number", "values", "held", "moments", "steps")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become the book that was saved."""
+        for name, value in state.items():
+            setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value.clone())
+
+
+def hand_out(table: Table, asked: dict[str, np.ndarray], grow: bool) -> tuple[
+        dict[str, Any], np.ndarray]:
+    """The server's answer to :meth:`RowBook.ask`, and the row numbers in the same order.
+
+    In training (``grow``) new keys get rows; while scoring they get first values and no row.
+    """
+    fresh = table.rows(asked["keys"]) if grow else np.empty(0, np.int32)
+    values = torch.cat([table.take(asked["rows"]),
+                        table.take(fresh) if grow else table.peek(asked["keys"])])
+    return {"values": values, "rows": fresh}, np.concatenate([asked["rows"], fresh])
