@@ -143,13 +143,22 @@ class Scorer:
 
     def _avoid(self, draw: np.random.Generator, src: np.ndarray, items: int, now: np.ndarray,
                width: int) -> np.ndarray:
-        """Random items [Q, width]; an item that the user does meet in this stage is redrawn."""
+        """Random items [Q, width], none that the user meets in this stage (unless all are)."""
         found = draw.integers(0, max(items, 1), (len(src), width))
-        for _ in range(5):
+        for _ in range(3):
             hit = np.isin(src * self.part.num_dst + found, now)
             if not hit.any():
-                break
+                return found
             found[hit] = draw.integers(0, max(items, 1), int(hit.sum()))
+        hit = np.isin(src * self.part.num_dst + found, now)
+        user = np.broadcast_to(src, found.shape)
+        for u in np.unique(user[hit]):  # the few who meet nearly everything: drawn exactly
+            met = now[slice(*np.searchsorted(now, [u * self.part.num_dst,
+                                                   (u + 1) * self.part.num_dst]))]
+            free = np.setdiff1d(np.arange(items), met % self.part.num_dst)
+            mine = hit & (user == u)
+            if len(free):
+                found[mine] = draw.choice(free, int(mine.sum()))
         return found
 
     def measure(self, t: int, answer: Any) -> dict[str, Any]:

@@ -47,17 +47,29 @@ def pack(message: Any) -> Packed:
 
 def unpack(packed: Packed) -> Any:
     """The message again; its arrays are views of ``packed.buffers``."""
-    def rebuild(code: int, data: memoryview) -> Any:
+    return _Rebuild(packed.buffers).decode(packed.skeleton)
+
+
+class _Rebuild:
+    """Puts arrays back; a class, as a closure that calls itself would keep buffers alive."""
+
+    def __init__(self, buffers: list[np.ndarray]) -> None:
+        self.buffers = buffers
+
+    def decode(self, data: bytes | memoryview) -> Any:
+        return msgspec.msgpack.decode(data, ext_hook=self.extension, strict=False)
+
+    def extension(self, code: int, data: memoryview) -> Any:
         if code == _TUPLE:
-            return tuple(decode(data))
+            return tuple(self.decode(data))
         if code not in (_TENSOR, _ARRAY):
             raise FedvineError(f"A message holds an unknown kind of value ({code}); refused.")
         dtype, shape, number = msgspec.msgpack.decode(data, type=tuple[str, list[int], int])
         if dtype not in (_TORCH if code == _TENSOR else _NUMPY) or min(shape, default=0) < 0:
             raise FedvineError(f"A message holds an array of type {dtype!r}; refused.")
-        if not 0 <= number < len(packed.buffers):
+        if not 0 <= number < len(self.buffers):
             raise FedvineError("A message names a buffer that did not come with it; refused.")
-        raw = packed.buffers[number]
+        raw = self.buffers[number]
         size = _TORCH[dtype].itemsize if code == _TENSOR else np.dtype(dtype).itemsize
         if raw.nbytes != size * math.prod(shape):
             raise FedvineError("A message's buffer has not the size it states; refused.")
@@ -67,11 +79,10 @@ def unpack(packed: Packed) -> Any:
             return torch.empty(shape, dtype=_TORCH[dtype])
         return torch.from_numpy(raw).view(_TORCH[dtype]).reshape(shape)
 
-    decode = msgspec.msgpack.Decoder(ext_hook=rebuild, strict=False).decode
-    return decode(packed.skeleton)
-
 
 def _strip(value: Any, buffers: list[np.ndarray], where: str) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
     if isinstance(value, dict):
@@ -83,8 +94,6 @@ def _strip(value: Any, buffers: list[np.ndarray], where: str) -> Any:
         items = [_strip(v, buffers, f"{where}[{i}]") for i, v in enumerate(value)]
         encode = msgspec.msgpack.encode
         return msgspec.msgpack.Ext(_TUPLE, encode(items)) if isinstance(value, tuple) else items
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         tensor = value.detach().to("cpu").contiguous()
         name = str(tensor.dtype).removeprefix("torch.")

@@ -7,7 +7,7 @@ changes nothing; an item first seen after that is dealt by the hash of its name.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import csr_matrix
 from sknetwork.clustering import Louvain
 
 from fedvine.partitions import hash as by_hash
@@ -24,7 +24,7 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
     """
     early = stream[:int(len(stream) * KNOWN)]
     shape = (stream.num_src, stream.num_dst)
-    graph = coo_array((np.ones(len(early)), (early.src, early.dst)), shape).tocsr()
+    graph = csr_matrix((np.ones(len(early)), (early.src, early.dst)), shape)
     model = Louvain(random_state=seed)
     model.fit(graph, force_bipartite=stream.bipartite)
     community = model.labels_col_ if stream.bipartite else model.labels_

@@ -1,0 +1,1 @@
+"""What is measured, against whom, and where the floor is: ``scripts/bench NAME``."""

@@ -1,0 +1,1 @@
+"""Federated learning on graphs that grow."""

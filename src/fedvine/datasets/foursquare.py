@@ -1,0 +1,111 @@
+"""Foursquare check-ins of the world: user -> venue, client = country.
+
+Source: D. Yang, D. Zhang, B. Qu, "Participatory Cultural Mapping Based on Collective Behavior
+Data in Location-Based Social Networks", ACM TIST 7(3), 2015-2016 ("TIST2015"). Two public forms
+of it are read, and give equal streams for equal check-ins:
+
+- ``data_US.txt`` (or ``.txt.gz``), one file a country: user, venue,
+  ``Tue Apr 03 18:00:06 +0000 2012``, offset to local time in minutes; tab separated. This is
+  what FedGraph (Yao et al., 2024) takes, for the countries US, BR, ID, TR and JP.
+- ``foursquare_tist2015_subset.parquet`` (user_id, venue_id, timestamp, country): the part of
+  TIST2015 with which HMT-GRN (Lim et al., SIGIR 2022) tests, and only the later third of it. For
+  the five countries it holds 40,670 check-ins, 2012-04-03 to 2013-09-16: TR 16,106, US 11,433,
+  JP 4,953, ID 4,096, BR 4,082; 11,597 users, of whom 138 check in in more than one of them.
+
+The part stands in for FedGraph's data in trials, but its scores are no benchmark's: its stream
+is called ``foursquare-tist2015-part``, as is that of text files made from it, in which every
+offset is 0. 531 days make 9 stages of 60 days, the fourth of which falls into a gap of the crawl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from fedvine.cache import kept
+from fedvine.datasets import folders, found
+from fedvine.errors import FedvineError
+from fedvine.read import read
+from fedvine.source import literal
+from fedvine.stream import EventStream
+
+SPLIT: dict = {"by": "country"}
+STAGES: str | int = "60d"
+COUNTRIES = ("US", "BR", "ID", "TR", "JP")
+
+_PARQUET = "foursquare_tist2015_subset.parquet"
+
+
+def load(folder: Path | None = None, countries: Sequence[str] = COUNTRIES) -> EventStream:
+    """The check-ins of ``countries`` (two letters each): ``src``, ``dst``, ``t``, code ``country``.
+
+    ``folder`` holds ``data_XX.txt``, ``data_XX.txt.gz`` for all of them, or the Parquet file (by
+    default ``$FEDVINE_DATA/temporal/checkins`` and its ``foursquare_tist2015_by_country``). Equal
+    times are in order of country, user and venue. Raises :class:`FedvineError` if neither is
+    there, or a country has no check-ins.
+    """
+    countries = tuple(dict.fromkeys(countries))
+    for country in countries:
+        if not (len(country) == 2 and country.isascii() and country.isalpha()):
+            raise FedvineError(f'"{country}" is no country code of two letters, such as US.')
+    places = folders(folder, "temporal/checkins")
+    places += [place / "foursquare_tist2015_by_country" for place in places]
+    texts = [found(place / f"data_{country}.txt{packed}" for place in places
+                   for packed in ("", ".gz")) for country in countries]
+    files = [file for file in texts if file is not None]
+    if files and len(files) == len(countries):
+        query = " UNION ALL ".join(map(_text, files, countries))
+    elif parquet := found(place / _PARQUET for place in places):
+        files, query = [parquet], _parquet(parquet, countries)
+    else:
+        missing = [f"data_{c}.txt" for c, file in zip(countries, texts, strict=True) if not file]
+        raise FedvineError(
+            f"Foursquare's {', '.join(missing) or 'files'} and {_PARQUET} were not found in "
+            f"{places[0] if places else 'FEDVINE_DATA, which is unset'}; get the check-in files "
+            "that FedGraph's link prediction links to (github.com/FedGraph/fedgraph) and name "
+            "their folder.")
+    return kept("foursquare", files, countries, lambda store: _read(files, query, countries, store))
+
+
+def _text(file: Path, country: str) -> str:
+    return (f"SELECT user_id, venue_id, strptime(moment, '%a %b %d %H:%M:%S %z %Y') AS moment, "
+            f"'{country}' AS country FROM {_lines(file)}")
+
+
+def _lines(file: Path) -> str:
+    return (f"read_csv({literal(str(file))}, auto_detect = false, header = false, delim = '\t', "
+            "quote = '', escape = '', columns = {'user_id': 'BIGINT', 'venue_id': 'VARCHAR', "
+            f"'moment': 'VARCHAR', 'minutes': 'BIGINT'}}, "
+            f"compression = '{'gzip' if file.suffix == '.gz' else 'none'}')")
+
+
+def _parquet(file: Path, countries: Sequence[str]) -> str:
+    wanted = ", ".join(map(literal, countries))
+    return (f"SELECT user_id, venue_id, timestamp AS moment, country FROM {literal(str(file))} "
+            f"WHERE country IN ({wanted})")
+
+
+def _read(files: Sequence[Path], query: str, countries: Sequence[str], store: Path) -> EventStream:
+    name = "foursquare-tist2015" + ("-part" if _is_part(files) else "")
+    if set(countries) != set(COUNTRIES):
+        name += "-" + "-".join(countries)
+    stream = read(f"SELECT * FROM ({query}) ORDER BY moment, country, user_id, venue_id",
+                  src="user_id", dst="venue_id", time="moment", client="country", store=store,
+                  name=name)
+    if absent := sorted(set(countries) - set(stream.categories["country"])):
+        raise FedvineError(f"{files[0]} has no check-ins in {', '.join(absent)}.")
+    return stream
+
+
+def _is_part(files: Sequence[Path]) -> bool:
+    """Real files have offsets to local time; none of the part's is known."""
+    if files[0].suffix == ".parquet":
+        return True
+    with duckdb.connect() as connection:
+        try:
+            return not any(connection.execute(f"SELECT 1 FROM {_lines(file)} WHERE minutes <> 0 "
+                                              "LIMIT 1").fetchone() for file in files)
+        except duckdb.Error:        # read() tells what is wrong with the file
+            return True

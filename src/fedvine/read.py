@@ -1,0 +1,71 @@
+"""Any table becomes a stream: CSV, Parquet, an SQL query, a frame in memory.
+
+DuckDB reads, checks and sorts the table and builds the dictionaries of ids, on disk where
+memory does not suffice; the columns flow in batches into the stream's own files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedvine import source as sources
+from fedvine.cache import fingerprint
+from fedvine.columns import Wanted
+from fedvine.pyg import from_pyg, to_pyg
+from fedvine.store import made
+from fedvine.stream import EventStream
+
+__all__ = ["from_frame", "from_pyg", "read", "to_pyg"]
+
+
+def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
+         client: str | None = None, weight: str | None = None, label: str | None = None,
+         features: Sequence[str] = (), deleted: str | None = None, bipartite: bool = True,
+         store: str | os.PathLike[str] | None = None, name: str | None = None,
+         memory_limit: str | None = None) -> EventStream:
+    """Read a table of edges into a stream sorted by time; equal times keep their order.
+
+    ``source`` is a CSV file (also ``.tsv`` and gzip; with a header), a Parquet file, or an SQL
+    query that DuckDB runs: ``"SELECT user, item, at FROM 'shop/*.parquet' WHERE paid"``.
+    ``ATTACH 'shop.duckdb' AS shop;`` may come before the query.
+
+    The other arguments name its columns. ``src``, ``dst``: whole numbers or text, numbered by
+    first appearance in time, in one dictionary if not ``bipartite``. ``time``: numbers, dates or
+    timestamps, the latter as seconds since 1970 (UTC where no zone is given); int64 where all
+    are whole, else float64. ``client``: text, kept as ``stream.codes[client]``. ``weight``,
+    ``features``: finite numbers. ``label``: whole numbers, -1 where empty. ``deleted``: true
+    where the event removes the edge.
+
+    ``store`` is the folder the stream is kept in, by default one in the cache. A file that was
+    read before in the same way, and has not changed, is only opened; a query is run each time.
+    ``memory_limit``, such as ``"2GB"``, bounds DuckDB's memory (80 % of the machine's otherwise).
+
+    Raises :class:`FedvineError`, and leaves nothing behind, if the source cannot be read, lacks
+    a column, has no rows, or holds a value that is empty or is not what its column must hold.
+    """
+    columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite)
+    if sources.is_query(source):
+        name = name or "query"
+        return made(lambda connection: sources.from_query(connection, str(source)),
+                     f"the query {name}" if name != "query" else "the query", columns, name, store,
+                     memory_limit)
+    path = Path(source)
+    sources.first_bytes(path)
+    name = name or path.name.split(".")[0]
+    return made(lambda connection: sources.from_file(connection, path, columns.names()),
+                 str(path), columns, name, store, memory_limit,
+                 fingerprint([path], (name, columns.facts())))
+
+
+def from_frame(frame: Any, *, src: str, dst: str, time: str, client: str | None = None,
+               weight: str | None = None, label: str | None = None,
+               features: Sequence[str] = (), deleted: str | None = None, bipartite: bool = True,
+               store: str | os.PathLike[str] | None = None, name: str | None = None,
+               memory_limit: str | None = None) -> EventStream:
+    """Like :func:`read`, from a pandas or polars frame or a pyarrow table."""
+    columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite)
+    return made(lambda connection: sources.from_frame(connection, frame), "the frame", columns,
+                 name or "frame", store, memory_limit)

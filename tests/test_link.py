@@ -1,0 +1,154 @@
+"""Queries and scores against slow references that read like the definitions."""
+
+import numpy as np
+import pytest
+
+from fedvine import metrics
+from fedvine.checks import tiny_case, tiny_stream
+from fedvine.link import Links, Pairs, summarise
+from fedvine.run import StageScores
+from fedvine.stages import Plan
+
+
+@pytest.fixture(scope="module")
+def case():
+    return tiny_case(tiny_stream(1200))
+
+
+def scorer(case, name="ada", **options):
+    parts, plan = case
+    return Links(**{"negatives": 7, "positives": 10_000, **options}).scorer(
+        parts.parts[name], plan, name, 3)
+
+
+def blocks(made, t):
+    pairs = made.queries(t)
+    part = made.plan.stage(made.part, t)
+    Q, N = len(part), made.protocol.negatives
+    src, dst = pairs.src, pairs.dst
+    return part, {"positive": (src[:Q], dst[:Q]), "random": (src[Q:2*Q], dst[Q:2*Q]),
+                  "historical": (src[2*Q:3*Q], dst[2*Q:3*Q]),
+                  "inductive": (src[3*Q:4*Q], dst[3*Q:4*Q]),
+                  "wide": (src[4*Q:].reshape(Q, N), dst[4*Q:].reshape(Q, N))}
+
+
+@pytest.mark.parametrize("t", [1, 2, 3])
+def test_negatives_are_what_they_are_called(case, t):
+    made = scorer(case)
+    part, found = blocks(made, t)
+    now = set(zip(part.src.tolist(), part.dst.tolist(), strict=True))
+    past_part = made.plan.past(made.part, t - 1)
+    past = set(zip(past_part.src.tolist(), past_part.dst.tolist(), strict=True))
+    items = set(made.plan.past(made.part, t).dst.tolist())
+    assert (found["positive"][0] == part.src).all() and (found["positive"][1] == part.dst).all()
+    assert (found["random"][0] == part.src).all()               # same user, another item
+    assert (found["wide"][0] == np.asarray(part.src)[:, None]).all()
+    drawn = list(zip(found["random"][0].tolist(), found["random"][1].tolist(), strict=True))
+    assert set(found["wide"][1].ravel().tolist()) <= items      # the client's own, known by now
+    free = {u for u in part.src.tolist() if any((u, i) not in now for i in items)}
+    assert not any(p in now for p in drawn if p[0] in free)     # no hidden positives
+    assert set(zip(*(x.tolist() for x in found["historical"]), strict=True)) <= past - now
+    recent = set()
+    for s in range(made.plan.val, t):
+        stage, before = made.plan.stage(made.part, s), made.plan.past(made.part, s - 1)
+        known = set(zip(before.src.tolist(), before.dst.tolist(), strict=True))
+        recent |= set(zip(stage.src.tolist(), stage.dst.tolist(), strict=True)) - known
+    if recent - now:
+        assert set(zip(*(x.tolist() for x in found["inductive"]), strict=True)) <= recent - now
+
+
+@pytest.mark.parametrize("name", ["ada", "bob", "cyd"])
+def test_subsets_and_scores_equal_a_slow_reference(case, name):
+    made = scorer(case, name)
+    parts, plan = case
+    for t in (1, 3):
+        part, found = blocks(made, t)
+        draw = np.random.Generator(np.random.PCG64(t))
+        scores = np.round(draw.normal(size=len(made.queries(t))), 1)
+        result = made.measure(t, scores)
+        Q = len(part)
+        past = plan.past(made.part, t - 1)
+        known = set(zip(past.src.tolist(), past.dst.tolist(), strict=True))
+        here = set(past.src.tolist())
+        start = plan.bounds[t]
+
+        def away(local, start=start):
+            user = made.part.src_ids[local]
+            return any(user in {p.src_ids[s] for s, time in zip(p.src.tolist(), p.t.tolist(),
+                                                                strict=True) if time < start}
+                       for n, p in parts.parts.items() if n != name)
+
+        masks = {"": [True] * Q,
+                 "_new": [(u, i) not in known for u, i in
+                          zip(part.src.tolist(), part.dst.tolist(), strict=True)],
+                 "_travelled": [away(u) for u in part.src.tolist()],
+                 "_arrived": [away(u) and u not in here for u in part.src.tolist()]}
+        wide = scores[4 * Q:].reshape(Q, -1)
+        for end, mask in masks.items():
+            m = np.array(mask)
+            assert result["n"][f"n{end}"] == m.sum()
+            if not m.any():
+                assert f"auc{end}" not in result["scores"]
+                continue
+            assert result["scores"][f"auc{end}"] == metrics.auc(scores[:Q][m], scores[Q:2*Q][m])
+            assert result["scores"][f"auc_historical{end}"] == metrics.auc(
+                scores[:Q][m], scores[2*Q:3*Q][m])
+            rank = [1 + sum(n > p for n in row) + 0.5 * sum(n == p for n in row)
+                    for p, row in zip(scores[:Q][m], wide[m], strict=True)]
+            assert result["scores"][f"mrr{end}"] == pytest.approx(np.mean(1 / np.array(rank)))
+            assert result["scores"][f"hits{end}"] == pytest.approx(np.mean(np.array(rank) <= 10))
+
+
+def test_all_items_as_candidates_leave_out_the_positive_itself(case):
+    made = scorer(case, negatives="all")
+    pairs = made.queries(2)
+    result = made.measure(2, pairs.dst.astype(float))   # score = item number
+    part = made.plan.stage(made.part, 2)
+    items = int(made.plan.past(made.part, 2).dst.max()) + 1
+    rank = items - np.asarray(part.dst)                 # strictly larger numbers, plus one
+    assert result["scores"]["mrr"] == pytest.approx((1 / rank).mean())
+
+
+def test_queries_do_not_depend_on_what_was_asked_before(case):
+    fresh, used = scorer(case), scorer(case)
+    for t in (1, 3, 2):
+        used.queries(t)
+    for t in (2, 3):
+        a, b = fresh.queries(t), used.queries(t)
+        assert (a.src == b.src).all() and (a.dst == b.dst).all()
+
+
+def test_a_cap_draws_positives_evenly_and_always_the_same(case):
+    made = scorer(case, positives=20)
+    assert made.measure(3, np.zeros(len(made.queries(3))))["n"]["n"] == 20
+    assert (made.queries(3).src == scorer(case, positives=20).queries(3).src).all()
+
+
+def test_wrong_answers_are_refused(case):
+    made = scorer(case)
+    size = len(made.queries(2))
+    with pytest.raises(ValueError, match='client "ada" answered 3 scores'):
+        made.measure(2, np.zeros(3))
+    with pytest.raises(ValueError, match="not finite"):
+        made.measure(2, np.full(size, np.nan))
+
+
+def test_given_pairs_are_what_a_person_asks(case):
+    pairs = scorer(case).given({"src": [1, 2], "dst": [0, 3], "t": [5, 5]})
+    assert isinstance(pairs, Pairs) and pairs.src.tolist() == [1, 2] and len(pairs) == 2
+
+
+def test_a_summary_weighs_stages_by_positives_and_clients_two_ways():
+    plan = Plan((0, 1, 2, 3, 4), val=1, test=2)
+    def result(auc, n, new, n_new):
+        return {"n": {"n": n, "n_new": n_new}, "scores": {"auc": auc, "auc_new": new}}
+    stages = [StageScores(0, {1: {"a": result(0.1, 5, 0.1, 5)}}),
+              StageScores(1, {2: {"a": result(0.8, 10, 0.5, 1), "b": result(0.6, 10, 0.3, 2)}}),
+              StageScores(2, {3: {"a": result(0.6, 30, 0.9, 3), "b": {"n": {"n": 0},
+                                                                     "scores": {}}}})]
+    test = summarise(stages, plan)
+    assert test["client"]["a"]["auc"] == pytest.approx(0.65)
+    assert test["client"]["a"]["auc_new"] == pytest.approx(0.8)
+    assert test["mean"]["auc"] == pytest.approx((0.65 + 0.6) / 2)
+    assert test["mean_edges"]["auc"] == pytest.approx((0.8*10 + 0.6*30 + 0.6*10) / 50)
+    assert summarise(stages, plan, "val")["client"]["a"]["auc"] == 0.1

@@ -1,0 +1,130 @@
+"""The parts FedLink stands on: buffer, sparse product, row book; each against the obvious way."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvine.buffer import EdgeBuffer
+from fedvine.ids import Ids
+from fedvine.rowbook import RowBook, hand_out
+from fedvine.spmm import Bipartite
+from fedvine.table import Table
+
+
+@given(st.integers(1, 12), st.lists(st.integers(0, 15), max_size=8))
+def test_a_buffer_keeps_exactly_the_last_edges(capacity, sizes):
+    buffer, all_src = EdgeBuffer(capacity), []
+    for size in sizes:
+        new = np.arange(len(all_src), len(all_src) + size, dtype=np.int32)
+        buffer.push(new, new + 100)
+        all_src += new.tolist()
+    src, dst = buffer.last(0, capacity)
+    assert src.tolist() == all_src[-capacity:] if all_src else len(src) == 0
+    assert (dst == src + 100).all()
+    for start in range(0, len(buffer), 3):  # consecutive runs, counted from the newest
+        src, _ = buffer.last(start, start + 3)
+        expected = all_src[max(len(all_src) - len(buffer), len(all_src) - start - 3):
+                           len(all_src) - start]
+        assert src.tolist() == expected
+    again = EdgeBuffer(capacity)
+    again.load_state_dict(buffer.state_dict())
+    assert (again.last(0, capacity)[0] == buffer.last(0, capacity)[0]).all()
+
+
+edges = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=40)
+
+
+@given(edges, st.integers(0, 2**32 - 1))
+def test_mean_aggregation_equals_a_dense_matrix_forward_and_backward(pairs, seed):
+    src, dst = (np.array(c) for c in zip(*pairs, strict=True))
+    graph = Bipartite(src, dst, 7, 5)
+    draw = torch.Generator().manual_seed(seed)
+    kept = graph.weight * (torch.rand(len(graph), generator=draw) < 0.7)
+    A = torch.zeros(7, 5).index_put_((graph.src, graph.dst), kept)
+    assert torch.equal(torch.zeros(7, 5).index_put_((graph.src, graph.dst), graph.weight),
+                       torch.tensor(np.histogram2d(src, dst, (range(8), range(6)))[0]).float())
+    for mean, matrix, n in zip(graph.messages(kept), (A, A.T), (5, 7), strict=True):
+        x = torch.randn(n, 3, generator=draw, requires_grad=True)
+        dense = torch.nan_to_num(matrix / matrix.sum(1, keepdim=True)) @ x
+        ours = mean(x)
+        torch.testing.assert_close(ours, dense)
+        pull = torch.randn(ours.shape, generator=draw)
+        torch.testing.assert_close(torch.autograd.grad(ours, x, pull)[0],
+                                   torch.autograd.grad(dense, x, pull)[0])
+
+
+def adam_reference(gradients, start, rate):
+    """Row-wise Adam in float64, row by row and step by step; None: the row is not touched."""
+    value, m, v, t = start.astype(float).copy(), np.zeros_like(start, float), np.zeros_like(
+        start, float), np.zeros(len(start))
+    for step in gradients:
+        for row, g in step.items():
+            t[row] += 1
+            m[row] = 0.9 * m[row] + 0.1 * g
+            v[row] = 0.999 * v[row] + 0.001 * g * g
+            value[row] -= rate * (m[row] / (1 - 0.9**t[row])) / (
+                np.sqrt(v[row] / (1 - 0.999**t[row])) + 1e-8)
+    return value
+
+
+def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move():
+    draw = np.random.Generator(np.random.PCG64(0))
+    book = RowBook(4, 0, 1.0)
+    book.hold(np.arange(10))
+    start = draw.normal(size=(10, 4)).astype(np.float32)
+    values, history = torch.from_numpy(start.copy()), []
+    for _ in range(25):
+        rows = np.sort(draw.choice(9, draw.integers(1, 6), replace=False))  # row 9: never
+        gradient = draw.normal(size=(len(rows), 4)).astype(np.float32)
+        history.append(dict(zip(rows.tolist(), gradient.astype(float), strict=True)))
+        values[rows] = book.step(rows, values[rows], torch.from_numpy(gradient), 0.05)
+    np.testing.assert_allclose(values.numpy(), adam_reference(history, start, 0.05), atol=1e-5)
+    assert (values[9].numpy() == start[9]).all()
+
+
+def test_moments_live_while_a_buffer_holds_the_row():
+    book = RowBook(2, 0, 1.0)
+    book.hold(np.array([1, 4, 7]))
+    book.step(np.array([4, 7]), torch.zeros(2, 2), torch.ones(2, 2), 0.1)
+    book.hold(np.array([0, 4]))
+    assert book.steps.tolist() == [0, 1] and book.moments[0, :, 0].tolist() == [
+        0, pytest.approx(0.1)]
+    book.hold(np.array([4, 7]))
+    assert book.steps.tolist() == [1, 0] and book.moments[:, 1].abs().sum() == 0
+
+
+def test_rows_come_back_in_the_order_asked_and_known_rows_travel_as_numbers():
+    names, table, book = Ids.of(list("abcdefgh")), Table(5, 3, 1.0), RowBook(3, 5, 1.0)
+    table.rows(Ids.of(["x", "c"]).keys(np.array([0, 1])))       # another client was here first
+    first = book.ask(np.array([0, 2]), names)
+    assert len(first["keys"]) == 2 and len(first["rows"]) == 0
+    answer, rows = hand_out(table, first, grow=True)
+    got = book.take(np.array([0, 2]), answer)
+    assert rows.tolist() == [2, 1] and torch.equal(got, table.values[[2, 1]])
+    ids = np.array([0, 1, 2, 5])
+    asked = book.ask(ids, names)
+    assert asked["rows"].tolist() == [2, 1] and len(asked["keys"]) == 2
+    answer, rows = hand_out(table, asked, grow=True)
+    got = book.take(ids, answer)
+    at = table.find(names.keys(ids))
+    assert torch.equal(got, table.values[at.astype(int)]) and book.number[ids].tolist() == list(at)
+
+
+def test_a_forecast_hands_out_no_rows():
+    names, table, book = Ids.of(list("abc")), Table(5, 3, 1.0), RowBook(3, 5, 1.0)
+    answer, _ = hand_out(table, book.ask(np.array([0, 1]), names), grow=False)
+    book.take(np.array([0, 1]), answer)
+    assert len(table) == 0 and (book.number == -1).all()
+
+
+def test_rows_at_home_start_as_the_server_would_start_them():
+    names, home = Ids.of(list("abc")), RowBook(3, 5, 0.2, home=True)
+    nothing = home.ask(np.array([0, 2]), names)
+    assert not len(nothing["rows"]) and not len(nothing["keys"])
+    table = Table(5, 3, 0.2)
+    assert torch.equal(home.take(np.array([0, 2]), {}), table.peek(names.keys(np.array([0, 2]))))
+    assert len(home.give(np.array([2]), torch.ones(1, 3))) == 0
+    assert torch.equal(home.take(np.array([2]), {}),
+                       table.peek(names.keys(np.array([2]))) + 1)

@@ -1,0 +1,134 @@
+"""Plans and splits: nothing lost, nothing global left in a part, and who has travelled."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedvine.checks import tiny_stream
+from fedvine.ids import Ids
+from fedvine.split import Split, split
+from fedvine.stages import by_count, by_time
+from fedvine.stream import EventStream
+
+
+def small(rows, clients=3, bipartite=True):
+    """A stream from (user, item, client) rows, one a second."""
+    user, item, client = (np.array(c, np.int32) for c in zip(*rows, strict=True))
+    names = Ids.of([f"u{i}" for i in range(10)])
+    return EventStream(user, item, np.arange(len(rows)), names,
+                       Ids.of([f"i{i}" for i in range(10)]) if bipartite else None,
+                       codes={"client": client}, categories={"client": list("cab")[:clients]})
+
+
+rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 2)), min_size=1,
+                max_size=60)
+
+
+@given(rows)
+def test_a_split_keeps_every_edge_with_its_names(events):
+    stream = small(events)
+    made = split(stream, "client")
+    assert list(made.parts) == sorted("cab")
+    for code, name in enumerate("cab"):
+        part = made.parts[name]
+        mine = [(f"u{u}", f"i{i}", t) for t, (u, i, c) in enumerate(events) if c == code]
+        assert [(part.src_ids[s], part.dst_ids[d], t) for s, d, t in
+                zip(part.src, part.dst, part.t, strict=True)] == mine
+        order = list(dict.fromkeys(u for u, _, _ in mine))
+        assert [part.src_ids[i] for i in range(part.num_src)] == order
+    assert made.report()["dropped"] == 0
+
+
+@given(rows)
+def test_elsewhere_is_when_a_user_was_first_seen_at_another_client(events):
+    made = split(small(events), "client")
+    for code, name in enumerate("cab"):
+        part = made.parts[name]
+        for local in range(part.num_src):
+            user = int(part.src_ids[local][1:])
+            times = [t for t, (u, _, c) in enumerate(events) if u == user and c != code]
+            assert part.elsewhere[local] == min(times, default=np.inf)
+
+
+@given(rows)
+def test_nodes_of_one_kind_share_one_dictionary(events):
+    made = split(small(events, bipartite=False), "client")
+    for part in made.parts.values():
+        assert part.src_ids is part.dst_ids and not part.bipartite
+        if len(part):
+            assert max(part.src.max(), part.dst.max()) == part.num_src - 1
+
+
+@pytest.mark.parametrize("by", ["hash", "louvain"])
+def test_partitions_deal_items_and_drop_no_edge(by):
+    stream = tiny_stream()
+    made = split(stream, by, k=3, seed=1)
+    assert sum(len(p) for p in made.parts.values()) == len(stream)
+    homes = [n for p in made.parts.values() for n in (p.dst_ids[i] for i in range(p.num_dst))]
+    assert len(homes) == len(set(homes)) == stream.num_dst      # an item has one home
+    again = split(stream, by, k=3, seed=1)
+    assert all((again.parts[n].src == p.src).all() for n, p in made.parts.items())
+    assert made.report()["cov"] < 1.0
+
+
+def test_a_split_is_written_and_opened(tmp_path):
+    made = split(tiny_stream(), "client")
+    opened = Split.open(made.write(tmp_path / "s") and tmp_path / "s", made.stream)
+    for name, part in made.parts.items():
+        mine = opened.parts[name]
+        assert (mine.src == part.src).all() and (mine.elsewhere == part.elsewhere).all()
+        assert [mine.dst_ids[i] for i in range(mine.num_dst)] == [
+            part.dst_ids[i] for i in range(part.num_dst)]
+
+
+def test_unknown_splits_and_clients_are_named():
+    with pytest.raises(ValueError, match='did you mean "client"'):
+        split(tiny_stream(), "cliennt")
+    with pytest.raises(ValueError, match='no client "ad".*did you mean "ada"'):
+        split(tiny_stream(), "client", clients=["ad"])
+    with pytest.raises(ValueError, match="cannot be split among 9999"):
+        split(tiny_stream(), "hash", k=9999)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=80), st.integers(1, 40),
+       st.sampled_from(["time", "count"]))
+def test_stages_cover_the_stream_once_and_in_order(times, size, kind):
+    t = np.sort(np.array(times))
+    zeros = np.zeros(len(t), np.int32)
+    stream = EventStream(zeros, zeros, t, Ids.of(["u"]), Ids.of(["i"]))
+    plan = by_time(stream, size) if kind == "time" else by_count(stream, min(size, len(t)))
+    stages = [plan.stage(stream, s) for s in range(len(plan))]
+    assert np.concatenate([s.t for s in stages]).tolist() == t.tolist()
+    assert len(plan.past(stream, len(plan) - 1)) == len(t)
+    assert plan.period(len(plan) - 1) == "test" and 0 <= plan.val <= plan.test < len(plan)
+    if kind == "count":
+        assert all(len(s) for s in stages)
+
+
+def test_durations_and_their_errors():
+    t = np.arange(0, 86400 * 100, 3600)
+    zeros = np.zeros(len(t), np.int32)
+    stream = EventStream(zeros, zeros, t, Ids.of(["u"]), Ids.of(["i"]))
+    assert len(by_time(stream, "10d")) == len(by_time(stream, 864000)) == 10
+    assert len(by_time(stream, "240h")) == 10
+    for wrong in ("", "ten days", "-3d", "0", "3 parsecs", float("nan")):
+        with pytest.raises(ValueError, match="is no duration"):
+            by_time(stream, wrong)
+    with pytest.raises(ValueError, match="over a million"):
+        by_time(stream, "1s")
+    with pytest.raises(ValueError, match="does not fit"):
+        by_count(stream, 0)
+    with pytest.raises(ValueError, match="shares"):
+        by_time(stream, "10d", val=0.7, test=0.7)
+
+
+def test_a_later_cut_of_the_stream_changes_no_louvain_part_of_the_known_items():
+    """Communities come from the first 70 % alone."""
+    stream = tiny_stream(2000)
+    from fedvine.partitions import louvain
+    early = louvain.partition(stream, 3, 0)
+    changed = EventStream(stream.src, np.concatenate(
+        [stream.dst[:1400], stream.dst[1400:][::-1]]), stream.t, stream.src_ids, stream.dst_ids)
+    assert (louvain.partition(changed, 3, 0) == early).all()

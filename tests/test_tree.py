@@ -1,0 +1,93 @@
+"""Arithmetic on models, tables whose rows appear, and randomness that knows its place."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvine import tree
+from fedvine.rng import hashed_uniform, key, rng, torch_rng
+from fedvine.table import Table
+
+
+def model(value):
+    return {"a": torch.full((2, 2), float(value)), "b": [torch.full((3,), float(value))]}
+
+
+def test_add_subtract_mean():
+    total = tree.add(model(1), model(2), scale=3.0)
+    assert total["a"][0, 0] == 7 and total["b"][0][0] == 7
+    assert tree.subtract(model(5), model(2))["a"][0, 0] == 3
+    assert tree.mean([model(1), model(2), model(6)])["a"][0, 0] == 3
+    assert tree.mean(iter([model(1), model(4)]), [1, 2])["b"][0][0] == 3
+
+
+def test_mean_leaves_its_inputs_alone():
+    models = [model(1), model(3)]
+    tree.mean(models)
+    assert models[0]["a"][0, 0] == 1 and models[1]["a"][0, 0] == 3
+
+
+def test_wrong_trees_are_refused():
+    with pytest.raises(ValueError, match="names"):
+        tree.add({"a": torch.ones(1)}, {"b": torch.ones(1)})
+    with pytest.raises(ValueError, match="no models"):
+        tree.mean([])
+
+
+@given(st.lists(st.lists(st.integers(0, 60), max_size=20), min_size=1, max_size=6))
+def test_a_table_is_a_dictionary_of_rows(batches):
+    """Rows are handed out once, in order of appearance; values are a function of the key."""
+    table, reference = Table(3, 4, 0.5), {}
+    for batch in batches:
+        keys = np.array(batch, np.uint64) * np.uint64(2**57)
+        for k in keys.tolist():
+            reference.setdefault(k, len(reference))
+        assert table.rows(keys).tolist() == [reference[k] for k in keys.tolist()]
+    fresh = hashed_uniform(3, table.keys, 4) * np.float32(0.5)
+    assert np.array_equal(table.values.numpy(), fresh) and (abs(fresh) <= 0.5).all()
+    again = Table(3, 4, 0.5)
+    again.load_state_dict(table.state_dict())
+    assert again.find(table.keys).tolist() == list(range(len(reference)))
+
+
+def test_peek_gives_first_values_without_a_row():
+    table = Table(0, 3, 1.0)
+    rows = table.rows(np.array([5, 9], np.uint64))
+    table.add_(rows[:1], torch.ones(1, 3))
+    seen = table.peek(np.array([9, 77, 5], np.uint64))
+    assert len(table) == 2
+    assert torch.equal(seen[2], table.values[0]) and torch.equal(seen[0], table.values[1])
+    assert torch.equal(seen[1], Table(0, 3, 1.0).peek(np.array([77], np.uint64))[0])
+
+
+def test_unknown_rows_are_refused():
+    with pytest.raises(ValueError, match="not handed out"):
+        Table(0, 3, 1.0).take(np.array([0], np.int32))
+
+
+def test_only_named_rows_move():
+    table = Table(0, 3, 1.0)
+    rows = table.rows(np.arange(10, dtype=np.uint64))
+    before = table.values.clone()
+    table.add_(rows[3:5], torch.ones(2, 3), 0.5)
+    assert torch.equal(table.values[3:5], before[3:5] + 0.5)
+    assert torch.equal(table.values[[0, 1, 2, 5, 6, 7, 8, 9]], before[[0, 1, 2, 5, 6, 7, 8, 9]])
+
+
+def test_the_same_place_draws_the_same_and_another_does_not():
+    assert rng(1, "a", 2).random(4).tolist() == rng(1, "a", 2).random(4).tolist()
+    places = [(1, "ab"), (1, "a", "b"), (1, "a", 0, "b"), (11, "ab"), ("1", "ab"), (1, "ba")]
+    assert len({key(*p) for p in places}) == len(places)
+    assert torch.equal(torch.rand(3, generator=torch_rng(1, "x")),
+                       torch.rand(3, generator=torch_rng(1, "x")))
+
+
+def test_hashed_rows_are_uniform_and_independent_of_order():
+    keys = np.arange(20_000, dtype=np.uint64)
+    values = hashed_uniform(0, keys, 8)
+    assert abs(values.mean()) < 0.01 and abs(values.std() - 3**-0.5) < 0.01
+    assert abs(np.corrcoef(values.T) - np.eye(8)).max() < 0.03
+    assert np.array_equal(hashed_uniform(0, keys[::-1], 8), values[::-1])
+    assert not np.array_equal(hashed_uniform(1, keys, 8), values)
