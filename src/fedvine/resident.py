@@ -60,6 +60,7 @@ class Resident:
     def _run(self, envelope: Envelope) -> Any:
         client, (t, _, _) = self.client, envelope.place
         if self.part is not None and client.place[0] != t:
+            self.part.release()
             client.stage, client.past = self.plan.stage(self.part, t), self.plan.past(self.part, t)
         client.place = envelope.place
         function = getattr(type(self.method), envelope.function, None)

@@ -75,6 +75,7 @@ class Run:
         self._seconds, self._began = 0.0, time.perf_counter()
         self._bytes = {"down": 0, "up": 0, "calls": 0}
         self._round_seconds: list[float] = []
+        self._round_began = self._last_save = 0.0
 
     def __iter__(self) -> Iterator[StageScores]:
         """Stages as they are scored; goes on from the last save. A finished run yields again
@@ -117,15 +118,17 @@ class Run:
 
     # -- what happens around rounds and stages ---------------------------------------------------
     def _round_done(self, at: At, clients: Clients) -> None:
-        if at.r > 0 and clients.log:
-            self._round_seconds.append(sum(c["seconds"] for c in clients.log
-                                           if (c["t"], c["r"]) == (at.t, at.r)))
+        if at.r > 0:
+            self._round_seconds.append(time.perf_counter() - self._round_began)
+        self._round_began = time.perf_counter()
         self.tell(at, clients)
         if self.folder and time.perf_counter() - self._last_save > self.save_every:
             self._save(at.t, at.r)
 
     def _stage_done(self, stage: StageScores) -> None:
         self.stages.append(stage)
+        self._round_began = time.perf_counter()
+        self._flush()
         if self.folder:
             self.folder.append("metrics.jsonl", [
                 {"t": stage.t, "stage": s, "period": self.plan.period(s), "client": name, **result}
@@ -154,7 +157,7 @@ class Run:
         """Both sides as at the last save, or fresh; the (stage, round) that was saved."""
         save = self.folder.restore() if self.folder else None
         self.server = self.method.start(self.clients.world)
-        self._began = self._last_save = time.perf_counter()
+        self._began = self._last_save = self._round_began = time.perf_counter()
         self.clients.log = []
         if save is None:
             self.clients.restore({})

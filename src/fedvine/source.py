@@ -47,7 +47,8 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str) -> Source:
     *first, last = connection.extract_statements(query)
     for statement in first:
         connection.execute(statement)
-    return _described(connection, f"({last.query.rstrip().rstrip(';')}\n)")
+    connection.execute(f"CREATE TEMP VIEW query AS {last.query}")
+    return _described(connection, "query")
 
 
 def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any) -> Source:

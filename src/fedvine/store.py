@@ -201,15 +201,16 @@ def _connected(work: Path, label: str, memory_limit: str | None
 
 def _sentence(message: str, label: str) -> str:
     """DuckDB's message without its advice about DuckDB."""
-    lines = [line.strip() for line in message.split("\n\n")[0].splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("Original Line", "Possible"))]
-    stop = next((i for i, line in enumerate(lines) if line.startswith(("*", "file ="))), None)
-    lines = lines[:1] if label.startswith("the ") and "CSV" not in lines[0] else lines[:stop]
-    text = "; ".join(re.sub(r"^[A-Z]\w+(?: \w+)? Error: ", "", line).rstrip(".") for line in lines)
-    return f"{label} could not be read: {text}."
+    lines = [line.strip() for line in re.split(r"\nPossible|\n\nLINE \d", message)[0].splitlines()]
+    lines = [line for line in lines if line]
+    reason = lines[:1] + lines[-1:] if "CSV Error" in lines[0] else lines[:1]
+    text = "; ".join(re.sub(r"^[A-Z]\w+(?: \w+)? Error: ", "", line).rstrip(".")
+                     for line in dict.fromkeys(reason))
+    return f"{label} could not be read: {text.rstrip('!')}."
 
 
 def _content(connection: duckdb.DuckDBPyConnection, facts: object) -> str:
+    """A key for the rows of table ``raw`` in their order."""
     row = connection.execute("SELECT bit_xor(hash(rowid, *COLUMNS(*))), "
                              "sum(hash(rowid, *COLUMNS(*))::HUGEINT) FROM raw").fetchone()
     return fingerprint([], (row, facts))

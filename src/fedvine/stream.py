@@ -8,6 +8,7 @@ milliseconds and a slice by time or by rank copies nothing.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,12 +87,17 @@ class EventStream:
 
     def between(self, start: float, stop: float) -> EventStream:
         """The edges with ``start <= t < stop``, a view."""
-        low, high = np.searchsorted(self.t, [start, stop], side="left")
-        return self[int(low):int(high)]
+        return self[self._rank(start):self._rank(stop)]
 
     def before(self, stop: float) -> EventStream:
         """The edges with ``t < stop``, a view."""
-        return self[:int(np.searchsorted(self.t, stop, side="left"))]
+        return self[:self._rank(stop)]
+
+    def _rank(self, time: float) -> int:
+        """Edges before ``time``. Searched in the column's own type: else NumPy converts it all."""
+        if self.t.dtype.kind in "iu":
+            time = np.int64(min(max(np.ceil(time), -2.0**62), 2.0**62))
+        return int(np.searchsorted(self.t, time, side="left"))
 
     def take(self, index: np.ndarray) -> EventStream:
         """The edges at ascending ranks ``index``, copied, ids unchanged."""
@@ -104,6 +110,17 @@ class EventStream:
             columns.pop("src"), columns.pop("dst"), columns.pop("t"), self.src_ids,
             self.dst_ids if self.bipartite else None, codes=codes, categories=self.categories,
             elsewhere=self.elsewhere, name=self.name, **columns)
+
+    def release(self) -> None:
+        """Give the pages of mapped columns back to the system; they are read again if needed.
+
+        A long stream that is walked through once then takes no more memory than a short one.
+        """
+        for column in (*(getattr(self, c) for c in _COLUMNS), *self.codes.values()):
+            while isinstance(column, np.ndarray) and not isinstance(column.base, mmap.mmap):
+                column = column.base
+            if isinstance(column, np.ndarray):
+                column.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
     # -- stages and splits (written out in their own files) ------------------------------------
     def by_time(self, every: str | float, **parts: float) -> Plan:

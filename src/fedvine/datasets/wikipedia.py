@@ -35,8 +35,8 @@ def load(folder: Path | None = None) -> EventStream:
     """The stream: columns ``src``, ``dst``, ``t``, ``label`` and, if there, ``features``.
 
     ``folder`` holds ``wikipedia.csv`` or ``wikipedia.csv.gz`` (by default
-    ``$FEDVINE_DATA/temporal/wikipedia``); where neither is found the file (534 MB) is downloaded
-    into the cache. No checksum is published: that of the first download is written beside it
+    ``$FEDVINE_DATA/temporal/wikipedia``); where neither is found the file (half a gigabyte) is
+    downloaded into the cache. No checksum is published: that of the first download is written beside it
     and holds from then on. Raises :class:`FedvineError` if the file cannot be had or read.
     """
     file = found(place / name for place in folders(folder, "temporal/wikipedia")
@@ -78,7 +78,10 @@ def _downloaded() -> Path:
         try:
             pooch.retrieve(URL, known.read_text().strip() if known.is_file() else None,
                            "wikipedia.csv", folder)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
+            raise FedvineError(f"{URL} is not the file that was downloaded first; delete {known} "
+                               "to take it as it is now.") from error
+        except OSError as error:
             raise FedvineError(f"{URL} could not be downloaded ({type(error).__name__}); put "
                                "wikipedia.csv below FEDVINE_DATA in temporal/wikipedia, or name "
                                "its folder.") from error

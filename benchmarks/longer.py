@@ -1,0 +1,100 @@
+"""FedLink on a stream 100 times longer: seconds a round and memory must not grow.
+
+The two streams have the same arrival process (stationary, heavy-tailed), the same stages and the
+same clients; they differ in length alone. They are made and written by a child process, so that
+the memory measured is the run's. Scoring is left out: what it knows of the past is not FedLink's.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedvine.ids import Ids
+from fedvine.link import Links
+from fedvine.methods.fedlink import FedLink
+from fedvine.rng import rng
+from fedvine.run import run
+from fedvine.split import Split, split
+from fedvine.stages import Plan
+from fedvine.stream import EventStream
+
+STAGE, USERS, ITEMS, CLIENTS = 6000, 3000, 300, 3
+SHORT, TIMES, WARM = 12, 100, 6  # stages of the short stream; how much longer; warm-up stages
+
+
+class Unscored(Links):
+    """A protocol that scores nothing."""
+
+    def scored(self, t: int, stages: int) -> list[int]:
+        return []
+
+
+def make(folder: str, stages: int) -> None:
+    """Write a stream of so many stages and its split."""
+    draw, count = rng(0, "longer"), STAGE * stages
+    src = (USERS * draw.random(count) ** 2).astype(np.int32)
+    dst = (ITEMS * draw.random(count) ** 3).astype(np.int32)
+    names = Ids.of(np.arange(USERS)), Ids.of(np.arange(ITEMS))
+    stream = EventStream(src, dst, np.arange(count), *names, name="longer",
+                         codes={"client": (dst % CLIENTS).astype(np.int32)},
+                         categories={"client": [f"c{i}" for i in range(CLIENTS)]})
+    split(stream, "client").write(Path(folder) / "split")
+    stream.write(Path(folder) / "stream")
+
+
+def memory() -> tuple[int, int]:
+    """(anonymous, all) resident bytes of this process."""
+    text = Path("/proc/self/status").read_text()
+    kib = [int(re.search(rf"{name}:\s+(\d+)", text)[1])  # type: ignore[index]
+           for name in ("RssAnon", "VmRSS")]
+    return kib[0] * 1024, kib[1] * 1024
+
+
+def walk(folder: str, stages: int) -> dict[str, float]:
+    """Run FedLink; medians of seconds a round, and the highest memory after the warm-up."""
+    import torch
+    torch.set_num_threads(1)
+    stream = EventStream.open(Path(folder) / "stream")
+    parts = Split.open(Path(folder) / "split", stream)
+    plan = Plan(tuple(float(STAGE * i) for i in range(stages + 1)), stages, stages)
+    made = run(FedLink(rounds=3, capacity=2000, buffers=4), parts, plan, protocol=Unscored(),
+               out=Path(folder) / "run", save_every=1e9)
+    anonymous, total = [], []
+
+    def watch() -> None:
+        a, b = memory()
+        anonymous.append(a), total.append(b)
+
+    for _ in made:
+        watch()
+    warm = slice(WARM, None)
+    return {"seconds": statistics.median(made._round_seconds[3 * WARM:]),
+            "last": statistics.median(made._round_seconds[-3 * WARM:]),
+            "anonymous": max(anonymous[warm]), "warm": max(anonymous[:WARM]),
+            "total": max(total[warm]), "warm_total": max(total[:WARM])}
+
+
+def measure() -> list[dict[str, Any]]:
+    """The long stream against the short one; each in a process of its own."""
+    found = {}
+    for stages in (SHORT, SHORT * TIMES):
+        with tempfile.TemporaryDirectory() as folder:
+            spawn = multiprocessing.get_context("spawn")
+            for work, out in ((make, None), (walk, found)):
+                with spawn.Pool(1) as pool:
+                    result = pool.apply(work, (folder, stages))
+                if out is not None:
+                    out[stages] = result
+    short, long = found[SHORT], found[SHORT * TIMES]
+    return [{"name": f"{TIMES} x longer: {what}", "ours": long[key], "other": short[key],
+             "ratio": long[key] / short[key], "floor": short[key]}
+            for key, what in (("seconds", "seconds a round"), ("last", "seconds a round, at the end"),
+                              ("anonymous", "memory (anonymous, bytes)"),
+                              ("total", "memory (resident, bytes)"))]

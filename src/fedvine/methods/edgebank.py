@@ -1,0 +1,64 @@
+"""EdgeBank (Poursafaei et al. 2022): a pair seen before will come again.
+
+F. Poursafaei, S. Huang, K. Pelrine, R. Rabbany, "Towards Better Evaluation for Dynamic Link
+Prediction", NeurIPS 2022. The rival without parameters that every method of links should beat.
+Here each client has a bank of its own; nothing travels. The window is counted in stages, since
+a client learns a stage at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+
+from fedvine.link import Pairs
+from fedvine.method import At, Client, Field, Method, on_client
+
+
+class EdgeBank(Method):
+    """1 for a pair that this client has seen before, else 0."""
+
+    name: ClassVar[str] = "edgebank"
+
+    rounds: int = Field(default=0, ge=0, le=0, description="nothing is trained")
+    window: Literal["unlimited"] | Annotated[int, Field(ge=1)] = Field(
+        default="unlimited", description="how many stages a pair is remembered for")
+
+    @classmethod
+    def tiny(cls):
+        return cls(window=2)
+
+    def setup(self, client: Client) -> None:
+        client.pairs = np.empty((0, 2), np.int32)    # user and item, in order
+        client.last = np.empty(0, np.int32)          # the last stage that each was seen in
+
+    def arrive(self, server, clients, at: At) -> None:
+        clients.call(self.observe, at.t)
+
+    @on_client
+    def observe(self, client: Client, t: int) -> None:
+        """Merge the pairs of stage ``t`` into the bank; drop those out of the window."""
+        events = client.stage
+        new = np.stack([events.src, events.dst], 1)
+        if events.deleted is not None:
+            new = new[~events.deleted]
+        pairs, first = np.unique(np.concatenate([new, client.pairs]), axis=0, return_index=True)
+        last = np.concatenate([np.full(len(new), t, np.int32), client.last])[first]
+        kept = last >= self.oldest(t)
+        client.pairs, client.last = pairs[kept], last[kept]
+
+    def oldest(self, t: int) -> int:
+        """The first stage that is still remembered after stage ``t``."""
+        return 0 if self.window == "unlimited" else t - self.window + 1
+
+    def answer(self, server, clients, at: At):
+        return clients.call(self.predict, at.t)
+
+    @on_client
+    def predict(self, client: Client, t: int, queries: Pairs) -> np.ndarray:
+        """1.0 for a pair in the bank, else 0.0."""
+        width = 1 + max(int(client.pairs[:, 1].max(initial=0)), int(queries.dst.max(initial=0)))
+        bank = client.pairs[client.last >= self.oldest(t)].astype(np.int64)
+        return np.isin(queries.src * width + queries.dst,
+                       bank[:, 0] * width + bank[:, 1]).astype(float)

@@ -1,0 +1,33 @@
+"""Popularity under the contract suite, and against its formula."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvine import checks
+from fedvine.link import Pairs
+from fedvine.memory import Client, World
+from fedvine.methods.popularity import Popularity
+
+
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda c: c.__name__)
+def test_contract(check):
+    check(Popularity.tiny())
+
+
+@given(decay=st.floats(0, 1), seed=st.integers(0, 99))
+def test_the_score_is_the_decayed_sum_over_stages(decay, seed):
+    split, plan = checks.tiny_case(checks.tiny_stream(120, seed))
+    method = Popularity(decay=decay)
+    for name, part in split.parts.items():
+        client = Client(name, World(("ada",), 0, 4))
+        method.setup(client)
+        for t in range(4):
+            client.stage = plan.stage(part, t)
+            method.observe(client)
+            items = np.arange(part.num_dst + 1)
+            expected = [sum(decay ** (t - s) * int((plan.stage(part, s).dst == i).sum())
+                            for s in range(t + 1)) for i in items]
+            asked = Pairs(np.zeros_like(items), items, np.zeros(len(items)))
+            np.testing.assert_allclose(method.predict(client, asked), expected, atol=1e-12)

@@ -1,0 +1,200 @@
+"""A table becomes the stream that a person would make from it by hand."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedvine.read import from_frame, read
+from fedvine.stream import EventStream
+
+NAMED = {"src": "user", "dst": "item", "time": "at"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def edges(stream: EventStream) -> list[tuple]:
+    """What a person sees: names and times, in order."""
+    return [(stream.src_ids[s], stream.dst_ids[d], t) for s, d, t
+            in zip(stream.src.tolist(), stream.dst.tolist(), stream.t.tolist(), strict=True)]
+
+
+def by_hand(rows: list[tuple], bipartite: bool) -> tuple[list, list, list, list, list]:
+    """src, dst, t, and the names on both sides: sorted by time, numbered as they appear."""
+    users: dict = {}
+    items: dict = {} if bipartite else users
+    src, dst, t = [], [], []
+    for user, item, time in sorted(rows, key=lambda row: row[2]):
+        src.append(users.setdefault(user, len(users)))
+        dst.append(items.setdefault(item, len(items)))
+        t.append(time)
+    return src, dst, t, [str(u) for u in users], [str(i) for i in items]
+
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]),
+               min_size=1, max_size=6).filter(lambda name: not name.strip("-.0123456789") == "")
+whole = st.integers(-2 ** 63, 2 ** 63 - 1) | st.integers(0, 3)
+times = st.integers(-2 ** 63, 2 ** 63 - 1) | st.integers(0, 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), bipartite=st.booleans())
+def test_a_csv_file_is_read_as_by_hand(tmp_path_factory, data, bipartite):
+    user, item = data.draw(st.sampled_from([text, whole])), data.draw(st.sampled_from([text, whole]))
+    time = data.draw(st.sampled_from([times, st.floats(allow_nan=False, allow_infinity=False)]))
+    rows = data.draw(st.lists(st.tuples(user, item, time), min_size=1, max_size=12))
+    folder = tmp_path_factory.mktemp("csv")
+    with open(folder / "t.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerows([("user", "item", "at"), *rows])
+    stream = read(folder / "t.csv", **NAMED, bipartite=bipartite, store=folder / "store")
+    src, dst, t, users, items = by_hand(rows, bipartite)
+    assert stream.src.tolist() == src and stream.dst.tolist() == dst and stream.t.tolist() == t
+    assert [stream.src_ids[i] for i in range(stream.num_src)] == users
+    assert [stream.dst_ids[i] for i in range(stream.num_dst)] == items
+    assert stream.bipartite == bipartite
+    assert [file.name for file in folder.iterdir() if file.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(("cells", "expected", "dtype"), [
+    (["3", "1", "-2"], [-2, 1, 3], np.int64),
+    (["9007199254740993", "1"], [1, 9007199254740993], np.int64),
+    (["3.0", "1", "2e1"], [1, 3, 20], np.int64),
+    (["3.5", "-1"], [-1.0, 3.5], np.float64),
+    (["2012-04-03", "1970-01-01", "1969-12-31"], [-86400, 0, 1333411200], np.int64),
+    (["2012-04-03 18:00:06", "1970-01-02T00:00:00"], [86400, 1333476006], np.int64),
+    (["2012-04-03T18:00:06Z", "2012-04-03T18:00:06+02:00"], [1333468806, 1333476006], np.int64),
+    (["1970-01-01 00:00:01.25", "1969-12-31 23:59:59.5"], [-0.5, 1.25], np.float64),
+])
+def test_the_forms_of_a_time_in_text(tmp_path, cells, expected, dtype):
+    path = write(tmp_path / "t.csv", "user,item,at\n" + "".join(f"a,b,{c}\n" for c in cells))
+    stream = read(path, **NAMED)
+    assert stream.t.tolist() == expected and stream.t.dtype == dtype
+
+
+@pytest.mark.parametrize(("sql", "expected", "dtype"), [
+    ("DATE '2012-04-03'", 1333411200, np.int64),
+    ("TIMESTAMP '2012-04-03 18:00:06'", 1333476006, np.int64),
+    ("TIMESTAMP_MS '2012-04-03 18:00:06.5'", 1333476006.5, np.float64),
+    ("TIMESTAMP_NS '2012-04-03 18:00:06'", 1333476006, np.int64),
+    ("TIMESTAMP_S '2012-04-03 18:00:06'", 1333476006, np.int64),
+    ("TIMESTAMPTZ '2012-04-03 18:00:06+02'", 1333468806, np.int64),
+    ("'2012-04-03 18:00:06'", 1333476006, np.int64),
+    ("7::UTINYINT", 7, np.int64),
+    ("7.25::DECIMAL(6, 3)", 7.25, np.float64),
+    ("7.0::FLOAT", 7, np.int64),
+])
+def test_the_forms_of_a_time_with_a_type(tmp_path, sql, expected, dtype):
+    path = tmp_path / "t.parquet"
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY (SELECT 'a' AS user, 1 AS item, {sql} AS at) TO '{path}'")
+        in_parquet = read(path, **NAMED)
+        in_query = read(f"SELECT 'a' AS user, 1 AS item, {sql} AS at", **NAMED)
+    for stream in (in_parquet, in_query):
+        assert stream.t.tolist() == [expected] and stream.t.dtype == dtype
+
+
+def test_all_columns(tmp_path):
+    path = write(tmp_path / "t.csv", "at;user;item;who;w;y;gone;x1;x2\n"
+                 "5;a;p;JFK;1.5;1;false;0.5;-1\n"
+                 "3;b;p;LGA;2;;true;1e3;4\n"
+                 "5;a;q;JFK;-3;0;;0;0\n")
+    stream = read(path, **NAMED, client="who", weight="w", label="y", deleted="gone",
+                  features=["x2", "x1"])
+    assert edges(stream) == [("b", "p", 3), ("a", "p", 5), ("a", "q", 5)]
+    assert stream.weight is not None and stream.weight.tolist() == [2, 1.5, -3]
+    assert stream.label is not None and stream.label.tolist() == [-1, 1, 0]
+    assert stream.deleted is not None and stream.deleted.tolist() == [True, False, False]
+    assert stream.features is not None
+    assert stream.features.tolist() == [[4, 1000], [-1, 0.5], [0, 0]]
+    assert [stream.categories["who"][c] for c in stream.codes["who"]] == ["LGA", "JFK", "JFK"]
+    assert [column.dtype for column in (stream.src, stream.weight, stream.features, stream.label,
+                                        stream.codes["who"])] == [
+        np.int32, np.float32, np.float32, np.int32, np.int32]
+
+
+def test_every_kind_of_file_gives_the_same(tmp_path):
+    rows = "b,x,2\na,y,1\n\na,x,2\n"
+    plain = write(tmp_path / "t.csv", "user,item,at\n" + rows)
+    tabs = write(tmp_path / "t.tsv", "user\titem\tat\n" + rows.replace(",", "\t"))
+    marked = tmp_path / "marked.csv"
+    marked.write_bytes(b"\xef\xbb\xbf\r\n" + plain.read_bytes().replace(b"\n", b"\r\n"))
+    packed = tmp_path / "t.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    parquet = tmp_path / "t.parquet"
+    duckdb.sql(f"FROM '{plain}'").write_parquet(str(parquet))
+    expected = [("a", "y", 1), ("b", "x", 2), ("a", "x", 2)]
+    for path in (plain, tabs, marked, packed, parquet):
+        assert edges(read(path, **NAMED)) == expected
+    assert edges(read(f"WITH t AS (FROM '{parquet}') SELECT * FROM t; -- all", **NAMED)) == expected
+
+
+def test_a_query_reads_an_attached_database(tmp_path):
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
+        connection.execute("CREATE TABLE sales AS SELECT 'a' AS user, 'b' AS item, 1 AS at")
+    stream = read(f"ATTACH '{tmp_path}/shop.duckdb' AS shop (READ_ONLY); FROM shop.sales", **NAMED)
+    assert edges(stream) == [("a", "b", 1)]
+
+
+def test_a_query_keeps_its_order_in_ties():
+    stream = read("SELECT i AS user, i AS item, 0 AS at FROM range(5000) r(i) "
+                  "ORDER BY hash(i)", **NAMED)
+    ordered = duckdb.sql("SELECT i FROM range(5000) r(i) ORDER BY hash(i)").fetchall()
+    assert [int(stream.src_ids[n]) for n in stream.src.tolist()] == [i for i, in ordered]
+
+
+def test_ids_keep_their_names(tmp_path):
+    cells = ["007", "1e5", "99999999999999999999999", "x", "7"]
+    path = write(tmp_path / "t.csv", "user,item,at\n" + "".join(
+        f"{c},{i + 1}.0,{i}\n" for i, c in enumerate(cells)))
+    stream = read(path, **NAMED)
+    assert [stream.src_ids[i] for i in range(5)] == cells
+    assert [stream.dst_ids[i] for i in range(5)] == ["1", "2", "3", "4", "5"]
+
+
+def test_one_dictionary_for_numbers_and_text():
+    stream = read("SELECT * FROM (VALUES (7, 'x', 1), (8, '7', 2)) t(user, item, \"at\")", **NAMED,
+                  bipartite=False)
+    assert stream.src.tolist() == [0, 2] and stream.dst.tolist() == [1, 0]
+    assert [stream.src_ids[i] for i in range(3)] == ["7", "x", "8"]
+
+
+def test_frames_of_all_makers_give_the_same():
+    columns = {"user": ["b", "a", "a"], "item": [1, 2, 1], "w": [0.5, 1.0, 2.0],
+               "at": [datetime(2020, 1, 2), datetime(2020, 1, 1), datetime(2020, 1, 2)]}
+    frames = [pandas.DataFrame(columns), polars.DataFrame(columns), pyarrow.table(columns)]
+    for frame in frames:
+        stream = from_frame(frame, **NAMED, weight="w", name="mine")
+        assert edges(stream) == [("a", "2", 1577836800), ("b", "1", 1577923200),
+                                 ("a", "1", 1577923200)]
+        assert stream.weight is not None and stream.weight.tolist() == [1.0, 0.5, 2.0]
+        assert stream.name == "mine"
+
+
+def test_frames_with_dates_categories_and_zones():
+    frame = pandas.DataFrame({
+        "user": pandas.Categorical(["u", "v"]), "item": [1.0, 2.0],
+        "at": pandas.to_datetime(["2020-01-01 01:00", "2020-01-01 00:00"]).tz_localize("Europe/Paris")})
+    assert edges(from_frame(frame, **NAMED)) == [("v", "2", 1577833200), ("u", "1", 1577836800)]
+    days = polars.DataFrame({"user": [1], "item": [2], "at": [date(2020, 1, 1)]})
+    assert from_frame(days, **NAMED).t[0] == datetime(2020, 1, 1, tzinfo=UTC).timestamp()

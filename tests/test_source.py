@@ -1,0 +1,91 @@
+"""Sources that cannot be opened: one sentence, and nothing left."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from fedvine.errors import FedvineError
+from fedvine.read import from_frame, read
+
+NAMED = {"src": "user", "dst": "item", "time": "at"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def refused(source: str | Path, cache: Path) -> str:
+    with pytest.raises(FedvineError) as caught:
+        read(source, **NAMED)
+    message = str(caught.value)
+    assert message.endswith(".") and "\n" not in message
+    assert not cache.exists() or list(cache.iterdir()) == []
+    return message
+
+
+def test_no_such_file(tmp_path, cache):
+    assert refused(tmp_path / "t.csv", cache) == f"{tmp_path / 't.csv'} does not exist."
+    assert refused(tmp_path, cache) == f"{tmp_path} is a folder, not a file."
+
+
+@pytest.mark.parametrize(("name", "content", "words"), [
+    ("t.csv", b"", "is empty."),
+    ("t.parquet", b"", "is empty."),
+    ("t.csv", b"\n\n", "is empty."),
+    ("t.csv.gz", gzip.compress(b""), "is empty."),
+    ("t.csv", bytes(range(256)) * 20, "is not a readable CSV file."),
+    ("t.csv.gz", b"\x1f\x8bnot gzip at all", "is not a readable CSV file."),
+    ("t.csv.gz", gzip.compress(os.urandom(5000).hex().encode())[:900], "not a readable CSV file."),
+    ("t.parquet", b"user,item,at\na,b,1\n", "is not a readable Parquet file."),
+    ("t.parquet", b"PAR1 and then nonsense PAR1", "could not be read: "),
+    ("t.csv", b"user,item,at\na,b,1\nc,d\n", "Line: 3; Expected Number of Columns: 3 Found: 2."),
+    ("t.csv", b"user,item,at\na,b,1,9\n", "Line: 2; Expected Number of Columns: 3 Found: 4."),
+    ("t.csv", b'user,item,at\na,"b,1\n', "Line: 2; Value with unterminated quote found."),
+    ("t.csv", "user,item,at\né,b,1\n".encode("latin-1"), "This file is not utf-8 encoded."),
+])
+def test_not_a_table(tmp_path, cache, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    message = refused(tmp_path / name, cache)
+    assert words in message and message.startswith(str(tmp_path / name))
+
+
+def test_no_permission(tmp_path, cache):
+    path = tmp_path / "t.csv"
+    path.write_text("user,item,at\na,b,1\n")
+    path.chmod(0)
+    root = os.geteuid() == 0            # root may read everything, so it is somebody else here
+    if root:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(FedvineError, match="^.*t.csv may not be read by you[.]$"):
+            read(path, **NAMED)
+    finally:
+        if root:
+            os.seteuid(0)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(("query", "words"), [
+    ("SELECT * FROM nope", "Table with name nope does not exist."),
+    ("SELECT * FROM 'nothing.parquet'", "No files found"),
+    ("SELECT FROM WHERE", "syntax error"),
+    ("SELECT 'a' AS user; SELEC", "syntax error"),
+    ("SELECT error('stop') AS user, 1 AS item, 1 AS at", "stop"),
+    ("SELECT 1 AS user, 2 AS item, 3 AS t", 'has no column "at"'),
+    ("SELECT 1 AS user, 2 AS item, 3 AS at WHERE false", "has no rows"),
+])
+def test_a_query_that_fails(cache, query, words):
+    message = refused(query, cache)
+    assert words in message and message.startswith("the query"), message
+
+
+def test_not_a_frame(cache):
+    with pytest.raises(FedvineError, match="A dict is no table"):
+        from_frame({"user": [1]}, **NAMED)
+    assert list(cache.iterdir()) == []
