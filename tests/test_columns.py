@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -11,7 +12,7 @@ import pytest
 from fedvine.errors import FedvineError
 from fedvine.read import from_frame, read
 
-NAMED = {"src": "user", "dst": "item", "time": "at"}
+NAMED: dict[str, Any] = {"src": "user", "dst": "item", "time": "at"}
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("text", "more", "words"), [
-    ("usr,item,at\na,b,1\n", {}, ['no column "user"', 'did you mean "usr"', "it has usr, item, at"]),
+    ("usr,item,at\na,b,1\n", {}, ['no column "user" (did you mean "usr"?); it has usr, item, at']),
     ("user,item,at\n", {}, ["has no rows"]),
     ("user,item,at\na,b,1\n,b,2\na,b,3\n,b,4\n", {}, ['"user" is empty in 2 rows, first in row 2']),
     ("user,item,at\na,b,1\na,,2\n", {}, ['"item" is empty in row 2']),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedvine.errors import FedvineError
 from fedvine.read import from_frame, read
 
-NAMED = {"src": "user", "dst": "item", "time": "at"}
+NAMED: dict[str, Any] = {"src": "user", "dst": "item", "time": "at"}
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,7 @@ def test_no_permission(tmp_path, cache):
     if root:
         os.seteuid(65534)
     try:
-        with pytest.raises(FedvineError, match="^.*t.csv may not be read by you[.]$"):
+        with pytest.raises(FedvineError, match=r"^.*t\.csv may not be read by you[.]$"):
             read(path, **NAMED)
     finally:
         if root:

@@ -6,6 +6,7 @@ import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -16,7 +17,7 @@ from fedvine.errors import FedvineError
 from fedvine.read import read
 from fedvine.stream import EventStream
 
-NAMED = {"src": "user", "dst": "item", "time": "at"}
+NAMED: dict[str, Any] = {"src": "user", "dst": "item", "time": "at"}
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,13 @@ def test_a_query_is_run_each_time(table, cache):
     assert len(list(cache.iterdir())) == 1
     table.write_text("user,item,at\na,b,2\n")
     assert len(read(query, **NAMED)) == 1
+
+
+def test_equal_bits_of_another_type_are_another_table():
+    """A date is kept as a number of days; the same number as a time is another time."""
+    days = read("SELECT 'a' AS user, 'b' AS item, DATE '1970-01-02' AS at", **NAMED)
+    number = read("SELECT 'a' AS user, 'b' AS item, 1::INTEGER AS at", **NAMED)
+    assert days.t.tolist() == [86400] and number.t.tolist() == [1]
 
 
 def test_a_store_of_ones_own(table, tmp_path):

@@ -42,10 +42,10 @@ class Links(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     negatives: int | Literal["all"] = Field(
-        100, description="random negatives a positive for MRR and hits; all: every known item")
+        default=100, description="random negatives a positive for MRR and hits; all: every known item")
     positives: int = Field(
-        2000, ge=1, description="edges scored at most, a client and stage, drawn evenly")
-    k: int = Field(10, ge=1, description="the k of hits@k")
+        default=2000, ge=1, description="edges scored at most, a client and stage, drawn evenly")
+    k: int = Field(default=10, ge=1, description="the k of hits@k")
 
     def scored(self, t: int, stages: int) -> list[int]:
         """The stage that is scored once stage ``t`` is learned: the next one."""

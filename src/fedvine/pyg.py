@@ -26,9 +26,8 @@ def from_pyg(data: TemporalData, *, bipartite: bool | None = None,
     """
     columns = {}
     for column in ("src", "dst", "t", "msg", "y", "weight", "deleted"):
-        value = data[column] if column in data else None
-        if value is not None:
-            columns[column] = value.detach().cpu().numpy()
+        if column in data and data[column] is not None:
+            columns[column] = data[column].detach().cpu().numpy()
     for column in ("src", "dst", "t"):
         if column not in columns:
             raise FedvineError(f'{name}: the TemporalData has no "{column}".')

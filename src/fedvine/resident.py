@@ -60,8 +60,8 @@ class Resident:
     def _run(self, envelope: Envelope) -> Any:
         client, (t, _, _) = self.client, envelope.place
         if self.part is not None and client.place[0] != t:
-            self.part.release()
             client.stage, client.past = self.plan.stage(self.part, t), self.plan.past(self.part, t)
+            self.part.release()  # what was read of earlier stages, and to find this one
         client.place = envelope.place
         function = getattr(type(self.method), envelope.function, None)
         if not getattr(function, "__on_client__", False):

@@ -38,7 +38,7 @@ class Bipartite:
         u, i = code // max(items, 1), code % max(items, 1)
         self.users, self.items = users, items
         self.src, self.dst = torch.from_numpy(u), torch.from_numpy(i)
-        self.weight = torch.from_numpy(count.astype(np.float32))
+        self.count, self.weight = count, torch.from_numpy(count.astype(np.float32))
         order = np.argsort(i, kind="stable")
         self.by_user = Csr(_pointers(u, users), torch.from_numpy(i.astype(np.int32)), None)
         self.by_item = Csr(_pointers(i, items), torch.from_numpy(u[order].astype(np.int32)),
@@ -55,6 +55,11 @@ class Bipartite:
             self.by_user, self.by_item = (Csr(*(x if x is None else x.to(device) for x in side))
                                           for side in (self.by_user, self.by_item))
         return self
+
+    def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """log(1 + weighted degree) of users [users, 1] and of items [items, 1]."""
+        return tuple(torch.zeros(n, device=weight.device).index_add_(0, at, weight).log1p_()[:, None]
+                     for at, n in ((self.src, self.users), (self.dst, self.items)))
 
     def messages(self, weight: torch.Tensor) -> tuple[Mean, Mean]:
         """(items to users, users to items): weighted means, edges of weight 0 left out."""

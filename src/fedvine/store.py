@@ -22,7 +22,7 @@ from fedvine.files import atomic_folder
 from fedvine.source import Source
 from fedvine.stream import EventStream
 
-_BATCH = 100_000        # rows held in memory while columns are written
+_BATCH = 200_000        # values held in memory while columns are written
 
 
 def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, wanted: Wanted,
@@ -86,8 +86,9 @@ def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path) 
 def _number(connection: duckdb.DuckDBPyConnection, roles: list[str], folder: Path, edges: int,
             file: str | None = None) -> None:
     """Table ``names``, by first appearance in columns ``roles``; those columns as its numbers."""
-    seen = " UNION ALL ".join(f"SELECT {role} AS name, {len(roles)} * rowid + {i} AS place FROM edges"
-                              for i, role in enumerate(roles))
+    seen = " UNION ALL ".join(
+        f"SELECT {role} AS name, {len(roles)} * rowid + {i} AS place FROM edges"
+        for i, role in enumerate(roles))
     connection.execute(f"CREATE OR REPLACE TABLE names AS SELECT name FROM (SELECT name, "
                        f"min(place) AS first FROM ({seen}) GROUP BY name) ORDER BY first")
     for role in roles:
@@ -122,7 +123,8 @@ def _fill(connection: duckdb.DuckDBPyConnection, query: str, path: Path, dtype: 
     if hasattr(os, "posix_fallocate"):      # a full disk is an error here, a crash in the mapping
         with open(path, "r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    for batch in connection.sql(query).to_arrow_reader(_BATCH):
+    width = shape[1] if len(shape) == 2 else 1
+    for batch in connection.sql(query).to_arrow_reader(max(_BATCH // (width + 1), 1)):
         row, *values = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
         array[row] = values[0] if array.ndim == 1 else np.stack(values, axis=1)
     array.flush()
@@ -210,7 +212,7 @@ def _sentence(message: str, label: str) -> str:
 
 
 def _content(connection: duckdb.DuckDBPyConnection, facts: object) -> str:
-    """A key for the rows of table ``raw`` in their order."""
+    """A key for the rows of table ``raw`` in their order, and their types."""
     row = connection.execute("SELECT bit_xor(hash(rowid, *COLUMNS(*))), "
                              "sum(hash(rowid, *COLUMNS(*))::HUGEINT) FROM raw").fetchone()
-    return fingerprint([], (row, facts))
+    return fingerprint([], (row, _described(connection, "raw"), facts))

@@ -172,7 +172,7 @@ class EventStream:
             stream = EventStream(columns.pop("src"), columns.pop("dst"), columns.pop("t"),
                                  Ids.open(folder, "src"), dst_ids, codes=codes,
                                  categories=meta["categories"], name=meta["name"], **columns)
-        except (OSError, KeyError, ValueError) as error:
+        except (OSError, EOFError, KeyError, ValueError) as error:
             raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "
                                "delete it and let it be made again.") from error
         if len(stream) != meta["edges"]:

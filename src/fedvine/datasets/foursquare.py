@@ -47,10 +47,10 @@ def load(folder: Path | None = None, countries: Sequence[str] = COUNTRIES) -> Ev
     times are in order of country, user and venue. Raises :class:`FedvineError` if neither is
     there, or a country has no check-ins.
     """
-    countries = tuple(dict.fromkeys(country.upper() for country in countries))
     for country in countries:
         if not (len(country) == 2 and country.isascii() and country.isalpha()):
             raise FedvineError(f'"{country}" is no country code of two letters, such as US.')
+    countries = tuple(dict.fromkeys(country.upper() for country in countries))
     places = folders(folder, "temporal/checkins")
     places += [place / "foursquare_tist2015_by_country" for place in places]
     texts = [found(place / f"data_{country}.txt{packed}" for place in places
@@ -67,7 +67,11 @@ def load(folder: Path | None = None, countries: Sequence[str] = COUNTRIES) -> Ev
             f"{places[0] if places else 'FEDVINE_DATA, which is unset'}; get the check-in files "
             "that FedGraph's link prediction links to (github.com/FedGraph/fedgraph) and name "
             "their folder.")
-    return kept("foursquare", files, countries, lambda store: _read(files, query, countries, store))
+    stream = kept("foursquare", files, countries,
+                  lambda store: _read(files, query, countries, store))
+    if absent := sorted(set(countries) - set(stream.categories["country"])):
+        raise FedvineError(f"{files[0]} has no check-ins in {', '.join(absent)}.")
+    return stream
 
 
 def _text(file: Path, country: str) -> str:
@@ -92,12 +96,9 @@ def _read(files: Sequence[Path], query: str, countries: Sequence[str], store: Pa
     name = "foursquare-tist2015" + ("-part" if _is_part(files) else "")
     if set(countries) != set(COUNTRIES):
         name += "-" + "-".join(countries)
-    stream = read(f"SELECT * FROM ({query}) ORDER BY moment, country, user_id, venue_id",
-                  src="user_id", dst="venue_id", time="moment", client="country", store=store,
-                  name=name)
-    if absent := sorted(set(countries) - set(stream.categories["country"])):
-        raise FedvineError(f"{files[0]} has no check-ins in {', '.join(absent)}.")
-    return stream
+    return read(f"SELECT * FROM ({query}) ORDER BY moment, country, user_id, venue_id",
+                src="user_id", dst="venue_id", time="moment", client="country", store=store,
+                name=name)
 
 
 def _is_part(files: Sequence[Path]) -> bool:

@@ -36,8 +36,9 @@ def load(folder: Path | None = None) -> EventStream:
 
     ``folder`` holds ``wikipedia.csv`` or ``wikipedia.csv.gz`` (by default
     ``$FEDVINE_DATA/temporal/wikipedia``); where neither is found the file (half a gigabyte) is
-    downloaded into the cache. No checksum is published: that of the first download is written beside it
-    and holds from then on. Raises :class:`FedvineError` if the file cannot be had or read.
+    downloaded into the cache. No checksum is published: the first download's SHA-256 is written
+    beside it and holds from then on. Raises :class:`FedvineError` if the file cannot be had or
+    read.
     """
     file = found(place / name for place in folders(folder, "temporal/wikipedia")
                  for name in ("wikipedia.csv", "wikipedia.csv.gz"))

@@ -157,12 +157,12 @@ class FedLink(Method):
     def loss(self, model: BipartiteSage, users: torch.Tensor, items: torch.Tensor,
              graph: Bipartite, draw: np.random.Generator) -> torch.Tensor:
         """Binary cross-entropy of supervised pairs and of negatives from the buffer's items."""
-        weight, asked = graph.weight, torch.arange(len(graph), device=self.device)
-        if self.masked:
-            hidden = draw.random(len(graph)) < self.masked
-            if hidden.any():
-                asked = torch.from_numpy(np.flatnonzero(hidden)).to(self.device)
-                weight = weight.index_fill(0, asked, 0.0)
+        count = graph.weight
+        if self.masked:  # of each pair's occurrences some are asked for, the others carry messages
+            count = torch.from_numpy(draw.binomial(graph.count, self.masked).astype(np.float32))
+            count = count.to(self.device) if count.any() else graph.weight
+        weight = graph.weight - count if self.masked else graph.weight
+        asked = count.nonzero()[:, 0]
         z_users, z_items = model(users, items, graph, weight)
         src, dst = (x.index_select(0, asked) for x in (graph.src, graph.dst))
         wrong = torch.from_numpy(draw.integers(0, graph.items, (self.negatives, len(asked))))
@@ -171,7 +171,7 @@ class FedLink(Method):
                   for item in (dst, *wrong.to(self.device))]
         softplus = torch.nn.functional.softplus
         each = softplus(-scores[0]) + torch.stack([softplus(s) for s in scores[1:]]).mean(0)
-        count = graph.weight.index_select(0, asked)
+        count = count.index_select(0, asked)
         return (each * count).sum() / count.sum()
 
     # -- what is kept, and one buffer of it ------------------------------------------------------

@@ -20,8 +20,8 @@ class Popularity(Method):
     name: ClassVar[str] = "popularity"
 
     rounds: int = Field(default=0, ge=0, le=0, description="nothing is trained")
-    decay: float = Field(default=0.5, ge=0, le=1, description="what a count keeps from one stage to "
-                         "the next; 0: the last stage alone, 1: all stages alike")
+    decay: float = Field(default=0.5, ge=0, le=1, description="what a count keeps from one stage "
+                         "to the next; 0: the last stage alone, 1: all stages alike")
 
     @classmethod
     def tiny(cls):

@@ -35,6 +35,8 @@ class BipartiteSage(nn.Module):
                     weight.uniform_(-math.sqrt(3 / width), math.sqrt(3 / width), generator=draw)
                     self.register_parameter(f"{side}_{part}_{layer}", nn.Parameter(weight))
                 self.register_parameter(f"{side}_bias_{layer}", nn.Parameter(torch.zeros(width)))
+                self.register_parameter(f"{side}_degree_{layer}",
+                                        nn.Parameter(torch.zeros(width)))
         self.scale = nn.Parameter(torch.tensor(math.log(5.0)))
         self.layers = layers
 
@@ -43,12 +45,15 @@ class BipartiteSage(nn.Module):
         """Embeddings [users, width] and [items, width]; ``weight`` [P] weights the pairs."""
         to_users, to_items = graph.messages(weight)
         get = self.get_parameter
+        degrees = graph.degrees(weight)
         for layer in range(self.layers):
             near_users, near_items = to_users(items), to_items(users)
             users = torch.addmm(get(f"user_bias_{layer}"), users, get(f"user_self_{layer}")) \
                 + near_users @ get(f"user_near_{layer}")
             items = torch.addmm(get(f"item_bias_{layer}"), items, get(f"item_self_{layer}")) \
                 + near_items @ get(f"item_near_{layer}")
+            users = torch.addcmul(users, degrees[0], get(f"user_degree_{layer}"))
+            items = torch.addcmul(items, degrees[1], get(f"item_degree_{layer}"))
             if layer + 1 < self.layers:
                 users, items = users.relu(), items.relu()
         return users, items

@@ -1,0 +1,109 @@
+"""What there is, and what each thing is: the texts behind ``fedvine list`` and ``show``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import tomlkit
+from rich.console import RenderableType
+from rich.table import Table
+
+from fedvine import shelf
+from fedvine.data import load
+from fedvine.errors import FedvineError, near
+from fedvine.experiment import Experiment
+from fedvine.method import Method
+
+
+def everything() -> Iterator[Table]:
+    """Methods, data sets and partitions, each with its first line."""
+    found = {"methods": dict(sorted(shelf.methods().items())),
+             **{kind: {name: shelf.find(kind, name) for name in shelf.names(kind)}
+                for kind in ("datasets", "partitions")}}
+    for kind, things in found.items():
+        table = Table(kind, "", box=None, show_header=True)
+        for name, thing in things.items():
+            table.add_row(name, (inspect.getdoc(thing) or "").split("\n")[0])
+        yield table
+
+
+def described(name: str) -> Iterator[RenderableType]:
+    """A method with its fields, a data set with its size, or an experiment with all its keys.
+
+    ``name`` may also be a TOML file or a run folder. Raises :class:`FedvineError` if it is none
+    of these.
+    """
+    methods, datasets, partitions = (shelf.methods(), shelf.names("datasets"),
+                                     shelf.names("partitions"))
+    if name in methods:
+        yield from _method(methods[name])
+    elif name in datasets:
+        yield from _dataset(name)
+    elif name in partitions:
+        yield inspect.getdoc(shelf.find("partitions", name)) or name
+    elif Path(name).is_dir():
+        yield _toml(Experiment.of_run(name))
+    elif Path(name).suffix == ".toml":
+        yield _toml(Experiment.read(name))
+    else:
+        raise FedvineError(f'There is nothing called "{name}"'
+                           f"{near(name, [*methods, *datasets, *partitions])}; fedvine list shows "
+                           "all, and show also takes an experiment's TOML file or a run folder.")
+
+
+def _method(method: type) -> Iterator[RenderableType]:
+    assert issubclass(method, Method)
+    module = inspect.getmodule(method)
+    yield f"{inspect.getdoc(method)}\n\n{inspect.getdoc(module) or ''}\n"
+    table = Table("field", "type", "default", "what it is", box=None)
+    for name, field in method.model_fields.items():
+        table.add_row(name, _kind(field.annotation, field.metadata), repr(field.default),
+                      field.description or "")
+    yield table
+
+
+_SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "length >="}
+
+
+def _kind(kind: Any, bounds: Iterable[Any] = ()) -> str:
+    """A type and its bounds, as a person would write them."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        text = _kind(inside[0], (b for m in inside[1:] for b in getattr(m, "metadata", [m])))
+    elif origin is Literal:
+        text = " | ".join(map(repr, inside))
+    elif origin in (Union, UnionType):
+        text = " | ".join(map(_kind, inside))
+    elif origin is not None:
+        text = f"{origin.__name__}[{', '.join('...' if a is ... else _kind(a) for a in inside)}]"
+    else:
+        text = "none" if kind is type(None) else getattr(kind, "__name__", str(kind))
+    return " ".join([text, *(f"{sign} {getattr(bound, name)}" for bound in bounds
+                             for name, sign in _SIGNS.items() if hasattr(bound, name))])
+
+
+def _dataset(name: str) -> Iterator[RenderableType]:
+    module: Any = shelf.find("datasets", name)
+    yield f"{inspect.getdoc(module)}\n"
+    stream = load(name)
+    report = stream.split(**module.SPLIT).report()
+    days = (float(stream.t[-1]) - float(stream.t[0])) / 86400
+    yield (f"{len(stream):,} edges of {stream.num_src:,} users to {stream.num_dst:,} items in "
+           f"{days:,.1f} days; stages of {module.STAGES}, split by {report['by']}:\n")
+    table = Table("client", box=None)
+    for column in ("edges", "users", "items", "shared users"):
+        table.add_column(column, justify="right")
+    for client, facts in report["clients"].items():
+        table.add_row(client, *(f"{facts[c]:,}" for c in ("edges", "users", "items",
+                                                          "shared_users")))
+    yield table
+
+
+def _toml(experiment: Experiment) -> str:
+    values = experiment.plain()
+    plain = {k: v for k, v in values.items() if not isinstance(v, dict)}
+    return tomlkit.dumps({**plain, **{k: v for k, v in values.items() if k not in plain}}).strip()

@@ -1,0 +1,164 @@
+"""The command line. Each command is a few lines; the work is done elsewhere.
+
+Nothing heavy is imported before a command needs it, so that help and typing errors are quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedvine.errors import FedvineError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="Federated learning on graphs that grow.",
+                  epilog="Errors are one sentence; --debug, anywhere, adds where they came from.")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command ``fedvine``. Exit codes: 0, 2 for a :class:`FedvineError`, 130 if stopped."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        app([a for a in given if a != "--debug"], prog_name="fedvine")
+    except Exception as error:
+        if debug:
+            raise
+        expected = isinstance(error, FedvineError)
+        text = (f"Error: {error}" if expected else f"Error: {type(error).__name__}: {error} "
+                "(not foreseen; the same command with --debug shows where)")
+        print(text, file=sys.stderr)
+        sys.exit(2 if expected else 1)
+
+
+@app.callback(invoke_without_command=True)
+def _top(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+         ) -> None:
+    if version:
+        import fedvine
+        print(fedvine.__version__)
+        raise typer.Exit
+
+
+@app.command("list")
+def list_() -> None:
+    """Show the methods, data sets and partitions that there are."""
+    from fedvine.catalogue import everything
+    for table in everything():
+        _console().print(table, "")
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(
+        help="A method, a data set, a partition, an experiment's TOML file or a run folder.")]
+         ) -> None:
+    """Explain one thing: a method's fields, a data set's size, an experiment in full."""
+    from fedvine.catalogue import described
+    for part in described(name):
+        _console().print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+
+
+_OF = "Column of a table: "
+
+
+@app.command()
+def run(
+    what: Annotated[str, typer.Argument(metavar="METHOD|EXPERIMENT.toml",
+                                        help="A method's name or an experiment's file.")],
+    data: Annotated[str | None, typer.Option(
+        help="A data set's name, a CSV or Parquet file, or an SQL query.")] = None,
+    src: Annotated[str | None, typer.Option(help=f"{_OF}users.")] = None,
+    dst: Annotated[str | None, typer.Option(help=f"{_OF}items.")] = None,
+    time: Annotated[str | None, typer.Option(help=f"{_OF}times.")] = None,
+    client: Annotated[str | None, typer.Option(help=f"{_OF}clients, if it has one.")] = None,
+    stages: Annotated[str | None, typer.Option(
+        help="A duration such as 30d, or a number of edges.")] = None,
+    split: Annotated[str | None, typer.Option(
+        help="Who owns what: a column, or a partition such as hash.")] = None,
+    clients: Annotated[str | None, typer.Option(
+        help="Only these clients, with commas between them.")] = None,
+    k: Annotated[int | None, typer.Option(help="Number of clients of a partition.")] = None,
+    seed: Annotated[int | None, typer.Option(help="All randomness comes from it.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of torch.")] = None,
+    settings: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any key of the experiment, such as method.rounds=5; "
+        "may be given several times.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        help="The run folder [default: runs/<method>-<data>-s<seed>].")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the scores to this file too.")] = None,
+) -> None:
+    """Run a method and keep everything in a run folder; the same command again goes on."""
+    options: dict[str, Any] = {
+        "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client},
+        "split": {"by": split, "k": k, "clients": clients.split(",") if clients else None},
+        "stages": int(stages) if stages and stages.isdigit() else stages,
+        "seed": seed, "threads": threads}
+    from fedvine.experiment import from_command
+    experiment, name = from_command(what, options, settings or [])
+    out = out or Path("runs") / f"{name}-s{experiment.seed}"
+    from fedvine.progress import follow
+    from fedvine.records import records, tables, write_json
+    with _stoppable(out):
+        made = follow(experiment.run(out), _console(sys.stderr))
+    assert made.summary is not None
+    for table in tables(made.summary, made.protocol.model_dump()):
+        _console().print(table, "", highlight=False)
+    print(f"Kept in {out}")
+    if json:
+        write_json(records(out), json)
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    client: Annotated[str | None, typer.Option(help="Where the user is.")] = None,
+    user: Annotated[str | None, typer.Option(help="Whose likeliest items to show.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many items a user.")] = 5,
+    everyone: Annotated[bool, typer.Option(
+        "--all", help="All users of all clients, into --out.")] = False,
+    pairs: Annotated[Path | None, typer.Option(
+        help="Score the pairs of a CSV or Parquet file with columns client, user and item, "
+        "into --out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file to write.")] = None,
+) -> None:
+    """Forecast links: one user's likeliest items, everybody's, or the scores of given pairs."""
+    if (client is not None and user is not None) + everyone + (pairs is not None) != 1:
+        raise FedvineError("Say one of: --client and --user, --all, or --pairs.")
+    if (everyone or pairs) and out is None:
+        raise FedvineError("Say with --out which .csv or .parquet file to write.")
+    from fedvine.predict import Forecasts
+    found = Forecasts.of_run(folder)
+    if everyone:
+        print(f"{found.every(top, out or ''):,} rows in {out}")
+    elif pairs:
+        rows, scored = found.pairs(pairs, out or "")
+        print(f"{rows:,} rows in {out}" + ("" if rows == scored else f"; {rows - scored:,} have no "
+              "score, since their client has never seen the user or the item"))
+    else:
+        assert client is not None and user is not None
+        from rich.table import Table
+        table = Table("item", "score", "", box=None)
+        for item, score, known in found.top(client, user, top):
+            table.add_row(item, f"{score:.4g}", "known" if known else "new")
+        _console().print(table)
+
+
+def _console(file: Any = None) -> Any:
+    from rich.console import Console
+    return Console(file=file)
+
+
+@contextlib.contextmanager
+def _stoppable(out: Path) -> Iterator[None]:
+    """Ctrl-C ends the run with a word on how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\nStopped. What was saved is in {out}; the same command again goes on from there.",
+              file=sys.stderr)
+        raise typer.Exit(130) from None

@@ -1,0 +1,122 @@
+"""Where a run's edges come from: a data set of the shelf, a table, or a query."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from fedvine import shelf
+from fedvine.errors import FedvineError, near
+from fedvine.stream import EventStream
+
+_COLUMNS = ("src", "dst", "time", "client", "weight")
+
+
+class Data(BaseModel):
+    """The ``[data]`` of an experiment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str = Field(description="a data set's name, a CSV or Parquet file, or an SQL query")
+    src: str | None = Field(default=None, description="a table's column of users; src if not said")
+    dst: str | None = Field(default=None, description="its column of items; dst if not said")
+    time: str | None = Field(default=None, description="its column of times; time if not said")
+    client: str | None = Field(default=None, description="its column of clients, if it has one")
+    weight: str | None = Field(default=None, description="its column of weights, if it has one")
+    folder: str | None = Field(default=None, description="the folder of a data set's own files")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="more arguments of the data set's load, or of read")
+
+    @field_validator("source", "folder")
+    @classmethod
+    def _absolute(cls, value: str | None, info: Any) -> str | None:
+        """A file is found again from any folder."""
+        if value is None or (info.field_name == "source" and not is_file(value)):
+            return value
+        return str(Path(value).expanduser().absolute())
+
+    @property
+    def name(self) -> str:
+        """A short name, fit for a folder: the data set, the file's stem, or ``query``."""
+        if not is_file(self.source):
+            return self.source if dataset(self.source) else "query"
+        return re.sub(r"[^\w.-]+", "_", Path(self.source).name.split(".")[0]) or "table"
+
+    @property
+    def dataset(self) -> ModuleType | None:
+        """The data set's module, None for a table."""
+        return dataset(self.source)
+
+    def open(self) -> EventStream:
+        """The stream. Raises :class:`FedvineError` if it cannot be had."""
+        from fedvine.read import read
+        columns = {c: getattr(self, c) for c in _COLUMNS if getattr(self, c) is not None}
+        if self.dataset:
+            if columns:
+                raise FedvineError(f"{self.source} is a data set that knows its columns; "
+                                   f"leave out {', '.join(columns)}.")
+            return load(self.source, self.folder, **self.options)
+        if self.folder:
+            raise FedvineError(f"A folder belongs to a data set, and {self.source} is none; "
+                               "leave it out.")
+        try:
+            return _call(read, self.source, **{"src": "src", "dst": "dst", "time": "time",
+                                               **columns, **self.options})
+        except FedvineError as error:
+            if "has no column" in str(error) and not {"src", "dst", "time"} <= columns.keys():
+                raise FedvineError(f"{error} Name its columns with --src, --dst and --time, or "
+                                   "under [data].") from error
+            raise
+
+
+def load(name: str, folder: str | Path | None = None, **options: Any) -> EventStream:
+    """A data set of the shelf by its name; ``folder`` holds its own files where it needs some.
+
+    Raises :class:`FedvineError` if there is none of that name, or its files cannot be had.
+    """
+    found = shelf.find("datasets", name)
+    return _call(found.load, None if folder is None else Path(folder), **options)
+
+
+def dataset(source: str) -> ModuleType | None:
+    """The module of a data set, None if ``source`` is a table."""
+    return shelf.find("datasets", source) if source in shelf.names("datasets") else None
+
+
+def is_file(source: str) -> bool:
+    """Whether ``source`` is a file's path; raises :class:`FedvineError` for an unknown name."""
+    from fedvine.source import is_query
+    known = shelf.names("datasets")
+    if source in known or is_query(source):
+        return False
+    if not source.strip() or not (Path(source).suffix or "/" in source or Path(source).exists()):
+        raise FedvineError(f'There is no data set and no file called "{source}"'
+                           f"{near(source, known)}; fedvine list shows the data sets.")
+    return True
+
+
+def digest(stream: EventStream) -> str:
+    """16 hex digits that change with any edge of the stream."""
+    found = hashlib.blake2b(digest_size=8)
+    for column in (stream.src, stream.dst, stream.t, stream.weight, stream.features, stream.label,
+                   stream.deleted, *(stream.codes[c] for c in sorted(stream.codes))):
+        if column is not None:
+            found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
+    return found.hexdigest()
+
+
+def _call(function: Any, *given: Any, **options: Any) -> EventStream:
+    try:
+        return function(*given, **options)
+    except TypeError as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if unknown and unknown[1] in options:
+            raise FedvineError(f'data.options has "{unknown[1]}", which {function.__module__}.'
+                               f"{function.__name__} does not take.") from error
+        raise

@@ -1,0 +1,206 @@
+"""An experiment: data, split, stages, protocol, method, seed; read from TOML, run, found again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    field_serializer,
+    model_validator,
+)
+
+from fedvine import runs, shelf
+from fedvine.data import Data, digest
+from fedvine.errors import FedvineError
+from fedvine.link import Links
+from fedvine.method import Method
+from fedvine.run import Run, Tell, run
+from fedvine.settings import assignment, build, merged
+from fedvine.split import Split
+from fedvine.stages import Plan
+
+STAGES = 10   # about so many for a table, if nothing else is said
+
+
+class SplitBy(BaseModel):
+    """The ``[split]`` of an experiment: the arguments of ``stream.split``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    by: str | None = Field(default=None, description="a column, or a partition such as hash; if "
+                           "not said the data set's, or a table's client column, or hash")
+    k: int | None = Field(default=None, ge=1, description="number of clients of a partition")
+    seed: int | None = Field(default=None, ge=0, description="what a partition draws from")
+    clients: list[str] | None = Field(default=None, min_length=1,
+                                      description="only these clients; all if not said")
+
+
+def _method(value: Any) -> Any:
+    """``"fedlink"`` or ``{"name": "fedlink", "capacity": 4000}`` as the method itself."""
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, dict):
+        return value
+    if not isinstance(value.get("name"), str):
+        raise FedvineError('The key "method.name" is missing; fedvine list shows the methods.')
+    found = shelf.method(value["name"])
+    assert issubclass(found, Method)
+    return build(found, {k: v for k, v in value.items() if k != "name"}, under="method.")
+
+
+class Experiment(BaseModel):
+    """All that a run's scores depend on. ``data`` and ``method`` may also be given as names.
+
+    >>> made = Experiment.model_validate({"data": "flights", "method": "edgebank"})
+    >>> made.with_settings(["method.window=3"]).method
+    EdgeBank(window=3)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: Data = Field(description="where the edges come from")
+    split: SplitBy = Field(default_factory=SplitBy, description="who owns what")
+    stages: Annotated[int, Field(ge=1)] | str | None = Field(
+        default=None, description='a duration such as "30d", or a number of edges; if not said '
+        "the data set's, or about 10 stages of equal count")
+    protocol: Links = Field(default_factory=Links, description="how links are scored")
+    method: Annotated[Method, BeforeValidator(_method)] = Field(
+        description="the method's name and its fields")
+    seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
+    threads: int = Field(default=1, ge=1, description="threads of torch; another number may change "
+                         "the last bits of a score")
+    quorum: float = Field(default=1.0, gt=0, le=1,
+                          description="share of the clients that must answer a call")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("data"), str):
+            return {**values, "data": {"source": values["data"]}}
+        return values
+
+    @field_serializer("method")
+    def _dump_method(self, method: Method, info: SerializationInfo) -> dict[str, Any]:
+        return {"name": method.name, **method.model_dump(exclude_unset=bool(info.exclude_unset))}
+
+    # -- made from files -------------------------------------------------------------------------
+    @staticmethod
+    def read(path: str | os.PathLike[str]) -> Experiment:
+        """From a TOML file; a table's path in it is relative to the file.
+
+        Raises :class:`FedvineError` that names the file and the key.
+        """
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise FedvineError(f"{path} cannot be read ({error.strerror or error}).") from error
+        except ValueError as error:
+            raise FedvineError(f"{path} is not TOML: {error}.") from error
+        data = values.get("data")
+        if isinstance(data, dict):
+            for key in ("source", "folder"):
+                beside = path.absolute().parent / str(data.get(key))
+                if isinstance(data.get(key), str) and beside.exists():
+                    data[key] = str(beside)
+        return build(Experiment, values, str(path))
+
+    @staticmethod
+    def of_run(folder: str | os.PathLike[str]) -> Experiment:
+        """The experiment whose run is in ``folder``."""
+        found = runs.read_experiment(folder)["data"].get("experiment")
+        if found is None:
+            raise FedvineError(f"{folder} does not say where its data came from; it was run from "
+                               "Python without an Experiment.")
+        return build(Experiment, found, f"{folder}/experiment.toml")
+
+    def with_settings(self, settings: Iterable[str]) -> Experiment:
+        """The experiment with ``KEY=VALUE`` put in, such as ``"method.capacity=100000"``.
+
+        A value is read as TOML and, where it is none, as text.
+        """
+        return self.updated(*map(assignment, settings))
+
+    def updated(self, *changes: dict[str, Any]) -> Experiment:
+        """The experiment with values put in, table by table."""
+        values = self.model_dump(exclude_unset=True)
+        for change in changes:
+            values = merged(values, change)
+        return build(Experiment, values)
+
+    # -- what it comes to ------------------------------------------------------------------------
+    def resolved(self) -> Experiment:
+        """The same with what a data set or a table says where the experiment says nothing."""
+        found = self.data.dataset
+        split = self.split.model_dump(exclude_none=True)
+        if "by" not in split:
+            given: dict[str, Any] = {"by": self.data.client or "hash"}
+            split = {**(found.SPLIT if found else given), **split}
+        stages = found.STAGES if found and self.stages is None else self.stages
+        return self.model_copy(update={"split": SplitBy(**split), "stages": stages})
+
+    def plain(self) -> dict[str, Any]:
+        """All keys, resolved, as values that TOML can hold; what is None is left out."""
+        values = self.resolved().model_dump(mode="json", exclude_none=True)
+        if not self.data.options:
+            del values["data"]["options"]
+        return values
+
+    def identity(self) -> str:
+        """16 hex digits that stand for the settings; a file of data counts by its path alone."""
+        text = json.dumps(self.plain(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def open(self) -> tuple[Method, Split, Plan]:
+        """The method, the split data and the plan of stages."""
+        made = self.resolved()
+        stream = self.data.open()
+        stages = made.stages if made.stages is not None else max(1, len(stream) // STAGES)
+        plan = stream.by_time(stages) if isinstance(stages, str) else stream.by_count(stages)
+        return made.method, stream.split(**made.split.model_dump(exclude_none=True)), plan
+
+    def run(self, out: str | os.PathLike[str] | None = None, tell: Tell | None = None,
+            **options: Any) -> Run:
+        """Prepare the run; ``out`` is its folder, ``options`` are those of :func:`fedvine.run`.
+
+        Sets the number of threads that torch uses in this process.
+        """
+        import torch
+        torch.set_num_threads(self.threads)
+        method, split, plan = self.open()
+        source = {"digest": digest(split.stream), "experiment": self.plain()}
+        return run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
+                   source=source, tell=tell, quorum=self.quorum, **options)
+
+
+def from_command(what: str, options: dict[str, Any], settings: Iterable[str]) -> tuple[
+        Experiment, str]:
+    """The experiment of ``fedvine run``, and the first part of its folder's name.
+
+    ``what`` is a method's name or a TOML file; of the ``options`` those that are None, and tables
+    without any other, count as not given; ``settings`` (KEY=VALUE) come last.
+    """
+    given = {key: {k: v for k, v in value.items() if v is not None}
+             if isinstance(value, dict) else value for key, value in options.items()}
+    changes = [{k: v for k, v in given.items() if v not in (None, {})}, *map(assignment, settings)]
+    if what.endswith(".toml"):
+        return Experiment.read(what).updated(*changes), Path(what).stem
+    values: dict[str, Any] = {"method": {"name": what}}
+    for change in changes:
+        values = merged(values, change)
+    if "data" not in values:
+        raise FedvineError("Say with --data what to run on: a data set, a file or a query; fedvine "
+                           "list shows the data sets.")
+    made = build(Experiment, values)
+    return made, f"{what}-{made.data.name}"

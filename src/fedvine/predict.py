@@ -1,0 +1,216 @@
+"""Forecasts of a finished run, by name: for one user, for all of them, for a table of pairs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from fedvine import runs
+from fedvine import source as sources
+from fedvine.errors import FedvineError, near
+from fedvine.experiment import Experiment
+from fedvine.files import atomic
+from fedvine.ids import Ids
+from fedvine.run import Run
+from fedvine.stream import EventStream
+
+BLOCK = 1 << 21     # pairs asked for at a time; about 24 bytes each, twice
+
+
+class Forecast(NamedTuple):
+    """One item for one user: the method's score, higher = likelier, and whether it is known.
+
+    ``known`` says that the user has met the item at this client before. Scores of one client
+    can be compared; what a difference means is the method's own.
+    """
+
+    item: str
+    score: float
+    known: bool
+
+
+class Forecasts:
+    """Asks a finished run whose clients live in this process.
+
+    ``parts`` are the clients' streams, which hold the names; where the server holds the graph
+    there is one part, called ``all``.
+    """
+
+    def __init__(self, run: Run) -> None:
+        if run.summary is None:
+            raise FedvineError("The run is not finished; finish it first, it goes on from where "
+                               "it was saved.")
+        clients: Any = run.clients
+        self.run, self._met = run, dict[str, np.ndarray]()
+        self.parts: dict[str, EventStream] = (
+            {"all": clients.server_scorer.part} if run.method.server_holds_graph else
+            {name: clients.residents[name].part for name in clients.names})
+
+    @staticmethod
+    def of_run(folder: str | os.PathLike[str]) -> Forecasts:
+        """Of the run in ``folder``; raises :class:`FedvineError` if it is not finished."""
+        experiment = Experiment.of_run(folder)
+        if runs.read_summary(folder) is None:
+            raise FedvineError(f"The run in {folder} is not finished; give its command again, "
+                               "it goes on.")
+        return Forecasts(experiment.run(folder))
+
+    def top(self, client: str, user: str, count: int = 5) -> list[Forecast]:
+        """The likeliest items of one user at one client, best first; ties in order of arrival.
+
+        Raises :class:`FedvineError` for a client or user that is not known.
+        """
+        part = self._part(client)
+        number = _numbers(part.src_ids, [user])
+        if number[0] < 0:
+            others = [name for name, other in self.parts.items()
+                      if _numbers(other.src_ids, [user])[0] >= 0]
+            raise FedvineError(f'{client} has never seen a user called "{user}"' + (
+                f"; known at {', '.join(others)}." if others else
+                f"{near(user, (part.src_ids[i] for i in range(part.num_src)))}."))
+        best = next(self._best(client, number, count))
+        return [Forecast(part.dst_ids[int(item)], float(score), bool(known)) for item, score, known
+                in zip(best.item[0], best.score[0], best.known[0], strict=True)]
+
+    def every(self, count: int, out: str | os.PathLike[str]) -> int:
+        """Write the likeliest items of every user of every client, in blocks; the rows written.
+
+        Columns ``client``, ``user``, ``rank`` (from 1), ``item``, ``score``, ``known``; CSV if
+        ``out`` ends in .csv, else Parquet.
+        """
+        return _write(out, (table for name, part in self.parts.items() for table in _rows(
+            name, part, self._best(name, np.arange(part.num_src), count))))
+
+    def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
+        """Score a table's pairs: CSV or Parquet with columns ``client``, ``user`` and ``item``.
+
+        Writes those columns in their order, with ``score`` and ``known``. Where the client has
+        never seen the user or the item the score is empty. Returns the number of rows, and how
+        many of them have a score. Raises :class:`FedvineError` for an unknown client.
+        """
+        asked = _read(Path(table))
+        score, known = np.full(len(asked), np.nan), np.zeros(len(asked), bool)
+        client = np.array(asked["client"].to_pylist(), object)
+        for name in dict.fromkeys(client):
+            part, rows = self._part(name), np.flatnonzero(client == name)
+            src, dst = (_numbers(ids, asked[column].take(pa.array(rows)).to_pylist())
+                        for column, ids in (("user", part.src_ids), ("item", part.dst_ids)))
+            found = (src >= 0) & (dst >= 0)
+            rows, src, dst = rows[found], src[found], dst[found]
+            for start in range(0, len(rows), BLOCK):
+                some = slice(start, start + BLOCK)
+                score[rows[some]] = self._ask(name, src[some], dst[some])
+            known[rows] = self._known(name, src, dst)
+        answered = ~np.isnan(score)
+        columns = {"score": pa.array(score, mask=~answered), "known": pa.array(known)}
+        for column, values in columns.items():
+            asked = asked.append_column(column, values)
+        _write(out, iter([asked]))
+        return len(asked), int(answered.sum())
+
+    # -- numbers ---------------------------------------------------------------------------------
+    def _part(self, client: str) -> EventStream:
+        if client not in self.parts:
+            raise FedvineError(f'This run has no client "{client}"{near(client, self.parts)}; '
+                               f"it has {', '.join(self.parts)}.")
+        return self.parts[client]
+
+    def _ask(self, client: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        """Scores [P] of pairs in local numbers, at the end of the stream."""
+        time = np.full(len(src), self.run.plan.bounds[-1])
+        return np.asarray(self.run.ask(client, {"src": src, "dst": dst, "t": time}),
+                          float).reshape(-1)
+
+    def _known(self, client: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        part = self.parts[client]
+        if client not in self._met:
+            self._met[client] = np.unique(part.src.astype(np.int64) * part.num_dst + part.dst)
+        return np.isin(src.astype(np.int64) * part.num_dst + dst, self._met[client])
+
+    def _best(self, client: str, users: np.ndarray, count: int) -> Iterator[Best]:
+        """Blocks of users with their likeliest items."""
+        items = np.arange(self.parts[client].num_dst)
+        step = max(1, BLOCK // max(1, len(items)))
+        for start in range(0, len(users), step):
+            some = users[start:start + step]
+            src, dst = np.repeat(some, len(items)), np.tile(items, len(some))
+            score = self._ask(client, src, dst).reshape(len(some), len(items))
+            item = np.argsort(-score, axis=1, kind="stable")[:, :count]
+            known = self._known(client, np.repeat(some, item.shape[1]), item.reshape(-1))
+            yield Best(some, item, np.take_along_axis(score, item, 1), known.reshape(item.shape))
+
+
+class Best(NamedTuple):
+    """Likeliest items, best first: ``user`` [n], and ``item``, ``score``, ``known`` [n, count]."""
+
+    user: np.ndarray
+    item: np.ndarray
+    score: np.ndarray
+    known: np.ndarray
+
+
+def _rows(client: str, part: EventStream, blocks: Iterator[Best]) -> Iterator[pa.Table]:
+    """Blocks as tables with names."""
+    users, items = (pa.array([ids[i] for i in range(len(ids))], pa.string())
+                    for ids in (part.src_ids, part.dst_ids))
+    for best in blocks:
+        count, width = best.item.shape
+        rank = np.tile(np.arange(1, width + 1, dtype=np.int32), count)
+        yield pa.table({"client": pa.array([client] * (count * width), pa.string()),
+                        "user": users.take(pa.array(np.repeat(best.user, width))),
+                        "rank": pa.array(rank), "item": items.take(pa.array(best.item.reshape(-1))),
+                        "score": pa.array(best.score.reshape(-1)),
+                        "known": pa.array(best.known.reshape(-1))})
+
+
+def _numbers(ids: Ids, names: list[str]) -> np.ndarray:
+    """Local numbers of names, -1 where there is none."""
+    wanted = set(names)
+    found = {name: i for i in range(len(ids)) if (name := ids[i]) in wanted}
+    return np.array([found.get(name, -1) for name in names], np.int64)
+
+
+def _read(path: Path) -> pa.Table:
+    """Columns client, user and item of a CSV or Parquet file, as text."""
+    wanted = ("client", "user", "item")
+    sources.first_bytes(path)
+    try:
+        with duckdb.connect() as connection:
+            source = sources.from_file(connection, path, wanted)
+            for name in wanted:
+                if name not in source.columns:
+                    raise FedvineError(f'{path} has no column "{name}"; it needs client, user and '
+                                       f"item and has {', '.join(source.columns)}.")
+            picked = ", ".join(f"CAST({source.columns[n]} AS VARCHAR) AS {n}" for n in wanted)
+            table = connection.sql(f"SELECT {picked} FROM {source.relation}").to_arrow_table()
+    except duckdb.Error as error:
+        raise FedvineError(f"{path} could not be read: {str(error).splitlines()[0]}") from error
+    for name in wanted:
+        if table[name].null_count:
+            row = table[name].is_null().to_pylist().index(True) + 1
+            raise FedvineError(f'{path}: column "{name}" is empty in row {row}; fill it in or '
+                               "leave that row out.")
+    return table
+
+
+def _write(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int:
+    """Write tables of one schema below each other, at once or not at all; the rows written."""
+    writer, count = None, 0
+    with atomic(out) as file:
+        for table in tables:
+            if writer is None:
+                writer = (csv.CSVWriter(file, table.schema) if Path(out).suffix == ".csv"
+                          else parquet.ParquetWriter(file, table.schema))
+            writer.write_table(table)
+            count += len(table)
+        if writer is None:
+            raise FedvineError("There is no user to make a forecast for.")
+        writer.close()
+    return count

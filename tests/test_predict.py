@@ -1,0 +1,136 @@
+"""Forecasts against the obvious way: score every item of a user and sort."""
+
+import numpy as np
+import polars
+import pytest
+import shop
+
+from fedvine import predict
+from fedvine.errors import FedvineError
+from fedvine.experiment import Experiment
+from fedvine.predict import Forecast, Forecasts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("predict")
+    Experiment.model_validate(
+        {"data": {"source": str(shop.write(place)), **shop.COLUMNS},
+         "method": {"name": "popularity", "decay": 1.0}}).run(place / "run").finish()
+    return place / "run"
+
+
+@pytest.fixture
+def found(folder):
+    return Forecasts.of_run(folder)
+
+
+def expected(part, user, count):
+    """With a decay of 1 popularity is the plain count of an item."""
+    scores = [(-int((part.dst == i).sum()), i) for i in range(part.num_dst)]
+    number = part.src_ids.find(user)
+    met = set(part.dst[part.src == number].tolist())
+    return [Forecast(part.dst_ids[i], float(-s), i in met) for s, i in sorted(scores)[:count]]
+
+
+def test_the_top_of_every_user_is_what_sorting_gives(found):
+    for client, part in found.parts.items():
+        for number in range(part.num_src):
+            user = part.src_ids[number]
+            assert found.top(client, user, 4) == expected(part, user, 4)
+
+
+def test_more_items_than_there_are_are_all_items(found):
+    part = found.parts["ada"]
+    best = found.top("ada", part.src_ids[0], 10_000)
+    assert sorted(f.item for f in best) == sorted(part.dst_ids[i] for i in range(part.num_dst))
+
+
+@pytest.mark.parametrize("block", [1, 100, predict.BLOCK])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_everybody_in_blocks_is_the_same_as_one_by_one(found, tmp_path, monkeypatch, block, suffix):
+    monkeypatch.setattr(predict, "BLOCK", block)
+    out = tmp_path / f"all.{suffix}"
+    rows = found.every(3, out)
+    table = (polars.read_csv(out, schema_overrides={"user": polars.String}) if suffix == "csv"
+             else polars.read_parquet(out))
+    assert table.columns == ["client", "user", "rank", "item", "score", "known"]
+    assert rows == len(table) == 3 * sum(p.num_src for p in found.parts.values())
+    for (client, user), own in table.group_by("client", "user"):
+        own = own.sort("rank")
+        assert own["rank"].to_list() == [1, 2, 3]
+        assert [Forecast(*row) for row in own.select("item", "score", "known").rows()] == expected(
+            found.parts[client], user, 3)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("block", [2, predict.BLOCK])
+def test_given_pairs_are_scored_in_their_order(found, tmp_path, monkeypatch, suffix, block):
+    monkeypatch.setattr(predict, "BLOCK", block)
+    rows = []
+    for client, part in found.parts.items():
+        for u, i in [(0, 0), (1, 2), (2, 1), (part.num_src - 1, part.num_dst - 1)]:
+            rows.append((client, part.src_ids[u], part.dst_ids[i]))
+    rows = [*rows[::2], ("bob", "nobody", rows[0][2]), ("bob", rows[4][1], "nothing"), *rows[1::2]]
+    asked = polars.DataFrame(rows, schema=["client", "user", "item"], orient="row")
+    file, out = tmp_path / f"pairs.{suffix}", tmp_path / "scores.parquet"
+    (asked.write_csv if suffix == "csv" else asked.write_parquet)(file)
+    assert found.pairs(file, out) == (14, 12)
+    answer = polars.read_parquet(out)
+    assert answer.select("client", "user", "item").equals(asked)
+    for client, user, item, score, known in answer.rows():
+        if user == "nobody" or item == "nothing":
+            assert (score, known) == (None, False)
+        else:
+            forecast = {f.item: f for f in expected(found.parts[client], user, None)}[item]
+            assert (score, known) == (forecast.score, forecast.known)
+
+
+@pytest.mark.parametrize(("client", "user", "message"), [
+    ("adda", "100", 'no client "adda" .did you mean "ada"'),
+    ("ada", "nobody", 'ada has never seen a user called "nobody"')])
+def test_unknown_names_are_refused(found, client, user, message):
+    with pytest.raises(FedvineError, match=message):
+        found.top(client, user)
+
+
+def test_a_user_who_is_elsewhere_is_said_to_be_there(found):
+    places = {user: [n for n, p in found.parts.items()
+                     if user in {p.src_ids[i] for i in range(p.num_src)}]
+              for part in found.parts.values() for user in (part.src_ids[0], part.src_ids[
+                  part.num_src - 1])}
+    user, known = next((u, k) for u, k in places.items() if len(k) < 3)
+    absent = next(n for n in found.parts if n not in known)
+    with pytest.raises(FedvineError, match=f"known at {', '.join(known)}"):
+        found.top(absent, user)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("client,user\nada,100\n", 'no column "item"; it needs client, user and item'),
+    ("client,user,item\nada,100,\n", 'column "item" is empty in row 1'),
+    ("client,user,item\nnowhere,100,x\n", 'no client "nowhere"'), ("", "is empty")])
+def test_a_table_of_pairs_that_does_not_fit_leaves_nothing(found, tmp_path, text, message):
+    file = tmp_path / "pairs.csv"
+    file.write_text(text)
+    with pytest.raises(FedvineError, match=message):
+        found.pairs(file, tmp_path / "out" / "scores.csv")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unfinished_run_makes_no_forecast(tmp_path):
+    experiment = Experiment.model_validate(
+        {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "edgebank"})
+    run = experiment.run(tmp_path / "run")
+    with pytest.raises(FedvineError, match="not finished"):
+        Forecasts(run)
+    next(iter(run))
+    with pytest.raises(FedvineError, match="not finished; give its command again"):
+        Forecasts.of_run(tmp_path / "run")
+
+
+def test_a_forecast_after_the_run_equals_one_from_its_folder(folder):
+    again = Experiment.of_run(folder).run().finish()
+    fresh, kept = Forecasts(again), Forecasts.of_run(folder)
+    user = kept.parts["bob"].src_ids[0]
+    assert fresh.top("bob", user, 7) == kept.top("bob", user, 7)
+    assert np.isfinite([f.score for f in kept.top("bob", user, 7)]).all()

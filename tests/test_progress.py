@@ -1,0 +1,71 @@
+"""What is shown while a run goes on: a live table on a terminal, else a line a stage."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from fedvine import checks
+from fedvine.method import At
+from fedvine.methods.fedlink_local import FedLinkLocal
+from fedvine.methods.popularity import Popularity
+from fedvine.progress import Progress, _bytes, _clock, follow
+
+
+def shown(terminal, run):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    follow(run, console)
+    return console.file.getvalue()
+
+
+def test_a_line_a_stage_where_there_is_no_terminal():
+    run = checks._run(Popularity())
+    lines = shown(False, run).splitlines()
+    assert [line[:10] for line in lines] == ["stage 1/4 ", "stage 2/4 ", "stage 3/4 ", "stage 4/4 "]
+    scores = [s["auc_new"] for s in run.stages[0].scores.values()]
+    assert f"auc_new {sum(scores) / len(scores):.3f}" in lines[0]
+    assert "auc_new" not in lines[3]                   # nothing comes after the last stage
+    assert run.summary is not None
+
+
+def test_a_table_of_clients_on_a_terminal():
+    text = shown(True, checks._run(Popularity()))
+    assert "stage 4/4" in text
+    for client in checks.NAMES:
+        assert client in text
+    assert "mrr_new" in text
+
+
+def test_a_finished_run_has_nothing_to_show():
+    assert shown(False, checks._run(Popularity()).finish()) == ""
+
+
+def test_the_time_left_is_what_the_rest_takes_at_the_same_pace(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    run = checks._run(Popularity())                    # four stages: arrival and scoring in each
+    progress = Progress(run)
+    assert progress.left() is None
+    for step, at in enumerate([At(0, 0, 0), At(0, 1, 0), At(1, 0, 0)]):
+        now[0] = 10.0 * step
+        progress._advance(at)
+    assert progress.left() == pytest.approx(5 * 10.0)   # three of eight are done
+    assert "0:20 gone, about 0:50 left" in progress.position()
+
+
+def test_bytes_of_arrivals_and_rounds_are_added_up(tmp_path):
+    method = FedLinkLocal.tiny()
+    run = checks._run(method, out=tmp_path / "run", save_every=0.0)   # the log is emptied often
+    progress = Progress(run)
+    run.tell = progress.tell
+    run.finish()
+    lines = (tmp_path / "run" / "messages.jsonl").read_text().splitlines()
+    calls = [call for call in map(json.loads, lines) if call["r"] <= method.rounds]
+    assert progress.moved == sum(call["down"] + call["up"] for call in calls) > 0
+
+
+def test_numbers_for_people():
+    assert [_bytes(b) for b in (0, 999, 1500, 12_345_678, 2e12)] == [
+        "0 B", "999 B", "1.5 kB", "12.3 MB", "2 TB"]
+    assert [_clock(s) for s in (0, 59.6, 61, 3661)] == ["0:00", "1:00", "1:01", "1:01:01"]

@@ -1,0 +1,91 @@
+"""Records and tables of a finished run hold what its scores file says."""
+
+import json
+
+import numpy as np
+import pytest
+import shop
+from rich.console import Console
+
+from fedvine.errors import FedvineError
+from fedvine.experiment import Experiment
+from fedvine.records import records, tables, write_json
+from fedvine.runs import read_lines
+
+
+@pytest.fixture
+def run(tmp_path):
+    experiment = Experiment.model_validate(
+        {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "popularity",
+         "seed": 3, "stages": "400s"})
+    return experiment.run(tmp_path / "run").finish()
+
+
+def text(parts):
+    console = Console(width=100)
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part, highlight=False)
+    return captured.get()
+
+
+def test_records_are_the_mean_and_each_client_with_what_the_run_cost(run):
+    found = records(run.folder.path)
+    assert [(r["method"], r["data"], r["seed"], r["client"]) for r in found] == [
+        ("popularity", "shop", 3, name) for name in (None, "ada", "bob", "cyd")]
+    lines = read_lines(run.folder.path, "metrics.jsonl")
+    for record in found[1:]:
+        mine = [(x["scores"]["auc_new"], x["n"]["n_new"]) for x in lines if x["client"] == record[
+            "client"] and x["period"] == "test" and "auc_new" in x["scores"]]
+        values, weights = np.array(mine).T
+        assert record["scores"]["auc_new"] == pytest.approx(np.average(values, weights=weights))
+    assert found[0]["scores"]["auc"] == pytest.approx(
+        np.mean([r["scores"]["auc"] for r in found[1:]]))
+    calls = read_lines(run.folder.path, "messages.jsonl")
+    assert found[0]["bytes_up"] == sum(c["up"] for c in calls)
+    assert found[0]["bytes_down"] == sum(c["down"] for c in calls)
+    assert found[0]["peak_memory_bytes"] > 10_000_000
+    assert found[0]["seconds_total"] > 0
+
+
+def test_records_are_written_as_json(run, tmp_path):
+    write_json(records(run.folder.path), tmp_path / "deep" / "scores.json")
+    assert json.loads((tmp_path / "deep" / "scores.json").read_text()) == records(run.folder.path)
+
+
+def test_the_table_leads_with_new_pairs_and_names_the_negatives(run):
+    shown = text(tables(run.summary, run.protocol.model_dump()))
+    assert shown.index("n new") < shown.index("n all") < shown.index("n travelled")
+    assert "100 random" in shown.replace("\n", " ")
+    row = next(line for line in shown.splitlines() if line.strip().startswith("bob"))
+    scores, n = run.scores["test"]["client"]["bob"], run.scores["test"]["n"]["bob"]
+    assert row.split() == ["bob", str(n["n_new"]), *(f"{scores[k]:.3f}" for k in (
+        "auc_new", "ap_new", "mrr_new")), str(n["n"]), *(f"{scores[k]:.3f}" for k in (
+            "auc", "ap", "mrr"))]
+
+
+def test_users_who_never_travel_get_no_table(tmp_path):
+    experiment = Experiment.model_validate(
+        {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "popularity",
+         "split": {"clients": ["ada"]}})
+    run = experiment.run().finish()
+    run.summary["scores"]["test"]["n"]["ada"] |= {"n_travelled": 0, "n_arrived": 0}
+    shown = text(tables(run.summary, run.protocol.model_dump()))
+    assert "n travelled" not in shown
+    assert "n new" in shown
+
+
+def test_a_run_of_one_stage_says_that_nothing_was_scored(tmp_path):
+    experiment = Experiment.model_validate(
+        {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "popularity",
+         "stages": 480})
+    run = experiment.run(tmp_path / "run").finish()
+    assert "Nothing was scored" in text(tables(run.summary, run.protocol.model_dump()))
+
+
+def test_an_unfinished_run_has_no_records(tmp_path):
+    experiment = Experiment.model_validate(
+        {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "popularity"})
+    experiment.run(tmp_path / "run")
+    with pytest.raises(FedvineError, match="not finished"):
+        records(tmp_path / "run")
