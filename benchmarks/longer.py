@@ -103,6 +103,7 @@ def measure() -> list[dict[str, Any]]:
     short, long = found[SHORT], found[SHORT * TIMES]
     return [{"name": f"{TIMES} x longer: {what}", "ours": long[key], "other": short[key],
              "ratio": long[key] / short[key], "floor": short[key]}
-            for key, what in (("seconds", "CPU seconds a round"), ("last", "CPU seconds a round, at the end"),
+            for key, what in (("seconds", "CPU seconds a round"),
+                              ("last", "CPU seconds a round, at the end"),
                               ("anonymous", "memory (anonymous, bytes)"),
                               ("total", "memory (resident, bytes)"))]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from toys import Endpoints, Exchange, Fifo
 
 from fedvine import checks
-from fedvine.method import Field, Method, on_client
-from toys import Endpoints, Exchange, Fifo
+from fedvine.method import Field, on_client
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda c: c.__name__)
@@ -130,7 +130,7 @@ def test_a_client_that_was_away_gets_its_arrivals_when_it_is_back():
 def test_a_quorum_that_is_never_reached_ends_in_one_sentence():
     from fedvine.engines.mock import MockClients
     away = {(1, 1): {"cyd"}}
-    with pytest.raises(ValueError, match="cyd did not answer touched .stage 1, round 1. in 3"):
+    with pytest.raises(ValueError, match=r"cyd did not answer touched .stage 1, round 1. in 3"):
         checks._run(Fifo(), engine=MockClients, away=away).finish()
 
 
@@ -160,5 +160,5 @@ def test_a_client_error_names_the_client_and_the_place():
                 raise KeyError("no such user")
             return super().touched(client)
 
-    with pytest.raises(ValueError, match='client "bob" failed in touched .stage 0, round 1.'):
+    with pytest.raises(ValueError, match=r'client "bob" failed in touched .stage 0, round 1.'):
         checks._run(Fails()).finish()

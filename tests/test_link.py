@@ -62,7 +62,7 @@ def test_subsets_and_scores_equal_a_slow_reference(case, name):
     made = scorer(case, name)
     parts, plan = case
     for t in (1, 3):
-        part, found = blocks(made, t)
+        part, _ = blocks(made, t)
         draw = np.random.Generator(np.random.PCG64(t))
         scores = np.round(draw.normal(size=len(made.queries(t))), 1)
         result = made.measure(t, scores)

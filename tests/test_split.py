@@ -85,7 +85,7 @@ def test_a_split_is_written_and_opened(tmp_path):
 def test_unknown_splits_and_clients_are_named():
     with pytest.raises(ValueError, match='did you mean "client"'):
         split(tiny_stream(), "cliennt")
-    with pytest.raises(ValueError, match='no client "ad".*did you mean "ada"'):
+    with pytest.raises(ValueError, match=r'no client "ad".*did you mean "ada"'):
         split(tiny_stream(), "client", clients=["ad"])
     with pytest.raises(ValueError, match="cannot be split among 9999"):
         split(tiny_stream(), "hash", k=9999)

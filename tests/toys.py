@@ -73,7 +73,7 @@ class Exchange(Method):
     @on_client
     def gradient(self, client, others):
         """Add what other clients know of my nodes, then one backward pass."""
-        W, nodes, a, b, sums, count = client.cache.pop("graph")
+        W, _, a, b, sums, count = client.cache.pop("graph")
         extra, number = others
         Z = (sums + extra) / (count + number).clamp(min=1)[:, None]
         loss = ((Z[a] - Z[b]) ** 2).sum() if len(a) else (W * 0).sum()

@@ -8,6 +8,7 @@ In a test suite, parametrise over :data:`CHECKS` instead, to see each rule by na
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import tempfile
@@ -116,10 +117,8 @@ def check_resume(method: Method) -> None:
                     raise _Killed
 
             out = Path(folder) / "run"
-            try:
+            with contextlib.suppress(_Killed):
                 _run(method, out=out, save_every=0.0, tell=stop).finish()
-            except _Killed:
-                pass
             resumed = _run(method, out=out, save_every=1e9)
             _same(whole, _outcome(resumed), f"killed after round {place} and resumed")
             again = _run(method, out=out)

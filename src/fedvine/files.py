@@ -61,9 +61,11 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
         _sync_folder(temporary)
-        if path.exists():
-            shutil.rmtree(path)
+        old = temporary.with_suffix(".old")
+        if path.exists():  # a folder with files in it cannot be replaced at once: moved aside
+            os.replace(path, old)
         os.replace(temporary, path)
+        shutil.rmtree(old, ignore_errors=True)
         _sync_folder(path.parent)
     except OSError as error:
         raise FedvineError(f"{path} could not be written: {error.strerror or error}; "

@@ -79,6 +79,10 @@ class Ids:
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
         return Ids(offsets=offsets, text=np.asarray(self._text)[np.repeat(starts, sizes) + within])
 
+    def extended(self, names: Iterable[str]) -> Ids:
+        """The same dictionary with ``names`` after the last one."""
+        return Ids.of([*(self[i] for i in range(len(self))), *names])
+
     def write(self, folder: Path, side: str) -> None:
         """Write to ``folder`` as ``ids-<side>*.npy``."""
         if self._numbers is not None:

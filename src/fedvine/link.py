@@ -42,7 +42,8 @@ class Links(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     negatives: int | Literal["all"] = Field(
-        default=100, description="random negatives a positive for MRR and hits; all: every known item")
+        default=100, description="random negatives a positive for MRR and hits; all: every known "
+        "item")
     positives: int = Field(
         default=2000, ge=1, description="edges scored at most, a client and stage, drawn evenly")
     k: int = Field(default=10, ge=1, description="the k of hits@k")

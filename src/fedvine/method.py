@@ -9,7 +9,7 @@ is what the paper fixes, ``server`` is what the server knows, ``client`` what on
 >>> class Popular(Method):
 ...     '''An item is as likely as it was often seen, anywhere.'''
 ...     name: ClassVar[str] = ""               # no name: not on the command line
-...     rounds: int = Field(1, description="rounds a stage")
+...     rounds: int = Field(default=1, description="rounds a stage")
 ...     def setup(self, client):
 ...         client.seen = np.zeros(0)
 ...     def start(self, world):
@@ -90,7 +90,7 @@ class Method(BaseModel):
     task: ClassVar[Literal["link", "node"]] = "link"
     server_holds_graph: ClassVar[bool] = False
 
-    rounds: int = Field(10, ge=0, description="communication rounds a stage, R")
+    rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
 
     @classmethod
     def tiny(cls) -> Self:

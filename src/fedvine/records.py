@@ -66,9 +66,9 @@ def tables(summary: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[Rend
         groups = [end for end in pair if total.get(f"n{end}")]
         if not groups:
             continue
-        table = Table("client", box=None)
+        table = Table("client", box=None, pad_edge=False)
         for end in groups:
-            for column in (f"  n {_SUBSETS[end]}", "AUC", "AP", "MRR"):
+            for column in (f" n {_SUBSETS[end]}", "AUC", "AP", "MRR"):
                 table.add_column(column, justify="right")
         for name in names:
             table.add_row(name, *_cells(found["client"][name], found["n"][name], groups))

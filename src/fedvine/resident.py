@@ -70,7 +70,7 @@ class Resident:
         message = unpack(envelope.body)
         queries = None
         if envelope.asks is not None and self.scorer is not None:
-            queries = (self.scorer.given(message.pop()) if envelope.asks < 0
+            queries = (self._given(message.pop()) if envelope.asks < 0
                        else self.scorer.queries(envelope.asks))
         named: dict[str, Any] = {}
         if "queries" in inspect.signature(function).parameters:  # type: ignore[arg-type]
@@ -83,6 +83,14 @@ class Resident:
             assert self.scorer is not None
             return self.scorer.measure(envelope.asks, reply)  # raw scores stay at home
         return reply
+
+    def _given(self, pairs: dict[str, Any]) -> Any:
+        """What a person asks, also about ``guests``: users who have no edge at this client."""
+        assert self.scorer is not None
+        client, t = self.client, self.client.place[0]
+        part = self.part.with_guests(pairs["guests"]) if pairs.get("guests") else self.part
+        client.stage, client.past = self.plan.stage(part, t), self.plan.past(part, t)
+        return self.scorer.given(pairs)
 
     def save(self) -> Packed:
         """The client's memory, packed; views of the live tensors."""

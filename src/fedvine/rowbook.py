@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedvine import tree
 from fedvine.errors import FedvineError
 from fedvine.ids import Ids
 from fedvine.rng import hashed_uniform
@@ -118,3 +119,41 @@ def hand_out(table: Table, asked: dict[str, np.ndarray], grow: bool) -> tuple[
     values = torch.cat([table.take(asked["rows"]),
                         table.take(fresh) if grow else table.peek(asked["keys"])])
     return {"values": values, "rows": fresh}, np.concatenate([asked["rows"], fresh])
+
+
+class Sum:
+    """Difference aggregation over whoever answers, one reply at a time; only touched rows.
+
+    A difference is ``{"model": tree (optional), side: rows [n, width], ...}``.
+    """
+
+    def __init__(self, model: tree.Tree) -> None:
+        self.count, self.model = 0, tree.map_tree(torch.zeros_like, model)
+        self.parts: dict[str, list[tuple[np.ndarray, torch.Tensor]]] = {}
+
+    def add(self, rows: dict[str, np.ndarray], delta: dict[str, Any]) -> None:
+        """One client's differences, and the numbers of the rows that they belong to."""
+        self.count += 1
+        if "model" in delta:
+            self.model = tree.add(self.model, delta["model"])
+        for side, numbers in rows.items():
+            if len(delta[side]):
+                self.parts.setdefault(side, []).append((numbers, delta[side].clone()))
+
+    def apply(self, model: tree.Tree, tables: dict[str, Table], by: str) -> tree.Tree:
+        """The new model, W + (1/K) sum of differences; the tables' rows move in place.
+
+        ``by="clients"`` divides a row's sum by K, ``"touching"`` by those that touched the row.
+        """
+        if not self.count:
+            return model
+        for side, parts in self.parts.items():
+            counts = np.zeros(len(tables[side]), np.int32)
+            for rows, _ in parts:
+                counts[rows] += 1
+            for rows, delta in parts:
+                if by == "clients":
+                    tables[side].add_(rows, delta, 1 / self.count)
+                else:
+                    tables[side].add_(rows, delta / torch.from_numpy(counts[rows])[:, None])
+        return tree.add(model, self.model, 1 / self.count)

@@ -200,7 +200,8 @@ class Run:
     def ask(self, client: str, pairs: dict[str, Any]) -> Any:
         """Raw answers of a finished run for pairs in a client's local numbers.
 
-        ``pairs`` has ``src``, ``dst`` int [P] and ``t`` float [P].
+        ``pairs`` has ``src``, ``dst`` int [P] and ``t`` float [P]. Users who have no edge at the
+        client are named in ``guests``; they get the numbers after the client's own users.
         """
         if self.server is None:
             self._restore()

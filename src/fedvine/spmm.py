@@ -58,8 +58,10 @@ class Bipartite:
 
     def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """log(1 + weighted degree) of users [users, 1] and of items [items, 1]."""
-        return tuple(torch.zeros(n, device=weight.device).index_add_(0, at, weight).log1p_()[:, None]
-                     for at, n in ((self.src, self.users), (self.dst, self.items)))
+        users, items = (
+            torch.zeros(n, device=weight.device).index_add_(0, at, weight).log1p_()[:, None]
+            for at, n in ((self.src, self.users), (self.dst, self.items)))
+        return users, items
 
     def messages(self, weight: torch.Tensor) -> tuple[Mean, Mean]:
         """(items to users, users to items): weighted means, edges of weight 0 left out."""
@@ -77,7 +79,7 @@ class Mean:
     def __init__(self, forward: Csr, backward: Csr, value: torch.Tensor,
                  shape: tuple[int, int]) -> None:
         self.matrix = _matrix(forward, value, shape)
-        self.transposed = _matrix(backward, value, shape[::-1])
+        self.transposed = _matrix(backward, value, (shape[1], shape[0]))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return _Product.apply(x, self.matrix, self.transposed)  # type: ignore[no-any-return]

@@ -91,7 +91,8 @@ def _plan(stream: EventStream, bounds: list[float], val: float, test: float) -> 
                            for share in (val + test, test))
     stages = len(bounds) - 1
     first_test = min(int(np.searchsorted(bounds[:-1], from_test)), stages - 1)
-    first_val = min(int(np.searchsorted(bounds[:-1], from_val)), first_test)
+    first_val = min(int(np.searchsorted(bounds[:-1], from_val)),
+                    first_test if val == 0 else max(first_test - 1, 0))  # val has a stage
     return Plan(tuple(float(b) for b in bounds), first_val, first_test)
 
 

@@ -96,7 +96,8 @@ class EventStream:
     def _rank(self, time: float) -> int:
         """Edges before ``time``. Searched in the column's own type: else NumPy converts it all."""
         if self.t.dtype.kind in "iu":
-            time = np.int64(min(max(np.ceil(time), -2.0**62), 2.0**62))
+            whole = np.int64(min(max(np.ceil(time), -2.0**62), 2.0**62))
+            return int(np.searchsorted(self.t, whole, side="left"))
         return int(np.searchsorted(self.t, time, side="left"))
 
     def take(self, index: np.ndarray) -> EventStream:
@@ -110,6 +111,17 @@ class EventStream:
             columns.pop("src"), columns.pop("dst"), columns.pop("t"), self.src_ids,
             self.dst_ids if self.bipartite else None, codes=codes, categories=self.categories,
             elsewhere=self.elsewhere, name=self.name, **columns)
+
+    def with_guests(self, names: Sequence[str]) -> EventStream:
+        """The same edges; ``names`` are added to the sources' dictionary, at its end.
+
+        For forecasts about users who have no edge here yet; they have travelled, or are new.
+        """
+        guests = EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
+                             self.dst_ids if self.bipartite else None, weight=self.weight,
+                             features=self.features, label=self.label, deleted=self.deleted,
+                             codes=self.codes, categories=self.categories, name=self.name)
+        return guests
 
     def release(self) -> None:
         """Give the pages of mapped columns back to the system; they are read again if needed.
@@ -141,6 +153,8 @@ class EventStream:
     # -- disk ----------------------------------------------------------------------------------
     def write(self, folder: str | os.PathLike[str]) -> EventStream:
         """Write the columns to ``folder`` at once or not at all; the stream opened from it."""
+        if Path(folder).exists() and not (Path(folder) / "stream.json").exists():
+            raise FedvineError(f"{folder} is there already and is no stream; name a new folder.")
         with atomic_folder(folder) as target:
             for column in (*_COLUMNS, "elsewhere"):
                 if getattr(self, column) is not None:

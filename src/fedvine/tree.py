@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -61,3 +61,19 @@ def mean(trees: Iterable[Tree], weights: Iterable[float] | None = None) -> Tree:
 def clone(tree: Tree) -> Tree:
     """A copy that shares no memory and no autograd history."""
     return map_tree(lambda x: x.detach().clone(), tree)
+
+
+def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A module's parameters by name, copied to the CPU."""
+    return {n: p.detach().cpu().clone() for n, p in model.named_parameters()}
+
+
+M = TypeVar("M", bound=torch.nn.Module)
+
+
+def load(model: M, values: dict[str, torch.Tensor]) -> M:
+    """Put ``values`` into a module's parameters; the module."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(values[name])
+    return model

@@ -26,7 +26,7 @@ from fedvine.buffer import EdgeBuffer
 from fedvine.link import Pairs
 from fedvine.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.models.sage import BipartiteSage
-from fedvine.rowbook import RowBook, hand_out
+from fedvine.rowbook import RowBook, Sum, hand_out
 from fedvine.spmm import Bipartite
 from fedvine.table import Table
 
@@ -46,32 +46,36 @@ class FedLink(Method):
 
     name: ClassVar[str] = "fedlink"
 
-    rounds: int = Field(10, ge=0, description="communication rounds a stage, R")
-    capacity: int = Field(4000, ge=1, description="edges in a buffer, C")
-    buffers: int = Field(4, ge=1, description="buffers a client keeps, S")
-    steps: int = Field(3, ge=1, description="local steps a round, L")
-    width: int = Field(64, ge=1, description="width of embeddings and layers, d")
-    rate: float = Field(0.01, gt=0, description="learning rate, eta")
-    optimizer: Literal["adam", "sgd"] = Field("adam", description="Adam, row-wise on rows; or SGD")
-    score_by: Literal["cosine", "dot"] = Field("dot", description="similarity s of Eq. (1)")
-    negatives: int = Field(2, ge=1, description="negatives a positive in the loss")
-    masked: float = Field(0.5, ge=0, lt=1, description="share of pairs that a step supervises and "
-                          "keeps out of message passing; 0: all supervised, all carry messages")
-    aggregate: Literal["clients", "touching"] = Field("touching", description="divide a row's "
-                                                      "change by K, or by those that touched it")
-    draw: Literal["buffer", "uniform"] = Field("buffer", description="a step takes one buffer, or "
-                                               "C edges evenly from all that are kept")
-    start_scale: float = Field(0.1, gt=0, description="half width of new rows' first values")
+    rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
+    capacity: int = Field(default=4000, ge=1, description="edges in a buffer, C")
+    buffers: int = Field(default=4, ge=1, description="buffers a client keeps, S")
+    steps: int = Field(default=3, ge=1, description="local steps a round, L")
+    width: int = Field(default=64, ge=1, description="width of embeddings and layers, d")
+    rate: float = Field(default=0.01, gt=0, description="learning rate, eta")
+    optimizer: Literal["adam", "sgd"] = Field(
+        default="adam", description="Adam (row-wise on rows, the code) or SGD (the box)")
+    score_by: Literal["cosine", "dot"] = Field(
+        default="dot", description="the similarity s of Eq. (1): cosine (paper) or dot (code)")
+    negatives: int = Field(default=2, ge=1, description="negatives a positive in the loss")
+    masked: float = Field(
+        default=0.5, ge=0, lt=1, description="share of edges that a step supervises and keeps out "
+        "of message passing; 0: all are supervised and all carry messages, as in the code")
+    aggregate: Literal["clients", "touching"] = Field(
+        default="touching", description="divide a row's change by K, or by those that touched it")
+    draw: Literal["buffer", "uniform"] = Field(
+        default="buffer", description="a step takes one buffer, or C edges evenly from all")
+    start_scale: float = Field(
+        default=0.1, gt=0, description="half width of the first values of a row")
     share: tuple[Literal["model", "users", "items"], ...] = Field(
-        ("model", "users", "items"), description="what travels; the rest stays at each client")
-    device: str = Field("cpu", description="where a client computes: cpu, cuda")
+        default=("model", "users", "items"), description="what travels; the rest stays at home")
+    device: str = Field(default="cpu", description="where a client computes: cpu, cuda")
 
     @classmethod
     def tiny(cls):
         return cls(rounds=2, capacity=30, buffers=2, steps=2, width=4)
 
     def start(self, world: World) -> Server:
-        server = Server(model=weights(BipartiteSage(self.width, seed=world.seed)))
+        server = Server(model=tree.weights(BipartiteSage(self.width, seed=world.seed)))
         for side in SIDES:
             setattr(server, side, Table(world.seed, self.width, self.start_scale))
         return server
@@ -94,10 +98,11 @@ class FedLink(Method):
         rows, sent = {}, {}
         for name, wanted in asked.items():
             sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
-        total = Sum(server)
+        total = Sum(server.model)
         clients.call(self.train, self.shared(server), each=sent,
                      fold=lambda name, delta: total.add(rows[name], delta))
-        total.apply(server, self.aggregate)              # W^(r+1) = W^(r) + Delta
+        server.model = total.apply(server.model, {s: getattr(server, s) for s in SIDES},
+                                   self.aggregate)       # W^(r+1) = W^(r) + Delta
 
     @on_client
     def observe(self, client: Client) -> None:
@@ -123,7 +128,7 @@ class FedLink(Method):
         """L local steps, one buffer each; the differences of what is shared."""
         batches, touched = client.cache.pop("round")
         if model is not None:
-            load(client.model, model)
+            tree.load(client.model, model)
         begin = {side: getattr(client, side).take(getattr(touched, side), sent[side])
                  for side in SIDES}
         now = {side: begin[side].clone() for side in SIDES}
@@ -134,7 +139,7 @@ class FedLink(Method):
             side: getattr(client, side).give(getattr(touched, side), now[side] - begin[side])
             for side in SIDES}
         if model is not None:
-            delta["model"] = tree.subtract(weights(client.model), model)
+            delta["model"] = tree.subtract(tree.weights(client.model), model)
         return delta
 
     def step(self, client: Client, batch: Batch, touched: Touched,
@@ -148,8 +153,10 @@ class FedLink(Method):
         client.optimizer.zero_grad()
         loss.backward()
         client.optimizer.step()
+        grads = {side: torch.zeros_like(x) if x.grad is None else x.grad
+                 for side, x in rows.items()}
         for side in SIDES:
-            gradient, value = rows[side].grad.cpu(), rows[side].detach().cpu()
+            gradient, value = grads[side].cpu(), rows[side].detach().cpu()
             value = (getattr(client, side).step(getattr(batch, side), value, gradient, self.rate)
                      if self.optimizer == "adam" else value - self.rate * gradient)
             now[side][at[side]] = value
@@ -199,7 +206,8 @@ class FedLink(Method):
         if name not in client.cache:
             for old in [k for k in client.cache if isinstance(k, tuple) and k[0] != name[0]]:
                 del client.cache[old]
-            client.cache[name] = make_batch(*client.kept.last(s * C, (s + 1) * C), self.device)
+            src, dst = client.kept.last(s * C, (s + 1) * C)
+            client.cache[name] = make_batch(src, dst, self.device)
         return client.cache[name]
 
     # -- forecasts -------------------------------------------------------------------------------
@@ -225,20 +233,20 @@ class FedLink(Method):
         nodes = client.cache.pop("look")
         net = client.model
         if model is not None:
-            net = load(BipartiteSage(self.width), model).to(self.device)
+            net = tree.load(BipartiteSage(self.width), model).to(self.device)
         src, dst = self.retained(client)
         graph = Bipartite(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst),
                           len(nodes.users), len(nodes.items)).to(self.device)
         with torch.no_grad():
-            values = (getattr(client, side).take(getattr(nodes, side), sent[side]).to(self.device)
-                      for side in SIDES)
-            users, items = net(*values, graph, graph.weight)
+            users, items = (getattr(client, side).take(getattr(nodes, side), sent[side])
+                            .to(self.device) for side in SIDES)
+            users, items = net(users, items, graph, graph.weight)
             if self.score_by == "cosine":
                 users, items = (torch.nn.functional.normalize(x, dim=1) for x in (users, items))
             u, i = (torch.from_numpy(np.searchsorted(at, asked)).to(self.device) for at, asked in
                     ((nodes.users, queries.src), (nodes.items, queries.dst)))
-            return torch.cat([(users[a] * items[b]).sum(1) for a, b in
-                              zip(u.split(65536), i.split(65536), strict=True)] or [users.new_empty(0)])
+            return torch.cat([(users[a] * items[b]).sum(1) for a, b in  # in blocks, for memory
+                              zip(torch.split(u, 65536), torch.split(i, 65536), strict=True)])
 
     def shared(self, server: Server) -> Any:
         """The weights that clients get, or None where each has its own."""
@@ -256,39 +264,6 @@ class Touched(NamedTuple):
     items: np.ndarray
 
 
-class Sum:
-    """Difference aggregation over whoever answers, one reply at a time: only touched rows."""
-
-    def __init__(self, server: Server) -> None:
-        self.count, self.model = 0, tree.map_tree(torch.zeros_like, server.model)
-        self.parts: dict[str, list[tuple[np.ndarray, torch.Tensor]]] = {s: [] for s in SIDES}
-
-    def add(self, rows: dict[str, np.ndarray], delta: dict[str, Any]) -> None:
-        """One client's differences."""
-        self.count += 1
-        if "model" in delta:
-            self.model = tree.add(self.model, delta["model"])
-        for side in SIDES:
-            if len(delta[side]):
-                self.parts[side].append((rows[side], delta[side].clone()))
-
-    def apply(self, server: Server, aggregate: str) -> None:
-        """W + (1/K) sum of Delta; a row's sum is divided by K or by those that touched it."""
-        if not self.count:
-            return
-        server.model = tree.add(server.model, self.model, 1 / self.count)
-        for side in SIDES:
-            table = getattr(server, side)
-            counts = np.zeros(len(table), np.int32)
-            for rows, _ in self.parts[side]:
-                counts[rows] += 1
-            for rows, delta in self.parts[side]:
-                if aggregate == "clients":
-                    table.add_(rows, delta, 1 / self.count)
-                else:
-                    table.add_(rows, delta / torch.from_numpy(counts[rows])[:, None])
-
-
 def hand_out_both(server: Server, asked: dict[str, Any], grow: bool) -> tuple[
         dict[str, Any], dict[str, np.ndarray]]:
     """Rows of users and of items for one client, and their numbers."""
@@ -302,16 +277,3 @@ def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
     items, i = np.unique(dst, return_inverse=True)
     return Batch(users.astype(np.int64), items.astype(np.int64),
                  Bipartite(u, i, len(users), len(items)).to(device))
-
-
-def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """A model's parameters by name, copied to the CPU."""
-    return {n: p.detach().cpu().clone() for n, p in model.named_parameters()}
-
-
-def load(model: torch.nn.Module, values: dict[str, torch.Tensor]) -> torch.nn.Module:
-    """Put ``values`` into the model's parameters."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(values[name])
-    return model

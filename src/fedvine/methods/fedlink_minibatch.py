@@ -13,4 +13,5 @@ class FedLinkMiniBatch(FedLink):
 
     name: ClassVar[str] = "fedlink_minibatch"
 
-    draw: Literal["buffer", "uniform"] = Field("uniform", description="C edges drawn evenly")
+    draw: Literal["buffer", "uniform"] = Field(
+        default="uniform", description="C edges drawn evenly")

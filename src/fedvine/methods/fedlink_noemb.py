@@ -14,4 +14,4 @@ class FedLinkNoEmb(FedLink):
     name: ClassVar[str] = "fedlink_noemb"
 
     share: tuple[Literal["model", "users", "items"], ...] = Field(
-        ("model", "items"), description="what travels; users' rows stay at each client")
+        default=("model", "items"), description="what travels; users' rows stay at each client")

@@ -14,4 +14,4 @@ class Local(STFL):
     name: ClassVar[str] = "local"
 
     share: tuple[Literal["model", "users", "items"], ...] = Field(
-        (), description="nothing travels")
+        default=(), description="nothing travels")

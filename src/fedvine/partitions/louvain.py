@@ -28,6 +28,7 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
     model = Louvain(random_state=seed)
     model.fit(graph, force_bipartite=stream.bipartite)
     community = model.labels_col_ if stream.bipartite else model.labels_
+    community = np.asarray(community)
     volume = np.bincount(early.dst, minlength=stream.num_dst)
     owner = by_hash.partition(stream, k, seed)
     pieces = []
