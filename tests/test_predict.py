@@ -88,21 +88,26 @@ def test_given_pairs_are_scored_in_their_order(found, tmp_path, monkeypatch, suf
 
 @pytest.mark.parametrize(("client", "user", "message"), [
     ("adda", "100", 'no client "adda" .did you mean "ada"'),
-    ("ada", "nobody", 'ada has never seen a user called "nobody"')])
+    ("ada", "nobody", 'No client has ever seen a user called "nobody"')])
 def test_unknown_names_are_refused(found, client, user, message):
     with pytest.raises(FedvineError, match=message):
         found.top(client, user)
 
 
-def test_a_user_who_is_elsewhere_is_said_to_be_there(found):
+def test_a_guest_known_elsewhere_alone_gets_forecasts_and_leaves_no_trace(found):
     places = {user: [n for n, p in found.parts.items()
                      if user in {p.src_ids[i] for i in range(p.num_src)}]
               for part in found.parts.values() for user in (part.src_ids[0], part.src_ids[
                   part.num_src - 1])}
     user, known = next((u, k) for u, k in places.items() if len(k) < 3)
     absent = next(n for n in found.parts if n not in known)
-    with pytest.raises(FedvineError, match=f"known at {', '.join(known)}"):
-        found.top(absent, user)
+    assert found.homes(user) == known
+    part = found.parts[absent]
+    before = found.top(absent, part.src_ids[0], 3)
+    best = found.top(absent, user, part.num_dst)
+    assert len(best) == part.num_dst and not any(f.known for f in best)
+    assert [f.score for f in best] == sorted((f.score for f in best), reverse=True)
+    assert found.top(absent, part.src_ids[0], 3) == before and part.num_src == len(part.src_ids)
 
 
 @pytest.mark.parametrize(("text", "message"), [

@@ -146,6 +146,9 @@ def predict(
         for item, score, known in found.top(client, user, top):
             table.add_row(item, f"{score:.4g}", "known" if known else "new")
         _console().print(table)
+        homes = found.homes(user)
+        if client not in homes:
+            print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.")
 
 
 def _console(file: Any = None) -> Any:

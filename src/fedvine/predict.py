@@ -47,11 +47,8 @@ class Forecasts:
         if run.summary is None:
             raise FedvineError("The run is not finished; finish it first, it goes on from where "
                                "it was saved.")
-        clients: Any = run.clients
         self.run, self._met = run, dict[str, np.ndarray]()
-        self.parts: dict[str, EventStream] = (
-            {"all": clients.server_scorer.part} if run.method.server_holds_graph else
-            {name: clients.residents[name].part for name in clients.names})
+        self.parts = dict(run.parts)
 
     @staticmethod
     def of_run(folder: str | os.PathLike[str]) -> Forecasts:
@@ -65,19 +62,24 @@ class Forecasts:
     def top(self, client: str, user: str, count: int = 5) -> list[Forecast]:
         """The likeliest items of one user at one client, best first; ties in order of arrival.
 
-        Raises :class:`FedvineError` for a client or user that is not known.
+        The user may be a guest: never seen at this client, but known at another one. Raises
+        :class:`FedvineError` for a client or user that nobody knows.
         """
-        part = self._part(client)
+        part, guests = self._part(client), []
         number = _numbers(part.src_ids, [user])
         if number[0] < 0:
-            others = [name for name, other in self.parts.items()
-                      if _numbers(other.src_ids, [user])[0] >= 0]
-            raise FedvineError(f'{client} has never seen a user called "{user}"' + (
-                f"; known at {', '.join(others)}." if others else
-                f"{near(user, (part.src_ids[i] for i in range(part.num_src)))}."))
-        best = next(self._best(client, number, count))
+            if not self.homes(user):
+                raise FedvineError(f'No client has ever seen a user called "{user}"'
+                                   f"{near(user, (part.src_ids[i] for i in range(part.num_src)))}.")
+            number, guests = np.array([part.num_src]), [user]
+        best = next(self._best(client, number, count, guests))
         return [Forecast(part.dst_ids[int(item)], float(score), bool(known)) for item, score, known
                 in zip(best.item[0], best.score[0], best.known[0], strict=True)]
+
+    def homes(self, user: str) -> list[str]:
+        """The clients that have seen a user."""
+        return [name for name, part in self.parts.items()
+                if _numbers(part.src_ids, [user])[0] >= 0]
 
     def every(self, count: int, out: str | os.PathLike[str]) -> int:
         """Write the likeliest items of every user of every client, in blocks; the rows written.
@@ -91,8 +93,9 @@ class Forecasts:
     def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
         """Score a table's pairs: CSV or Parquet with columns ``client``, ``user`` and ``item``.
 
-        Writes those columns in their order, with ``score`` and ``known``. Where the client has
-        never seen the user or the item the score is empty. Returns the number of rows, and how
+        Writes those columns in their order, with ``score`` and ``known``. A user may be a guest,
+        known at another client; where nobody knows the user, or the client has never seen the
+        item, the score is empty. Returns the number of rows, and how
         many of them have a score. Raises :class:`FedvineError` for an unknown client.
         """
         asked = _read(Path(table))
@@ -102,11 +105,14 @@ class Forecasts:
             part, rows = self._part(name), np.flatnonzero(client == name)
             src, dst = (_numbers(ids, asked[column].take(pa.array(rows)).to_pylist())
                         for column, ids in (("user", part.src_ids), ("item", part.dst_ids)))
+            guests = self._guests(name, asked["user"].take(pa.array(rows[src < 0])).to_pylist())
+            src[src < 0] = [part.num_src + guests.index(u) if u in guests else -1 for u in
+                            asked["user"].take(pa.array(rows[src < 0])).to_pylist()]
             found = (src >= 0) & (dst >= 0)
             rows, src, dst = rows[found], src[found], dst[found]
             for start in range(0, len(rows), BLOCK):
                 some = slice(start, start + BLOCK)
-                score[rows[some]] = self._ask(name, src[some], dst[some])
+                score[rows[some]] = self._ask(name, src[some], dst[some], guests)
             known[rows] = self._known(name, src, dst)
         answered = ~np.isnan(score)
         columns = {"score": pa.array(score, mask=~answered), "known": pa.array(known)}
@@ -122,11 +128,20 @@ class Forecasts:
                                f"it has {', '.join(self.parts)}.")
         return self.parts[client]
 
-    def _ask(self, client: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    def _guests(self, client: str, users: list[str]) -> list[str]:
+        """Those of ``users`` that another client knows, each once."""
+        found = np.zeros(len(users), bool)
+        for name, part in self.parts.items():
+            if name != client and users:
+                found |= _numbers(part.src_ids, users) >= 0
+        return list(dict.fromkeys(u for u, known in zip(users, found, strict=True) if known))
+
+    def _ask(self, client: str, src: np.ndarray, dst: np.ndarray,
+             guests: list[str] | None = None) -> np.ndarray:
         """Scores [P] of pairs in local numbers, at the end of the stream."""
         time = np.full(len(src), self.run.plan.bounds[-1])
-        return np.asarray(self.run.ask(client, {"src": src, "dst": dst, "t": time}),
-                          float).reshape(-1)
+        pairs = {"src": src, "dst": dst, "t": time, "guests": guests or []}
+        return np.asarray(self.run.ask(client, pairs), float).reshape(-1)
 
     def _known(self, client: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         part = self.parts[client]
@@ -134,14 +149,15 @@ class Forecasts:
             self._met[client] = np.unique(part.src.astype(np.int64) * part.num_dst + part.dst)
         return np.isin(src.astype(np.int64) * part.num_dst + dst, self._met[client])
 
-    def _best(self, client: str, users: np.ndarray, count: int) -> Iterator[Best]:
+    def _best(self, client: str, users: np.ndarray, count: int,
+              guests: list[str] | None = None) -> Iterator[Best]:
         """Blocks of users with their likeliest items."""
         items = np.arange(self.parts[client].num_dst)
         step = max(1, BLOCK // max(1, len(items)))
         for start in range(0, len(users), step):
             some = users[start:start + step]
             src, dst = np.repeat(some, len(items)), np.tile(items, len(some))
-            score = self._ask(client, src, dst).reshape(len(some), len(items))
+            score = self._ask(client, src, dst, guests).reshape(len(some), len(items))
             item = np.argsort(-score, axis=1, kind="stable")[:, :count]
             known = self._known(client, np.repeat(some, item.shape[1]), item.reshape(-1))
             yield Best(some, item, np.take_along_axis(score, item, 1), known.reshape(item.shape))

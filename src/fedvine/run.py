@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedvine.message import pack, unpack
 from fedvine.method import At, Method
 from fedvine.split import Split
 from fedvine.stages import Plan
+from fedvine.stream import EventStream
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
 
@@ -64,10 +65,11 @@ class Run:
     """A run: iterate over its stages, or ``finish()`` it; then ``scores`` and ``predict``."""
 
     def __init__(self, method: Method, clients: Clients, plan: Plan, protocol: Any,
-                 folder: runs.RunFolder | None, *, save_every: float = 60.0,
+                 folder: runs.RunFolder | None, parts: Mapping[str, EventStream], *, save_every: float = 60.0,
                  tell: Tell | None = None) -> None:
         self.method, self.clients, self.plan, self.protocol = method, clients, plan, protocol
         self.folder, self.save_every = folder, save_every
+        self.parts = parts  # the clients' streams that hold the names
         self.tell: Tell = tell or (lambda at, clients: None)
         self.server: Memory | None = None
         self.stages: list[StageScores] = []
@@ -197,6 +199,12 @@ class Run:
             self.folder.finish(self.summary)
 
     # -- forecasts -------------------------------------------------------------------------------
+    def predict(self, client: str, user: str, top: int = 5) -> list[Any]:
+        """The ``top`` likeliest items of a user at a client; see
+        :class:`fedvine.predict.Forecast`. The user may be known at another client alone."""
+        from fedvine.predict import Forecasts
+        return Forecasts(self).top(client, user, top)
+
     def ask(self, client: str, pairs: dict[str, Any]) -> Any:
         """Raw answers of a finished run for pairs in a client's local numbers.
 
@@ -243,4 +251,5 @@ def run(method: Method, split: Split, stages: Plan, *, seed: int = 0, protocol: 
             "data": {"name": stream.name, "edges": len(stream), **(source or {})},
             "split": {"by": split.by, "clients": list(world.clients)},
             "stages": stages.facts(), "protocol": protocol.model_dump()})
-    return Run(method, clients, stages, protocol, folder, save_every=save_every, tell=tell)
+    named = {"all": split.stream} if method.server_holds_graph else split.parts
+    return Run(method, clients, stages, protocol, folder, named, save_every=save_every, tell=tell)
