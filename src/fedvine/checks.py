@@ -110,7 +110,7 @@ def check_resume(method: Method) -> None:
     """A run killed after any round, also within a stage, and resumed: same bytes."""
     whole = _outcome(_run(method))
     places = [(t, r) for t in range(4) for r in range(method.rounds_at(t) + 1)]
-    for place in places[1::max(1, len(places) // 5)]:
+    for place in places[1::max(1, len(places) // 4)]:
         with tempfile.TemporaryDirectory() as folder:
             def stop(at: Any, clients: Any, place: Any = place) -> None:
                 if (at.t, at.r) == place:

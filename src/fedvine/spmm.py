@@ -59,14 +59,14 @@ class Bipartite:
     def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """log(1 + weighted degree) of users [users, 1] and of items [items, 1]."""
         users, items = (
-            torch.zeros(n, device=weight.device).index_add_(0, at, weight).log1p_()[:, None]
+            weight.new_zeros(n).index_add_(0, at, weight).log1p_()[:, None]
             for at, n in ((self.src, self.users), (self.dst, self.items)))
         return users, items
 
     def messages(self, weight: torch.Tensor) -> tuple[Mean, Mean]:
         """(items to users, users to items): weighted means, edges of weight 0 left out."""
         to_users, to_items = (
-            weight / torch.zeros(n, device=weight.device).index_add_(0, at, weight)
+            weight / weight.new_zeros(n).index_add_(0, at, weight)
             .clamp_(min=1e-12).index_select(0, at)
             for at, n in ((self.src, self.users), (self.dst, self.items)))
         return (Mean(self.by_user, self.by_item, to_users, (self.users, self.items)),

@@ -1,14 +1,23 @@
 """FedLink under the contract suite, and against slow references."""
 
+import numpy as np
 import pytest
+import torch
 
-from fedvine import checks
-from fedvine.methods.fedlink import FedLink
+from fedvine import checks, tree
+from fedvine.ids import Ids
+from fedvine.method import on_client
+from fedvine.methods.fedlink import FedLink, make_batch
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.fedlink_minibatch import FedLinkMiniBatch
 from fedvine.methods.fedlink_noemb import FedLinkNoEmb
 from fedvine.methods.local import Local
 from fedvine.methods.stfl import STFL
+from fedvine.models.sage import BipartiteSage
+from fedvine.rng import rng
+from fedvine.run import run
+from fedvine.stages import Plan
+from fedvine.stream import EventStream
 
 FAMILY = (FedLink, FedLinkLocal, FedLinkNoEmb, FedLinkMiniBatch, STFL, Local)
 
@@ -17,3 +26,187 @@ FAMILY = (FedLink, FedLinkLocal, FedLinkNoEmb, FedLinkMiniBatch, STFL, Local)
 @pytest.mark.parametrize("method", FAMILY, ids=lambda m: m.name)
 def test_contract(method, check):
     check(method.tiny())
+
+
+def _made(method, stages=1, rounds=1):
+    """A run of ``method`` stopped after a stage; with the server as it was before that."""
+    parts, plan = checks.tiny_case()
+    made = run(method, parts, plan, seed=7, protocol=checks.PROTOCOL)
+    return made, plan
+
+
+class Dense(FedLink):
+    """The obvious way: a dense table of all users and items, plain SGD on all of it, float64."""
+
+    def dense_round(self, server_model, users, items, clients, places):
+        """W + 1/K sum of differences after L full-table steps, as the algorithm box reads."""
+        deltas = []
+        for client, (user_rows, item_rows), (batches, draws) in zip(clients, places[0], places[1],
+                                                                    strict=True):
+            net = tree.load(BipartiteSage(self.width), server_model).double()
+            now = {"users": users.clone(), "items": items.clone()}
+            for batch, draw in zip(batches, draws, strict=True):
+                rows = {s: now[s].clone().requires_grad_() for s in now}
+                at = {"users": torch.from_numpy(user_rows[batch.users].astype(int)),
+                      "items": torch.from_numpy(item_rows[batch.items].astype(int))}
+                graph = batch.graph
+                graph.weight = graph.weight.double()
+                loss = self.loss(net, rows["users"][at["users"]], rows["items"][at["items"]],
+                                 graph, draw)
+                net.zero_grad()
+                loss.backward()
+                with torch.no_grad():
+                    for p in net.parameters():
+                        if p.grad is not None:
+                            p -= self.rate * p.grad
+                    for s in now:
+                        now[s] = now[s] - self.rate * rows[s].grad
+            deltas.append((tree.subtract({n: p.detach() for n, p in net.named_parameters()},
+                                         {n: v.double() for n, v in server_model.items()}),
+                           now["users"] - users, now["items"] - items))
+        K = len(deltas)
+        return ({n: v.double() + sum(d[0][n] for d in deltas) / K for n, v in server_model.items()},
+                users + sum(d[1] for d in deltas) / K, items + sum(d[2] for d in deltas) / K)
+
+
+def test_a_round_equals_the_algorithm_box_on_dense_tables():
+    """Touched rows, compact tables and streaming sums change nothing but rounding."""
+    method = FedLink.tiny().model_copy(update={"optimizer": "sgd", "aggregate": "clients",
+                                               "rate": 0.5, "rounds": 1})
+    parts, plan = checks.tiny_case()
+    seen = {}
+
+    class Spy(FedLink):
+        @on_client
+        def train(self, client, model, sent):
+            batches, _ = client.cache["round"]
+            seen[client.name] = (client, batches, [client.rng(f"step {i}")
+                                                   for i in range(self.steps)])
+            return super().train(client, model, sent)
+
+        def round(self, server, clients, at):
+            if at.t == 0:
+                seen["model"] = dict(server.model)
+            super().round(server, clients, at)
+            if at.t == 0:
+                seen["after"] = (dict(server.model), server.users.values.clone(),
+                                 server.items.values.clone())
+
+    run(Spy(**method.model_dump()), parts, plan, seed=7, protocol=checks.PROTOCOL).finish()
+    names = sorted(parts.parts)
+    # rebuild the moment of round 1 of stage 0: tables at their first values
+    made = run(Spy(**method.model_dump()), parts, plan, seed=7, protocol=checks.PROTOCOL)
+    next(iter(made))
+    clients = [seen[n][0] for n in names]
+    books = [(c.users.number, c.items.number) for c in clients]
+    users = made.server.users.peek(made.server.users.keys).double()
+    table = type(made.server.users)
+    fresh = {s: table(7, method.width, method.start_scale).peek(getattr(made.server, s).keys)
+             .double() for s in ("users", "items")}
+    assert users.shape == fresh["users"].shape
+    dense = Dense(**method.model_dump()).dense_round(
+        seen["model"], fresh["users"], fresh["items"], clients,
+        (books, [(seen[n][1], seen[n][2]) for n in names]))
+    model, user_rows, item_rows = seen["after"]
+    for name, value in dense[0].items():
+        torch.testing.assert_close(model[name].double(), value, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(user_rows.double(), dense[1], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(item_rows.double(), dense[2], rtol=1e-4, atol=1e-6)
+    assert (dense[1] != fresh["users"]).any()       # something did move
+
+
+def test_upload_is_touched_rows_times_their_numbers():
+    """Up: 4 bytes a row number and 4 d a row; the model and framing aside."""
+    sizes = {}
+
+    class Spy(FedLink):
+        @on_client
+        def choose(self, client):
+            asked = super().choose(client)
+            sizes[client.name] = [asked]
+            return asked
+
+        @on_client
+        def train(self, client, model, sent):
+            delta = super().train(client, model, sent)
+            _, touched = sizes[client.name], None
+            sizes[client.name].append({s: delta[s].shape for s in ("users", "items")})
+            return delta
+
+    made, _ = _made(Spy(**FedLink.tiny().model_dump()))
+    checked = 0
+    for stage in made:
+        for asked, shapes in sizes.values():
+            for side in ("users", "items"):
+                known, fresh = len(asked[side]["rows"]), len(asked[side]["keys"])
+                assert asked[side]["rows"].dtype.itemsize == 4
+                assert shapes[side] == (known + fresh, made.method.width)
+                if stage.t and not fresh:
+                    checked += 1
+    assert checked       # in the steady state it is rows x (4 d + 4) and nothing else
+
+
+def test_clients_keep_the_last_edges_alone():
+    made, _ = _made(FedLink.tiny().model_copy(update={"capacity": 20, "buffers": 3}))
+    made.finish()
+    for name, part in made.parts.items():
+        src, dst = made.clients.residents[name].client.kept.last(0, 60)
+        assert src.tolist() == part.src[-60:].tolist() and dst.tolist() == part.dst[-60:].tolist()
+
+
+@pytest.mark.parametrize(("method", "model", "users", "items"), [
+    (FedLink, True, True, True), (FedLinkNoEmb, True, False, True),
+    (FedLinkLocal, False, False, False), (STFL, True, True, True), (Local, False, False, False)])
+def test_what_is_not_shared_never_travels(method, model, users, items):
+    made, _ = _made(method.tiny())
+    before = made.method.start(made.clients.world).model
+    made.finish()
+    assert (len(made.server.users) > 0) == users and (len(made.server.items) > 0) == items
+    moved = any((made.server.model[n] != v).any() for n, v in before.items())
+    assert moved == model
+
+
+def test_a_supervised_edge_carries_no_message_of_its_own():
+    """Each occurrence of a pair is either asked for or a message, never both."""
+    method = FedLink.tiny()
+    batch = make_batch(np.array([3, 3, 3, 5, 7]), np.array([1, 1, 2, 1, 9]), "cpu")
+    seen = []
+
+    class Watch(BipartiteSage):
+        def forward(self, users, items, graph, weight):
+            seen.append(weight.clone())
+            return super().forward(users, items, graph, weight)
+
+    total = torch.zeros(len(batch.graph))
+    for i in range(200):
+        method.loss(Watch(4), torch.ones(3, 4), torch.ones(3, 4), batch.graph, rng(i))
+        assert ((seen[-1] >= 0) & (seen[-1] <= batch.graph.weight)).all()
+        total += seen[-1]
+    torch.testing.assert_close(total / 200 / batch.graph.weight, torch.full((4,), 0.5), atol=0.12,
+                               rtol=0)
+
+
+def test_embeddings_follow_a_travelled_user():
+    """A third of the users roam, which ties the clients' items together; then the others move.
+
+    With shared rows they are known on arrival, though they have no edge at the new client.
+    """
+    draw = rng(0, "travel")
+    users, taste = 120, np.arange(120) % 4
+    rows = []
+    for t in range(3000):
+        user = int(draw.integers(users))
+        home = user % 2 if t < 2400 else 1 - user % 2
+        if user % 3 == 0:
+            home = int(draw.integers(2))
+        item = int(taste[user] * 5 + draw.integers(5)) * 2 + home
+        rows.append((user, item, home))
+    user, item, home = (np.array(c, np.int32) for c in zip(*rows, strict=True))
+    stream = EventStream(user, item, np.arange(3000), Ids.of(np.arange(users)),
+                         Ids.of(np.arange(40)), codes={"c": home}, categories={"c": ["a", "b"]})
+    plan = Plan((0.0, 800.0, 1600.0, 2400.0, 3000.0), val=2, test=3)
+    score = {}
+    for kind in (FedLink, FedLinkNoEmb):
+        made = run(kind(capacity=600, buffers=2, width=16, rounds=15), stream.split("c"), plan)
+        score[kind.name] = made.finish().scores["test"]["mean"]["auc_arrived"]
+    assert score["fedlink"] > 0.75 > 0.65 > score["fedlink_noemb"]
