@@ -129,7 +129,8 @@ def test_ids_keep_names_find_them_and_take_some(tmp_path_factory, known, data):
         assert [taken[i] for i in range(len(taken))] == [text[i] for i in some]
         expected = [int.from_bytes(hmac.digest(b"key", text[i].encode(), hashlib.sha256)[:8],
                                    "little") for i in some]
-        assert kept.keys(some, b"key").tolist() == expected
+        kept.secret = b"key"
+        assert kept.keys(some).tolist() == expected
 
 
 def test_an_unknown_name():
@@ -143,5 +144,8 @@ def test_an_unknown_name():
 def test_keys_are_the_same_for_numbers_and_their_text():
     some = np.arange(2)
     assert np.array_equal(Ids.of(np.array([5, 17])).keys(some), Ids.of(["5", "17"]).keys(some))
-    assert not np.array_equal(Ids.of(["5", "17"]).keys(some),
-                              Ids.of(["5", "17"]).keys(some, b"other"))
+    other = Ids.of(["5", "17"])
+    other.secret = b"other"
+    assert not np.array_equal(Ids.of(["5", "17"]).keys(some), other.keys(some))
+    assert np.array_equal(other.take(some).keys(some), other.keys(some))
+    assert np.array_equal(other.extended(["x"]).keys(some), other.keys(some))

@@ -71,7 +71,7 @@ def _outcome(made: Run) -> tuple[str, bytes, dict[str, bytes]]:
     assert made.server is not None
     scores = json.dumps([[s.t, s.found] for s in made.stages], sort_keys=True)
     return (scores, dumps(pack(made.server.dump())),
-            {n: dumps(p) for n, p in made.clients.save().items()})
+            {n: dumps(p) for n, p in made.clients.save("end").items()})
 
 
 def _same(a: Any, b: Any, rule: str) -> None:

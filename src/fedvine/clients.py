@@ -90,13 +90,20 @@ class Clients:
         """
         raise NotImplementedError
 
-    def save(self) -> dict[str, Packed]:
-        """Memory of the clients that live here, by name; empty where they save at home."""
-        return {}
+    def save(self, moment: str) -> dict[str, Packed]:
+        """Memory of the clients that live here, by name; empty where they save at home.
 
-    def restore(self, saved: Mapping[str, Packed]) -> None:
-        """All clients become what they were at that save; without one, what they were first."""
+        ``moment`` names the save; clients elsewhere keep their last ones under that name.
+        """
         raise NotImplementedError
+
+    def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
+        """All clients become what they were at that moment; None: what they were first."""
+        raise NotImplementedError
+
+    def moments(self) -> set[str] | None:
+        """Moments that every client can go back to; None where :meth:`save` returns all."""
+        return None
 
     # -- what a method uses --------------------------------------------------------------------
     def call(self, function: Callable[..., Any], *same: Any, each: Mapping[str, Any] | None = None,

@@ -20,8 +20,9 @@ class Ids:
     """
 
     def __init__(self, numbers: np.ndarray | None = None, offsets: np.ndarray | None = None,
-                 text: np.ndarray | None = None) -> None:
+                 text: np.ndarray | None = None, secret: bytes = b"fedvine") -> None:
         self._numbers, self._offsets, self._text = numbers, offsets, text
+        self.secret = secret    # what keys are made with; institutions share one of their own
         self._find: dict[str, int] | None = None
 
     @staticmethod
@@ -58,30 +59,33 @@ class Ids:
             raise FedvineError(f'no node is called "{name}"{near(str(name), self._find)}.')
         return number
 
-    def keys(self, numbers: np.ndarray, secret: bytes = b"fedvine") -> np.ndarray:
+    def keys(self, numbers: np.ndarray) -> np.ndarray:
         """64-bit keys (uint64) that stand for the names: HMAC-SHA256 of their text, cut.
 
         Sites that share a ``secret`` give the same person the same key, and who has not the
         secret cannot go back from key to name.
         """
-        digests = b"".join(hmac.digest(secret, self._bytes(int(n)), "sha256")[:8] for n in numbers)
+        digests = b"".join(hmac.digest(self.secret, self._bytes(int(n)), "sha256")[:8] for n in numbers)
         return np.frombuffer(digests, np.dtype("<u8")).astype(np.uint64)
 
     def take(self, numbers: np.ndarray) -> Ids:
         """The names of a subset, renumbered from 0 in the order given."""
         if self._numbers is not None:
-            return Ids(numbers=np.asarray(self._numbers)[numbers])
+            return Ids(numbers=np.asarray(self._numbers)[numbers], secret=self.secret)
         assert self._offsets is not None and self._text is not None
         starts = np.asarray(self._offsets)[numbers]
         sizes = np.asarray(self._offsets)[numbers + 1] - starts
         offsets = np.zeros(len(numbers) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-        return Ids(offsets=offsets, text=np.asarray(self._text)[np.repeat(starts, sizes) + within])
+        return Ids(offsets=offsets, secret=self.secret,
+                   text=np.asarray(self._text)[np.repeat(starts, sizes) + within])
 
     def extended(self, names: Iterable[str]) -> Ids:
         """The same dictionary with ``names`` after the last one."""
-        return Ids.of([*(self[i] for i in range(len(self))), *names])
+        found = Ids.of([*(self[i] for i in range(len(self))), *names])
+        found.secret = self.secret
+        return found
 
     def write(self, folder: Path, side: str) -> None:
         """Write to ``folder`` as ``ids-<side>*.npy``."""

@@ -152,17 +152,17 @@ class Run:
         state = {"server": self.server.dump(), "clients": self.clients.dump(),
                  "bytes": self._bytes, "rounds": self._round_seconds}
         self._last_save = time.perf_counter()
-        self.folder.save(runs.Save(t, r, pack(state), self.clients.save(),
+        self.folder.save(runs.Save(t, r, pack(state), self.clients.save(runs.moment(t, r)),
                                    self._seconds + time.perf_counter() - self._began))
 
     def _restore(self) -> tuple[int, int]:
         """Both sides as at the last save, or fresh; the (stage, round) that was saved."""
-        save = self.folder.restore() if self.folder else None
+        save = self.folder.restore(self.clients.moments()) if self.folder else None
         self.server = self.method.start(self.clients.world)
         self._began = self._last_save = self._round_began = time.perf_counter()
         self.clients.log = []
         if save is None:
-            self.clients.restore({})
+            self.clients.restore({}, None)
             self.clients.load(None)
             self._seconds, self._round_seconds = 0.0, []
             self._bytes = {"down": 0, "up": 0, "calls": 0}
@@ -170,7 +170,7 @@ class Run:
         state = unpack(save.server)
         self.server.load(state["server"])
         self.clients.load(state["clients"])
-        self.clients.restore(save.clients)
+        self.clients.restore(save.clients, runs.moment(save.t, save.r))
         self._bytes, self._seconds = state["bytes"], save.seconds
         self._round_seconds = state["rounds"]
         return save.t, save.r

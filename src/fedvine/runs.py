@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -38,6 +39,11 @@ class Save(NamedTuple):
     server: Packed
     clients: dict[str, Packed]
     seconds: float
+
+
+def moment(t: int, r: int) -> str:
+    """The name of a save; names sort as the moments do."""
+    return f"{t:06d}-{r:06d}"
 
 
 class RunFolder:
@@ -84,7 +90,7 @@ class RunFolder:
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
                     sizes[log] = os.fstat(handle.fileno()).st_size
-        with atomic_folder(self._saves / f"{save.t:06d}-{save.r:06d}") as folder:
+        with atomic_folder(self._saves / moment(save.t, save.r)) as folder:
             _write({"server": save.server}, folder / "server.safetensors")
             _write(save.clients, folder / "clients.safetensors")
             (folder / "position.json").write_text(json.dumps(
@@ -96,13 +102,15 @@ class RunFolder:
     def _saves(self) -> Path:
         return self.path / "saves"
 
-    def restore(self) -> Save | None:
+    def restore(self, common: set[str] | None = None) -> Save | None:
         """The last readable save; the logs are cut back to it. None at the start of a run.
 
-        Raises :class:`FedvineError` when there are saves but none can be read.
+        ``common`` are the moments that clients elsewhere can go back to. Raises :class:`FedvineError` when there are saves but none can be read.
         """
         broken = []
         for folder in sorted(self._saves.glob("[0-9]*"), reverse=True):
+            if common is not None and folder.name not in common:
+                continue
             try:
                 position = json.loads((folder / "position.json").read_text())
                 found = Save(position["t"], position["r"],
@@ -153,6 +161,28 @@ def read_lines(path: str | os.PathLike[str], log: str) -> list[dict[str, Any]]:
         return []
     return [json.loads(line) for line in file.read_text("utf-8").splitlines(True)
             if line.endswith("\n")]
+
+
+def checked(moment: str) -> str:
+    """``moment`` if it is the name of a save and nothing else; it becomes a folder's name."""
+    if not re.fullmatch(r"\d{6}-\d{6}", moment):
+        raise FedvineError(f"{moment!r} is no moment of a run; refused.")
+    return moment
+
+
+def write_packs(packs: Mapping[str, Packed], folder: Path) -> None:
+    """One folder with one safetensors file, whole or not at all."""
+    with atomic_folder(folder) as target:
+        _write(packs, target / "client.safetensors")
+
+
+def read_packs(folder: Path) -> dict[str, Packed]:
+    """What :func:`write_packs` wrote; raises :class:`FedvineError` if it cannot be read."""
+    try:
+        return _read(folder / "client.safetensors")
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise FedvineError(f"{folder} cannot be read ({error}); delete it, an earlier save will "
+                           "be used.") from error
 
 
 def _write(packs: Mapping[str, Packed], file: Path) -> None:

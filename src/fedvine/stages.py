@@ -59,14 +59,24 @@ def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,
     stages that start inside them are scored under that name, and the last stage is test.
     """
     _check(stream)
+    bounds = even_bounds(float(stream.t[0]), float(stream.t[-1]), every, stream.name)
+    return periods(bounds, known(stream, bounds), val, test)
+
+
+def even_bounds(first: float, last: float, every: str | float, name: str) -> list[float]:
+    """The bounds of :func:`by_time` for events from ``first`` to ``last``."""
     step = _seconds(every)
-    first, last = float(stream.t[0]), float(stream.t[-1])
     if (last - first) / step > 1_000_000:
-        raise FedvineError(f"Stages of {every!r} cut {stream.name} into over a million; "
+        raise FedvineError(f"Stages of {every!r} cut {name} into over a million; "
                            "choose a longer time.")
     count = max(1, int(np.floor((last - first) / step + 0.5)))
     bounds = [first + step * i for i in range(count)]
-    return _plan(stream, [*bounds, np.nextafter(max(last, bounds[-1]), np.inf)], val, test)
+    return [*bounds, float(np.nextafter(max(last, bounds[-1]), np.inf))]
+
+
+def known(stream: EventStream, bounds: list[float]) -> np.ndarray:
+    """Edges at or before each bound, int64; may be added up over institutions."""
+    return np.array([len(stream.before(float(np.nextafter(b, np.inf)))) for b in bounds], np.int64)
 
 
 def by_count(stream: EventStream, count: int, *, val: float = 0.15, test: float = 0.15) -> Plan:
@@ -81,17 +91,21 @@ def by_count(stream: EventStream, count: int, *, val: float = 0.15, test: float 
                            f"{len(stream)}; choose between 1 and that.")
     stages = max(1, int(np.floor(len(stream) / count + 0.5)))
     bounds = np.unique(np.asarray(stream.t[np.arange(stages) * count], dtype=float))
-    return _plan(stream, [*bounds.tolist(), np.nextafter(float(stream.t[-1]), np.inf)], val, test)
+    ends = [*bounds.tolist(), float(np.nextafter(float(stream.t[-1]), np.inf))]
+    return periods(ends, known(stream, ends), val, test)
 
 
-def _plan(stream: EventStream, bounds: list[float], val: float, test: float) -> Plan:
+def periods(bounds: list[float], edges: np.ndarray, val: float, test: float) -> Plan:
+    """The plan of these bounds, given how many edges lie at or before each (:func:`known`)."""
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise FedvineError("val and test are shares between 0 and 1 that leave some training.")
-    from_val, from_test = (float(stream.t[min(int(len(stream) * (1 - share)), len(stream) - 1)])
-                           for share in (val + test, test))
-    stages = len(bounds) - 1
-    first_test = min(int(np.searchsorted(bounds[:-1], from_test)), stages - 1)
-    first_val = min(int(np.searchsorted(bounds[:-1], from_val)),
+    stages, total = len(bounds) - 1, int(edges[-1])
+    # The first stage that starts when the edge of that rank has come.
+    from_val, from_test = (
+        int(np.searchsorted(edges[:-1], min(int(total * (1 - share)), total - 1), side="right"))
+        for share in (val + test, test))
+    first_test = min(from_test, stages - 1)
+    first_val = min(from_val,
                     first_test if val == 0 else max(first_test - 1, 0))  # val has a stage
     return Plan(tuple(float(b) for b in bounds), first_val, first_test)
 

@@ -52,10 +52,10 @@ class LocalClients(Clients):
             raise ClientError(f'client "{name}" failed in {envelope.function} (stage {t}, round '
                               f"{r}): {type(error).__name__}: {error}") from error
 
-    def save(self) -> dict[str, Packed]:
+    def save(self, moment: str) -> dict[str, Packed]:
         return {name: resident.save() for name, resident in self.residents.items()}
 
-    def restore(self, saved: Mapping[str, Packed]) -> None:
+    def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
         for name, resident in self.residents.items():
             if name in saved:
                 resident.restore(saved[name])

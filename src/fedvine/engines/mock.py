@@ -42,7 +42,7 @@ class MockClients(LocalClients):
 
     def begin(self, at: At) -> None:
         super().begin(at)
-        self._began = {n: dumps(p) for n, p in self.save().items()}
+        self._began = {n: dumps(p) for n, p in self.save("round").items()}
         self._sent = {n: [] for n in self.names}
         if self.forget:
             for resident in self.residents.values():

@@ -1,0 +1,142 @@
+"""Clients elsewhere, behind any transport that carries bytes to a name and bytes back.
+
+The transport is one function, ``send(name, block, seconds) -> block``; it raises
+:class:`Unreachable` when no answer came in time. Calls to several clients go out at once, and
+replies are handed on in the order of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from fedvine.clients import ClientError, Clients, StartOver
+from fedvine.errors import FedvineError
+from fedvine.memory import World
+from fedvine.message import Packed, dumps, loads, pack, unpack
+from fedvine.method import Method
+from fedvine.resident import Envelope
+from fedvine.stages import Plan, even_bounds, periods
+
+
+class Unreachable(Exception):
+    """A client gave no answer by the deadline."""
+
+
+Send = Callable[[str, bytes, float], bytes]
+
+
+class RemoteClients(Clients):
+    """Clients reached by ``send``; ``deadline`` is what a call may take, in seconds."""
+
+    def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Any,
+                 send: Send, *, quorum: float = 1.0, deadline: float = 600.0) -> None:
+        super().__init__(method, names, world, protocol, quorum=quorum)
+        self.send, self.deadline = send, deadline
+        self._threads = ThreadPoolExecutor(max(1, len(self.names)))
+
+    def exchange(self, letters: list[tuple[str, list[Envelope]]]) -> Iterator[
+            tuple[str, Packed | None, float]]:
+        waiting = [(name, self._threads.submit(self._letter, name, envelopes))
+                   for name, envelopes in letters]
+        for name, future in waiting:
+            yield name, *future.result()
+
+    def _letter(self, name: str, envelopes: list[Envelope]) -> tuple[Packed | None, float]:
+        reply: Packed | None = None
+        seconds = 0.0
+        for envelope in envelopes:
+            body = envelope.body
+            try:
+                skeleton, buffers, seconds = ask(
+                    self.send, name, self.deadline, do="call", place=list(envelope.place),
+                    function=envelope.function, asks=envelope.asks, skeleton=body.skeleton,
+                    buffers=list(body.buffers))
+            except Unreachable:
+                return None, self.deadline
+            reply = Packed(skeleton, buffers)
+        return reply, seconds
+
+    def all(self, **request: Any) -> dict[str, Any]:
+        """One request to every client, answers by name; raises :class:`StartOver` if one is lost
+        and the quorum needs it."""
+        futures = {n: self._threads.submit(ask, self.send, n, self.deadline, **request)
+                   for n in self.names}
+        answers, lost = {}, []
+        for name, future in futures.items():
+            try:
+                answers[name] = future.result()
+            except Unreachable:
+                lost.append(name)
+        if len(answers) < self.quorum * len(self.names) - 1e-9:
+            raise StartOver(f"{', '.join(lost)} did not answer {request['do']}")
+        return answers
+
+    def save(self, moment: str) -> dict[str, Packed]:
+        """Every client saves at home; nothing of it comes here."""
+        self.all(do="save", moment=moment)
+        return {}
+
+    def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
+        self.all(do="restore", moment=moment)
+
+    def moments(self) -> set[str]:
+        """The moments that every client can go back to."""
+        found = [set(m) for m in self.all(do="moments").values()]
+        return set.intersection(*found) if found else set()
+
+
+def ask(send: Send, name: str, deadline: float, **request: Any) -> Any:
+    """One request to one site; raises :class:`Unreachable`, or :class:`ClientError` under the
+    site's name with the site's own sentence."""
+    answer = unpack(loads(send(name, dumps(pack(request)), deadline)))
+    if "error" in answer:
+        raise ClientError(f'client "{name}": {answer["error"]}')
+    return answer["reply"]
+
+
+def plan_together(names: Iterable[str], send: Send, every: str | float, val: float, test: float,
+                  deadline: float = 600.0) -> Plan:
+    """Stages of equal duration over all sites' times; sites tell counts and times, no edges."""
+    names = sorted(names)
+    facts = [ask(send, n, deadline, do="facts") for n in names]
+    first = [f["first"] for f in facts if f["first"] is not None]
+    if not first:
+        raise FedvineError("No site has any edges; there is nothing to train on.")
+    last = max(f["last"] for f in facts if f["last"] is not None)
+    bounds = even_bounds(min(first), last, every, "the federation")
+    counts = np.sum([ask(send, n, deadline, do="known", bounds=bounds) for n in names], axis=0)
+    return periods(bounds, counts, val, test)
+
+
+def elsewhere(names: Iterable[str], send: Send, deadline: float = 600.0) -> dict[str, np.ndarray]:
+    """For every site, when each of its users was first seen at another site (scoring alone).
+
+    The server learns, for keys it cannot read, where and when they were first seen.
+    """
+    seen = {n: ask(send, n, deadline, do="arrivals") for n in sorted(names)}
+    found = {}
+    for name, (keys, _) in seen.items():
+        others = [(k, t) for other, (k, t) in seen.items() if other != name]
+        first = np.full(len(keys), np.inf)
+        for theirs, times in others:
+            order = np.argsort(theirs)
+            at = np.minimum(np.searchsorted(theirs[order], keys), max(len(theirs) - 1, 0))
+            met = theirs[order][at] == keys if len(theirs) else np.zeros(len(keys), bool)
+            first[met] = np.minimum(first[met], times[order][at][met])
+        found[name] = first
+    return found
+
+
+def open_run(clients: RemoteClients, run: str, plan: Plan,
+             arrivals: Mapping[str, np.ndarray] | None) -> None:
+    """Tell every site which run begins; the method is a name and numbers, never code."""
+    for name in clients.names:
+        ask(clients.send, name, clients.deadline, do="open", run=run,
+            method={"name": clients.method.name, **clients.method.model_dump(mode="json")},
+            plan=plan.facts(), protocol=clients.protocol.model_dump(mode="json"),
+            clients=list(clients.names), seed=clients.world.seed, stages=clients.world.stages,
+            elsewhere=None if arrivals is None else arrivals[name])

@@ -1,0 +1,176 @@
+"""Sites behind bytes give, byte for byte, what one process gives; and they refuse the rest."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedvine import checks
+from fedvine.engines.remote import (
+    RemoteClients,
+    Unreachable,
+    ask,
+    elsewhere,
+    open_run,
+    plan_together,
+)
+from fedvine.memory import World
+from fedvine.message import dumps, pack
+from fedvine.methods.edgebank import EdgeBank
+from fedvine.methods.fedlink import FedLink
+from fedvine.run import Run
+from fedvine.runs import RunFolder
+from fedvine.site import Site
+from fedvine.stages import by_time
+
+
+class Federation:
+    """Sites in this process, reached through bytes alone; each has read its own table."""
+
+    def __init__(self, folder, method, quorum=1.0):
+        self.folder, self.method, self.quorum = folder, method, quorum
+        self.split, _ = checks.tiny_case()
+        self.down, self.sent = set(), 0
+        self.sites = {}
+        for name in self.split.parts:
+            self.start(name)
+
+    def start(self, name):
+        """Start a site's process (again): nothing but its own files survives."""
+        part = self.split.parts[name]
+        own = type(part)(part.src, part.dst, part.t, part.src_ids, part.dst_ids, name=name)
+        self.sites[name] = Site(name, lambda: own, self.folder / name)
+
+    def send(self, name, block, seconds):
+        self.sent += 1
+        if name in self.down:
+            raise Unreachable(name)
+        return bytes(self.sites[name].handle(bytes(block)))
+
+    def run(self, **options):
+        names = sorted(self.sites)
+        plan = plan_together(names, self.send, 1000.0, 0.25, 0.25)
+        world = World(tuple(names), 7, len(plan))
+        clients = RemoteClients(self.method, names, world, checks.PROTOCOL, self.send,
+                                quorum=self.quorum)
+        open_run(clients, "a run", plan, elsewhere(names, self.send))
+        folder = RunFolder(self.folder / "server", {"seed": 7})
+        return Run(self.method, clients, plan, checks.PROTOCOL, folder, {}, **options)
+
+
+def reference(method):
+    split, _ = checks.tiny_case()
+    plan = by_time(split.stream, 1000.0, val=0.25, test=0.25)
+    return checks._run(method, (split, plan)).finish()
+
+
+def scores(made):
+    return json.dumps([[s.t, s.found] for s in made.stages], sort_keys=True)
+
+
+@pytest.mark.parametrize("method", [FedLink.tiny(), EdgeBank.tiny()], ids=lambda m: m.name)
+def test_sites_give_what_one_process_gives(tmp_path, method):
+    made = Federation(tmp_path, method).run().finish()
+    expected = reference(method)
+    assert scores(made) == scores(expected)
+    assert dumps(pack(made.server.dump())) == dumps(pack(expected.server.dump()))
+    assert made.summary["bytes_up"] == expected.summary["bytes_up"]
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("place", [(1, 1), (2, 0), (3, 2)])
+def test_everything_dies_and_goes_on_from_the_last_common_save(tmp_path, place):
+    method = FedLink.tiny()
+    federation = Federation(tmp_path, method)
+
+    def stop(at, clients):
+        if (at.t, at.r) == place:
+            raise Killed
+
+    with pytest.raises(Killed):
+        federation.run(tell=stop, save_every=0.0).finish()
+    for name in list(federation.sites):
+        federation.start(name)                              # every process is new
+    assert scores(federation.run().finish()) == scores(reference(method))
+
+
+def test_client_memory_is_saved_at_the_site_and_never_at_the_server(tmp_path):
+    federation = Federation(tmp_path, FedLink.tiny())
+    made = federation.run(save_every=0.0).finish()
+    for name, site in federation.sites.items():
+        assert site.moments() and made.folder.path.name not in str(site.saves)
+        assert len(site.moments()) <= 3
+    saved = made.folder.restore(made.clients.moments())
+    assert saved.clients == {}
+
+
+def test_a_site_that_comes_back_within_a_round_changes_nothing(tmp_path):
+    """It is away for one attempt; the round starts over from the last save."""
+    method = FedLink.tiny()
+    federation = Federation(tmp_path, method)
+    seen = []
+
+    def drop(at, clients):
+        federation.down.clear()
+        if (at.t, at.r) == (1, 1) and not seen:
+            seen.append(at)
+            federation.down.add("bob")
+
+    original = federation.send
+
+    def send(name, block, seconds):
+        try:
+            return original(name, block, seconds)
+        except Unreachable:
+            federation.start("bob")
+            federation.down.clear()
+            open_again()
+            raise
+
+    federation.send = send
+    made = federation.run(tell=drop, save_every=0.0)
+
+    def open_again():
+        plan = made.plan
+        open_run(made.clients, "a run", plan, elsewhere(sorted(federation.sites), original))
+
+    assert scores(made.finish()) == scores(reference(method)) and seen
+
+
+@pytest.mark.parametrize(("request_", "match"), [
+    ({"do": "shell", "command": "id"}, "does not do"), ({}, "does not do"),
+    ({"do": "call", "place": [0, 1, 1], "function": "observe", "asks": None, "skeleton": b"\x90",
+      "buffers": []}, "has not opened a run"),
+    ({"do": "open", "run": "x", "method": {"name": "os.system"}, "plan": {}, "protocol": {},
+      "clients": [], "seed": 0, "stages": 1, "elsewhere": None}, "no method called"),
+    ({"do": "open", "run": "x", "method": {"name": "fedlink", "capacity": -5}, "plan": {},
+      "protocol": {}, "clients": [], "seed": 0, "stages": 1, "elsewhere": None}, "capacity")])
+def test_what_a_site_does_not_do_is_refused(tmp_path, request_, match):
+    federation = Federation(tmp_path, FedLink.tiny())
+    with pytest.raises(ValueError, match=f'client "ada": .*{match}'):
+        ask(federation.send, "ada", 1.0, **request_)
+
+
+@pytest.mark.parametrize("function", ["setup", "model_dump", "__init__", "loss", "no_such"])
+def test_a_message_naming_another_function_is_refused(tmp_path, function):
+    federation = Federation(tmp_path, FedLink.tiny())
+    federation.run()
+    with pytest.raises(ValueError, match="no client function"):
+        ask(federation.send, "ada", 1.0, do="call", place=[0, 1, 1], function=function, asks=None,
+            skeleton=b"\x90", buffers=[])
+
+
+def test_a_save_cannot_leave_its_folder(tmp_path):
+    federation = Federation(tmp_path, FedLink.tiny())
+    federation.run()
+    with pytest.raises(ValueError, match="no moment"):
+        ask(federation.send, "ada", 1.0, do="save", moment="../../evil")
+
+
+def test_garbage_is_answered_with_one_sentence(tmp_path):
+    site = Federation(tmp_path, FedLink.tiny()).sites["ada"]
+    for block in (b"", b"\x00" * 40, np.random.Generator(np.random.PCG64(0)).bytes(200)):
+        assert b"error" in site.handle(block)
