@@ -1,0 +1,123 @@
+"""Real machines through NVIDIA FLARE's Collab API: bytes in, bytes out, mutual TLS, no code.
+
+The only module that imports nvflare. FLARE starts one process for the server and one for each
+site for as long as a job lives; the job is three JSON files that name :class:`Hub` and
+:class:`Desk` and carry nothing but a run's name. The experiment lies at the server, the data
+and the client's memory at the site.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+from nvflare.collab import CollabCallError, collab
+from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+from fedvine.engines.remote import Unreachable
+from fedvine.errors import FedvineError
+from fedvine.federation import carry, open_site
+
+HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
+ALLOWED = ("nvflare.collab.runtime.executor.CollabExecutor",
+           "nvflare.collab.runtime.controller.CollabController",
+           "fedvine.engines.flare.Hub", "fedvine.engines.flare.Desk")
+
+
+def checked(run: str) -> str:
+    """``run`` if it is a plain name; a job's argument becomes a path."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}", str(run)):
+        raise FedvineError(f"{run!r} is no name of a run; refused.")
+    return run
+
+
+class Hub:
+    """The server's object in a job: it carries the run on from the last common save."""
+
+    def __init__(self, run: str) -> None:
+        self.run = checked(run)
+
+    @collab.main
+    def main(self) -> None:
+        """The loop; returns when the run is finished, or when too few clients answer."""
+        proxies = {p.name: p for p in collab.clients}
+
+        def send(name: str, block: bytes, seconds: float) -> bytes:
+            try:
+                return proxies[name](timeout=seconds).handle(block)
+            except CollabCallError as error:
+                raise Unreachable(f"{name}: {error}") from error
+
+        carry(Path(os.environ[HUB]), self.run, sorted(proxies), send)
+
+
+class Desk:
+    """A site's object in a job: hands every request to the site, one at a time."""
+
+    def __init__(self) -> None:
+        self._site: Any = None
+        self._turn = threading.Lock()
+
+    @collab.publish
+    def handle(self, letter: bytes) -> bytes:
+        """A request of the server, as bytes; the answer, as bytes."""
+        with self._turn:
+            if self._site is None:
+                self._site = open_site(Path(os.environ[DESK]), collab.site_name)
+            return self._site.handle(letter)
+
+
+class Console:
+    """The operator's session with the server: who is there, submit, watch, stop."""
+
+    def __init__(self, kit: Path, user: str) -> None:
+        self._session: Any = new_secure_session(user, str(kit))
+
+    def clients(self) -> set[str]:
+        """Names of the sites that are connected."""
+        return {c.name for c in self._session.get_system_info().client_info}
+
+    def submit(self, job: Path) -> str:
+        """Submit a job folder; its id."""
+        return self._session.submit_job(str(job))
+
+    def status(self, job: str) -> str:
+        """The job's status in FLARE's words, for example ``RUNNING`` or ``FINISHED:COMPLETED``."""
+        return str(self._session.get_job_meta(job).get("status", "UNKNOWN"))
+
+    def abort(self, job: str) -> None:
+        """End a job; its processes go."""
+        self._session.abort_job(job)
+
+    def shutdown(self) -> None:
+        """End the clients and the server."""
+        self._session.shutdown("all", wait=False)
+
+    def close(self) -> None:
+        """Leave; the server stays."""
+        self._session.close()
+
+
+def write_job(folder: Path, run: str, clients: int) -> Path:
+    """The three JSON files of a job that carries ``run``; no code, no data."""
+    app = folder / "app" / "config"
+    app.mkdir(parents=True, exist_ok=True)
+    common = {"format_version": 2, "task_data_filters": [], "task_result_filters": []}
+    files = {
+        folder / "meta.json": {"name": f"fedvine {checked(run)}", "resource_spec": {},
+                               "min_clients": clients, "deploy_map": {"app": ["@ALL"]}},
+        app / "config_fed_server.json": {
+            **common, "workflows": [{"id": "controller", "path": ALLOWED[1], "args": {
+                "server_obj_id": "hub", "collab_obj_ids": [], "props": {}}}],
+            "components": [{"id": "hub", "path": ALLOWED[2], "args": {"run": run}}]},
+        app / "config_fed_client.json": {
+            **common, "executors": [{"tasks": ["*"], "executor": {"path": ALLOWED[0], "args": {
+                "client_obj_id": "desk", "collab_obj_ids": [], "props": {}}}}],
+            "components": [{"id": "desk", "path": ALLOWED[3], "args": {}}]}}
+    for path, content in files.items():
+        path.write_text(json.dumps(content, indent=1))
+    return folder

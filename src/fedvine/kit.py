@@ -1,0 +1,142 @@
+"""Certificates and kits for a federation, in plain steps, hardened.
+
+    hub       fedvine kit init NAME --server HOST        the root certificate
+    site      fedvine kit request SITE                   a key that stays here, and a request
+    hub       fedvine kit approve REQUEST.zip            a signed answer
+    site      fedvine kit pack ANSWER.zip                the kit, ready for fedvine join
+
+Keys never leave the machine they were made on. ``kit local`` makes a whole loopback federation
+for trying out. The work is done by NVIDIA FLARE's own command line; this file hardens the kits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedvine.errors import FedvineError
+from fedvine.files import atomic
+
+ADMIN = "admin@fedvine.local"
+_CLASSES = ("nvflare.collab.runtime.executor.CollabExecutor",
+            "nvflare.collab.runtime.controller.CollabController",
+            "fedvine.engines.flare.Hub", "fedvine.engines.flare.Desk")
+
+
+def tool(*arguments: str, cwd: Path | None = None) -> str:
+    """Run FLARE's command line; raises :class:`FedvineError` with its last line."""
+    command = Path(sys.executable).with_name("nvflare")
+    if not command.exists():
+        raise FedvineError('NVIDIA FLARE is not installed here; pip install "fedvine[flare]".')
+    done = subprocess.run([str(command), *arguments], cwd=cwd, text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        raise FedvineError(f"nvflare {arguments[0]} failed: {said[-1] if said else 'no word'}.")
+    return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens to on the loopback address."""
+    held = [socket.socket() for _ in range(count)]
+    for s in held:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def local(folder: Path, clients: list[str]) -> dict[str, Path]:
+    """A loopback federation: kits of ``server``, ``admin`` and each client, by name.
+
+    Raises :class:`FedvineError` if ``folder`` has something in it.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FedvineError(f"{folder} has something in it; name a new folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    service, admin = free_ports(2)
+    project = {
+        "api_version": 3, "name": "fedvine", "description": "a loopback federation",
+        "participants": [
+            {"name": "localhost", "type": "server", "org": "hub", "fed_learn_port": service,
+             "admin_port": admin},
+            *({"name": c, "type": "client", "org": "site"} for c in clients),
+            {"name": ADMIN, "type": "admin", "org": "hub", "role": "project_admin"}],
+        "builders": [
+            {"path": "nvflare.lighter.impl.workspace.WorkspaceBuilder"},
+            {"path": "nvflare.lighter.impl.static_file.StaticFileBuilder",
+             "args": {"config_folder": "config", "scheme": "grpc"}},
+            {"path": "nvflare.lighter.impl.cert.CertBuilder"},
+            {"path": "nvflare.lighter.impl.signature.SignatureBuilder"}]}
+    (folder / "project.yml").write_text(json.dumps(project, indent=1))  # JSON is YAML
+    tool("provision", "-p", "project.yml", "-w", "made", "--force", cwd=folder)
+    made = folder / "made" / "fedvine" / "prod_00"
+    kits = {}
+    for name, source in {"server": "localhost", "admin": ADMIN, **{c: c for c in clients}}.items():
+        kits[name] = folder / name
+        shutil.move(made / source, kits[name])
+        if name != "admin":
+            harden(kits[name], name)
+    shutil.rmtree(folder / "made")
+    (folder / "project.yml").unlink()
+    return kits
+
+
+def harden(kit: Path, name: str) -> None:
+    """No code from elsewhere, no class but ours, no log streaming, storage inside the kit."""
+    own = kit / "local"
+    resources: dict[str, Any] = json.loads((own / "resources.json.default").read_text())
+    resources["class_list_enforcement_mode"] = "enforce"
+    resources["class_allow_list"] = list(_CLASSES)
+    resources["components"] = [c for c in resources["components"]
+                               if c["id"] not in ("site_log_streamer", "log_receiver")]
+    if "snapshot_persistor" in resources:
+        store = (kit / "store").absolute()
+        resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
+            store / "snapshots")
+        for component in resources["components"]:
+            if component["id"] == "job_manager":
+                component["args"]["uri_root"] = str(store / "jobs")
+    policy = json.loads((own / "authorization.json.default").read_text())
+    for role, rights in policy["permissions"].items():
+        if isinstance(rights, dict):
+            rights["byoc"] = "none"
+        elif rights == "any":
+            policy["permissions"][role] = {
+                "submit_job": "any", "clone_job": "none", "manage_job": "any",
+                "download_job": "none", "view": "any", "operate": "any", "shell_commands": "none",
+                "byoc": "none", "server-predeployed-flwr": "none"}
+    for file, content in (("resources.json", resources), ("authorization.json", policy)):
+        with atomic(own / file, "w") as handle:
+            json.dump(content, handle, indent=1)
+    os.chmod(kit, 0o700)
+    with atomic(kit / "fedvine.json", "w") as handle:
+        json.dump({"name": name, "fingerprint": fingerprint(kit)}, handle)
+
+
+def fingerprint(kit: Path) -> str:
+    """SHA-256 of the federation's root certificate, in pairs; to compare by telephone."""
+    digest = hashlib.sha256((kit / "startup" / "rootCA.pem").read_bytes()).hexdigest().upper()
+    return ":".join(digest[i:i + 2] for i in range(0, len(digest), 2))
+
+
+def start(kit: Path, log: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """Start the kit's process (server or client) in a process group of its own."""
+    script = kit / "startup" / "sub_start.sh"
+    if not script.exists():
+        raise FedvineError(f"{kit} is no kit; fedvine kit pack or fedvine kit local makes one.")
+    for stale in ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl"):
+        (kit / stale).unlink(missing_ok=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    with open(log, "ab") as out:
+        return subprocess.Popen(["bash", str(script), "--once"], cwd=kit, stdout=out, stderr=out,
+                                stdin=subprocess.DEVNULL, start_new_session=True,
+                                env={**os.environ, "PATH": path, **environment})
