@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedvine import federation_cli
 from fedvine.errors import FedvineError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -149,6 +150,12 @@ def predict(
         homes = found.homes(user)
         if client not in homes:
             print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.")
+
+
+app.add_typer(federation_cli.kit, name="kit")
+app.command()(federation_cli.serve)
+app.command()(federation_cli.join)
+app.command()(federation_cli.status)
 
 
 def _console(file: Any = None) -> Any:

@@ -73,6 +73,7 @@ class Clients:
         self.names = tuple(sorted(names))
         self.quorum, self.pool = quorum, Pool()
         self.log: list[dict[str, Any]] = []         # one line a call; the run folder empties it
+        self.heard: dict[str, dict[str, Any]] = {}  # by client: bytes, seconds, whether it answers
         self.server_scorer = server_scorer          # only where the server holds the graph
         self._place, self._calls, self._draws = (-1, -1), 0, 0
         self._asks: int | None = None
@@ -138,12 +139,15 @@ class Clients:
                              self._given[name])
             envelope = Envelope(place, function.__name__, self._asks, body)
             down += body.nbytes
+            self._hear(name, down=body.nbytes)
             letters.append((name, [*self._missed.get(name, []), envelope]))
         kept: dict[str, Packed] = {}
         missing, up, slowest, answered = [], 0, 0.0, 0
         for (name, envelopes), (_, reply, seconds) in zip(letters, self.exchange(letters),
                                                           strict=True):
             slowest = max(slowest, seconds)
+            self._hear(name, up=reply.nbytes if reply else 0, seconds=seconds,
+                       answers=reply is not None)
             if reply is None:
                 missing.append(name)
                 if place[1] == 0:  # an arrival: the client gets it when it is back
@@ -221,6 +225,12 @@ class Clients:
                         for n, held in state["missed"].items()}
         self._replied = {f: {n: _packed(p) for n, p in by.items()}
                          for f, by in state["replied"].items()}
+
+    def _hear(self, name: str, answers: bool | None = None, **more: float) -> None:
+        heard = self.heard.setdefault(name, {"down": 0, "up": 0, "seconds": 0.0, "answers": True})
+        for key, value in more.items():
+            heard[key] += value
+        heard["answers"] = heard["answers"] if answers is None else answers
 
     def _check(self, function: Callable[..., Any]) -> None:
         if getattr(function, "__self__", None) != self.method or not getattr(

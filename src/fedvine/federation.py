@@ -93,7 +93,7 @@ def carry(hub: Path, run: str, names: list[str], send: Send) -> None:
         made = prepare(order, method, run, names, send)
         made.tell = lambda at, clients: write_state(
             hub, run, "running", t=at.t, r=at.r, R=at.R, stages=len(made.plan),
-            clients=heard(clients.log))
+            clients=clients.heard)
         write_state(hub, run, "running", t=0, r=0, R=0, stages=len(made.plan), clients={})
         made.finish()
         write_state(hub, run, "finished")
@@ -104,12 +104,6 @@ def carry(hub: Path, run: str, names: list[str], send: Send) -> None:
     except Exception as error:
         write_state(hub, run, "failed", f"{type(error).__name__}: {error}")
         raise
-
-
-def heard(log: list[dict[str, Any]]) -> dict[str, Any]:
-    """Calls of the last round in short, for the table."""
-    return {"calls": len(log), "up": sum(c["up"] for c in log), "down": sum(c["down"] for c in log),
-            "missing": sorted({m for c in log[-3:] for m in c["missing"]})}
 
 
 def prepare(order: Order, method: Method, run: str, names: list[str], send: Send) -> Run:

@@ -117,7 +117,7 @@ def harden(kit: Path, name: str) -> None:
     for file, content in (("resources.json", resources), ("authorization.json", policy)):
         with atomic(own / file, "w") as handle:
             json.dump(content, handle, indent=1)
-    os.chmod(kit, 0o700)
+    kit.chmod(0o700)
     with atomic(kit / "fedvine.json", "w") as handle:
         json.dump({"name": name, "fingerprint": fingerprint(kit)}, handle)
 

@@ -1,0 +1,108 @@
+"""A federation on loopback, as it would be on four machines, with one death on the way.
+
+    python -m fedvine.demo_federation [FOLDER]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fedvine import kit as kits
+from fedvine.datasets import flights
+
+EXPERIMENT = """\
+method = "fedlink"
+stages = "30d"
+deadline = 20.0
+save_every = 5.0
+"""
+
+
+def tables(folder: Path) -> dict[str, Path]:
+    """One Parquet table an airport, as each institution would have its own."""
+    import pyarrow as pa
+    from pyarrow import parquet
+    stream = flights.load()
+    made = {}
+    for name, part in stream.split("origin").parts.items():
+        made[name] = folder / f"{name}.parquet"
+        parquet.write_table(pa.table({
+            "tailnum": [part.src_ids[i] for i in part.src.tolist()],
+            "dest": [part.dst_ids[i] for i in part.dst.tolist()],
+            "time": part.t}), made[name])
+    return made
+
+
+def fedvine(*arguments: str, log: Path | None = None) -> subprocess.Popen[bytes]:
+    """``fedvine ...`` as a process of its own group."""
+    out = open(log, "ab") if log else None  # noqa: SIM115 (the child keeps it)
+    return subprocess.Popen([sys.executable, "-m", "fedvine", *arguments], stdout=out, stderr=out,
+                            start_new_session=True)
+
+
+def kill(process: subprocess.Popen[bytes], kit: Path) -> None:
+    """kill -9: the command, FLARE's process under it, and the job's process under that."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"FEDVINE_SITE={kit.absolute()}".encode() in entry.read_bytes().split(b"\0"):
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
+def main() -> None:
+    """Make kits, start four processes, kill one, watch it come back, print the table."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-federation").absolute()
+    began = time.monotonic()
+    if folder.exists():
+        print(f"{folder} is there already; delete it to see the demonstration again.")
+        raise SystemExit(2)
+    data = folder / "data"
+    data.mkdir(parents=True)
+    made = tables(data)
+    federation = folder / "federation"
+    kits.local(federation, list(made))
+    (folder / "experiment.toml").write_text(EXPERIMENT)
+    print(f"Kits, certificates and three tables are in {folder} "
+          f"({time.monotonic() - began:.0f} s).\nA server and three clients start now: four "
+          "processes, mutual TLS, each table with its owner.", flush=True)
+
+    def joins(name: str) -> subprocess.Popen[bytes]:
+        return fedvine("join", str(federation / name), "--data", str(made[name]), "--src",
+                       "tailnum", "--dst", "dest", "--time", "time",
+                       log=folder / f"{name}.log")
+
+    clients = {name: joins(name) for name in made}
+    server = fedvine("serve", str(folder / "experiment.toml"), "--kit", str(federation),
+                     "--clients", "3", "--out", str(folder / "run"))
+    try:
+        metrics = folder / "run" / "metrics.jsonl"
+        while server.poll() is None and not (
+                metrics.exists() and len(metrics.read_text().splitlines()) >= 12):
+            time.sleep(0.2)
+        if server.poll() is None:
+            print("\n*** kill -9 of everything that JFK runs ***\n", flush=True)
+            kill(clients["JFK"], federation / "JFK")
+            time.sleep(4)
+            print("\n*** JFK comes back ***\n", flush=True)
+            clients["JFK"] = joins("JFK")
+        code = server.wait()
+    finally:
+        for name, process in clients.items():
+            with contextlib.suppress(ProcessLookupError):
+                kill(process, federation / name)
+        if server.poll() is None:
+            server.terminate()
+    print(f"Done in {time.monotonic() - began:.0f} s. The run folder is {folder / 'run'}; each "
+          f"client's memory stayed in {federation}/<client>/memory.")
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The commands of a real federation: kit, serve, join, status."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedvine.errors import FedvineError
+
+kit = typer.Typer(no_args_is_help=True, help="Certificates and kits, in four plain steps.")
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+
+@kit.command("local")
+def kit_local(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")] = Path("federation"),
+    clients: Annotated[str, typer.Option(help="How many, or their names with commas.")] = "3",
+) -> None:
+    """Make a loopback federation for trying out: a server, an admin, and clients."""
+    from fedvine import kit as kits
+    names = ([f"client-{i + 1}" for i in range(int(clients))] if clients.isdigit()
+             else [n.strip() for n in clients.split(",")])
+    made = kits.local(folder, names)
+    print(f"Kits in {folder}: {', '.join(made)}.\nRoot certificate {kits.fingerprint(made['server'])}"
+          f"\nNext: fedvine serve EXPERIMENT.toml --kit {folder} --clients {len(names)}, and for "
+          f"each client fedvine join {folder}/{names[0]} --data TABLE --src ... --dst ... "
+          "--time ...")
+
+
+def serve(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file: method, stages, seed.")],
+    folder: Annotated[Path, typer.Option("--kit", help="The folder with server and admin.")],
+    clients: Annotated[int, typer.Option(min=1, help="How many sites to wait for.")],
+    out: Annotated[Path | None, typer.Option(help="The run folder.")] = None,
+    quorum: Annotated[float | None, typer.Option(
+        min=0.01, max=1.0, help="Share of the clients that a call needs.")] = None,
+    deadline: Annotated[float | None, typer.Option(
+        min=1.0, help="Seconds that a call may take.")] = None,
+    settings: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY=VALUE", help="Put a value into the experiment.")] = None,
+) -> None:
+    """Run an experiment across real machines, until it is finished, whatever dies on the way."""
+    from fedvine.serve import Supervisor, read_order
+    target = out or Path("runs") / f"{experiment.stem}-federation"
+    order = read_order(experiment, target, settings, quorum=quorum, deadline=deadline)
+    Supervisor(folder, order, _say).go(clients)
+    from rich.console import Console
+
+    from fedvine.records import tables
+    from fedvine.runs import read_summary
+    for table in tables(read_summary(target) or {}, order.protocol.model_dump()):
+        Console().print(table, "", highlight=False)
+    print(f"Kept in {target}")
+
+
+def join(
+    folder: Annotated[Path, typer.Argument(metavar="KIT", help="This site's kit.")],
+    data: Annotated[str | None, typer.Option(help="The local table or query.")] = None,
+    src: Annotated[str | None, typer.Option(help="Its column of users.")] = None,
+    dst: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
+    when: Annotated[str | None, typer.Option("--time", help="Its column of times.")] = None,
+    secret: Annotated[Path | None, typer.Option(
+        help="A file with the key that all sites share; the server must not have it.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
+) -> None:
+    """Take part in a federation with a local table, which stays here."""
+    from fedvine.serve import join as stay
+    from fedvine.serve import write_site
+    if data is not None:
+        columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when)) if v is not None}
+        values: dict[str, Any] = {"data": {"source": data, **columns}}
+        if secret is not None:
+            values["secret"] = _secret(secret)
+        if threads is not None:
+            values["threads"] = threads
+        write_site(folder, values)
+    elif not (folder / "site.toml").exists():
+        raise FedvineError(f"{folder} does not know its data yet; name it with --data, --src, "
+                           "--dst and --time.")
+    _say(f"joining as {folder.name}; Ctrl-C leaves")
+    stay(folder, _say)
+
+
+def status(folder: Annotated[Path, typer.Argument(help="The folder with server and admin.")]
+           ) -> None:
+    """Say how the run of a federation stands."""
+    files = sorted((folder / "hub").glob("*.state.json"))
+    if not files:
+        raise FedvineError(f"{folder} has served no run yet.")
+    for file in files:
+        state = json.loads(file.read_text("utf-8"))
+        place = (f", stage {state['t'] + 1} of {state['stages']}, round {state['r']} of "
+                 f"{state['R']}" if "t" in state else "")
+        print(f"{file.name.removesuffix('.state.json')}: {state['state']}{place}"
+              f", {time.time() - state['time']:.0f} s ago{' - ' if state['why'] else ''}"
+              f"{state['why']}")
+        for name, client in sorted(state.get("clients", {}).items()):
+            print(f"  {name}: {'answers' if client['answers'] else 'away'}, "
+                  f"{client['seconds']:.1f} s, {client['down'] / 1e6:.2f} MB down, "
+                  f"{client['up'] / 1e6:.2f} MB up")
+
+
+def _secret(file: Path) -> str:
+    try:
+        text = file.read_text("utf-8").strip()
+    except OSError as error:
+        raise FedvineError(f"{file} cannot be read ({error.strerror}).") from error
+    if len(text) < 16:
+        raise FedvineError(f"{file} holds a key of {len(text)} characters; use 16 or more.")
+    return text
