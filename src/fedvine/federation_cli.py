@@ -34,6 +34,66 @@ def kit_local(
           "--time ...")
 
 
+@kit.command("init")
+def kit_init(
+    folder: Annotated[Path, typer.Argument(help="A new folder, at the hub.")],
+    host: Annotated[str, typer.Option(help="The name or address that sites reach.")],
+    name: Annotated[str, typer.Option(help="The federation's name.")] = "fedvine",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where sites connect.")] = 8002,
+    admin_port: Annotated[int, typer.Option(min=1, max=65535,
+                                            help="Where the operator connects.")] = 8003,
+) -> None:
+    """Hub, step 1: the root certificate, and the kits of server and admin."""
+    from fedvine import kit as kits
+    made = kits.init(folder, name, host, port, admin_port)
+    print(f"Root certificate {kits.fingerprint(made['server'])}\nTell every site this fingerprint "
+          f"by telephone. Keep {folder}/ca where nobody else reads.\nNext, at each site: "
+          f"fedvine kit request SITE --federation {name}")
+
+
+@kit.command("request")
+def kit_request(
+    site: Annotated[str, typer.Argument(help="This site's name.")],
+    federation: Annotated[str, typer.Option(help="The federation's name.")] = "fedvine",
+    folder: Annotated[Path | None, typer.Option(help="A new folder [default: SITE].")] = None,
+) -> None:
+    """Site, step 2: a private key that stays here, and a request to send to the hub."""
+    from fedvine import kit as kits
+    asked = kits.request(folder or Path(site), site, federation)
+    print(f"Send {asked} to the hub; {asked.parent}/{site}.key stays here.\nNext, at the hub: "
+          f"fedvine kit approve HUB {asked.name}")
+
+
+@kit.command("approve")
+def kit_approve(
+    hub: Annotated[Path, typer.Argument(help="The hub's folder.")],
+    request: Annotated[Path, typer.Argument(help="A site's request.")],
+) -> None:
+    """Hub, step 3: sign a site's request. Make sure first that it is the site's."""
+    from fedvine import kit as kits
+    answer = kits.approve(hub, request)
+    print(f"Send {answer} back.\nNext, at the site: fedvine kit pack {answer.name} --fingerprint "
+          "...")
+
+
+@kit.command("pack")
+def kit_pack(
+    answer: Annotated[Path, typer.Argument(help="The hub's signed answer.")],
+    fingerprint: Annotated[str, typer.Option(
+        help="The root certificate's fingerprint, as heard by telephone.")],
+    folder: Annotated[Path | None, typer.Option(
+        help="The request's folder, with the key.")] = None,
+    kit_folder: Annotated[Path | None, typer.Option(
+        "--out", help="A new folder for the kit [default: SITE-kit].")] = None,
+) -> None:
+    """Site, step 4: the kit, hardened, ready for fedvine join."""
+    from fedvine import kit as kits
+    site = answer.name.removesuffix(".signed.zip")
+    made = kits.pack(answer, folder or Path(site), kit_folder or Path(f"{site}-kit"), fingerprint)
+    print(f"The kit is {made}.\nNext: fedvine join {made} --data TABLE --src ... --dst ... "
+          "--time ...")
+
+
 def serve(
     experiment: Annotated[Path, typer.Argument(help="A TOML file: method, stages, seed.")],
     folder: Annotated[Path, typer.Option("--kit", help="The folder with server and admin.")],

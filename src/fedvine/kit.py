@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -59,9 +60,7 @@ def local(folder: Path, clients: list[str]) -> dict[str, Path]:
 
     Raises :class:`FedvineError` if ``folder`` has something in it.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise FedvineError(f"{folder} has something in it; name a new folder.")
-    folder.mkdir(parents=True, exist_ok=True)
+    _new(folder)
     service, admin = free_ports(2)
     project = {
         "api_version": 3, "name": "fedvine", "description": "a loopback federation",
@@ -88,6 +87,82 @@ def local(folder: Path, clients: list[str]) -> dict[str, Path]:
     shutil.rmtree(folder / "made")
     (folder / "project.yml").unlink()
     return kits
+
+
+def init(folder: Path, name: str, host: str, port: int, admin_port: int) -> dict[str, Path]:
+    """At the hub: the root certificate (``ca``), and the kits ``server`` and ``admin``.
+
+    ``host`` is the name or address that sites reach; it is written into their kits.
+    """
+    _new(folder)
+    (folder / "profile.yml").write_text(json.dumps({  # JSON is YAML
+        "name": name, "scheme": "grpc", "connection_security": "mtls",
+        "server": {"host": host, "fed_learn_port": port, "admin_port": admin_port}}))
+    tool("cert", "init", "--profile", "profile.yml", "-o", "ca", cwd=folder)
+    kits = {}
+    for kit, participant in (("server", {"name": host, "type": "server", "org": "hub"}),
+                             ("admin", {"name": ADMIN, "type": "admin", "org": "hub",
+                                        "role": "lead"})):
+        asked = _request(folder / "requests" / kit, name, participant)
+        kits[kit] = pack(approve(folder, asked), folder / "requests" / kit, folder / kit,
+                         fingerprint_of(folder / "ca" / "rootCA.pem"))
+    return kits
+
+
+def request(folder: Path, site: str, federation: str) -> Path:
+    """At a site: a private key that stays in ``folder``, and the request to send to the hub."""
+    _new(folder)
+    return _request(folder, federation, {"name": site, "type": "client", "org": "site"})
+
+
+def approve(hub: Path, asked: Path) -> Path:
+    """At the hub: a signed answer to a site's request, to send back."""
+    if not (hub / "ca" / "rootCA.key").exists():
+        raise FedvineError(f"{hub} holds no root certificate; fedvine kit init makes one.")
+    if not asked.exists():
+        raise FedvineError(f"There is no request {asked}; the site makes it with fedvine kit "
+                           "request.")
+    answer = hub / f"{asked.name.removesuffix('.request.zip')}.signed.zip"
+    tool("cert", "approve", "-c", str(hub / "ca"), "--profile", str(hub / "profile.yml"), "--out",
+         str(answer), "--force", str(asked))
+    return answer
+
+
+def pack(answer: Path, folder: Path, kit: Path, expected: str) -> Path:
+    """At a site: the kit, from the hub's answer and the key in ``folder``.
+
+    ``expected`` is the root certificate's fingerprint as the hub tells it by another way; a
+    different one is refused.
+    """
+    _new(kit)
+    work = folder / "work"
+    tool("package", str(answer), "--request-dir", str(folder), "-w", str(work), "--fingerprint",
+         expected, "--force")
+    (made,) = work.glob("*/prod_*/*/")
+    kit.rmdir()
+    shutil.move(made, kit)
+    shutil.rmtree(work)
+    if (kit / "local" / "authorization.json.default").exists():
+        harden(kit, made.name)
+    return kit
+
+
+def _request(folder: Path, federation: str, participant: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    described = folder.with_name(f".{folder.name}.yml")
+    described.write_text(json.dumps({"name": federation, "participants": [participant]}))
+    try:
+        tool("cert", "request", "-p", str(described), "--out", str(folder), "--force")
+    finally:
+        described.unlink()
+    (asked,) = folder.glob("*.request.zip")
+    return asked
+
+
+def _new(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise FedvineError(f"{folder} has something in it; name a new folder.")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def harden(kit: Path, name: str) -> None:
@@ -124,7 +199,13 @@ def harden(kit: Path, name: str) -> None:
 
 def fingerprint(kit: Path) -> str:
     """SHA-256 of the federation's root certificate, in pairs; to compare by telephone."""
-    digest = hashlib.sha256((kit / "startup" / "rootCA.pem").read_bytes()).hexdigest().upper()
+    return fingerprint_of(kit / "startup" / "rootCA.pem")
+
+
+def fingerprint_of(certificate: Path) -> str:
+    """SHA-256 of a certificate (PEM), of its DER form as openssl prints it."""
+    der = ssl.PEM_cert_to_DER_cert(certificate.read_text())
+    digest = hashlib.sha256(der).hexdigest().upper()
     return ":".join(digest[i:i + 2] for i in range(0, len(digest), 2))
 
 

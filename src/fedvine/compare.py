@@ -1,0 +1,216 @@
+"""Methods side by side on the same data, seed by seed: scores, paired differences, costs.
+
+Within a seed all methods answer the same queries, so that differences are paired. The interval
+is that of the mean over seeds (initialisation, order of training, queries); the data, the split
+and the stages are the same in all runs, and another data set may say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedvine import metrics
+from fedvine.cells import FOLDER, Cell, Tell, cells, fill
+from fedvine.errors import FedvineError
+from fedvine.experiment import Experiment
+from fedvine.grid import Grid, Sheet, plus_minus, seconds, size
+
+RIVALS = ("edgebank", "popularity")     # without a model; what they reach needs none
+SCORES = {"auc_new": "AUC new", "mrr_new": "MRR new", "auc": "AUC all", "mrr": "MRR all",
+          "ap": "AP all", "auc_historical": "AUC hist.", "auc_inductive": "AUC induct.",
+          "auc_travelled": "AUC travelled", "auc_arrived": "AUC arrived"}
+MAIN = ("auc_new", "mrr_new", "auc", "mrr")
+COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
+         "bytes_up": ("sent up", size), "bytes_down": ("sent down", size),
+         "peak_memory_bytes": ("peak memory", size)}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method with its records by seed; ``client`` None stands for the mean over clients."""
+
+    label: str
+    method: str
+    records: dict[int, list[dict[str, Any]]]
+
+    def values(self, key: str, client: str | None = None) -> dict[int, float]:
+        """A score by seed; seeds in which it is not defined are left out."""
+        return {seed: record["scores"][key] for seed, found in self.records.items()
+                for record in found if record["client"] == client and key in record["scores"]}
+
+    def estimate(self, key: str, client: str | None = None) -> tuple[float | None, float]:
+        """Mean over seeds and half width of its 95 % interval (NaN for one seed)."""
+        values = list(self.values(key, client).values())
+        mean, half = metrics.mean_interval(values)
+        return (mean if values else None), half
+
+    def cost(self, key: str) -> float | None:
+        """Mean over seeds of seconds or bytes; of memory the largest; None without rounds."""
+        values = [found[0][key] for found in self.records.values()]
+        if not values or (key == "seconds_round" and not any(values)):
+            return None
+        return max(values) if key == "peak_memory_bytes" else sum(values) / len(values)
+
+    @property
+    def clients(self) -> list[str]:
+        return list(dict.fromkeys(r["client"] for found in self.records.values() for r in found
+                                  if r["client"] is not None))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What :func:`compare` found: ``entries`` in the order asked for, and what was not run."""
+
+    data: str
+    seeds: int
+    protocol: dict[str, Any]
+    entries: list[Entry]
+    missing: list[str] = field(default_factory=list)
+
+    def difference(self, entry: Entry, to: Entry, key: str) -> tuple[float | None, float, float]:
+        """Mean of ``entry - to`` over the seeds that both have, half width, p value (paired)."""
+        mine, other = entry.values(key), to.values(key)
+        both = sorted(mine.keys() & other.keys())
+        if not both:
+            return None, float("nan"), float("nan")
+        return metrics.paired([mine[s] for s in both], [other[s] for s in both])
+
+    def beats(self, entry: Entry, rival: Entry, key: str) -> bool:
+        """Whether the whole interval of the paired difference (for one seed: it) is above 0."""
+        mean, half, _ = self.difference(entry, rival, key)
+        return mean is not None and mean - (half if half == half else 0) > 0
+
+    def unbeaten(self, entry: Entry, key: str) -> list[Entry]:
+        """The simple rivals in the table that ``entry`` does not beat."""
+        if entry.method in RIVALS or not entry.values(key):
+            return []
+        return [e for e in self.entries if e.method in RIVALS and e.values(key)
+                and not self.beats(entry, e, key)]
+
+    def score(self, entry: Entry, key: str) -> str:
+        """Mean and half width as text, with † where a simple rival is not beaten."""
+        mark = " †" if self.unbeaten(entry, key) else ""
+        return plus_minus(*entry.estimate(key)) + mark
+
+    @property
+    def title(self) -> str:
+        return (f"{self.data}, {self.seeds} seed{'s' * (self.seeds > 1)}, test period, "
+                "mean over clients")
+
+    def grids(self) -> list[Grid]:
+        """New pairs beside all pairs, differences, harder negatives, costs, and by client."""
+        first, *others = self.entries
+
+        def scores(title: str, keys: Sequence[str]) -> Grid:
+            keys = [k for k in keys if any(e.values(k) for e in self.entries)]
+            return Grid(title, ["method", *(SCORES[k] for k in keys)],
+                        [[e.label, *(self.score(e, k) for k in keys)] for e in self.entries])
+
+        made = [scores(self.title, MAIN),
+                scores("Average precision, historical and inductive negatives, movers",
+                       list(SCORES)[len(MAIN):])]
+        if others:
+            made.append(Grid(f"Difference to {first.label} (paired t test)",
+                             ["method", *(SCORES[k] for k in MAIN)],
+                             [[e.label, *(_difference(*self.difference(e, first, k))
+                                          for k in MAIN)] for e in others]))
+        made.append(Grid("What a run costs", ["method", *(name for name, _ in COSTS.values())],
+                         [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
+                                      for k, (_, show) in COSTS.items())] for e in self.entries]))
+        clients = list(dict.fromkeys(c for e in self.entries for c in e.clients))
+        return [*made, *(Grid(f"{SCORES[k]} by client", ["client", *(e.label for e in self.entries)],
+                              [[c, *(plus_minus(*e.estimate(k, c)) for e in self.entries)]
+                               for c in clients]) for k in ("auc_new", "auc"))]
+
+    def notes(self) -> list[str]:
+        """The sentences under the tables."""
+        many = self.protocol["negatives"]
+        found = ["Negatives are items of the client that the user does not meet in the stage: one "
+                 "random item a positive for AUC and AP, "
+                 f"{'all' if many == 'all' else f'{many:,} random'} for MRR; historical ones are "
+                 "pairs met before, inductive ones pairs first met since validation began.",
+                 "± is the half width of the 95 % interval over seeds."
+                 if self.seeds > 1 else "One seed: no intervals and no test; take more."]
+        if any(self.unbeaten(e, k) for e in self.entries for k in SCORES):
+            found.append("† Does not beat all simple rivals in the table "
+                         f"({' and '.join(e.label for e in self.entries if e.method in RIVALS)}): "
+                         "the interval of the paired difference to one of them is not above 0.")
+        for rival in self.entries:
+            lost = [e.label for e in self.entries if rival in self.unbeaten(e, "auc_new")]
+            if lost:
+                found.append(f"On new pairs (AUC) {rival.label}, which has no model, is not beaten "
+                             f"by {', '.join(lost)}.")
+        if not any(e.method in RIVALS for e in self.entries):
+            found.append(f"No simple rival is in this table; {' and '.join(RIVALS)} show what "
+                         "needs no model.")
+        return [*found, *(f"Not run (budget): {cell}." for cell in self.missing)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """All records; where two settings of a method are compared, ``method`` is the label."""
+        return [{**r, "method": e.label} for e in self.entries
+                for found in e.records.values() for r in found]
+
+    def sheet(self) -> Sheet:
+        """All of it, to show or to write."""
+        return Sheet(self.grids(), self.notes(), self.records())
+
+
+def _difference(mean: float | None, half: float, p: float) -> str:
+    text = plus_minus(mean, half, sign="+")
+    return text if p != p else f"{text} p{'<.001' if p < 0.001 else f'={p:.3f}'.replace('0.', '.')}"
+
+
+def compare(experiments: Sequence[Experiment], seeds: int, folder: str | Path = FOLDER, *,
+            budget: float | None = None, jobs: int = 1, tell: Tell = print) -> Comparison:
+    """Run every experiment with ``seeds`` seeds (its own, and those after it) and compare.
+
+    Runs that were made before, here or in another comparison, are taken from ``folder``;
+    ``budget`` (seconds) and ``jobs`` are those of :func:`fedvine.cells.fill`. Raises
+    :class:`FedvineError` unless the experiments differ in nothing but the method.
+    """
+    if not experiments or seeds < 1:
+        raise FedvineError("Give one method or more, and one seed or more.")
+    _same(experiments)
+    start = experiments[0].seed
+    by_method = [cells((e.model_copy(update={"seed": start + s}) for s in range(seeds)), folder)
+                 for e in experiments]
+    fill([c for row in by_method for c in row], jobs=jobs, budget=budget, tell=tell)
+    return gathered(by_method, labels(experiments))
+
+
+def gathered(by_method: Sequence[Sequence[Cell]], names: Sequence[str]) -> Comparison:
+    """The comparison of cells by method, whatever of them is finished."""
+    entries = [Entry(name, row[0].experiment.method.name,
+                     {c.experiment.seed: c.records() for c in row if c.finished})
+               for name, row in zip(names, by_method, strict=True)]
+    one = by_method[0][0]
+    return Comparison(one.data, len(by_method[0]), one.experiment.protocol.model_dump(), entries,
+                      [str(c) for row in by_method for c in row if not c.finished])
+
+
+def labels(experiments: Sequence[Experiment]) -> list[str]:
+    """Methods' names; with the settings that differ where a name occurs twice."""
+    names = [e.method.name for e in experiments]
+    found = []
+    for e, name in zip(experiments, names, strict=True):
+        same = [x.method.model_dump() for x in experiments if x.method.name == name]
+        own = e.method.model_dump()
+        differ = [f"{k}={v}" for k, v in own.items() if any(x[k] != v for x in same)]
+        found.append(f"{name} ({', '.join(differ)})" if differ else name)
+    if len(set(found)) < len(found):
+        twice = next(x for x in found if found.count(x) > 1)
+        raise FedvineError(f"{twice} is there twice with the same settings; leave one out.")
+    return found
+
+
+def _same(experiments: Sequence[Experiment]) -> None:
+    first, *others = ({k: v for k, v in e.plain().items() if k != "method"} for e in experiments)
+    for e, other in zip(experiments[1:], others, strict=True):
+        for key in first.keys() | other.keys():
+            if first.get(key) != other.get(key):
+                raise FedvineError(
+                    f"{e.method.name} is to run with another {key} than "
+                    f"{experiments[0].method.name}; compare methods on the same {key}.")

@@ -1,0 +1,99 @@
+"""Tables of text that are shown on a terminal and written as Markdown from the same cells."""
+
+from __future__ import annotations
+
+import json as jsons
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedvine.files import atomic
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A title, the names of the columns, and rows of as many texts; the first column is names."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def rich(self) -> Table:
+        """For a terminal; numbers to the right."""
+        table = Table(title=self.title, title_justify="left", title_style="bold", box=None,
+                      pad_edge=False, padding=(0, 1))
+        for i, name in enumerate(self.columns):
+            table.add_column(Text(name), justify="right" if i else "left", no_wrap=not i)
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        return table
+
+    def markdown(self) -> str:
+        """As a pipe table under a bold title."""
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        rule = "|---|" + "---:|" * (len(self.columns) - 1)
+        return "\n".join([f"**{self.title}**", "", line(self.columns), rule,
+                          *map(line, self.rows)])
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a command shows: tables, the sentences under them, and the same as plain records."""
+
+    grids: Sequence[Grid]
+    notes: Sequence[str]
+    records: Sequence[dict[str, Any]]
+
+    def show(self, console: Console) -> None:
+        """On a terminal."""
+        for grid in self.grids:
+            console.print(grid.rich(), "")
+        for note in self.notes:
+            console.print(note, highlight=False, markup=False)
+
+    def markdown(self) -> str:
+        """As Markdown: a list where a note starts with a dash."""
+        text = "\n\n".join([*(g.markdown() for g in self.grids), *self.notes])
+        return re.sub(r"(?m)(^- .*)\n\n(?=- )", r"\1\n", text) + "\n"
+
+    def write(self, *, markdown: str | Path | None = None, json: str | Path | None = None) -> None:
+        """Into files, each whole or not at all."""
+        for file, text in ((markdown, self.markdown), (json, self._json)):
+            if file is not None:
+                with atomic(Path(file), "w") as handle:
+                    handle.write(text())
+
+    def _json(self) -> str:
+        return jsons.dumps(list(self.records), indent=1)
+
+
+def plus_minus(mean: float | None, half: float, digits: int = 3, sign: str = "") -> str:
+    """``0.712 ±0.004``; without the second number where it is NaN; ``-`` for None."""
+    if mean is None:
+        return "-"
+    return f"{mean:{sign}.{digits}f}" + (f" ±{half:.{digits}f}" if half == half else "")
+
+
+def size(count: float) -> str:
+    """Bytes as ``0 B``, ``12 kB``, ``1.3 GB`` (powers of 1,000)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def seconds(count: float) -> str:
+    """``0.07 s``, ``4.2 s``, ``95 s``, ``12 min``, ``3.4 h``."""
+    for limit, unit, name in ((600, 1, "s"), (36_000, 60, "min"), (float("inf"), 3600, "h")):
+        if count < limit:
+            value = count / unit
+            break
+    return f"{value:.0f} {name}" if value >= 10 else f"{value:.{1 if value >= 1 else 2}f} {name}"

@@ -1,0 +1,210 @@
+"""A federation of four real processes with mutual TLS on loopback: the core's promises for real.
+
+One federation serves the whole file: starting it takes longer than the tests.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra flare is not installed")
+
+from fedvine import checks, kit
+from fedvine.engines.flare import ALLOWED, Console, checked, write_job
+from fedvine.errors import FedvineError
+from fedvine.methods.fedlink import FedLink
+from fedvine.serve import Supervisor, read_order
+from fedvine.stages import by_time
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("federation")]
+TINY = FedLink.tiny().model_copy(update={"rounds": 25})   # long enough to die in
+
+
+class Sites:
+    """``fedvine join`` for each client, as processes."""
+
+    def __init__(self, folder, kits):
+        self.folder, self.kits, self.processes = folder, kits, {}
+        split, _ = checks.tiny_case()
+        for name, part in split.parts.items():
+            pd.DataFrame({"user": [part.src_ids[i] for i in part.src],
+                          "item": [part.dst_ids[i] for i in part.dst], "t": part.t}).to_csv(
+                folder / f"{name}.csv", index=False)
+
+    def join(self, name):
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "fedvine", "join", str(self.kits[name]), "--data",
+                 str(self.folder / f"{name}.csv"), "--src", "user", "--dst", "item", "--time",
+                 "t"], stdout=log, stderr=log, start_new_session=True)
+
+    def kill(self, name):
+        """kill -9 of the command and of everything below it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.processes[name].pid, signal.SIGKILL)
+        mark = f"FEDVINE_SITE={self.kits[name].absolute()}".encode()
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark in entry.read_bytes().split(b"\0"):
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
+        self.processes[name].wait()
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """Kits made in the four steps, with keys that never leave their owners."""
+    folder = tmp_path_factory.mktemp("federation")
+    port, admin_port = kit.free_ports(2)
+    kits = kit.init(folder / "hub", "fedvine", "localhost", port, admin_port)
+    expected = kit.fingerprint(kits["server"])
+    for name in checks.NAMES:
+        asked = kit.request(folder / f"{name}-request", name, "fedvine")
+        kits[name] = kit.pack(kit.approve(folder / "hub", asked), folder / f"{name}-request",
+                              folder / name, expected)
+    sites = Sites(folder, kits)
+    for name in checks.NAMES:
+        sites.join(name)
+    yield folder, kits, sites
+    for name in checks.NAMES:
+        sites.kill(name)
+
+
+def order(folder, out, **settings):
+    file = folder / "experiment.toml"
+    file.write_text('stages = "1000"\nval = 0.25\ntest = 0.25\nseed = 7\ndeadline = 8.0\n'
+                    "save_every = 0.0\n[data]\nsource = \"each site has its own\"\n"
+                    f"[protocol]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in
+                                              checks.PROTOCOL.model_dump().items())
+                    + "[method]\nname = \"fedlink\"\n" + "".join(
+                        f"{k} = {json.dumps(v)}\n" for k, v in
+                        TINY.model_dump(mode="json").items()))
+    return read_order(file, out, **settings)
+
+
+def expected_scores():
+    split, _ = checks.tiny_case()
+    plan = by_time(split.stream, 1000.0, val=0.25, test=0.25)
+    return checks._run(TINY, (split, plan)).finish().scores
+
+
+def test_four_processes_give_what_one_gives_though_one_is_killed(federation):
+    folder, _, sites = federation
+    said = []
+
+    def say(text):
+        said.append(text)
+        if "stage 2/4  round 0" in text and not any("killed" in s for s in said):
+            said.append("killed")
+            sites.kill("bob")
+            sites.join("bob")
+
+    Supervisor(folder / "hub", order(folder, folder / "run"), say, patience=120).go(3)
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    assert summary["scores"] == expected_scores()
+    assert any("lost" in s for s in said)           # it did die on the way
+    server_files = [p.name for p in (folder / "run").rglob("*") if p.is_file()]
+    assert "server.safetensors" in server_files
+    for name in checks.NAMES:
+        assert list((folder / name / "memory").rglob("client.safetensors"))
+    log = (folder / "run" / "experiment.toml").read_text()
+    assert "csv" not in log and "user" not in log.split("[method]")[0]  # no word of a site's table
+
+
+def test_a_kit_allows_our_classes_alone_and_no_code(federation):
+    _, kits, _ = federation
+    for name in ("server", *checks.NAMES):
+        own = kits[name] / "local"
+        resources = json.loads((own / "resources.json").read_text())
+        policy = json.loads((own / "authorization.json").read_text())
+        assert resources["class_allow_list"] == list(ALLOWED)
+        assert resources["class_list_enforcement_mode"] == "enforce"
+        assert not any("log" in c["id"] for c in resources["components"])
+        assert all(r.get("byoc", "none") == "none" for r in policy["permissions"].values()
+                   if isinstance(r, dict))
+        assert "any" not in [r for r in policy["permissions"].values() if isinstance(r, str)]
+        assert "/tmp/nvflare" not in json.dumps(resources)
+    assert not list(kits["server"].rglob("*.zip")) and not list(kits["ada"].glob("*request*"))
+
+
+def test_shipped_code_and_foreign_classes_are_refused(federation, tmp_path):
+    folder, _, _ = federation
+    supervisor = Supervisor(folder / "hub", order(folder, folder / "other"), print, patience=120)
+    supervisor.hub.mkdir(exist_ok=True)
+    marker = tmp_path / "was here"
+    code = write_job(tmp_path / "code", "x", 3)
+    (code / "app" / "custom").mkdir()
+    (code / "app" / "custom" / "evil.py").write_text(
+        f"open({str(marker)!r}, 'w').write('!')\nclass Evil:\n    pass\n")
+    file = code / "app" / "config" / "config_fed_client.json"
+    file.write_text(file.read_text().replace(ALLOWED[3], "evil.Evil"))
+    foreign = write_job(tmp_path / "foreign", "x", 3)
+    file = foreign / "app" / "config" / "config_fed_client.json"
+    file.write_text(file.read_text().replace(ALLOWED[3], "subprocess.Popen"))
+    try:
+        supervisor._connect()
+        supervisor._gather(3)
+        for job in (code, foreign):
+            try:
+                number = supervisor.console.submit(job)
+            except Exception as error:
+                assert "uthor" in str(error) or "byoc" in str(error).lower(), error
+                continue
+            until = time.monotonic() + 60
+            while (status := supervisor.console.status(number))[:8] != "FINISHED":
+                assert time.monotonic() < until, status
+                time.sleep(0.5)
+            assert status != "FINISHED:COMPLETED"
+        assert not marker.exists()
+    finally:
+        supervisor.stop()
+
+
+def test_a_foreign_certificate_is_not_let_in(federation, tmp_path):
+    """A site of another federation, and an admin without the server's root, get nowhere."""
+    folder, kits, _ = federation
+    other = kit.local(tmp_path / "other", ["eve"])
+    stranger = tmp_path / "stranger"
+    shutil.copytree(kits["admin"], stranger)
+    for name in ("client.crt", "client.key"):
+        shutil.copy(other["admin"] / "startup" / name, stranger / "startup" / name)
+    supervisor = Supervisor(folder / "hub", order(folder, folder / "third"), print, patience=120)
+    supervisor.hub.mkdir(exist_ok=True)
+    try:
+        supervisor._connect()
+        with pytest.raises(Exception, match=r".+"):
+            Console(stranger, kit.ADMIN)
+    finally:
+        supervisor.stop()
+
+
+def test_a_fingerprint_that_differs_is_refused(federation, tmp_path):
+    folder, _, _ = federation
+    asked = kit.request(tmp_path / "eve", "eve", "fedvine")
+    answer = kit.approve(folder / "hub", asked)
+    with pytest.raises(FedvineError, match="FINGERPRINT"):
+        kit.pack(answer, tmp_path / "eve", tmp_path / "kit", "AA:BB")
+    assert not (tmp_path / "kit" / "startup").exists()
+
+
+@pytest.mark.parametrize("run", ["../x", "", "a b", "x;y", "/etc", "a" * 99])
+def test_a_run_is_a_plain_name(run):
+    with pytest.raises(FedvineError, match="no name of a run"):
+        checked(run)
+
+
+def test_an_order_is_validated(tmp_path):
+    file = tmp_path / "e.toml"
+    for text, match in (("method = 'fedlnk'", "did you mean"), ("method = 'fedlink'\nrounds = 3", "rounds"),
+                        ("[method]\nname='fedlink'\ncapacity=-1", "capacity"), ("x =", "cannot")):
+        file.write_text(text)
+        with pytest.raises(FedvineError, match=match):
+            read_order(file, tmp_path / "out")
