@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -100,14 +101,17 @@ def test_four_processes_give_what_one_gives_though_one_is_killed(federation):
     folder, _, sites = federation
     said = []
 
-    def say(text):
-        said.append(text)
-        if "stage 2/4  round 0" in text and not any("killed" in s for s in said):
-            said.append("killed")
-            sites.kill("bob")
-            sites.join("bob")
+    def death():
+        metrics = folder / "run" / "metrics.jsonl"
+        while not metrics.exists():
+            time.sleep(0.02)
+        sites.kill("bob")
+        sites.join("bob")
 
-    Supervisor(folder / "hub", order(folder, folder / "run"), say, patience=120).go(3)
+    killer = threading.Thread(target=death)
+    killer.start()
+    Supervisor(folder / "hub", order(folder, folder / "run"), said.append, patience=120).go(3)
+    killer.join()
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert summary["scores"] == expected_scores()
     assert any("lost" in s for s in said)           # it did die on the way

@@ -55,8 +55,9 @@ class Cell:
 
     @property
     def cost(self) -> int:
-        """A rough guess of the work, to order cells by: edges times rounds."""
-        return self.edges * (1 + self.experiment.method.rounds)
+        """A rough guess of the work, to order cells by: edges times rounds, and a fixed part."""
+        rounds = self.experiment.method.rounds
+        return 50_000 + self.edges + rounds * (10_000 + self.edges)
 
     def records(self) -> list[dict[str, Any]]:
         """What the finished run measured; see :func:`fedvine.records.records`."""
@@ -115,7 +116,7 @@ def fill(wanted: Sequence[Cell], *, jobs: int = 1, budget: float | None = None,
                 left = gone * (work - spent) / spent
                 tell(f"{total - len(queue) - len(running)}/{total}  {one.cell}: "
                      f"{time.monotonic() - one.began:.1f} s"
-                     + (f", about {_clock(left)} left" if left else ""))
+                     + (f", about {_clock(left)} left" if left and spent > work / 20 else ""))
             for one in running:
                 one.speak(tell)
     finally:

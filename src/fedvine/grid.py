@@ -29,7 +29,7 @@ class Grid:
         table = Table(title=self.title, title_justify="left", title_style="bold", box=None,
                       pad_edge=False, padding=(0, 1))
         for i, name in enumerate(self.columns):
-            table.add_column(Text(name), justify="right" if i else "left", no_wrap=not i)
+            table.add_column(Text(name.replace(", ", "\n")), justify="right" if i else "left", no_wrap=not i)
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table

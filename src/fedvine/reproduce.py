@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 from fedvine import published, tgb
 from fedvine.cache import cache_folder
 from fedvine.cells import FOLDER, Cell, Tell, cells, fill
-from fedvine.compare import Entry
+from fedvine.compare import COSTS, UNBEATEN, Comparison, Entry
 from fedvine.data import Data, digest, load
 from fedvine.errors import FedvineError
 from fedvine.files import atomic
-from fedvine.grid import Grid, Sheet, plus_minus
+from fedvine.grid import Grid, Sheet
 from fedvine.published import Column, PaperTable, Setting
 
+_UNITS = {"s": 1.0, "GB": 1e9}
 UNBUILT, UNPAID, NO_DATA = "not built yet", "not run (budget)", "no data here"
 
 
@@ -58,59 +60,59 @@ def beside(table: PaperTable, settings: Sequence[Setting],
            held: dict[tuple[str, str], list[Cell]], absent: dict[str, str], seeds: int) -> Sheet:
     """The sheet of these cells, whatever of them is finished."""
     printed = table.printed()
-    grids, records, few = [], [], set()
+    grids, records, few, marked = [], [], [], False
     for setting in settings:
+        runs = {row: held.get((setting.id, row.name), []) for row in table.row}
+        entries = {row: Entry(row.name, (row.method or {}).get("name", ""), {
+            c.experiment.seed: c.records() for c in run if c.finished}) for row, run in runs.items()}
+        first = next((c for run in runs.values() for c in run), None)
+        found = Comparison(first.data if first else "", seeds, {}, list(entries.values()))
         rows = []
-        for row in table.row:
-            run = held.get((setting.id, row.name), [])
-            entry = Entry(row.name, row.name, {c.experiment.seed: c.records() for c in run
-                                               if c.finished})
+        for row, entry in entries.items():
             state = (UNBUILT if row.method is None else NO_DATA if setting.id in absent else
                      "" if entry.records else UNPAID)
-            if entry.records and len(entry.records) < seeds:
-                few.add(f"{row.name} in experiment {setting.id}: {len(entry.records)} of {seeds} "
-                        "seeds were run, the budget was spent.")
+            if 0 < len(entry.records) < seeds:
+                few.append(f"{row.name} in experiment {setting.id}: {len(entry.records)} of {seeds} "
+                           "seeds were run, the budget was spent.")
             paper = printed[setting.id, row.name] if row.published else {}
-            rows.append([row.name, *_cells(table.column, paper, entry, state)])
+            rows.append([row.name, *_cells(table.column, paper, found, entry, state)])
             records += [{"experiment": setting.id, **r} for by in entry.records.values()
                         for r in by]
-        stands = next((c.data for (i, _), run in held.items() if i == setting.id for c in run), "")
-        grids.append(Grid(f"Experiment {setting.id}: {setting.name}"
-                          + (f"; ours on {_size(held, setting.id)} of {stands}" if stands else ""),
+        stands = f"; ours on {first.edges:,} edges of {first.data}" if first else ""
+        grids.append(Grid(f"Experiment {setting.id}: {setting.name}{stands}",
                           ["method", *_heads(table.column)], rows))
+        marked |= any("†" in cell for row in rows for cell in row)
     notes = [f"{table.title}, as printed, beside ours"
              + (f": mean over {seeds} seeds ± half width of the 95 % interval." if seeds > 1 else
-                " (one seed)."), "Why they differ:", *(f"- {d}" for d in table.differences),
-             *sorted(few), *(f"Experiment {i} was not run: {why}" for i, why in absent.items())]
+                " (one seed)."),
+             *([UNBEATEN] if marked else []), *few,
+             *(f"Experiment {i} was not run: {why}" for i, why in absent.items()),
+             "Why they differ:", *(f"- {d}" for d in table.differences)]
     return Sheet(grids, notes, records)
-
-
-def _size(held: dict[tuple[str, str], list[Cell]], setting: str) -> str:
-    return f"{next(c.edges for (i, _), run in held.items() if i == setting for c in run):,} edges"
 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
     heads = []
     for c in columns:
-        unit = f", {c.unit}" if c.unit else ""
-        heads += [f"{c.name}{unit}, paper"] * (c.published is not None) + [f"{c.name}{unit}, ours"]
+        name = f"{c.name} ({c.unit})" if c.unit else c.name
+        heads += [f"{name}, paper"] * (c.published is not None) + [f"{name}, ours"]
     return heads
 
 
-def _cells(columns: Sequence[Column], paper: dict[str, str], entry: Entry, state: str) -> list[str]:
-    found = []
+def _cells(columns: Sequence[Column], paper: dict[str, str], found: Comparison, entry: Entry,
+           state: str) -> list[str]:
+    texts = []
     for i, c in enumerate(columns):
         if c.published is not None:
-            found.append(paper.get(c.published, "-"))
-        found.append(state if state and i == 0 else "" if state else _ours(c, entry))
-    return found
-
-
-def _ours(column: Column, entry: Entry) -> str:
-    if not column.unit:
-        return plus_minus(*entry.estimate(column.ours))
-    value = entry.cost(column.ours)
-    return "-" if value is None else f"{value / 1e9:.2f}" if column.unit == "GB" else f"{value:.2f}"
+            texts.append(paper.get(c.published, "-"))
+        if state:
+            texts.append("" if i else state)
+        elif not c.unit:
+            texts.append(found.score(entry, c.ours))
+        else:
+            value = entry.cost(c.ours)
+            texts.append("-" if value is None else f"{value / _UNITS[c.unit]:.2f}")
+    return texts
 
 
 def half(setting: Setting) -> dict[str, Any]:
@@ -139,11 +141,13 @@ def _tgb_wiki() -> Sheet:
     stream = load("wikipedia")
     rows, records = [], []
     for name, window in (("unlimited", None), ("window", tgb.WINDOW)):
+        began = time.perf_counter()
         found = tgb.edgebank_mrr(stream, window)
         rows.append([f"EdgeBank, {name}", *(text for part in tgb.PARTS for text in (
             f"{tgb.PUBLISHED[name][part]:.3f}", f"{found[part]:.3f}"))])
         records.append({"method": f"edgebank ({name})", "data": stream.name, "seed": None,
-                        "client": None, "scores": {f"mrr_{p}": found[p] for p in tgb.PARTS}})
+                        "client": None, "scores": {f"mrr_{p}": found[p] for p in tgb.PARTS},
+                        **dict.fromkeys(COSTS), "seconds_total": time.perf_counter() - began})
     return Sheet([Grid("TGB, tgbl-wiki-v2, MRR", ["method", *(f"{part}, {whose}" for part in
                   tgb.PARTS for whose in ("leaderboard", "ours"))], rows)],
                  ["The protocol is TGB's, on the pooled stream, without clients; EdgeBank has "
