@@ -7,7 +7,10 @@ belongs to everybody, so a user who travels is known on arrival (Section 3.2.2).
 Where the paper is silent or its public code differs:
 
 - only the rows that the drawn buffers touch travel; the mathematics is the same
-- supervised pairs carry no message in their own step (``masked``; 0 gives the code's behaviour)
+- an edge that a step supervises carries no message in that step; of a pair that was seen m times
+  each occurrence is drawn by itself (``masked``; 0 gives the code's behaviour)
+- the encoder also sees log degrees (:mod:`fedvine.models.sage`)
+- an event that deletes an edge is not an edge; the buffers, ruled by age alone, pass it over
 - negatives come from the buffer's own items, drawn anew each step
 - ``aggregate="clients"`` divides by K as printed, which shrinks the step of a row that one client
   alone touches by K; ``"touching"`` divides by the number of clients that touched the row
@@ -28,6 +31,7 @@ from fedvine.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.models.sage import BipartiteSage
 from fedvine.rowbook import RowBook, Sum, hand_out
 from fedvine.spmm import Bipartite
+from fedvine.stream import EventStream
 from fedvine.table import Table
 
 SIDES = ("users", "items")
@@ -188,7 +192,7 @@ class FedLink(Method):
 
     def keep(self, client: Client) -> None:
         """FIFO."""
-        client.kept.push(np.asarray(client.stage.src), np.asarray(client.stage.dst))
+        client.kept.push(*edges(client.stage))
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
         """All edges that the client still has."""
@@ -269,6 +273,12 @@ def hand_out_both(server: Server, asked: dict[str, Any], grow: bool) -> tuple[
     """Rows of users and of items for one client, and their numbers."""
     answers = {side: hand_out(getattr(server, side), asked[side], grow) for side in SIDES}
     return {s: a for s, (a, _) in answers.items()}, {s: rows for s, (_, rows) in answers.items()}
+
+
+def edges(events: EventStream) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the events that are edges; deletions are left out."""
+    src, dst = np.asarray(events.src), np.asarray(events.dst)
+    return (src, dst) if events.deleted is None else (src[~events.deleted], dst[~events.deleted])
 
 
 def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedvine.method import Client
-from fedvine.methods.fedlink import Batch, FedLink, make_batch
+from fedvine.methods.fedlink import Batch, FedLink, edges, make_batch
 
 
 class STFL(FedLink):
@@ -28,7 +28,7 @@ class STFL(FedLink):
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
         """The whole history."""
-        return np.asarray(client.past.src), np.asarray(client.past.dst)
+        return edges(client.past)
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
         """The whole history, relabelled once a stage."""

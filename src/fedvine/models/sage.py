@@ -2,9 +2,11 @@
 
 Layer l, for a user u with items N(u), and likewise for an item with weights of its own:
 
-    h_u' = act(W_l^self h_u + W_l^item mean_{i in N(u)} h_i + b_l)
+    h_u' = act(W_l^self h_u + W_l^item mean_{i in N(u)} h_i + v_l log(1 + deg u) + b_l)
 
-ReLU between layers, nothing after the last. Two directions, user -> item and item -> user, have
+A mean forgets how many were averaged, and how active a user or how popular an item is tells much
+about its next link; v_l gives it back (zero at first, so it has to be learned). ReLU between
+layers, nothing after the last. Two directions, user -> item and item -> user, have
 separate weights, as in FedLink's code.
 """
 
