@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine import federation_cli
+from fedvine import compare_cli, federation_cli
 from fedvine.errors import FedvineError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -152,6 +152,8 @@ def predict(
             print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.")
 
 
+app.command()(compare_cli.compare)
+app.command()(compare_cli.reproduce)
 app.add_typer(federation_cli.kit, name="kit")
 app.command()(federation_cli.serve)
 app.command()(federation_cli.join)

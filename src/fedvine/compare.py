@@ -7,7 +7,7 @@ and the stages are the same in all runs, and another data set may say otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from fedvine import metrics
 from fedvine.cells import FOLDER, Cell, Tell, cells, fill
 from fedvine.errors import FedvineError
-from fedvine.experiment import Experiment
+from fedvine.experiment import Experiment, from_command
 from fedvine.grid import Grid, Sheet, plus_minus, seconds, size
 
 RIVALS = ("edgebank", "popularity")     # without a model; what they reach needs none
@@ -26,8 +26,8 @@ MAIN = ("auc_new", "mrr_new", "auc", "mrr")
 COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
          "bytes_up": ("sent up", size), "bytes_down": ("sent down", size),
          "peak_memory_bytes": ("peak memory", size)}
-UNBEATEN = ("† Does not beat every simple rival in the table (EdgeBank, popularity): the interval of the "
-            "paired difference to one of them is not above 0.")
+UNBEATEN = ("† Does not beat every simple rival in the table (EdgeBank, popularity): the paired "
+            "difference to one of them, less its interval, is not above 0.")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Comparison:
 
     def score(self, entry: Entry, key: str) -> str:
         """Mean and half width as text, with † where a simple rival is not beaten."""
-        mark = " †" if self.unbeaten(entry, key) else ""
+        mark = "†" if self.unbeaten(entry, key) else ""
         return plus_minus(*entry.estimate(key)) + mark
 
     @property
@@ -112,8 +112,11 @@ class Comparison:
                         [[e.label, *(self.score(e, k) for k in keys)] for e in self.entries])
 
         made = [scores(self.title, MAIN),
-                scores("Average precision, historical and inductive negatives, movers",
-                       list(SCORES)[len(MAIN):])]
+                scores("Average precision; historical and inductive negatives",
+                       ("ap", "auc_historical", "auc_inductive")),
+                scores("Users who travelled, and those who just arrived",
+                       ("auc_travelled", "auc_arrived"))]
+        made = [grid for grid in made if len(grid.columns) > 1 or grid is made[0]]
         if others:
             made.append(Grid(f"Difference to {first.label} (paired t test)",
                              ["method", *(SCORES[k] for k in MAIN)],
@@ -123,7 +126,8 @@ class Comparison:
                          [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
                                       for k, (_, show) in COSTS.items())] for e in self.entries]))
         clients = list(dict.fromkeys(c for e in self.entries for c in e.clients))
-        return [*made, *(Grid(f"{SCORES[k]} by client", ["client", *(e.label for e in self.entries)],
+        names = ["client", *(e.label for e in self.entries)]
+        return [*made, *(Grid(f"{SCORES[k]} by client", names,
                               [[c, *(plus_minus(*e.estimate(k, c)) for e in self.entries)]
                                for c in clients]) for k in ("auc_new", "auc"))]
 
@@ -163,22 +167,34 @@ def _difference(mean: float | None, half: float, p: float) -> str:
     return text if p != p else f"{text} p{'<.001' if p < 0.001 else f'={p:.3f}'.replace('0.', '.')}"
 
 
-def compare(experiments: Sequence[Experiment], seeds: int, folder: str | Path = FOLDER, *,
+def compare(wanted: Sequence[Experiment], seeds: int, folder: str | Path = FOLDER, *,
             budget: float | None = None, jobs: int = 1, tell: Tell = print) -> Comparison:
-    """Run every experiment with ``seeds`` seeds (its own, and those after it) and compare.
+    """Run every wanted experiment with ``seeds`` seeds (its own, and those after it) and compare.
 
     Runs that were made before, here or in another comparison, are taken from ``folder``;
     ``budget`` (seconds) and ``jobs`` are those of :func:`fedvine.cells.fill`. Raises
     :class:`FedvineError` unless the experiments differ in nothing but the method.
     """
-    if not experiments or seeds < 1:
+    if not wanted or seeds < 1:
         raise FedvineError("Give one method or more, and one seed or more.")
-    _same(experiments)
-    start = experiments[0].seed
+    _same(wanted)
+    start = wanted[0].seed
     by_method = [cells((e.model_copy(update={"seed": start + s}) for s in range(seeds)), folder)
-                 for e in experiments]
+                 for e in wanted]
     fill([c for row in by_method for c in row], jobs=jobs, budget=budget, tell=tell)
-    return gathered(by_method, labels(experiments))
+    return gathered(by_method, labels(wanted))
+
+
+def experiments(words: Iterable[str], options: dict[str, Any],
+                settings: Iterable[str] = ()) -> list[Experiment]:
+    """Those of a command: each word a method's name or a TOML file, with ``:KEY=VALUE`` for its
+    own settings (``fedlink:capacity=1000:rounds=5``); the rest as for
+    :func:`fedvine.experiment.from_command`."""
+    made = []
+    for word in words:
+        what, *own = word.split(":")
+        made.append(from_command(what, options, [*settings, *(f"method.{s}" for s in own)])[0])
+    return made
 
 
 def gathered(by_method: Sequence[Sequence[Cell]], names: Sequence[str]) -> Comparison:
@@ -191,12 +207,12 @@ def gathered(by_method: Sequence[Sequence[Cell]], names: Sequence[str]) -> Compa
                       [str(c) for row in by_method for c in row if not c.finished])
 
 
-def labels(experiments: Sequence[Experiment]) -> list[str]:
+def labels(wanted: Sequence[Experiment]) -> list[str]:
     """Methods' names; with the settings that differ where a name occurs twice."""
-    names = [e.method.name for e in experiments]
+    names = [e.method.name for e in wanted]
     found = []
-    for e, name in zip(experiments, names, strict=True):
-        same = [x.method.model_dump() for x in experiments if x.method.name == name]
+    for e, name in zip(wanted, names, strict=True):
+        same = [x.method.model_dump() for x in wanted if x.method.name == name]
         own = e.method.model_dump()
         differ = [f"{k}={v}" for k, v in own.items() if any(x[k] != v for x in same)]
         found.append(f"{name} ({', '.join(differ)})" if differ else name)
@@ -206,11 +222,11 @@ def labels(experiments: Sequence[Experiment]) -> list[str]:
     return found
 
 
-def _same(experiments: Sequence[Experiment]) -> None:
-    first, *others = ({k: v for k, v in e.plain().items() if k != "method"} for e in experiments)
-    for e, other in zip(experiments[1:], others, strict=True):
+def _same(wanted: Sequence[Experiment]) -> None:
+    first, *others = ({k: v for k, v in e.plain().items() if k != "method"} for e in wanted)
+    for e, other in zip(wanted[1:], others, strict=True):
         for key in first.keys() | other.keys():
             if first.get(key) != other.get(key):
                 raise FedvineError(
                     f"{e.method.name} is to run with another {key} than "
-                    f"{experiments[0].method.name}; compare methods on the same {key}.")
+                    f"{wanted[0].method.name}; compare methods on the same {key}.")

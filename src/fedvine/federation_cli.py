@@ -28,8 +28,8 @@ def kit_local(
     names = ([f"client-{i + 1}" for i in range(int(clients))] if clients.isdigit()
              else [n.strip() for n in clients.split(",")])
     made = kits.local(folder, names)
-    print(f"Kits in {folder}: {', '.join(made)}.\nRoot certificate {kits.fingerprint(made['server'])}"
-          f"\nNext: fedvine serve EXPERIMENT.toml --kit {folder} --clients {len(names)}, and for "
+    print(f"Kits in {folder}: {', '.join(made)}.\nRoot certificate "
+          f"{kits.fingerprint(made['server'])}\nNext: fedvine serve EXPERIMENT.toml --kit {folder} --clients {len(names)}, and for "
           f"each client fedvine join {folder}/{names[0]} --data TABLE --src ... --dst ... "
           "--time ...")
 

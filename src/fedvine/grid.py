@@ -29,7 +29,8 @@ class Grid:
         table = Table(title=self.title, title_justify="left", title_style="bold", box=None,
                       pad_edge=False, padding=(0, 1))
         for i, name in enumerate(self.columns):
-            table.add_column(Text(name.replace(", ", "\n")), justify="right" if i else "left", no_wrap=not i)
+            table.add_column(Text(name.replace(", ", "\n")), no_wrap=not i,
+                             justify="right" if i else "left")
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table
@@ -92,8 +93,6 @@ def size(count: float) -> str:
 
 def seconds(count: float) -> str:
     """``0.07 s``, ``4.2 s``, ``95 s``, ``12 min``, ``3.4 h``."""
-    for limit, unit, name in ((600, 1, "s"), (36_000, 60, "min"), (float("inf"), 3600, "h")):
-        if count < limit:
-            value = count / unit
-            break
+    unit, name = (1, "s") if count < 600 else (60, "min") if count < 36_000 else (3600, "h")
+    value = count / unit
     return f"{value:.0f} {name}" if value >= 10 else f"{value:.{1 if value >= 1 else 2}f} {name}"

@@ -65,7 +65,8 @@ class Ids:
         Sites that share a ``secret`` give the same person the same key, and who has not the
         secret cannot go back from key to name.
         """
-        digests = b"".join(hmac.digest(self.secret, self._bytes(int(n)), "sha256")[:8] for n in numbers)
+        digests = b"".join(hmac.digest(self.secret, self._bytes(int(n)), "sha256")[:8]
+                           for n in numbers)
         return np.frombuffer(digests, np.dtype("<u8")).astype(np.uint64)
 
     def take(self, numbers: np.ndarray) -> Ids:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedvine.errors import FedvineError, near
+from fedvine.errors import FedvineError
 from fedvine.experiment import Experiment
 from fedvine.settings import build, merged
 
@@ -68,10 +68,7 @@ class PaperTable(_Part):
 
     @staticmethod
     def named(name: str) -> PaperTable:
-        """The table ``name``; raises :class:`FedvineError` with a near name if there is none."""
-        if name not in names():
-            raise FedvineError(f'There is no table called "{name}"{near(name, names())}; there '
-                               f"are {', '.join(names())}.")
+        """The table ``name``, one of :func:`names`."""
         return build(PaperTable, tomllib.loads((PAPERS / f"{name}.toml").read_text("utf-8")), name)
 
     def printed(self) -> dict[tuple[str, str], dict[str, str]]:
@@ -107,5 +104,4 @@ def names() -> list[str]:
 
 def numbers(file: str) -> list[dict[str, str]]:
     """The lines of one of the papers' ``.csv`` files, as text."""
-    with (PAPERS / file).open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+    return list(csv.DictReader((PAPERS / file).read_text("utf-8").splitlines()))

@@ -12,7 +12,7 @@ from fedvine.cache import cache_folder
 from fedvine.cells import FOLDER, Cell, Tell, cells, fill
 from fedvine.compare import COSTS, UNBEATEN, Comparison, Entry
 from fedvine.data import Data, digest, load
-from fedvine.errors import FedvineError
+from fedvine.errors import FedvineError, near
 from fedvine.files import atomic
 from fedvine.grid import Grid, Sheet
 from fedvine.published import Column, PaperTable, Setting
@@ -39,6 +39,9 @@ def reproduce(name: str, *, only: str | None = None, seeds: int = 3, budget: flo
         return _tgb_wiki()
     if seeds < 1:
         raise FedvineError("Give one seed or more.")
+    if name not in names():
+        raise FedvineError(f'There is no table called "{name}"{near(name, names())}; there are '
+                           f"{', '.join(names())}.")
     table = PaperTable.named(name)
     held: dict[tuple[str, str], list[Cell]] = {}
     absent: dict[str, str] = {}
@@ -62,18 +65,19 @@ def beside(table: PaperTable, settings: Sequence[Setting],
     printed = table.printed()
     grids, records, few, marked = [], [], [], False
     for setting in settings:
-        runs = {row: held.get((setting.id, row.name), []) for row in table.row}
-        entries = {row: Entry(row.name, (row.method or {}).get("name", ""), {
-            c.experiment.seed: c.records() for c in run if c.finished}) for row, run in runs.items()}
-        first = next((c for run in runs.values() for c in run), None)
-        found = Comparison(first.data if first else "", seeds, {}, list(entries.values()))
+        runs = [held.get((setting.id, row.name), []) for row in table.row]
+        entries = [Entry(row.name, (row.method or {}).get("name", ""),
+                         {c.experiment.seed: c.records() for c in run if c.finished})
+                   for row, run in zip(table.row, runs, strict=True)]
+        first = next((c for run in runs for c in run), None)
+        found = Comparison(first.data if first else "", seeds, {}, entries)
         rows = []
-        for row, entry in entries.items():
+        for row, entry in zip(table.row, entries, strict=True):
             state = (UNBUILT if row.method is None else NO_DATA if setting.id in absent else
                      "" if entry.records else UNPAID)
             if 0 < len(entry.records) < seeds:
-                few.append(f"{row.name} in experiment {setting.id}: {len(entry.records)} of {seeds} "
-                           "seeds were run, the budget was spent.")
+                few.append(f"{row.name} in experiment {setting.id}: {len(entry.records)} of "
+                           f"{seeds} seeds were run, the budget was spent.")
             paper = printed[setting.id, row.name] if row.published else {}
             rows.append([row.name, *_cells(table.column, paper, found, entry, state)])
             records += [{"experiment": setting.id, **r} for by in entry.records.values()

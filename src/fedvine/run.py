@@ -65,8 +65,8 @@ class Run:
     """A run: iterate over its stages, or ``finish()`` it; then ``scores`` and ``predict``."""
 
     def __init__(self, method: Method, clients: Clients, plan: Plan, protocol: Any,
-                 folder: runs.RunFolder | None, parts: Mapping[str, EventStream], *, save_every: float = 60.0,
-                 tell: Tell | None = None) -> None:
+                 folder: runs.RunFolder | None, parts: Mapping[str, EventStream], *,
+                 save_every: float = 60.0, tell: Tell | None = None) -> None:
         self.method, self.clients, self.plan, self.protocol = method, clients, plan, protocol
         self.folder, self.save_every = folder, save_every
         self.parts = parts  # the clients' streams that hold the names

@@ -105,7 +105,8 @@ class RunFolder:
     def restore(self, common: set[str] | None = None) -> Save | None:
         """The last readable save; the logs are cut back to it. None at the start of a run.
 
-        ``common`` are the moments that clients elsewhere can go back to. Raises :class:`FedvineError` when there are saves but none can be read.
+        ``common`` are the moments that clients elsewhere can go back to. Raises
+        :class:`FedvineError` when there are saves but none can be read.
         """
         broken = []
         for folder in sorted(self._saves.glob("[0-9]*"), reverse=True):

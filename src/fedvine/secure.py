@@ -133,7 +133,7 @@ def open_sum(vectors: Mapping[str, np.ndarray], keys: Mapping[str, dict[str, byt
         raise FedvineError(f"Only {len(opened)} of the {threshold} clients needed to open the sum "
                            "are left.")
     number = {name: i for i, name in enumerate(sorted(keys), start=1)}
-    total = np.sum(list(vectors.values()), axis=0, dtype=np.uint64)
+    total = np.asarray(np.sum(list(vectors.values()), axis=0, dtype=np.uint64))
     for name in vectors:
         shares = [(number[n], o["own"][name]) for n, o in opened.items()][:threshold]
         total = total - _stream(Shamir.combine(shares), len(total))
@@ -144,7 +144,7 @@ def open_sum(vectors: Mapping[str, np.ndarray], keys: Mapping[str, dict[str, byt
         for name in vectors:
             pair = _stream(_pair(key, keys[name]["mask"]), len(total))
             total = total - pair if name < gone else total + pair
-    return total
+    return np.asarray(total)
 
 
 def _pair(key: X25519PrivateKey, other: bytes) -> bytes:

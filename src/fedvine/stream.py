@@ -117,11 +117,10 @@ class EventStream:
 
         For forecasts about users who have no edge here yet; they have travelled, or are new.
         """
-        guests = EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
+        return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
                              features=self.features, label=self.label, deleted=self.deleted,
                              codes=self.codes, categories=self.categories, name=self.name)
-        return guests
 
     def release(self) -> None:
         """Give the pages of mapped columns back to the system; they are read again if needed.

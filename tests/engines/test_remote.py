@@ -100,7 +100,7 @@ def test_everything_dies_and_goes_on_from_the_last_common_save(tmp_path, place):
 def test_client_memory_is_saved_at_the_site_and_never_at_the_server(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     made = federation.run(save_every=0.0).finish()
-    for name, site in federation.sites.items():
+    for site in federation.sites.values():
         assert site.moments() and made.folder.path.name not in str(site.saves)
         assert len(site.moments()) <= 3
     saved = made.folder.restore(made.clients.moments())

@@ -38,11 +38,10 @@ def _made(method, stages=1, rounds=1):
 class Dense(FedLink):
     """The obvious way: a dense table of all users and items, plain SGD on all of it, float64."""
 
-    def dense_round(self, server_model, users, items, clients, places):
+    def dense_round(self, server_model, users, items, places):
         """W + 1/K sum of differences after L full-table steps, as the algorithm box reads."""
         deltas = []
-        for client, (user_rows, item_rows), (batches, draws) in zip(clients, places[0], places[1],
-                                                                    strict=True):
+        for (user_rows, item_rows), (batches, draws) in zip(*places, strict=True):
             net = tree.load(BipartiteSage(self.width), server_model).double()
             now = {"users": users.clone(), "items": items.clone()}
             for batch, draw in zip(batches, draws, strict=True):
@@ -105,7 +104,7 @@ def test_a_round_equals_the_algorithm_box_on_dense_tables():
              .double() for s in ("users", "items")}
     assert users.shape == fresh["users"].shape
     dense = Dense(**method.model_dump()).dense_round(
-        seen["model"], fresh["users"], fresh["items"], clients,
+        seen["model"], fresh["users"], fresh["items"],
         (books, [(seen[n][1], seen[n][2]) for n in names]))
     model, user_rows, item_rows = seen["after"]
     for name, value in dense[0].items():
@@ -129,7 +128,6 @@ def test_upload_is_touched_rows_times_their_numbers():
         @on_client
         def train(self, client, model, sent):
             delta = super().train(client, model, sent)
-            _, touched = sizes[client.name], None
             sizes[client.name].append({s: delta[s].shape for s in ("users", "items")})
             return delta
 

@@ -1,0 +1,96 @@
+"""The commands that set runs side by side: compare and reproduce."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_OF = "Column of a table: "
+_CELLS = Annotated[Path, typer.Option("--folder", help="Where finished runs are kept and found.")]
+_BUDGET = Annotated[str | None, typer.Option(
+    help="Time after which nothing more is started, such as 60m; the rest goes on next time.")]
+_JOBS = Annotated[int, typer.Option(min=1, help="Runs at a time.")]
+_MARKDOWN = Annotated[Path | None, typer.Option(
+    help="Write the tables to this file; - for the terminal.")]
+_JSON = Annotated[Path | None, typer.Option(help="Write the scores to this file.")]
+
+
+def compare(
+    methods: Annotated[list[str], typer.Argument(
+        metavar="METHOD[:KEY=VALUE]...", help="Methods' names or experiments' files, each with "
+        "settings of its own if need be, such as fedlink:capacity=1000:rounds=5.")],
+    data: Annotated[str | None, typer.Option(
+        help="A data set's name, a CSV or Parquet file, or an SQL query.")] = None,
+    src: Annotated[str | None, typer.Option(help=f"{_OF}users.")] = None,
+    dst: Annotated[str | None, typer.Option(help=f"{_OF}items.")] = None,
+    time: Annotated[str | None, typer.Option(help=f"{_OF}times.")] = None,
+    client: Annotated[str | None, typer.Option(help=f"{_OF}clients, if it has one.")] = None,
+    stages: Annotated[str | None, typer.Option(
+        help="A duration such as 30d, or a number of edges.")] = None,
+    split: Annotated[str | None, typer.Option(
+        help="Who owns what: a column, or a partition such as hash.")] = None,
+    clients: Annotated[str | None, typer.Option(
+        help="Only these clients, with commas between them.")] = None,
+    k: Annotated[int | None, typer.Option(help="Number of clients of a partition.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from the first.")] = 3,
+    settings: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any key of all the experiments; may be given several "
+        "times.")] = None,
+    budget: _BUDGET = None,
+    jobs: _JOBS = 1,
+    folder: _CELLS = Path("runs/cells"),
+    plot: Annotated[Path | None, typer.Option(help="Draw a picture into this .png file.")] = None,
+    markdown: _MARKDOWN = None,
+    json: _JSON = None,
+) -> None:
+    """Compare methods on the same data and seeds: scores with intervals, paired tests, costs."""
+    from fedvine import compare as comparing
+    from fedvine.cells import duration
+    options: dict[str, Any] = {
+        "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client},
+        "split": {"by": split, "k": k, "clients": clients.split(",") if clients else None},
+        "stages": int(stages) if stages and stages.isdigit() else stages, "seed": seed}
+    wanted = comparing.experiments(methods, options, settings or [])
+    found = comparing.compare(wanted, seeds, folder, jobs=jobs, tell=_tell,
+                              budget=duration(budget) if budget else None)
+    _show(found.sheet(), markdown, json)
+    if plot:
+        from fedvine.chart import chart
+        chart(found, plot)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(
+        help="A paper's table, such as fedlink-table1, or tgb-wiki.")],
+    only: Annotated[str | None, typer.Option(
+        help="Only these experiments: numbers or parts of their names, with commas.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    budget: _BUDGET = None,
+    jobs: _JOBS = 1,
+    folder: _CELLS = Path("runs/cells"),
+    markdown: _MARKDOWN = None,
+    json: _JSON = None,
+) -> None:
+    """Show our numbers beside a paper's; the runs are kept, so the next time is quick."""
+    from fedvine import reproduce as reproducing
+    from fedvine.cells import duration
+    _show(reproducing.reproduce(name, only=only, seeds=seeds, jobs=jobs, folder=folder, tell=_tell,
+                                budget=duration(budget) if budget else None), markdown, json)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _show(sheet: Any, markdown: Path | None, json: Path | None) -> None:
+    if str(markdown) == "-":
+        print(sheet.markdown(), end="")
+        markdown = None
+    else:
+        from rich.console import Console
+        sheet.show(Console())
+    sheet.write(markdown=markdown, json=json)

@@ -1,0 +1,183 @@
+"""A comparison holds what its runs measured, makes no run twice, and says who is not beaten."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import shop
+
+from fedvine import cells as cell_files
+from fedvine import cli
+from fedvine.cells import cells, duration, fill
+from fedvine.chart import chart
+from fedvine.compare import Comparison, Entry, compare, experiments, labels
+from fedvine.errors import FedvineError
+from fedvine.experiment import Experiment
+from fedvine.grid import Grid, seconds, size
+from fedvine.metrics import mean_interval, paired
+from fedvine.records import records
+
+TINY = ["rounds=2", "capacity=30", "buffers=2", "steps=2", "width=4"]
+
+
+def made(tmp_path, *words):
+    data = {"source": str(shop.write(tmp_path)), **shop.COLUMNS}
+    return experiments(words, {"data": data, "stages": "400s"}, ["protocol.negatives=5"])
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Two methods and two seeds, run once for this file, and what was told meanwhile."""
+    folder, told = tmp_path_factory.mktemp("compared"), []
+    wanted = made(folder, "popularity", ":".join(["fedlink", *TINY]))
+    return folder, wanted, compare(wanted, 2, folder / "cells", jobs=2, tell=told.append), told
+
+
+def test_the_numbers_are_those_of_the_run_folders(shared):
+    folder, _, found, told = shared
+    runs = {s: [records(p) for p in sorted((folder / "cells").glob(f"{s}-*")) if p.is_dir()]
+            for s in ("popularity", "fedlink")}
+    assert [len(r) for r in runs.values()] == [2, 2]
+    assert len(told) == 4
+    by_key = {name: np.array([r[0]["scores"]["auc_new"] for r in run])
+              for name, run in runs.items()}
+    first, second = found.entries
+    for entry in (first, second):
+        assert entry.estimate("auc_new") == pytest.approx(mean_interval(by_key[entry.label]))
+        assert entry.cost("bytes_up") == np.mean([r[0]["bytes_up"] for r in runs[entry.label]])
+        assert entry.cost("peak_memory_bytes") == max(
+            r[0]["peak_memory_bytes"] for r in runs[entry.label])
+    assert found.difference(second, first, "auc_new") == pytest.approx(
+        paired(by_key["fedlink"], by_key["popularity"]))
+    assert second.estimate("auc", "bob") == pytest.approx(mean_interval(
+        [x["scores"]["auc"] for run in runs["fedlink"] for x in run if x["client"] == "bob"]))
+    assert sorted(map(str, found.records())) == sorted(
+        str(x) for run in runs.values() for r in run for x in r)
+    grid = found.grids()[0]
+    assert grid.columns[:3] == ["method", "AUC new", "MRR new"]
+    assert grid.rows[1][1].startswith(f"{by_key['fedlink'].mean():.3f} ±")
+
+
+def test_a_finished_cell_is_not_run_again(shared, monkeypatch):
+    folder, wanted, found, _ = shared
+
+    def never(*args, **kwargs):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(cell_files.subprocess, "Popen", never)
+    again = compare(wanted, 2, folder / "cells", tell=never)
+    assert again == found
+    assert compare(wanted[::-1], 1, folder / "cells", tell=never).seeds == 1
+    with pytest.raises(AssertionError, match="process"):
+        compare(wanted, 3, folder / "cells", tell=print)
+
+
+def test_a_cell_belongs_to_its_settings_and_its_edges(tmp_path):
+    one, = made(tmp_path, "popularity")
+    name = cells([one], tmp_path)[0].folder.name
+    assert re.fullmatch(r"popularity-shop-[0-9a-f]{12}-s0", name)
+    assert cells([one.model_copy(update={"seed": 4})], tmp_path)[0].folder.name == name[:-1] + "4"
+    other = one.with_settings(["method.decay=0.25"])
+    assert cells([other], tmp_path)[0].folder.name[:23] != name[:23]
+    shop.write(tmp_path, seed=1)
+    assert cells([one], tmp_path)[0].folder.name[:23] != name[:23]
+
+
+def test_budget_marks_what_is_left_over(tmp_path):
+    found = compare(made(tmp_path, "popularity", "edgebank"), 1, tmp_path / "cells", budget=0)
+    assert [e.records for e in found.entries] == [{}, {}]
+    assert [n for n in found.notes() if n.startswith("Not run (budget)")] == [
+        "Not run (budget): popularity on shop, seed 0.", "Not run (budget): edgebank on shop, "
+        "seed 0."]
+    assert found.grids()[0].rows == [["popularity"], ["edgebank"]]
+
+
+def test_a_failing_run_is_reported_by_its_own_sentence(tmp_path):
+    cell, = cells(made(tmp_path, "popularity"), tmp_path / "cells")
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "mine.txt").write_text("x")
+    with pytest.raises(FedvineError, match=r"popularity on shop, seed 0 failed: .* other things"):
+        fill([cell], tell=print)
+
+
+def test_a_spent_budget_stops_what_runs_and_the_next_call_finishes_it(tmp_path):
+    cell, = cells(made(tmp_path, ":".join(["fedlink", *TINY])), tmp_path / "cells")
+    assert fill([cell], budget=0.1, tell=print) == [cell]
+    assert not list((tmp_path / "cells").glob("*.log"))
+    assert fill([cell, cell], budget=100, tell=print) == []
+    assert cell.finished
+
+
+def entry(label, method, **scores):
+    return Entry(label, method, {seed: [{"client": None, "scores": {
+        k: v[seed] for k, v in scores.items()}}] for seed in range(2)})
+
+
+def test_who_does_not_beat_a_simple_rival_is_marked():
+    bank = entry("edgebank", "edgebank", auc_new=[0.5, 0.5], auc=[0.9, 0.8])
+    good = entry("good", "fedlink", auc_new=[0.7, 0.701], auc=[0.8, 0.7])
+    noisy = entry("noisy", "fedlink", auc_new=[0.8, 0.52], auc=[0.95, 0.85])
+    found = Comparison("x", 2, {"negatives": 5}, [good, noisy, bank])
+    assert found.unbeaten(good, "auc_new") == []
+    assert found.unbeaten(good, "auc") == [bank]
+    assert found.unbeaten(noisy, "auc_new") == [bank]     # higher, but not surely
+    assert found.unbeaten(noisy, "auc") == []             # always higher by 0.05
+    assert found.unbeaten(bank, "auc_new") == []
+    assert found.score(noisy, "auc_new").endswith("†")
+    assert "On new pairs (AUC) edgebank, which has no model, is not beaten by noisy." in \
+        found.notes()
+    alone = Comparison("x", 2, {"negatives": 5}, [good])
+    assert any("No simple rival" in note for note in alone.notes())
+
+
+def test_settings_name_methods_that_are_there_twice(tmp_path):
+    wanted = made(tmp_path, "fedlink:capacity=30", "fedlink:capacity=60", "edgebank")
+    assert labels(wanted) == ["fedlink (capacity=30)", "fedlink (capacity=60)", "edgebank"]
+    with pytest.raises(FedvineError, match="twice"):
+        labels(wanted[:1] * 2)
+    other = Experiment.model_validate({**wanted[2].model_dump(exclude_unset=True), "stages": 100})
+    with pytest.raises(FedvineError, match="another stages than fedlink"):
+        compare([wanted[0], other], 1, tmp_path)
+    with pytest.raises(FedvineError, match="one seed or more"):
+        compare(wanted, 0, tmp_path)
+
+
+def test_the_command_shows_and_writes(shared, monkeypatch, tmp_path, capsys):
+    folder, _, found, _ = shared
+    monkeypatch.chdir(tmp_path)
+    columns = [x for key, value in shop.COLUMNS.items() for x in (f"--{key}", value)]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["compare", "popularity", ":".join(["fedlink", *TINY]), "--data",
+                  str(folder / "shop.csv"), *columns, "--stages", "400s", "--seeds", "2", "--set",
+                  "protocol.negatives=5", "--folder", str(folder / "cells"), "--json", "a.json",
+                  "--markdown", "a.md", "--plot", "a.png"])
+    assert not ended.value.code
+    out, told = capsys.readouterr()
+    assert told == ""
+    assert "popularity" in out
+    assert json.loads((tmp_path / "a.json").read_text()) == found.records()
+    assert (tmp_path / "a.md").read_text() == found.sheet().markdown()
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_few_or_no_runs(tmp_path):
+    for entries in ([], [entry("edgebank", "edgebank", auc_new=[0.5, 0.5])]):
+        for e in entries:
+            for found in e.records.values():
+                found[0] |= dict.fromkeys(("seconds_total", "bytes_up", "bytes_down"), 0)
+        chart(Comparison("x", 2, {"negatives": "all"}, entries), tmp_path / "a.png")
+        assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_text_of_tables_and_quantities():
+    grid = Grid("Two", ["method", "a, b"], [["x|y", "1"], ["z", "-"]])
+    assert grid.markdown().splitlines() == [
+        "**Two**", "", "| method | a, b |", "|---|---:|", "| x\\|y | 1 |", "| z | - |"]
+    assert [size(n) for n in (0, 999, 1000, 12_300, 999_600, 1.3e9, 5e12)] == [
+        "0 B", "999 B", "1.0 kB", "12 kB", "1.0 MB", "1.3 GB", "5.0 TB"]
+    assert [seconds(n) for n in (0.07, 4.2, 95, 720, 40_000)] == [
+        "0.07 s", "4.2 s", "95 s", "12 min", "11 h"]
+    assert [duration(t) for t in ("90s", "60m", "1.5h", "12", "2 min")] == [90, 3600, 5400, 12, 120]
+    with pytest.raises(FedvineError, match="no duration"):
+        duration("soon")
