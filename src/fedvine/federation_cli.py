@@ -29,7 +29,8 @@ def kit_local(
              else [n.strip() for n in clients.split(",")])
     made = kits.local(folder, names)
     print(f"Kits in {folder}: {', '.join(made)}.\nRoot certificate "
-          f"{kits.fingerprint(made['server'])}\nNext: fedvine serve EXPERIMENT.toml --kit {folder} --clients {len(names)}, and for "
+          f"{kits.fingerprint(made['server'])}\nNext: fedvine serve EXPERIMENT.toml --kit "
+          f"{folder} --clients {len(names)}, and for "
           f"each client fedvine join {folder}/{names[0]} --data TABLE --src ... --dst ... "
           "--time ...")
 
