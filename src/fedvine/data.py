@@ -57,6 +57,10 @@ class Data(BaseModel):
         """The stream. Raises :class:`FedvineError` if it cannot be had."""
         from fedvine.read import read
         columns = {c: getattr(self, c) for c in _COLUMNS if getattr(self, c) is not None}
+        twice = [c for c, name in columns.items() if list(columns.values()).count(name) > 1]
+        if twice:
+            raise FedvineError(f'{" and ".join(twice)} are the same column '
+                               f'"{columns[twice[0]]}" of {self.source}; name two.')
         if self.dataset:
             if columns:
                 raise FedvineError(f"{self.source} is a data set that knows its columns; "
