@@ -17,7 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedvine import shelf
 from fedvine.clients import StartOver
 from fedvine.data import Data
-from fedvine.engines.remote import RemoteClients, Send, elsewhere, open_run, plan_together
+from fedvine.engines.remote import (
+    RemoteClients,
+    Send,
+    Unreachable,
+    elsewhere,
+    open_run,
+    plan_together,
+)
 from fedvine.errors import FedvineError
 from fedvine.files import atomic
 from fedvine.link import Links
@@ -29,6 +36,8 @@ from fedvine.settings import build
 from fedvine.site import Site
 from fedvine.stages import Plan
 from fedvine.stream import EventStream
+
+OPENING = 120.0  # seconds a site may take to read its table, whatever a call may take later
 
 
 class Order(BaseModel):
@@ -97,7 +106,7 @@ def carry(hub: Path, run: str, names: list[str], send: Send) -> None:
         write_state(hub, run, "running", t=0, r=0, R=0, stages=len(made.plan), clients={})
         made.finish()
         write_state(hub, run, "finished")
-    except StartOver as error:
+    except (StartOver, Unreachable) as error:
         write_state(hub, run, "lost", str(error))
     except FedvineError as error:
         write_state(hub, run, "lost" if "attempts" in str(error) else "failed", str(error))
@@ -109,12 +118,12 @@ def carry(hub: Path, run: str, names: list[str], send: Send) -> None:
 def prepare(order: Order, method: Method, run: str, names: list[str], send: Send) -> Run:
     """The run on the sites behind ``send``; the plan is made once and kept in the run folder."""
     out = Path(order.out)
-    kept = out / "plan.json"
+    kept, patience = out / "plan.json", max(order.deadline, OPENING)
     if kept.exists():
         saved = json.loads(kept.read_text("utf-8"))
         plan = Plan(tuple(saved["bounds"]), saved["val"], saved["test"])
     else:
-        plan = plan_together(names, send, order.stages, order.val, order.test, order.deadline)
+        plan = plan_together(names, send, order.stages, order.val, order.test, patience)
     world = World(tuple(names), order.seed, len(plan))
     folder = RunFolder(out, {
         "seed": order.seed, "method": {"name": method.name, **method.model_dump()},
@@ -124,9 +133,9 @@ def prepare(order: Order, method: Method, run: str, names: list[str], send: Send
         with atomic(kept, "w") as file:
             json.dump(plan.facts(), file)
     clients = RemoteClients(method, names, world, order.protocol, send, quorum=order.quorum,
-                            deadline=order.deadline)
-    open_run(clients, run, plan, elsewhere(names, send, order.deadline) if order.travelled
-             else None)
+                            deadline=patience)
+    open_run(clients, run, plan, elsewhere(names, send, patience) if order.travelled else None)
+    clients.deadline = order.deadline
     return Run(method, clients, plan, order.protocol, folder, {}, save_every=order.save_every)
 
 

@@ -25,6 +25,7 @@ from fedvine.federation import Order, SiteFile, write_state
 from fedvine.files import atomic
 from fedvine.settings import assignment, build, merged
 
+LOSSES = 5  # times that a job may be lost without a step ahead
 Say = Callable[[str], None]
 ELSEWHERE = ("data", "split")  # of an experiment file: each site has its own data and is a client
 
@@ -67,6 +68,7 @@ class Supervisor:
         self.hub.mkdir(parents=True, exist_ok=True)
         with atomic(self.hub / f"{checked(self.run)}.json", "w") as file:
             file.write(self.order.model_dump_json())
+        losses, before = 0, None
         try:
             while True:
                 self._connect()
@@ -79,6 +81,12 @@ class Supervisor:
                     return
                 if state["state"] == "failed":
                     raise FedvineError(f"The run failed: {state['why']}")
+                saves = sorted(p.name for p in Path(self.order.out).glob("saves/*"))
+                losses, before = (losses + 1 if saves == before else 1), saves
+                if losses >= LOSSES:
+                    raise FedvineError(f"The job was lost {losses} times at the same save "
+                                       f"({state['why'] or 'it ended early'}); see the logs in "
+                                       f"{self.folder}.")
                 self.say(f"the job was lost ({state['why'] or 'it ended early'}); it will go on "
                          "from the last common save")
         finally:
