@@ -81,11 +81,11 @@ def test_budget_and_gaps_are_marked(small, tmp_path):
     sheet = reproduce.reproduce("small", seeds=1, budget=0, folder=tmp_path / "cells")
     assert sheet.grids[0].columns == ["method", "AUC, paper", "AUC, ours", "memory (GB), paper",
                                       "memory (GB), ours"]
-    assert sheet.grids[0].rows == [["STFL", "0.870", "not run (budget)", "6.003", ""],
-                                   ["FedDGL", "0.873", "not built yet", "1.892", ""],
-                                   ["Bank", "-", "not run (budget)", "-", ""]]
-    assert [row[2] for row in sheet.grids[1].rows] == ["no data here", "not built yet",
-                                                       "no data here"]
+    assert sheet.grids[0].rows == [["STFL", "0.870", "budget", "6.003", ""],
+                                   ["FedDGL", "0.873", "later", "1.892", ""],
+                                   ["Bank", "-", "budget", "-", ""]]
+    assert [row[2] for row in sheet.grids[1].rows] == ["no data", "later",
+                                                       "no data"]
     assert any("none.csv does not exist" in note for note in sheet.notes)
     assert "480 edges of shop" in sheet.grids[0].title
     assert sheet.records == []

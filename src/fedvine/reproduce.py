@@ -18,7 +18,10 @@ from fedvine.grid import Grid, Sheet
 from fedvine.published import Column, PaperTable, Setting
 
 _UNITS = {"s": 1.0, "GB": 1e9}
-UNBUILT, UNPAID, NO_DATA = "not built yet", "not run (budget)", "no data here"
+UNBUILT, UNPAID, NO_DATA = "later", "budget", "no data"   # short: they stand in cells
+STATES = {UNBUILT: "a rival of the paper that is not built yet.",
+          UNPAID: "not run, the budget was spent; the same command again goes on.",
+          NO_DATA: "its data are not here."}
 
 
 def names() -> list[str]:
@@ -90,6 +93,8 @@ def beside(table: PaperTable, settings: Sequence[Setting],
              + (f": mean over {seeds} seeds ± half width of the 95 % interval." if seeds > 1 else
                 " (one seed)."),
              *([UNBEATEN] if marked else []), *few,
+             *(f"{word}: {why}" for word, why in STATES.items()
+               if any(word in row for g in grids for row in g.rows)),
              *(f"Experiment {i} was not run: {why}" for i, why in absent.items()),
              "Why they differ:", *(f"- {d}" for d in table.differences)]
     return Sheet(grids, notes, records)
