@@ -22,19 +22,33 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command ``fedvine``. Exit codes: 0, 2 for a :class:`FedvineError`, 130 if stopped."""
+    """The command ``fedvine``. Exit codes: 0, 2 for what is wrong with the command, its files or
+    the disk (one sentence on stderr), 1 for what nobody foresaw, 130 if stopped."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
-        app([a for a in given if a != "--debug"], prog_name="fedvine")
+        code = app([a for a in given if a != "--debug"], prog_name="fedvine", standalone_mode=False)
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(2)
         if debug:
             raise
-        expected = isinstance(error, FedvineError)
-        text = (f"Error: {error}" if expected else f"Error: {type(error).__name__}: {error} "
-                "(not foreseen; the same command with --debug shows where)")
-        print(text, file=sys.stderr)
-        sys.exit(2 if expected else 1)
+        text, code = _sentence(error)
+        print("Error:", " ".join(text.split()), file=sys.stderr)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _sentence(error: Exception) -> tuple[str, int]:
+    """What went wrong in one sentence, and the exit code."""
+    if isinstance(error, FedvineError):
+        return str(error), 2
+    if hasattr(error, "format_message"):  # typer's own: an option that is not there, or no number
+        return f"{error.format_message().rstrip('.')}.", 2  # type: ignore[attr-defined]
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be used ({error.strerror}).", 2
+    return (f"{type(error).__name__}: {error} (not foreseen; the same command with --debug shows "
+            "where)"), 1
 
 
 @app.callback(invoke_without_command=True)
@@ -94,10 +108,12 @@ def run(
     json: Annotated[Path | None, typer.Option(help="Write the scores to this file too.")] = None,
 ) -> None:
     """Run a method and keep everything in a run folder; the same command again goes on."""
+    if json and json.is_dir():
+        raise FedvineError(f"{json} is a folder; name a .json file with --json.")
     options: dict[str, Any] = {
         "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client},
-        "split": {"by": split, "k": k, "clients": clients.split(",") if clients else None},
-        "stages": int(stages) if stages and stages.isdigit() else stages,
+        "split": {"by": split, "k": k, "clients": None if clients is None else clients.split(",")},
+        "stages": int(stages) if stages and stages.isdecimal() else stages,
         "seed": seed, "threads": threads}
     from fedvine.experiment import from_command
     experiment, name = from_command(what, options, settings or [])
@@ -128,8 +144,11 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file to write.")] = None,
 ) -> None:
     """Forecast links: one user's likeliest items, everybody's, or the scores of given pairs."""
-    if (client is not None and user is not None) + everyone + (pairs is not None) != 1:
+    one = client is not None and user is not None
+    if one + everyone + (pairs is not None) != 1 or (not one and (client or user)):
         raise FedvineError("Say one of: --client and --user, --all, or --pairs.")
+    if one and out is not None:
+        raise FedvineError("--out belongs to --all or --pairs; one user's items are shown.")
     if (everyone or pairs) and out is None:
         raise FedvineError("Say with --out which .csv or .parquet file to write.")
     from fedvine.predict import Forecasts

@@ -25,7 +25,15 @@ class Wanted:
     def __init__(self, src: str, dst: str, time: str, client: str | None, weight: str | None,
                  label: str | None, features: Sequence[str], deleted: str | None,
                  bipartite: bool) -> None:
-        features = (features,) if isinstance(features, str) else tuple(features)
+        for role, column in {"src": src, "dst": dst, "time": time, "client": client,
+                             "weight": weight, "label": label, "deleted": deleted}.items():
+            if column is not None and not isinstance(column, str):
+                raise FedvineError(f"{role} is {column!r}, but must be the name of a column.")
+        if not isinstance(bipartite, bool):
+            raise FedvineError(f"bipartite is {bipartite!r}, but must be true or false.")
+        features = (features,) if isinstance(features, str) else features
+        if not isinstance(features, Sequence) or not all(isinstance(f, str) for f in features):
+            raise FedvineError(f"features is {features!r}, but must be names of columns.")
         roles = {"src": src, "dst": dst, "t": time, "client": client, "weight": weight,
                  "label": label, "deleted": deleted,
                  **{f"f{i}": column for i, column in enumerate(features)}}

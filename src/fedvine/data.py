@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from types import ModuleType
@@ -39,7 +40,11 @@ class Data(BaseModel):
         """A file is found again from any folder."""
         if value is None or (info.field_name == "source" and not is_file(value)):
             return value
-        return str(Path(value).expanduser().absolute())
+        try:
+            return str(Path(value).expanduser().absolute())
+        except RuntimeError as error:   # ~somebody
+            raise FedvineError(f"{value} is in nobody's home folder; write the whole path."
+                               ) from error
 
     @property
     def name(self) -> str:
@@ -99,7 +104,10 @@ def is_file(source: str) -> bool:
     known = shelf.names("datasets")
     if source in known or is_query(source):
         return False
-    if not source.strip() or not (Path(source).suffix or "/" in source or Path(source).exists()):
+    if "\0" in source:
+        raise FedvineError(f"{source!r} is no file's path; leave out the zero byte.")
+    if not source.strip() or not (Path(source).suffix or "/" in source
+                                  or os.path.exists(source)):  # noqa: PTH110 (false if too long)
         raise FedvineError(f'There is no data set and no file called "{source}"'
                            f"{near(source, known)}; fedvine list shows the data sets.")
     return True
@@ -115,11 +123,22 @@ def digest(stream: EventStream) -> str:
     return found.hexdigest()
 
 
+def names(stream: EventStream) -> str:
+    """16 hex digits that change with any name of a user, item or client."""
+    found = hashlib.blake2b(digest_size=8)
+    for ids in (stream.src_ids, stream.dst_ids):
+        for column in ids.columns():
+            found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
+    found.update(repr(sorted((c, list(v)) for c, v in stream.categories.items())).encode())
+    return found.hexdigest()
+
+
 def _call(function: Any, *given: Any, **options: Any) -> EventStream:
     try:
         return function(*given, **options)
     except TypeError as error:
-        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        unknown = re.search(r"(?:unexpected keyword|multiple values for) argument '(\w+)'",
+                            str(error))
         if unknown and unknown[1] in options:
             raise FedvineError(f'data.options has "{unknown[1]}", which {function.__module__}.'
                                f"{function.__name__} does not take.") from error

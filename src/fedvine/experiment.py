@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from fedvine import runs, shelf
-from fedvine.data import Data, digest
+from fedvine.data import Data, digest, names
 from fedvine.errors import FedvineError
 from fedvine.link import Links
 from fedvine.method import Method
@@ -78,8 +78,8 @@ class Experiment(BaseModel):
     method: Annotated[Method, BeforeValidator(_method)] = Field(
         description="the method's name and its fields")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
-    threads: int = Field(default=1, ge=1, description="threads of torch; another number may change "
-                         "the last bits of a score")
+    threads: int = Field(default=1, ge=1, le=4096, description="threads of torch; another number "
+                         "may change the last bits of a score")
     quorum: float = Field(default=1.0, gt=0, le=1,
                           description="share of the clients that must answer a call")
 
@@ -119,7 +119,8 @@ class Experiment(BaseModel):
     @staticmethod
     def of_run(folder: str | os.PathLike[str]) -> Experiment:
         """The experiment whose run is in ``folder``."""
-        found = runs.read_experiment(folder)["data"].get("experiment")
+        data = runs.read_experiment(folder).get("data")
+        found = data.get("experiment") if isinstance(data, dict) else None
         if found is None:
             raise FedvineError(f"{folder} does not say where its data came from; it was run from "
                                "Python without an Experiment.")
@@ -179,7 +180,8 @@ class Experiment(BaseModel):
         import torch
         torch.set_num_threads(self.threads)
         method, split, plan = self.open()
-        source = {"digest": digest(split.stream), "experiment": self.plain()}
+        source = {"digest": digest(split.stream), "names": names(split.stream),
+                  "experiment": self.plain()}
         return run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
                    source=source, tell=tell, quorum=self.quorum, **options)
 

@@ -31,6 +31,8 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO]:
     :class:`FedvineError` when the disk is full or the folder may not be written.
     """
     path = Path(path)
+    if path.is_dir():
+        raise FedvineError(f"{path} is a folder; name a file.")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -88,6 +88,10 @@ class Ids:
         found.secret = self.secret
         return found
 
+    def columns(self) -> list[np.ndarray]:
+        """The arrays that hold the names."""
+        return [a for a in (self._numbers, self._offsets, self._text) if a is not None]
+
     def write(self, folder: Path, side: str) -> None:
         """Write to ``folder`` as ``ids-<side>*.npy``."""
         if self._numbers is not None:

@@ -10,7 +10,7 @@ with no edge here yet).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -41,7 +41,7 @@ class Links(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    negatives: int | Literal["all"] = Field(
+    negatives: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
         default=100, description="random negatives a positive for MRR and hits; all: every known "
         "item")
     positives: int = Field(

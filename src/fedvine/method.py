@@ -84,7 +84,7 @@ class Method(BaseModel):
     """Base of all methods; its fields are the paper's constants with unit, range and symbol."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True,
-                              arbitrary_types_allowed=False)
+                              arbitrary_types_allowed=False, allow_inf_nan=False)
 
     name: ClassVar[str] = ""
     task: ClassVar[Literal["link", "node"]] = "link"

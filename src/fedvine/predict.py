@@ -19,6 +19,7 @@ from fedvine.experiment import Experiment
 from fedvine.files import atomic
 from fedvine.ids import Ids
 from fedvine.run import Run
+from fedvine.store import sentence
 from fedvine.stream import EventStream
 
 BLOCK = 1 << 21     # pairs asked for at a time; about 24 bytes each, twice
@@ -207,7 +208,7 @@ def _read(path: Path) -> pa.Table:
             picked = ", ".join(f"CAST({source.columns[n]} AS VARCHAR) AS {n}" for n in wanted)
             table = connection.sql(f"SELECT {picked} FROM {source.relation}").to_arrow_table()
     except duckdb.Error as error:
-        raise FedvineError(f"{path} could not be read: {str(error).splitlines()[0]}") from error
+        raise FedvineError(sentence(error, str(path))) from error
     for name in wanted:
         if table[name].null_count:
             row = table[name].is_null().to_pylist().index(True) + 1
@@ -218,6 +219,8 @@ def _read(path: Path) -> pa.Table:
 
 def _write(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int:
     """Write tables of one schema below each other, at once or not at all; the rows written."""
+    if Path(out).suffix not in (".csv", ".parquet", ".pq"):
+        raise FedvineError(f"{out} must end in .csv or .parquet, which says what to write.")
     writer, count = None, 0
     with atomic(out) as file:
         for table in tables:

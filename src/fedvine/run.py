@@ -157,7 +157,9 @@ class Run:
 
     def _restore(self) -> tuple[int, int]:
         """Both sides as at the last save, or fresh; the (stage, round) that was saved."""
-        save = self.folder.restore(self.clients.moments()) if self.folder else None
+        last = len(self.plan) - 1
+        end = runs.moment(last, self.method.rounds_at(last) + 1) if self.summary else None
+        save = self.folder.restore(self.clients.moments(), end) if self.folder else None
         self.server = self.method.start(self.clients.world)
         self._began = self._last_save = self._round_began = time.perf_counter()
         self.clients.log = []
@@ -242,7 +244,13 @@ def run(method: Method, split: Split, stages: Plan, *, seed: int = 0, protocol: 
     if method.server_holds_graph:
         held = dict.fromkeys(split.parts)
         scorer = protocol.scorer(split.stream, stages, "all", seed)
-    clients = engine(method, held, stages, protocol, world, server_scorer=scorer, **options)
+    try:
+        clients = engine(method, held, stages, protocol, world, server_scorer=scorer, **options)
+    except (RuntimeError, MemoryError, AssertionError, ValueError, TypeError) as error:
+        if isinstance(error, FedvineError):
+            raise
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FedvineError(f"{method!r} cannot be set up here ({why}).") from error
     folder = None
     if out is not None:
         stream = split.stream

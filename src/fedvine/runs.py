@@ -24,11 +24,13 @@ import tomlkit
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from fedvine.differ import difference
 from fedvine.errors import FedvineError
 from fedvine.files import atomic, atomic_folder
 from fedvine.message import Packed
 
 _LOGS = ("metrics.jsonl", "messages.jsonl")
+_KEYS = {"metrics.jsonl": {"t", "stage", "client", "n", "scores"}}
 
 
 class Save(NamedTuple):
@@ -53,14 +55,21 @@ class RunFolder:
         self.path = Path(path)
         text = tomlkit.dumps(_plain(experiment))
         file = self.path / "experiment.toml"
-        if file.exists():
-            differs = _difference(tomllib.loads(text), read_experiment(self.path))
+        try:
+            there = file.exists()
+            taken = not there and self.path.exists() and any(
+                p for p in self.path.iterdir() if p.name[0] != ".")
+        except OSError as error:
+            raise FedvineError(f"{self.path} cannot be a run folder ({error.strerror}); "
+                               "choose another one with --out.") from error
+        if taken:
+            raise FedvineError(f"{self.path} is a folder with other things in it; "
+                               "choose another one with --out.")
+        if there:
+            differs = difference(tomllib.loads(text), read_experiment(self.path))
             if differs:
                 raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
                                    "choose another folder with --out or delete it.")
-        elif self.path.exists() and any(p for p in self.path.iterdir() if p.name[0] != "."):
-            raise FedvineError(f"{self.path} is a folder with other things in it; "
-                               "choose another one with --out.")
         else:
             with atomic(file, "w") as handle:
                 handle.write(text)
@@ -102,14 +111,16 @@ class RunFolder:
     def _saves(self) -> Path:
         return self.path / "saves"
 
-    def restore(self, common: set[str] | None = None) -> Save | None:
+    def restore(self, common: set[str] | None = None, end: str | None = None) -> Save | None:
         """The last readable save; the logs are cut back to it. None at the start of a run.
 
-        ``common`` are the moments that clients elsewhere can go back to. Raises
-        :class:`FedvineError` when there are saves but none can be read.
+        ``common`` are the moments that clients elsewhere can go back to. ``end`` is the last
+        moment of a finished run: no other save will do, and its logs stay as they are. Raises
+        :class:`FedvineError` when there are saves but none can be read, or not that of the end.
         """
         broken = []
-        for folder in sorted(self._saves.glob("[0-9]*"), reverse=True):
+        for folder in ([self._saves / end] if end else
+                       sorted(self._saves.glob("[0-9]*"), reverse=True)):
             if common is not None and folder.name not in common:
                 continue
             try:
@@ -117,14 +128,19 @@ class RunFolder:
                 found = Save(position["t"], position["r"],
                              _read(folder / "server.safetensors")["server"],
                              _read(folder / "clients.safetensors"), position["seconds"])
-            except (OSError, ValueError, KeyError, SafetensorError) as error:
-                broken.append(f"{folder.name} ({error})")
+                for log in _LOGS:
+                    read_lines(self.path, log, position["logs"].get(log, 0))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError,
+                    SafetensorError) as error:
+                broken.append(f"{folder.name} ({getattr(error, 'strerror', None) or error})")
                 continue
-            self._cut(position["logs"])
+            if not end:
+                self._cut(position["logs"])
             return found
-        if broken:
+        if broken or end:
             raise FedvineError(f"{self.path} has no save that can be read: {', '.join(broken)}; "
-                               "delete the folder to start afresh.")
+                               + ("delete its summary.json and give the run's command again."
+                                  if end else "delete the folder to start afresh."))
         self._cut({})
         return None
 
@@ -139,15 +155,19 @@ def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The resolved experiment of a run folder; raises :class:`FedvineError` if it is none."""
     try:
         return tomllib.loads((Path(path) / "experiment.toml").read_text("utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise FedvineError(f"{path} is not a run folder ({error}); give the folder that "
-                           "fedvine run --out wrote.") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FedvineError(f"{path} is not a run folder (experiment.toml: {why}); give the folder "
+                           "that fedvine run --out wrote.") from error
 
 
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """The summary of a finished run, else None."""
     try:
-        return json.loads((Path(path) / "summary.json").read_text("utf-8"))
+        found = json.loads((Path(path) / "summary.json").read_text("utf-8"))
+        if not isinstance(found, dict) or not isinstance(found.get("scores"), dict):
+            raise ValueError("it has no scores")
+        return found
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -155,13 +175,24 @@ def read_summary(path: str | os.PathLike[str]) -> dict[str, Any] | None:
                            "run's command again.") from error
 
 
-def read_lines(path: str | os.PathLike[str], log: str) -> list[dict[str, Any]]:
-    """The whole lines of a log; a last line that a kill cut short is left out."""
-    file = Path(path) / log
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines(True)
-            if line.endswith("\n")]
+def read_lines(path: str | os.PathLike[str], log: str, size: int | None = None
+               ) -> list[dict[str, Any]]:
+    """The whole lines of a log, or its first ``size`` bytes; a last line cut short is left out.
+
+    Raises :class:`FedvineError` for a line that a run cannot have written, or too few bytes.
+    """
+    file, found = Path(path) / log, []
+    text = file.read_bytes() if file.exists() else b""
+    if size is not None and len(text) < size:
+        raise FedvineError(f"{log} has lost its end")
+    for number, line in enumerate(text[:size].split(b"\n")[:-1], 1):
+        try:
+            found.append(json.loads(line))
+            if not _KEYS.get(log, {"t"}) <= found[-1].keys():
+                raise ValueError
+        except (ValueError, AttributeError) as error:
+            raise FedvineError(f"{log}, line {number} was not written by a run") from error
+    return found
 
 
 def checked(moment: str) -> str:
@@ -190,8 +221,11 @@ def _write(packs: Mapping[str, Packed], file: Path) -> None:
     tensors = {f"{number}/{i}": buffer for number, pack in enumerate(packs.values())
                for i, buffer in enumerate(pack.buffers)}
     metadata = {name: base64.b64encode(pack.skeleton).decode() for name, pack in packs.items()}
-    save_file(tensors or {"none": np.zeros(0, np.uint8)}, file,
-              {"packs": json.dumps(metadata)})
+    try:
+        save_file(tensors or {"none": np.zeros(0, np.uint8)}, file,
+                  {"packs": json.dumps(metadata)})
+    except SafetensorError as error:  # a full disk, above all
+        raise OSError(str(error)) from error
 
 
 def _read(file: Path) -> dict[str, Packed]:
@@ -214,16 +248,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return value
-
-
-def _difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "") -> str:
-    """The first key in which two experiments differ, for the error; empty if none."""
-    for key in sorted(ours.keys() | theirs.keys()):
-        a, b = ours.get(key), theirs.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            deeper = _difference(a, b, f"{where}{key}.")
-            if deeper:
-                return deeper
-        elif a != b:
-            return f"{where}{key} is {b!r} there and {a!r} here"
-    return ""

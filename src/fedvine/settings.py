@@ -76,7 +76,8 @@ def sentence(error: ValidationError, model: type[BaseModel], under: str = "") ->
     reasons = [first, *(e for e in others if _path(model, e["loc"])[0] == path)]
     text = " or ".join(dict.fromkeys(e["msg"].replace("Input should", "should", 1)
                                      for e in reasons))
-    return f"{key} is {first['input']!r}, but {text}."
+    value = repr(first["input"])
+    return f"{key} is {value if len(value) <= 80 else value[:77] + '...'}, but {text}."
 
 
 def _path(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[

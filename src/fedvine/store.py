@@ -187,6 +187,9 @@ def _connected(work: Path, label: str, memory_limit: str | None
     try:
         connection = duckdb.connect(str(work / "work.duckdb"), config=settings)
     except duckdb.Error as error:
+        if memory_limit is None:
+            raise FedvineError(f"{work.parent} cannot be written to; free space, or choose another "
+                               "cache folder with FEDVINE_CACHE.") from error
         raise FedvineError(f'memory_limit "{memory_limit}" is no amount of memory; write for '
                            "example 2GB.") from error
     try:
@@ -196,14 +199,15 @@ def _connected(work: Path, label: str, memory_limit: str | None
         raise FedvineError(f"{label} needs more memory or disk than it may use; raise memory_limit "
                            f"or free space under {work.parent}.") from error
     except duckdb.Error as error:
-        raise FedvineError(_sentence(str(error), label)) from error
+        raise FedvineError(sentence(error, label)) from error
     finally:
         connection.close()
 
 
-def _sentence(message: str, label: str) -> str:
-    """DuckDB's message without its advice about DuckDB."""
-    lines = [line.strip() for line in re.split(r"\nPossible|\n\nLINE \d", message)[0].splitlines()]
+def sentence(error: duckdb.Error, label: str) -> str:
+    """DuckDB's message about ``label`` without its advice about DuckDB."""
+    message = re.split(r"\nPossible|\n\nLINE \d", str(error))[0]
+    lines = [line.strip() for line in message.splitlines()]
     lines = [line for line in lines if line]
     reason = lines[:1] + lines[-1:] if "CSV Error" in lines[0] else lines[:1]
     text = "; ".join(re.sub(r"^[A-Z]\w+(?: \w+)? Error: ", "", line).rstrip(".")
