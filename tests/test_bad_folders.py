@@ -208,8 +208,8 @@ def test_a_full_disk(run, monkeypatch, what):
     assert code == 2
     is_sentence(said.splitlines(True)[-1], "No space left", "free space")
     everything = [*Path.cwd().rglob("*"), *Path(os.environ["FEDVINE_CACHE"]).rglob("*")]
-    assert not [p for p in everything if p.name.endswith(".tmp") or what in str(p)
-                and p.is_file()]
+    assert not [p for p in everything if p.name.endswith(".tmp") or (what in str(p)
+                and p.is_file())]
     assert fedvine(*command)[0] == 0
     for file in ("summary.json", "metrics.jsonl"):
         kept, now = ((f / file).read_text() for f in (run, run.with_name("other")))
