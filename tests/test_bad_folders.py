@@ -1,0 +1,231 @@
+"""Run folders that were damaged, belong to another run, or lie on a full disk."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from wrong import GOOD, RUN, TABLE, TINY, fedvine, is_sentence, refused
+
+ASK = ["predict", "run", "--client", "a", "--user", "u1"]
+LAST, BEFORE = "000009-000002", "000008-000002"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with the good table and a finished run; the tests get it as it is here."""
+    place = tmp_path_factory.mktemp("made")
+    (place / "good.csv").write_text(GOOD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("FEDVINE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        assert fedvine(*RUN)[0] == 0
+    shutil.copytree(place, kept := tmp_path_factory.mktemp("kept") / "copy")
+    return place, kept
+
+
+@pytest.fixture
+def run(made, monkeypatch):
+    """The finished run's folder, in the working directory (its table is known by its path)."""
+    place, kept = made
+    shutil.rmtree(place)
+    shutil.copytree(kept, place)
+    monkeypatch.chdir(place)
+    return place / "run"
+
+
+def cut(file, size=50):
+    file.write_bytes(file.read_bytes()[:size])
+
+
+def unfinished(run):
+    (run / "summary.json").unlink()
+
+
+def results(run):
+    """What must not depend on what happened on the way."""
+    return (json.loads((run / "summary.json").read_text())["scores"],
+            (run / "metrics.jsonl").read_text())
+
+
+def garbled(run, line):
+    """Line 3 of the metrics becomes another one of the same length."""
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(True)
+    lines[2] = line.ljust(len(lines[2]) - 1)[:len(lines[2]) - 1] + b"\n"
+    (run / "metrics.jsonl").write_bytes(b"".join(lines))
+
+
+DAMAGE = {
+    "newest save cut": lambda run: [cut(f) for f in (run / "saves" / LAST).glob("*.safetensors")],
+    "both saves cut": lambda run: [cut(f) for f in run.glob("saves/*/*.safetensors")],
+    "saves deleted": lambda run: shutil.rmtree(run / "saves"),
+    "positions emptied": lambda run: [f.write_text("") for f in run.glob("saves/*/position.json")],
+    "positions null": lambda run: [f.write_text("null") for f in run.glob("saves/*/position.json")],
+    "metrics deleted": lambda run: (run / "metrics.jsonl").unlink(),
+    "metrics cut": lambda run: cut(run / "metrics.jsonl"),
+    "metrics garbage": lambda run: garbled(run, b"garbage"),
+    "metrics of another kind": lambda run: garbled(run, b"{}"),
+    "metrics not a table": lambda run: garbled(run, b"[1]"),
+    "metrics not UTF-8": lambda run: garbled(run, b"\xe9")}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_question_to_a_damaged_run(run, name):
+    """Not answered from another moment, nor with a model that has learned nothing."""
+    DAMAGE[name](run)
+    refused(ASK, LAST, "summary.json")
+
+
+@pytest.mark.parametrize("name", [n for n in DAMAGE if n not in ("newest save cut",
+                                                                 "saves deleted")])
+def test_a_damaged_run_does_not_go_on(run, name):
+    """It would end with other scores."""
+    unfinished(run)
+    DAMAGE[name](run)
+    refused(RUN, "no save that can be read", LAST, BEFORE,
+            *(["metrics.jsonl, line 3"] if "line" in name or "garbage" in name else []))
+
+
+@pytest.mark.parametrize("name", ["newest save cut", "saves deleted"])
+def test_one_that_can_goes_on_to_the_same_scores(run, name):
+    """From the save before, or from the start."""
+    kept = results(run)
+    unfinished(run)
+    DAMAGE[name](run)
+    assert fedvine(*RUN)[0] == 0
+    assert results(run) == kept
+
+
+@pytest.mark.parametrize("text", ["", '{"scores": {"te', "null", "[]", "{}", "\0" * 40])
+@pytest.mark.parametrize("arguments", [RUN, ASK], ids=["run", "ask"])
+def test_a_summary_that_cannot_be_read(run, text, arguments):
+    (run / "summary.json").write_text(text)
+    refused(arguments, "run/summary.json", "delete it")
+
+
+@pytest.mark.parametrize("text", [b"", b"data = 3", b"seed = ", b"a = '\xe9'"])
+def test_an_experiment_that_cannot_be_read(run, text):
+    (run / "experiment.toml").write_bytes(text)
+    refused(ASK, "run")
+
+
+OTHERS = {
+    "seed": (["--seed", "3"], "seed is 0 there and 3 here"),
+    "method": (["--set", "method.rounds=2"], "method.rounds is 1 there and 2 here"),
+    "protocol": (["--set", "protocol.k=7"], "protocol.k is 10 there and 7 here"),
+    "stages": (["--stages", "9"], "stages is not set there and 9 here"),
+    "clients": (["--clients", "a"], "split.clients is not set there and ['a'] here"),
+    "threads": (["--threads", "2"], "threads is 1 there and 2 here"),
+    "four": (["--seed", "3", "--threads", "2", "--set", "method.rounds=2", "--set", "protocol.k=3"],
+             "seed is 0", "threads is 1", "method.rounds is 1", "protocol.k is 10"),
+    "eight": (["--seed", "3", "--threads", "2", "--stages", "9", "--set", "quorum=0.5", "--set",
+               "protocol.k=3", "--set", "method.rounds=2", "--set", "method.rate=0.5", "--set",
+               "method.steps=1"], "seed", "threads", "stages", "quorum", "protocol.k",
+              "method.rounds", "method.rate", "method.steps")}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_folder_of_another_experiment_names_each_key(run, name):
+    more, *words = OTHERS[name]
+    refused([*RUN, *more], "run holds a run of another experiment", *words)
+
+
+def test_a_folder_of_another_method(run):
+    refused(["run", "edgebank", *TABLE, "--out", "run"], "method.name is 'fedlink'", "'edgebank'")
+
+
+@pytest.mark.parametrize(("text", "key"), [
+    (GOOD + "u1,i1,9999,a\n", "data.edges"), (GOOD.replace("1030", "1031"), "data.digest"),
+    (GOOD.replace("i4", "i9"), "data.names"), (GOOD.replace(",b\n", ",c\n"), "split.clients")],
+    ids=["row", "time", "item", "client"])
+@pytest.mark.parametrize("arguments", [RUN, ASK], ids=["run", "ask"])
+def test_a_table_that_was_edited_under_a_run(run, text, key, arguments):
+    Path("good.csv").write_text(text)
+    refused(arguments, "another experiment", key)
+
+
+def test_a_table_that_is_gone(run):
+    Path("good.csv").unlink()
+    refused(ASK, "good.csv does not exist")
+
+
+def test_a_folder_that_is_no_run(run):
+    Path("mine").mkdir()
+    Path("mine", "letter.txt").write_text("dear")
+    refused([*RUN[:-1], "mine"], "mine", "--out")
+
+
+QUESTIONS = {
+    "unfinished": (["run", "--all", "--out", "x.csv"], "not finished"),
+    "client": (["run", "--client", "aa", "--user", "u1"], '"aa"', 'did you mean "a"?'),
+    "user": (["run", "--client", "a", "--user", "u11"], '"u11"', 'did you mean "u1"?'),
+    "nothing": (["run"], "--client"), "half": (["run", "--client", "a"], "--user"),
+    "two": (["run", "--all", "--client", "a", "--out", "x.csv"], "--all"),
+    "top": (["run", "--client", "a", "--user", "u1", "--top", "0"], "--top"),
+    "no out": (["run", "--all"], "--out"), "out of one": ([*ASK[1:], "--out", "x.csv"], "--out"),
+    "other kind": (["run", "--all", "--out", "x.txt"], "x.txt", ".csv"),
+    "out is a folder": (["run", "--all", "--out", "f.csv"], "f.csv is a folder"),
+    "out below a file": (["run", "--all", "--out", "good.csv/x.csv"], "good.csv/x.csv"),
+    "pairs nowhere": (["run", "--pairs", "none.csv", "--out", "x.csv"], "none.csv does not exist"),
+    "columns": (["run", "--pairs", "good.csv", "--out", "x.csv"], '"client"', "who, what, at")}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_bad_question(run, name):
+    arguments, *words = QUESTIONS[name]
+    Path("f.csv").mkdir()
+    if name == "unfinished":
+        unfinished(run)
+    refused(["predict", *arguments], *words)
+
+
+PAIRS = {"empty": ("", "empty"), "client": ("a,u1,i1\nzz,u1,i1\n", '"zz"'),
+         "hole": ("a,u1,i1\na,,i1\n", '"user"', "row 2"), "short": ("a,u1\n", "p.csv", "Line: 2"),
+         "quote": ('a,"u1,i1\n', "p.csv", "quote")}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_bad_table_of_pairs(run, name):
+    text, *words = PAIRS[name]
+    Path("p.csv").write_text(text and "client,user,item\n" + text)
+    refused(["predict", "run", "--pairs", "p.csv", "--out", "x.csv"], *words)
+
+
+@pytest.mark.parametrize("what", ["stream", "experiment.toml", "/saves/", "summary.json"])
+def test_a_full_disk(run, monkeypatch, what):
+    """Files of one kind cannot be made safe: no half ones stay, and with space again it goes on."""
+    sync = os.fsync
+
+    def full(handle):
+        if what in str(Path(f"/proc/self/fd/{handle}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    command = [*RUN[:-1], "other"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        code, _, said = fedvine(*command)
+    assert code == 2
+    is_sentence(said.splitlines(True)[-1], "No space left", "free space")
+    written = [*Path("other").rglob("*"), *Path(os.environ["FEDVINE_CACHE"]).rglob("*")]
+    assert not [p for p in written if p.name.endswith(".tmp") or (p.is_file() and what in str(p))]
+    assert fedvine(*command)[0] == 0
+    assert results(run.with_name("other")) == results(run)
+
+
+@pytest.mark.parametrize(("size", "words"), [(3000, ["FEDVINE_CACHE"]), (13000, ["saves"])])
+def test_a_disk_that_really_takes_no_more(run, tmp_path, size, words):
+    """The system refuses to let any file grow beyond ``size`` bytes, whichever code writes it."""
+    (tmp_path / "good.csv").write_text(GOOD)
+    ended = subprocess.run(
+        [sys.executable, "-m", "fedvine", "run", "fedlink", *TABLE, *TINY, "--out", "other"],
+        cwd=tmp_path, text=True, capture_output=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+    assert ended.returncode == 2
+    is_sentence(ended.stderr, *words)
+    assert not list(tmp_path.rglob("*.tmp"))
