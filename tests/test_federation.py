@@ -19,12 +19,19 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
+import tomlkit
+import toys
+
 from fedvine import checks, kit
 from fedvine.engines.flare import ALLOWED, Console, checked, write_job
 from fedvine.errors import FedvineError
+from fedvine.home import kept
 from fedvine.methods.fedlink import FedLink
-from fedvine.serve import Supervisor, read_order
+from fedvine.read import read
+from fedvine.serve import read_order
+from fedvine.split import split
 from fedvine.stages import by_time
+from fedvine.supervisor import Supervisor
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("federation")]
 TINY = FedLink.tiny().model_copy(update={"rounds": 25})   # long enough to die in
@@ -40,6 +47,11 @@ class Sites:
             pd.DataFrame({"user": [part.src_ids[i] for i in part.src],
                           "item": [part.dst_ids[i] for i in part.dst], "t": part.t}).to_csv(
                 folder / f"{name}.csv", index=False)
+        whole = split.stream
+        pd.DataFrame({"user": [whole.src_ids[i] for i in whole.src],
+                      "item": [whole.dst_ids[i] for i in whole.dst], "t": whole.t,
+                      "client": [whole.categories["client"][c] for c in whole.codes["client"]]}
+                     ).to_csv(folder / "all.csv", index=False)
 
     def join(self, name):
         with open(self.folder / f"{name}.log", "ab") as log:
@@ -60,49 +72,81 @@ class Sites:
         self.processes[name].wait()
 
 
+def plugin(folder):
+    """The toys as another person's package: on the path, with an entry point."""
+    info = folder / "toys-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[fedvine.methods]\ntoys = toys\n")
+    shutil.copy(Path(__file__).with_name("toys.py"), folder)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    """Kits made in the four steps, with keys that never leave their owners."""
+    """Kits made in the four steps, with keys that never leave their owners; and the server."""
     folder = tmp_path_factory.mktemp("federation")
-    port, admin_port = kit.free_ports(2)
-    kits = kit.init(folder / "hub", "fedvine", "localhost", port, admin_port)
-    expected = kit.fingerprint(kits["server"])
-    for name in checks.NAMES:
-        asked = kit.request(folder / f"{name}-request", name, "fedvine")
-        kits[name] = kit.pack(kit.approve(folder / "hub", asked), folder / f"{name}-request",
-                              folder / name, expected)
-    sites = Sites(folder, kits)
-    for name in checks.NAMES:
-        sites.join(name)
-    yield folder, kits, sites
-    for name in checks.NAMES:
-        sites.kill(name)
+    with pytest.MonkeyPatch.context() as patch:
+        toys = str(plugin(folder / "plugin"))
+        patch.syspath_prepend(toys)
+        patch.setenv("PYTHONPATH", toys)
+        port, admin_port = kit.free_ports(2)
+        kits = kit.init(folder / "hub", "fedvine", "localhost", port, admin_port)
+        expected = kit.fingerprint(kits["server"])
+        for name in checks.NAMES:
+            asked = kit.request(folder / f"{name}-request", name, "fedvine")
+            kits[name] = kit.pack(kit.approve(folder / "hub", asked), folder / f"{name}-request",
+                                  folder / name, expected)
+        sites = Sites(folder, kits)
+        for name in checks.NAMES:
+            sites.join(name)
+        with Supervisor(folder / "hub", print, patience=120) as supervisor:
+            yield folder, kits, sites, supervisor
+        for name in checks.NAMES:
+            sites.kill(name)
 
 
-def order(folder, out, **settings):
+def order(folder, out, method=TINY, **settings):
     file = folder / "experiment.toml"
-    file.write_text('stages = "1000"\nval = 0.25\ntest = 0.25\nseed = 7\ndeadline = 8.0\n'
-                    "save_every = 0.0\n[data]\nsource = \"each site has its own\"\n"
-                    "[protocol]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in
-                                              checks.PROTOCOL.model_dump().items())
-                    + "[method]\nname = \"fedlink\"\n" + "".join(
-                        f"{k} = {json.dumps(v)}\n" for k, v in
-                        TINY.model_dump(mode="json").items()))
+    values = {"stages": "1000", "val": 0.25, "test": 0.25, "seed": 7, "deadline": 20.0,
+              "save_every": 0.0, "data": {"source": str(folder / "all.csv"), "src": "user",
+                                          "dst": "item", "time": "t"},
+              "protocol": checks.PROTOCOL.model_dump(),
+              "method": {"name": method.name, **method.model_dump(mode="json")}}
+    file.write_text(tomlkit.dumps(values))
     return read_order(file, out, **settings)
 
 
-def expected_scores():
-    split, _ = checks.tiny_case()
-    plan = by_time(split.stream, 1000.0, val=0.25, test=0.25)
-    return checks._run(TINY, (split, plan)).finish().scores
+def expected_scores(folder, method):
+    case = checks.tiny_case()[0]
+    if method.server_holds_graph:
+        stream = read(folder / "all.csv", src="user", dst="item", time="t", client="client",
+                      store=folder / f"store-{method.name}")
+        case = split(stream, "client")
+    plan = by_time(case.stream, 1000.0, val=0.25, test=0.25)
+    return checks._run(method, (case, plan)).finish().scores
 
 
-def test_four_processes_give_what_one_gives_though_one_is_killed(federation):
-    folder, _, sites = federation
-    said = []
+def scores(out):
+    return json.loads((out / "summary.json").read_text())["scores"]
+
+
+@pytest.mark.parametrize("method", [toys.Exchange.tiny(), toys.Endpoints.tiny(), toys.Fifo.tiny()],
+                         ids=lambda m: m.name)
+def test_four_processes_give_what_one_gives(federation, method):
+    folder, _, _, supervisor = federation
+    out = folder / f"run-{method.name}"
+    supervisor.go(order(folder, out, method), 3)
+    assert scores(out) == expected_scores(folder, method)
+
+
+def test_also_if_one_is_killed_on_the_way(federation):
+    folder, _, sites, supervisor = federation
+    said, out = [], folder / "run"
+    supervisor.say = said.append
 
     def death():
-        metrics = folder / "run" / "metrics.jsonl"
+        metrics = out / "metrics.jsonl"
         while not metrics.exists():
             time.sleep(0.02)
         sites.kill("bob")
@@ -110,21 +154,25 @@ def test_four_processes_give_what_one_gives_though_one_is_killed(federation):
 
     killer = threading.Thread(target=death)
     killer.start()
-    Supervisor(folder / "hub", order(folder, folder / "run"), said.append, patience=120).go(3)
+    supervisor.go(order(folder, out), 3)
     killer.join()
-    summary = json.loads((folder / "run" / "summary.json").read_text())
-    assert summary["scores"] == expected_scores()
+    assert scores(out) == expected_scores(folder, TINY)
     assert any("lost" in s for s in said)           # it did die on the way
-    server_files = [p.name for p in (folder / "run").rglob("*") if p.is_file()]
+    server_files = [p.name for p in out.rglob("*") if p.is_file()]
     assert "server.safetensors" in server_files
     for name in checks.NAMES:
         assert list((folder / name / "memory").rglob("client.safetensors"))
-    log = (folder / "run" / "experiment.toml").read_text()
+    log = (out / "experiment.toml").read_text()
     assert "csv" not in log and "user" not in log.split("[method]")[0]  # no word of a site's table
+    # Forecasts of a site's own users lie at the site, and nowhere else.
+    user = pd.read_csv(folder / "bob.csv")["user"][0]
+    best = kept(folder / "bob", str(user), 3, "run")
+    assert len(best) == 3 and best[0].score >= best[1].score >= best[2].score
+    assert not list(out.rglob("*.parquet"))
 
 
 def test_a_kit_allows_our_classes_alone_and_no_code(federation):
-    _, kits, _ = federation
+    _, kits, _, _ = federation
     for name in ("server", *checks.NAMES):
         own = kits[name] / "local"
         resources = json.loads((own / "resources.json").read_text())
@@ -140,9 +188,7 @@ def test_a_kit_allows_our_classes_alone_and_no_code(federation):
 
 
 def test_shipped_code_and_foreign_classes_are_refused(federation, tmp_path):
-    folder, _, _ = federation
-    supervisor = Supervisor(folder / "hub", order(folder, folder / "other"), print, patience=120)
-    supervisor.hub.mkdir(exist_ok=True)
+    _, _, _, supervisor = federation
     marker = tmp_path / "was here"
     code = write_job(tmp_path / "code", "x", 3)
     (code / "app" / "custom").mkdir()
@@ -153,46 +199,37 @@ def test_shipped_code_and_foreign_classes_are_refused(federation, tmp_path):
     foreign = write_job(tmp_path / "foreign", "x", 3)
     file = foreign / "app" / "config" / "config_fed_client.json"
     file.write_text(file.read_text().replace(ALLOWED[3], "subprocess.Popen"))
-    try:
-        supervisor._connect()
-        supervisor._gather(3)
-        for job in (code, foreign):
-            try:
-                number = supervisor.console.submit(job)
-            except Exception as error:
-                if "uthor" in str(error) or "byoc" in str(error).lower():
-                    continue
-                raise
-            until = time.monotonic() + 60
-            while (status := supervisor.console.status(number))[:8] != "FINISHED":
-                assert time.monotonic() < until, status
-                time.sleep(0.5)
-            assert status != "FINISHED:COMPLETED"
-        assert not marker.exists()
-    finally:
-        supervisor.stop()
+    console = supervisor.connect()
+    for job in (code, foreign):
+        try:
+            number = console.submit(job)
+        except Exception as error:
+            if "uthor" in str(error) or "byoc" in str(error).lower():
+                continue
+            raise
+        until = time.monotonic() + 60
+        while (status := console.status(number))[:8] != "FINISHED":
+            assert time.monotonic() < until, status
+            time.sleep(0.5)
+        assert status != "FINISHED:COMPLETED"
+    assert not marker.exists()
 
 
 def test_a_foreign_certificate_is_not_let_in(federation, tmp_path):
     """A site of another federation, and an admin without the server's root, get nowhere."""
-    folder, kits, _ = federation
+    _, kits, _, supervisor = federation
     other = kit.local(tmp_path / "other", ["eve"])
     stranger = tmp_path / "stranger"
     shutil.copytree(kits["admin"], stranger)
     for name in ("client.crt", "client.key"):
         shutil.copy(other["admin"] / "startup" / name, stranger / "startup" / name)
-    supervisor = Supervisor(folder / "hub", order(folder, folder / "third"), print, patience=120)
-    supervisor.hub.mkdir(exist_ok=True)
-    try:
-        supervisor._connect()
-        with pytest.raises(Exception, match=r".+"):
-            Console(stranger, kit.ADMIN)
-    finally:
-        supervisor.stop()
+    supervisor.connect()
+    with pytest.raises(Exception, match=r".+"):
+        Console(stranger, kit.ADMIN)
 
 
 def test_a_fingerprint_that_differs_is_refused(federation, tmp_path):
-    folder, _, _ = federation
+    folder, *_ = federation
     asked = kit.request(tmp_path / "eve", "eve", "fedvine")
     answer = kit.approve(folder / "hub", asked)
     with pytest.raises(FedvineError, match="FINGERPRINT"):

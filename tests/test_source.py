@@ -50,7 +50,8 @@ def test_no_such_file(tmp_path, cache):
     ("t.csv", b'user,item,at\na,"b,1\n', "Line: 2; Value with unterminated quote found."),
     ("t.csv", "user,item,at\né,b,1\n".encode("latin-1"), "This file is not utf-8 encoded."),
 ], ids=["no bytes", "no bytes of Parquet", "blank lines", "gzip of nothing", "binary", "no gzip",
-        "cut gzip", "CSV as Parquet", "garbage Parquet", "too few", "too many", "open quote", "latin"])
+        "cut gzip", "CSV as Parquet", "garbage Parquet", "too few", "too many", "open quote",
+        "latin"])
 def test_not_a_table(tmp_path, cache, name, content, words):
     (tmp_path / name).write_bytes(content)
     message = refused(tmp_path / name, cache)

@@ -20,6 +20,7 @@ class Exchange(Method):
     the ends of new edges together. The gradient of W must be what one machine computes.
     """
 
+    name: ClassVar[str] = "toy_exchange"
     server_holds_graph: ClassVar[bool] = True
     rounds: int = Field(2, description="rounds a stage")
     width: int = Field(4, description="width of features and hidden rows")
@@ -116,6 +117,7 @@ class Endpoints(Method):
     """Like POWER: models stay at home, uploads in a stage's first and last round only, a server
     that trains, and a matrix of scores over all past stages."""
 
+    name: ClassVar[str] = "toy_endpoints"
     rounds: int = Field(3, description="rounds a stage")
 
     @classmethod
@@ -193,6 +195,7 @@ class Fifo(Method):
     """Like FedLink: first-in-first-out memory, and updates to a few rows of a large table whose
     rows appear over time."""
 
+    name: ClassVar[str] = "toy_fifo"
     rounds: int = Field(2, description="rounds a stage")
     capacity: int = Field(30, description="edges kept")
     width: int = Field(3, description="width of a row")

@@ -132,8 +132,9 @@ def run(
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    client: Annotated[str | None, typer.Option(help="Where the user is.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="RUN|KIT", help="The folder of a finished run; "
+                                           "at a site of a federation, its kit.")],
+    client: Annotated[str | None, typer.Option(help="Where the user is (not for a KIT).")] = None,
     user: Annotated[str | None, typer.Option(help="Whose likeliest items to show.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many items a user.")] = 5,
     everyone: Annotated[bool, typer.Option(
@@ -144,6 +145,10 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file to write.")] = None,
 ) -> None:
     """Forecast links: one user's likeliest items, everybody's, or the scores of given pairs."""
+    if (folder / "fedvine.json").exists() and user and not (everyone or pairs or out):
+        from fedvine.home import kept
+        _show(kept(folder, user, top))
+        return
     one = client is not None and user is not None
     if one + everyone + (pairs is not None) != 1 or (not one and (client or user)):
         raise FedvineError("Say one of: --client and --user, --all, or --pairs.")
@@ -161,14 +166,18 @@ def predict(
               "score, since their client has never seen the user or the item"))
     else:
         assert client is not None and user is not None
-        from rich.table import Table
-        table = Table("item", "score", "", box=None)
-        for item, score, known in found.top(client, user, top):
-            table.add_row(item, f"{score:.4g}", "known" if known else "new")
-        _console().print(table)
+        _show(found.top(client, user, top))
         homes = found.homes(user)
         if client not in homes:
             print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.")
+
+
+def _show(forecasts: list[Any]) -> None:
+    from rich.table import Table
+    table = Table("item", "score", "", box=None)
+    for item, score, known in forecasts:
+        table.add_row(item, f"{score:.4g}", "known" if known else "new")
+    _console().print(table)
 
 
 app.command()(compare_cli.compare)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedvine.errors import FedvineError, MethodError
 from fedvine.memory import World
-from fedvine.message import Packed, Pool, pack, unpack
+from fedvine.message import Packed, Pool, Refused, accept, pack, unpack
 from fedvine.resident import Envelope
 from fedvine.rng import rng
 
@@ -83,10 +83,11 @@ class Clients:
 
     # -- what an engine adds -------------------------------------------------------------------
     def exchange(self, letters: list[tuple[str, list[Envelope]]]) -> Iterator[
-            tuple[str, Packed | None, float]]:
-        """Deliver letters; yield (client, reply to its last envelope or None, seconds) in order.
+            tuple[str, Packed | Refused | None, float]]:
+        """Deliver letters; yield (client, reply to its last envelope, seconds) in order.
 
-        A reply's memory belongs to the receiver. A client's own error is raised as
+        The reply is None if none came, and :class:`Refused` if it could not be read. A reply's
+        memory belongs to the receiver. A client's own error is raised as
         :class:`ClientError`.
         """
         raise NotImplementedError
@@ -109,7 +110,7 @@ class Clients:
     # -- what a method uses --------------------------------------------------------------------
     def call(self, function: Callable[..., Any], *same: Any, each: Mapping[str, Any] | None = None,
              only: Iterable[str] | None = None, quorum: float | None = None,
-             on_missing: OnMissing = "skip",
+             on_missing: OnMissing = "skip", like: Any = None,
              fold: Callable[[str, Any], None] | None = None) -> Replies:
         """Call a client function on clients and return their replies, in name order.
 
@@ -122,7 +123,12 @@ class Clients:
         on_missing  when the quorum was reached and a reply is missing: ``"skip"`` goes on
                     without, ``"last"`` takes the client's last known reply to this function,
                     ``"restart"`` starts the round over all the same
+        like        a tree whose names, shapes and types every reply must have, or a function of
+                    the client's name that gives it; a tensor may be of torch's "meta" device
         fold        called with (name, reply) one at a time, in order; the replies are not kept
+
+        A reply that is not ``like``, or holds a number that is not finite, is refused: it counts
+        as missing, and the reason is kept in the run's log of messages.
         """
         self._check(function)
         chosen = self._chosen(only, each)
@@ -143,14 +149,22 @@ class Clients:
             letters.append((name, [*self._missed.get(name, []), envelope]))
         kept: dict[str, Packed] = {}
         missing, up, slowest, answered = [], 0, 0.0, 0
+        refused: dict[str, str] = {}
         for (name, envelopes), (_, reply, seconds) in zip(letters, self.exchange(letters),
                                                           strict=True):
             slowest = max(slowest, seconds)
+            try:
+                if isinstance(reply, Refused):
+                    raise reply
+                if reply is not None:
+                    accept(reply, like(name) if callable(like) else like)
+            except Refused as reason:
+                refused[name], reply = str(reason), None
             self._hear(name, up=reply.nbytes if reply else 0, seconds=seconds,
                        answers=reply is not None)
             if reply is None:
                 missing.append(name)
-                if place[1] == 0:  # an arrival: the client gets it when it is back
+                if place[1] == 0 and name not in refused:  # an arrival: for when it is back
                     held = [e._replace(body=self.pool.take(e.body)) for e in envelopes[-1:]]
                     self._missed[name] = [*self._missed.get(name, []), *held]
                 reply = self._replied.get(function.__name__, {}).get(name)
@@ -168,12 +182,14 @@ class Clients:
                 fold(name, unpack(reply))
         self.log.append({"t": place[0], "r": place[1], "call": place[2],
                          "function": function.__name__, "clients": len(chosen),
-                         "missing": missing, "down": down, "up": up,
+                         "missing": missing, "refused": refused, "down": down, "up": up,
                          "seconds": time.perf_counter() - began, "slowest": slowest})
         needed = math.ceil((self.quorum if quorum is None else quorum) * len(chosen) - 1e-9)
         if answered < needed or (missing and on_missing == "restart"):
-            raise StartOver(f"{', '.join(missing)} did not answer {function.__name__} "
-                            f"(stage {place[0]}, round {place[1]})")
+            why = "; ".join(f"{n}'s answer to {function.__name__} was refused, as {refused[n]}"
+                            if n in refused else f"{n} did not answer {function.__name__}"
+                            for n in missing)
+            raise StartOver(f"{why} (stage {place[0]}, round {place[1]})")
         return Replies(kept, missing)
 
     def choose(self, fraction: float, at_least: int = 1) -> tuple[str, ...]:
@@ -187,6 +203,16 @@ class Clients:
     def begin(self, at: At) -> None:
         """The round ``at`` begins; calls are numbered from here."""
         self._place, self._calls, self._draws = (at.t, at.r), 0, 0
+
+    @contextlib.contextmanager
+    def asking_own(self, block: int, names: Iterable[str]) -> Iterator[None]:
+        """While this lasts client functions take a block of their own users as queries, and what
+        ``predict`` answers stays at the client."""
+        self._asks, self._given = -2 - block, dict.fromkeys(names)
+        try:
+            yield
+        finally:
+            self._asks, self._given = None, {}
 
     @contextlib.contextmanager
     def asking(self, stage: int, given: Mapping[str, Any] | None = None) -> Iterator[None]:
@@ -242,7 +268,7 @@ class Clients:
         names = set(self.names if only is None else only)
         if each is not None:
             names &= set(each) if only is None else names
-        if self._asks == -1:
+        if self._asks is not None and self._asks < 0:
             names &= set(self._given)
         unknown = (names | set(each or ())) - set(self.names)
         if unknown or (each is not None and not names <= set(each)):

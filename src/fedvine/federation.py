@@ -18,10 +18,10 @@ from fedvine import shelf
 from fedvine.clients import StartOver
 from fedvine.data import Data
 from fedvine.engines.remote import (
+    Gone,
     RemoteClients,
     Send,
     Unreachable,
-    elsewhere,
     open_run,
     plan_together,
 )
@@ -29,12 +29,12 @@ from fedvine.errors import FedvineError
 from fedvine.files import atomic
 from fedvine.link import Links
 from fedvine.memory import World
-from fedvine.method import Method
+from fedvine.method import At, Method
 from fedvine.run import Run
 from fedvine.runs import RunFolder
 from fedvine.settings import build
 from fedvine.site import Site
-from fedvine.stages import Plan
+from fedvine.stages import Plan, by_time
 from fedvine.stream import EventStream
 
 OPENING = 120.0  # seconds a site may take to read its table, whatever a call may take later
@@ -47,6 +47,8 @@ class Order(BaseModel):
 
     out: str = Field(description="the run folder, at the server")
     method: dict[str, Any] = Field(description="the method's name and constants")
+    data: Data | None = Field(default=None, description="the server's own table, only for a "
+                              "method whose server holds the graph")
     stages: str = Field(default="30d", description="a duration such as 30d")
     val: float = Field(default=0.15, ge=0, lt=1, description="share of edges for validation")
     test: float = Field(default=0.15, ge=0, lt=1, description="share of edges for the test")
@@ -59,11 +61,17 @@ class Order(BaseModel):
     travelled: bool = Field(default=True, description="score travelled users; the server learns "
                             "when each hashed user was first seen at which site")
     clients: list[str] = Field(default_factory=list, description="sites; empty: all that came")
+    forecasts: int = Field(default=10, ge=0, description="items a user for which each site keeps "
+                           "forecasts when the run ends; 0: none")
 
     def kind(self) -> Method:
         """The method itself; raises :class:`FedvineError` if it is none."""
         found = shelf.method(str(self.method.get("name", "")))
-        return build(found, {k: v for k, v in self.method.items() if k != "name"}, under="method.")
+        made = build(found, {k: v for k, v in self.method.items() if k != "name"}, under="method.")
+        if made.server_holds_graph and self.data is None:
+            raise FedvineError(f"The server of {made.name} holds the graph; say under [data] where "
+                               "its table lies.")
+        return made
 
 
 class SiteFile(BaseModel):
@@ -71,7 +79,8 @@ class SiteFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    data: Data = Field(description="the local table and its columns")
+    data: Data | None = Field(default=None, description="the local table and its columns; none "
+                              "where the server holds the graph")
     secret: str = Field(default="fedvine", min_length=1, description="the key that sites share "
                         "and the server never has; names travel as HMACs with it")
     threads: int = Field(default=1, ge=1, description="threads of torch")
@@ -83,28 +92,38 @@ def write_state(hub: Path, run: str, state: str, why: str = "", **more: Any) -> 
         json.dump({"state": state, "why": why, "time": time.time(), **more}, file)
 
 
-def carry(hub: Path, run: str, names: list[str], send: Send) -> None:
+def again(hub: Path, run: str) -> Path:
+    """A file by which the supervisor asks the run to stop at its next stage's save."""
+    return hub / f"{run}.again"
+
+
+def carry(hub: Path, run: str, here: list[str], send: Send) -> None:
     """Carry a run on, in the server's process, from the last common save to its end.
 
-    The state file says ``finished``, ``lost`` (too few clients; try again when they are back) or
-    ``failed`` with one sentence.
+    ``here`` are the sites of this job. The state file says ``finished``, ``lost`` (too few
+    clients, or one is back; try again) or ``failed`` with one sentence.
     """
     import torch
     try:
         order = build(Order, json.loads((hub / f"{run}.json").read_text("utf-8")), str(hub))
         torch.set_num_threads(order.threads)
-        method = order.kind()
-        if order.clients:
-            missing = sorted(set(order.clients) - set(names))
-            if missing:
-                raise StartOver(f"{', '.join(missing)} are not in this job")
-            names = sorted(order.clients)
-        made = prepare(order, method, run, names, send)
-        made.tell = lambda at, clients: write_state(
-            hub, run, "running", t=at.t, r=at.r, R=at.R, stages=len(made.plan),
-            clients=clients.heard)
-        write_state(hub, run, "running", t=0, r=0, R=0, stages=len(made.plan), clients={})
-        made.finish()
+        again(hub, run).unlink(missing_ok=True)
+        made = prepare(order, run, here, send)
+        scores: dict[str, Any] = {}
+
+        def tell(at: At, clients: Any) -> None:
+            write_state(hub, run, "running", t=at.t, r=at.r, R=at.R, stages=len(made.plan),
+                        scores=scores, clients={n: {**h, "gone": n in clients.gone}
+                                                for n, h in clients.heard.items()})
+
+        made.tell = tell
+        tell(At(0, 0, 0), made.clients)
+        for stage in made:
+            scores = stage.scores
+            if again(hub, run).exists() and stage.t + 1 < len(made.plan):
+                raise StartOver(again(hub, run).read_text("utf-8"))
+        if order.forecasts:
+            forecast(made, order.forecasts)
         write_state(hub, run, "finished")
     except (StartOver, Unreachable) as error:
         write_state(hub, run, "lost", str(error))
@@ -115,15 +134,25 @@ def carry(hub: Path, run: str, names: list[str], send: Send) -> None:
         raise
 
 
-def prepare(order: Order, method: Method, run: str, names: list[str], send: Send) -> Run:
+def prepare(order: Order, run: str, here: list[str], send: Send) -> Run:
     """The run on the sites behind ``send``; the plan is made once and kept in the run folder."""
+    method, names = order.kind(), sorted(order.clients or here)
+
+    def reach(name: str, block: bytes, seconds: float) -> bytes:
+        if name not in here:
+            raise Gone(f"{name} is not in this job")
+        return send(name, block, seconds)
+
     out = Path(order.out)
     kept, patience = out / "plan.json", max(order.deadline, OPENING)
+    stream = order.data.open() if method.server_holds_graph and order.data else None
     if kept.exists():
         saved = json.loads(kept.read_text("utf-8"))
-        plan = Plan(tuple(saved["bounds"]), saved["val"], saved["test"])
+        plan, names = Plan(tuple(saved["bounds"]), saved["val"], saved["test"]), saved["clients"]
+    elif stream is not None:
+        plan = by_time(stream, order.stages, val=order.val, test=order.test)
     else:
-        plan = plan_together(names, send, order.stages, order.val, order.test, patience)
+        plan = plan_together(sorted(here), send, order.stages, order.val, order.test, patience)
     world = World(tuple(names), order.seed, len(plan))
     folder = RunFolder(out, {
         "seed": order.seed, "method": {"name": method.name, **method.model_dump()},
@@ -131,12 +160,26 @@ def prepare(order: Order, method: Method, run: str, names: list[str], send: Send
         "stages": plan.facts(), "protocol": order.protocol.model_dump()})
     if not kept.exists():
         with atomic(kept, "w") as file:
-            json.dump(plan.facts(), file)
-    clients = RemoteClients(method, names, world, order.protocol, send, quorum=order.quorum,
-                            deadline=patience)
-    open_run(clients, run, plan, elsewhere(names, send, patience) if order.travelled else None)
+            json.dump({**plan.facts(), "clients": names}, file)
+    scorer = stream and order.protocol.scorer(stream, plan, "all", order.seed)
+    clients = RemoteClients(method, names, world, order.protocol, reach, server_scorer=scorer,
+                            quorum=order.quorum, deadline=patience)
+    open_run(clients, run, plan, order.travelled)
     clients.deadline = order.deadline
     return Run(method, clients, plan, order.protocol, folder, {}, save_every=order.save_every)
+
+
+def forecast(made: Run, count: int) -> None:
+    """Let every site ask for its own users, a block at a time; the answers stay there."""
+    if made.clients.server_scorer is not None:
+        return
+    clients, server, at = made.clients, *made.at_the_end()
+    assert isinstance(clients, RemoteClients)
+    blocks = clients.all(do="forecasts", count=count)
+    for block in range(max(blocks.values(), default=0)):
+        with clients.asking_own(block, [n for n, have in blocks.items() if block < have]):
+            made.method.answer(server, clients, at)
+    clients.all(do="forecasts", count=0)
 
 
 def open_site(kit: Path, name: str) -> Site:
@@ -151,6 +194,8 @@ def open_site(kit: Path, name: str) -> Site:
     torch.set_num_threads(found.threads)
 
     def open_part() -> EventStream:
+        if found.data is None:
+            raise FedvineError("This site has no table; name it once with fedvine join --data.")
         part = found.data.open()
         part.src_ids.secret = part.dst_ids.secret = found.secret.encode()
         return part

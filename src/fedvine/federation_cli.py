@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -108,16 +109,24 @@ def serve(
         "--set", metavar="KEY=VALUE", help="Put a value into the experiment.")] = None,
 ) -> None:
     """Run an experiment across real machines, until it is finished, whatever dies on the way."""
-    from fedvine.serve import Supervisor, read_order
+    from rich.console import Console
+    from rich.live import Live
+
+    from fedvine.board import Board
+    from fedvine.serve import read_order
+    from fedvine.supervisor import Supervisor
     target = out or Path("runs") / f"{experiment.stem}-federation"
     order = read_order(experiment, target, settings, quorum=quorum, deadline=deadline)
-    Supervisor(folder, order, _say).go(clients)
-    from rich.console import Console
+    console = Console()
+    board = Board(console)
+    with (Live(board, console=console, refresh_per_second=2) if console.is_terminal else
+          contextlib.nullcontext(), Supervisor(folder, board.say, show=board.show) as supervisor):
+        supervisor.go(order, clients)
 
     from fedvine.records import tables
     from fedvine.runs import read_summary
     for table in tables(read_summary(target) or {}, order.protocol.model_dump()):
-        Console().print(table, "", highlight=False)
+        console.print(table, "", highlight=False)
     print(f"Kept in {target}")
 
 
@@ -152,6 +161,7 @@ def join(
 def status(folder: Annotated[Path, typer.Argument(help="The folder with server and admin.")]
            ) -> None:
     """Say how the run of a federation stands."""
+    from fedvine.board import how
     files = sorted((folder / "hub").glob("*.state.json"))
     if not files:
         raise FedvineError(f"{folder} has served no run yet.")
@@ -163,7 +173,7 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder with server a
               f", {time.time() - state['time']:.0f} s ago{' - ' if state['why'] else ''}"
               f"{state['why']}")
         for name, client in sorted(state.get("clients", {}).items()):
-            print(f"  {name}: {'answers' if client['answers'] else 'away'}, "
+            print(f"  {name}: {how(client)}, "
                   f"{client['seconds']:.1f} s, {client['down'] / 1e6:.2f} MB down, "
                   f"{client['up'] / 1e6:.2f} MB up")
 

@@ -11,10 +11,12 @@ for trying out. The work is done by NVIDIA FLARE's own command line; this file h
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -210,7 +212,12 @@ def fingerprint_of(certificate: Path) -> str:
 
 
 def start(kit: Path, log: Path, **environment: str) -> subprocess.Popen[bytes]:
-    """Start the kit's process (server or client) in a process group of its own."""
+    """Start the kit's process (server or client) in a process group of its own.
+
+    What an earlier command that was killed has left running is ended first.
+    """
+    for marker, value in environment.items():
+        sweep(marker, value)
     script = kit / "startup" / "sub_start.sh"
     if not script.exists():
         raise FedvineError(f"{kit} is no kit; fedvine kit pack or fedvine kit local makes one.")
@@ -221,3 +228,13 @@ def start(kit: Path, log: Path, **environment: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(["bash", str(script), "--once"], cwd=kit, stdout=out, stderr=out,
                                 stdin=subprocess.DEVNULL, start_new_session=True,
                                 env={**os.environ, "PATH": path, **environment})
+
+
+def sweep(marker: str, value: str) -> None:
+    """Kill every process that has ``marker=value`` in its environment (where there is /proc)."""
+    wanted = f"{marker}={value}".encode()
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        pid = int(entry.parent.name)
+        with contextlib.suppress(OSError):
+            if pid != os.getpid() and wanted in entry.read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)

@@ -27,6 +27,10 @@ _NUMPY = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32
                    "bool".split())
 
 
+class Refused(Exception):
+    """A message that is not what was asked for; the text says why, for a person."""
+
+
 class Packed(NamedTuple):
     """A packed message: ``skeleton`` (msgpack) and ``buffers`` (uint8 arrays, not copied)."""
 
@@ -113,6 +117,47 @@ def _number(code: int, dtype: str, shape: tuple[int, ...], raw: np.ndarray,
     buffers.append(raw)
     return msgspec.msgpack.Ext(
         code, msgspec.msgpack.encode((dtype, list(shape), len(buffers) - 1)))
+
+
+def accept(packed: Packed, like: Any = None) -> None:
+    """Raise :class:`Refused` unless the message can be read, is finite, and is ``like`` a tree.
+
+    ``like`` counts by names, lengths, shapes and types; where it is None anything may be.
+    """
+    try:
+        message = unpack(packed)
+    except (FedvineError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise Refused(f"it cannot be read ({error})") from error
+    _compare(message, like, "it")
+
+
+def _compare(value: Any, like: Any, where: str) -> None:
+    if isinstance(like, (torch.Tensor, np.ndarray)):
+        if not isinstance(value, type(like)) or value.dtype != like.dtype:
+            raise Refused(f"{where} is not of the type {like.dtype}")
+        if tuple(value.shape) != tuple(like.shape):
+            raise Refused(f"{where} has the shape {tuple(value.shape)} instead of "
+                          f"{tuple(like.shape)}")
+    elif like is not None and (type(value) is not type(like) or (
+            isinstance(like, dict) and value.keys() != like.keys()) or (
+            isinstance(like, (list, tuple)) and len(value) != len(like))):
+        raise Refused(f"{where} has not the parts that were asked for")
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _compare(part, like[name] if like is not None else None, f"{where}[{name!r}]")
+    elif isinstance(value, (list, tuple)):
+        for i, part in enumerate(value):
+            _compare(part, like[i] if like is not None else None, f"{where}[{i}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise Refused(f"{where} is not a finite number")
+    elif isinstance(value, torch.Tensor) and value.is_floating_point():
+        # A finite sum says that all are finite, in one pass and without a mask.
+        if not bool(value.sum().isfinite()) and not bool(value.isfinite().all()):
+            raise Refused(f"{where} holds a number that is not finite")
+    elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            if not np.isfinite(value.sum()) and not np.isfinite(value).all():
+                raise Refused(f"{where} holds a number that is not finite")
 
 
 def dumps(packed: Packed) -> bytes:

@@ -78,8 +78,8 @@ class Progress:
         left = self.left()
         return (f"stage {t + 1}/{len(self.run.plan)}  "
                 + (f"round {min(r, R)}/{R}  " if R else "")
-                + f"moved {_bytes(self.moved)}  {_clock(time.perf_counter() - self.began)} gone"
-                + ("" if left is None else f", about {_clock(left)} left"))
+                + f"moved {size(self.moved)}  {clock(time.perf_counter() - self.began)} gone"
+                + ("" if left is None else f", about {clock(left)} left"))
 
     def line(self, stage: StageScores) -> str:
         """Position and the means over the clients' newest scores."""
@@ -108,7 +108,8 @@ def _keys(stage: StageScores) -> list[str]:
     return [key for key in SHOWN if key in known] or known[:4]
 
 
-def _bytes(count: float) -> str:
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
@@ -116,7 +117,8 @@ def _bytes(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds as minutes and hours."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -16,8 +16,9 @@ from fedvine.stages import Plan
 class Envelope(NamedTuple):
     """One call: its place (t, r, call), the function's name, what is asked, and the message.
 
-    ``asks`` is None in training, the number of a stage that the library scores, or -1 when the
-    message's last argument holds pairs or nodes that a person asks for.
+    ``asks`` is None in training, the number of a stage that the library scores, -1 when the
+    message's last argument holds pairs or nodes that a person asks for, or -2 - b for block b of
+    the client's own users, whose answers stay with it.
     """
 
     place: tuple[int, int, int]
@@ -36,6 +37,7 @@ class Resident:
                  world: World, *, keep_last: bool = False) -> None:
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.world, self.keep_last = world, keep_last
+        self.home: Any = None  # a :class:`fedvine.home.Home` while a site asks for its own users
         self.scorer = None if part is None else protocol.scorer(part, plan, name, world.seed)
         self.renew()
 
@@ -70,8 +72,9 @@ class Resident:
         message = unpack(envelope.body)
         queries = None
         if envelope.asks is not None and self.scorer is not None:
-            queries = (self._given(message.pop()) if envelope.asks < 0
-                       else self.scorer.queries(envelope.asks))
+            queries = (self.scorer.queries(envelope.asks) if envelope.asks >= 0 else
+                       self._given(message.pop()) if envelope.asks == -1 else
+                       self.scorer.given(self.home.pairs(-2 - envelope.asks)))
         named: dict[str, Any] = {}
         if "queries" in inspect.signature(function).parameters:  # type: ignore[arg-type]
             if queries is None:
@@ -82,6 +85,8 @@ class Resident:
         if envelope.function == "predict" and envelope.asks is not None and envelope.asks >= 0:
             assert self.scorer is not None
             return self.scorer.measure(envelope.asks, reply)  # raw scores stay at home
+        if envelope.function == "predict" and (envelope.asks or 0) < -1:
+            return self.home.keep(-2 - envelope.asks, reply)  # type: ignore[operator]
         return reply
 
     def _given(self, pairs: dict[str, Any]) -> Any:

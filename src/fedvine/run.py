@@ -213,19 +213,24 @@ class Run:
         ``pairs`` has ``src``, ``dst`` int [P] and ``t`` float [P]. Users who have no edge at the
         client are named in ``guests``; they get the numbers after the client's own users.
         """
+        server, at = self.at_the_end()
+        if self.clients.server_scorer is not None:
+            server.stage = self.plan.stage(self.clients.server_scorer.part, at.t)
+            server.past = self.plan.past(self.clients.server_scorer.part, at.t)
+            server.queries = self.clients.server_scorer.given(pairs)
+            return self.method.answer(server, self.clients, at)
+        with self.clients.asking(at.t, {client: pairs}):
+            return self.method.answer(server, self.clients, at)[client]
+
+    def at_the_end(self) -> tuple[Memory, At]:
+        """A finished run's server, with its clients, ready to be asked; and the last place."""
         if self.server is None:
             self._restore()
         assert self.server is not None
         t = len(self.plan) - 1
         at = At(t, self.method.rounds_at(t), self.method.rounds_at(t))
         self.clients.begin(At(t, at.R + 2, at.R))
-        if self.clients.server_scorer is not None:
-            self.server.stage = self.plan.stage(self.clients.server_scorer.part, t)
-            self.server.past = self.plan.past(self.clients.server_scorer.part, t)
-            self.server.queries = self.clients.server_scorer.given(pairs)
-            return self.method.answer(self.server, self.clients, at)
-        with self.clients.asking(t, {client: pairs}):
-            return self.method.answer(self.server, self.clients, at)[client]
+        return self.server, at
 
 
 def run(method: Method, split: Split, stages: Plan, *, seed: int = 0, protocol: Any = None,

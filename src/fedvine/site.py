@@ -16,6 +16,7 @@ import numpy as np
 
 from fedvine import runs, shelf
 from fedvine.errors import FedvineError
+from fedvine.home import Home
 from fedvine.link import Links
 from fedvine.memory import World
 from fedvine.message import Packed, dumps, loads, pack, unpack
@@ -46,7 +47,8 @@ class Site:
             request = unpack(loads(block))
             work = {"facts": self.facts, "known": self.known, "arrivals": self.arrivals,
                     "open": self.open, "call": self.call, "save": self.save,
-                    "restore": self.restore, "moments": self.moments}.get(request.pop("do", ""))
+                    "restore": self.restore, "moments": self.moments,
+                    "forecasts": self.forecasts}.get(request.pop("do", ""))
             if work is None:
                 raise FedvineError("The server asked for something that a site does not do; "
                                    "refused.")
@@ -87,8 +89,9 @@ class Site:
         kind = shelf.method(str(method.pop("name", "")))
         assert issubclass(kind, Method)
         constants = build(kind, method, under="method.")
-        part, world = self.stream, World(tuple(clients), seed, stages)
-        if elsewhere is not None:
+        world = World(tuple(clients), seed, stages)
+        part = None if kind.server_holds_graph else self.stream
+        if part is not None and elsewhere is not None:
             if len(elsewhere) != part.num_src:
                 raise FedvineError("The server sent arrivals that do not fit this site's users.")
             part.elsewhere = elsewhere
@@ -112,16 +115,33 @@ class Site:
             shutil.rmtree(old, ignore_errors=True)
 
     def restore(self, moment: str | None) -> None:
-        """Become the client of that moment, or a fresh one."""
+        """Become the client of that moment, or of the newest one before it that was saved here
+        (this site was away); None: a fresh one, as at the start of a run."""
         resident = self._running()
         if moment is None:
-            resident.renew()
+            shutil.rmtree(self.saves, ignore_errors=True)
+        earlier = [m for m in self.moments() if moment is not None and m <= runs.checked(moment)]
+        if earlier:
+            resident.restore(runs.read_packs(self.saves / earlier[-1])["client"])
         else:
-            resident.restore(runs.read_packs(self.saves / runs.checked(moment))["client"])
+            resident.renew()
 
     def moments(self) -> list[str]:
         """The moments that this site can go back to."""
         return sorted(p.name for p in self.saves.glob("[0-9]*"))
+
+    def forecasts(self, count: int) -> int:
+        """Before the last answers: how many blocks of this site's users there are to ask for.
+        After them (``count`` 0): write what was answered, here, for ``fedvine predict KIT``."""
+        resident = self._running()
+        if resident.part is None:
+            return 0
+        if count:
+            resident.home = Home(self.name, resident.part, resident.plan, count)
+            return resident.home.blocks
+        if resident.home is not None:
+            resident.home.write(self.saves.parent / f"{self.saves.name}.parquet")
+        return 0
 
     def _running(self) -> Resident:
         if self.resident is None:

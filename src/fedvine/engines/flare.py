@@ -12,17 +12,21 @@ import json
 import os
 import re
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from nvflare.collab import CollabCallError, collab
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from fedvine.engines.remote import Unreachable
+from fedvine.engines.remote import Gone, Unreachable
 from fedvine.errors import FedvineError
 from fedvine.federation import carry, open_site
 
 HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
+EVERY, SILENT = 3.0, 3  # a site at work is asked every so many seconds whether it lives; how often
+FRESH = 15.0             # seconds after its last heartbeat that a site still counts as connected
 ALLOWED = ("nvflare.collab.runtime.executor.CollabExecutor",
            "nvflare.collab.runtime.controller.CollabController",
            "fedvine.engines.flare.Hub", "fedvine.engines.flare.Desk")
@@ -35,6 +39,13 @@ def checked(run: str) -> str:
     return run
 
 
+def _call(proxy: Any, function: str, block: bytes, seconds: float) -> bytes:
+    try:
+        return getattr(proxy(timeout=seconds), function)(block)
+    except CollabCallError as error:
+        raise Unreachable(f"{proxy.name}: {error}") from error
+
+
 class Hub:
     """The server's object in a job: it carries the run on from the last common save."""
 
@@ -45,14 +56,28 @@ class Hub:
     def main(self) -> None:
         """The loop; returns when the run is finished, or when too few clients answer."""
         proxies = {p.name: p for p in collab.clients}
+        gone: set[str] = set()  # died in this job; FLARE lets them in again with the next one
 
         def send(name: str, block: bytes, seconds: float) -> bytes:
-            try:
-                return proxies[name](timeout=seconds).handle(block)
-            except CollabCallError as error:
-                raise Unreachable(f"{name}: {error}") from error
+            if name in gone:
+                raise Gone(f"{name} is gone")
+            call = threads.submit(_call, proxies[name], "handle", block, seconds)
+            silent = 0
+            while silent < SILENT and not call.done():
+                wait([call], EVERY)
+                if not call.done():
+                    try:
+                        _call(proxies[name], "alive", b"", EVERY)
+                        silent = 0
+                    except Unreachable:
+                        silent += 1
+            if not call.done():
+                gone.add(name)
+                raise Gone(f"{name} is gone")
+            return call.result()
 
-        carry(Path(os.environ[HUB]), self.run, sorted(proxies), send)
+        with ThreadPoolExecutor(2 * len(proxies) + 2) as threads:
+            carry(Path(os.environ[HUB]), self.run, sorted(proxies), send)
 
 
 class Desk:
@@ -61,6 +86,11 @@ class Desk:
     def __init__(self) -> None:
         self._site: Any = None
         self._turn = threading.Lock()
+
+    @collab.publish
+    def alive(self, letter: bytes) -> bytes:
+        """An empty answer, at once, also while a request is being carried out."""
+        return b""
 
     @collab.publish
     def handle(self, letter: bytes) -> bytes:
@@ -78,8 +108,10 @@ class Console:
         self._session: Any = new_secure_session(user, str(kit))
 
     def clients(self) -> set[str]:
-        """Names of the sites that are connected."""
-        return {c.name for c in self._session.get_system_info().client_info}
+        """Names of the sites that are connected and gave a sign of life a moment ago."""
+        now = time.time()
+        return {c.name for c in self._session.get_system_info().client_info
+                if now - float(c.last_connect_time or 0) < FRESH}
 
     def submit(self, job: Path) -> str:
         """Submit a job folder; its id."""

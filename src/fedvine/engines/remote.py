@@ -7,6 +7,7 @@ replies are handed on in the order of names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from fedvine.clients import ClientError, Clients, StartOver
 from fedvine.errors import FedvineError
 from fedvine.memory import World
-from fedvine.message import Packed, dumps, loads, pack, unpack
+from fedvine.message import Packed, Refused, dumps, loads, pack, unpack
 from fedvine.method import Method
 from fedvine.resident import Envelope
 from fedvine.stages import Plan, even_bounds, periods
@@ -26,6 +27,10 @@ class Unreachable(Exception):
     """A client gave no answer by the deadline."""
 
 
+class Gone(Unreachable):
+    """A client's process is no more; nothing will come from it in this job."""
+
+
 Send = Callable[[str, bytes, float], bytes]
 
 
@@ -33,19 +38,22 @@ class RemoteClients(Clients):
     """Clients reached by ``send``; ``deadline`` is what a call may take, in seconds."""
 
     def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Any,
-                 send: Send, *, quorum: float = 1.0, deadline: float = 600.0) -> None:
-        super().__init__(method, names, world, protocol, quorum=quorum)
+                 send: Send, *, server_scorer: Any = None, quorum: float = 1.0,
+                 deadline: float = 600.0) -> None:
+        super().__init__(method, names, world, protocol, server_scorer, quorum=quorum)
         self.send, self.deadline = send, deadline
+        self.gone: set[str] = set()  # clients whose process died
         self._threads = ThreadPoolExecutor(max(1, len(self.names)))
 
     def exchange(self, letters: list[tuple[str, list[Envelope]]]) -> Iterator[
-            tuple[str, Packed | None, float]]:
+            tuple[str, Packed | Refused | None, float]]:
         waiting = [(name, self._threads.submit(self._letter, name, envelopes))
                    for name, envelopes in letters]
         for name, future in waiting:
             yield name, *future.result()
 
-    def _letter(self, name: str, envelopes: list[Envelope]) -> tuple[Packed | None, float]:
+    def _letter(self, name: str, envelopes: list[Envelope]) -> tuple[
+            Packed | Refused | None, float]:
         reply: Packed | None = None
         seconds = 0.0
         for envelope in envelopes:
@@ -55,22 +63,32 @@ class RemoteClients(Clients):
                     self.send, name, self.deadline, do="call", place=list(envelope.place),
                     function=envelope.function, asks=envelope.asks, skeleton=body.skeleton,
                     buffers=list(body.buffers))
-            except Unreachable:
+                reply = Packed(skeleton, buffers)
+            except Unreachable as error:
+                self.gone |= {name} if isinstance(error, Gone) else set()
                 return None, self.deadline
-            reply = Packed(skeleton, buffers)
+            except Refused as reason:
+                return reason, 0.0
+            except (TypeError, ValueError) as error:
+                if isinstance(error, FedvineError):
+                    raise
+                return Refused("it is no answer to a call"), 0.0
         return reply, seconds
 
-    def all(self, **request: Any) -> dict[str, Any]:
-        """One request to every client, answers by name; raises :class:`StartOver` if one is lost
-        and the quorum needs it."""
-        futures = {n: self._threads.submit(ask, self.send, n, self.deadline, **request)
+    def all(self, each: Mapping[str, Any] | None = None, **request: Any) -> dict[str, Any]:
+        """One request to every client (``each``: more of it, by name), answers by name; raises
+        :class:`StartOver` if more are lost than the quorum allows."""
+        futures = {n: self._threads.submit(ask, self.send, n, self.deadline,
+                                           **request, **(each or {}).get(n, {}))
                    for n in self.names}
         answers, lost = {}, []
         for name, future in futures.items():
             try:
                 answers[name] = future.result()
-            except Unreachable:
+            except (Unreachable, Refused) as error:
+                self.gone |= {name} if isinstance(error, Gone) else set()
                 lost.append(name)
+            self._hear(name, answers=name in answers)
         if len(answers) < self.quorum * len(self.names) - 1e-9:
             raise StartOver(f"{', '.join(lost)} did not answer {request['do']}")
         return answers
@@ -81,18 +99,28 @@ class RemoteClients(Clients):
         return {}
 
     def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
+        """Every client goes back to that moment; one that has it not (it is new, or was away)
+        begins afresh, with what arrives from now on and what it missed."""
         self.all(do="restore", moment=moment)
 
     def moments(self) -> set[str]:
-        """The moments that every client can go back to."""
+        """The moments that enough clients for the quorum can go back to."""
         found = [set(m) for m in self.all(do="moments").values()]
-        return set.intersection(*found) if found else set()
+        needed = math.ceil(self.quorum * len(self.names) - 1e-9)
+        return {m for m in set().union(*found) if sum(m in f for f in found) >= needed}
 
 
 def ask(send: Send, name: str, deadline: float, **request: Any) -> Any:
-    """One request to one site; raises :class:`Unreachable`, or :class:`ClientError` under the
-    site's name with the site's own sentence."""
-    answer = unpack(loads(send(name, dumps(pack(request)), deadline)))
+    """One request to one site; raises :class:`Unreachable`, :class:`Refused` for an answer that is
+    none, or :class:`ClientError` under the site's name with the site's own sentence."""
+    block = send(name, dumps(pack(request)), deadline)
+    try:
+        answer = unpack(loads(block))
+        known = answer.keys() & {"error", "reply"}
+    except Exception as error:  # whatever a stranger may send
+        raise Refused(f"it cannot be read ({type(error).__name__}: {error})") from error
+    if len(known) != 1:
+        raise Refused("it is neither a reply nor an error")
     if "error" in answer:
         raise ClientError(f'client "{name}": {answer["error"]}')
     return answer["reply"]
@@ -112,12 +140,12 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     return periods(bounds, counts, val, test)
 
 
-def elsewhere(names: Iterable[str], send: Send, deadline: float = 600.0) -> dict[str, np.ndarray]:
+def elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
     """For every site, when each of its users was first seen at another site (scoring alone).
 
-    The server learns, for keys it cannot read, where and when they were first seen.
+    ``seen`` are the sites' answers to ``arrivals``: the server learns, for keys it cannot read,
+    where and when they were first seen.
     """
-    seen = {n: ask(send, n, deadline, do="arrivals") for n in sorted(names)}
     found = {}
     for name, (keys, _) in seen.items():
         others = [(k, t) for other, (k, t) in seen.items() if other != name]
@@ -131,12 +159,15 @@ def elsewhere(names: Iterable[str], send: Send, deadline: float = 600.0) -> dict
     return found
 
 
-def open_run(clients: RemoteClients, run: str, plan: Plan,
-             arrivals: Mapping[str, np.ndarray] | None) -> None:
-    """Tell every site which run begins; the method is a name and numbers, never code."""
-    for name in clients.names:
-        ask(clients.send, name, clients.deadline, do="open", run=run,
-            method={"name": clients.method.name, **clients.method.model_dump(mode="json")},
-            plan=plan.facts(), protocol=clients.protocol.model_dump(mode="json"),
-            clients=list(clients.names), seed=clients.world.seed, stages=clients.world.stages,
-            elsewhere=None if arrivals is None else arrivals[name])
+def open_run(clients: RemoteClients, run: str, plan: Plan, travelled: bool) -> None:
+    """Tell every site which run begins; the method is a name and numbers, never code.
+
+    Raises :class:`StartOver` if fewer sites answer than the quorum asks for.
+    """
+    with_data = not clients.method.server_holds_graph
+    arrivals = elsewhere(clients.all(do="arrivals")) if travelled and with_data else {}
+    clients.all(each={n: {"elsewhere": arrivals.get(n)} for n in clients.names}, do="open", run=run,
+                method={"name": clients.method.name, **clients.method.model_dump(mode="json")},
+                plan=plan.facts(), protocol=clients.protocol.model_dump(mode="json"),
+                clients=list(clients.names), seed=clients.world.seed,
+                stages=clients.world.stages)

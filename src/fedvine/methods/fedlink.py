@@ -104,6 +104,7 @@ class FedLink(Method):
             sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
         total = Sum(server.model)
         clients.call(self.train, self.shared(server), each=sent,
+                     like=lambda name: self.change(server, rows[name]),
                      fold=lambda name, delta: total.add(rows[name], delta))
         server.model = total.apply(server.model, {s: getattr(server, s) for s in SIDES},
                                    self.aggregate)       # W^(r+1) = W^(r) + Delta
@@ -255,6 +256,12 @@ class FedLink(Method):
     def shared(self, server: Server) -> Any:
         """The weights that clients get, or None where each has its own."""
         return server.model if "model" in self.share else None
+
+    def change(self, server: Server, rows: dict[str, np.ndarray]) -> dict[str, Any]:
+        """The shape of a client's differences, to tell a broken upload by."""
+        like: dict[str, Any] = {side: torch.empty(len(rows[side]), self.width, device="meta")
+                                for side in SIDES}
+        return like | ({"model": server.model} if "model" in self.share else {})
 
     def names(self, client: Client):
         """Dictionaries of users and items at home."""
