@@ -19,7 +19,8 @@ from fedvine.datasets import flights
 EXPERIMENT = """\
 method = "fedlink"
 stages = "30d"
-deadline = 20.0
+deadline = 60.0
+silence = 6.0
 save_every = 5.0
 """
 
@@ -50,10 +51,7 @@ def kill(process: subprocess.Popen[bytes], kit: Path) -> None:
     """kill -9: the command, FLARE's process under it, and the job's process under that."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if f"FEDVINE_SITE={kit.absolute()}".encode() in entry.read_bytes().split(b"\0"):
-                os.kill(int(entry.parent.name), signal.SIGKILL)
+    kits.sweep("FEDVINE_SITE", str(kit.absolute()))
 
 
 def main() -> None:

@@ -57,6 +57,8 @@ class Order(BaseModel):
     threads: int = Field(default=1, ge=1, description="threads of torch")
     quorum: float = Field(default=1.0, gt=0, le=1, description="share of clients a call needs")
     deadline: float = Field(default=600.0, gt=0, description="seconds a call may take")
+    silence: float = Field(default=30.0, ge=2, description="seconds without a sign of life after "
+                           "which a client at work counts as dead, whatever the deadline")
     save_every: float = Field(default=60.0, ge=0, description="seconds between saves in a stage")
     travelled: bool = Field(default=True, description="score travelled users; the server learns "
                             "when each hashed user was first seen at which site")
@@ -92,6 +94,11 @@ def write_state(hub: Path, run: str, state: str, why: str = "", **more: Any) -> 
         json.dump({"state": state, "why": why, "time": time.time(), **more}, file)
 
 
+def read_order(hub: Path, run: str) -> Order:
+    """The order of a run, as the supervisor wrote it."""
+    return build(Order, json.loads((hub / f"{run}.json").read_text("utf-8")), str(hub))
+
+
 def again(hub: Path, run: str) -> Path:
     """A file by which the supervisor asks the run to stop at its next stage's save."""
     return hub / f"{run}.again"
@@ -105,7 +112,7 @@ def carry(hub: Path, run: str, here: list[str], send: Send) -> None:
     """
     import torch
     try:
-        order = build(Order, json.loads((hub / f"{run}.json").read_text("utf-8")), str(hub))
+        order = read_order(hub, run)
         torch.set_num_threads(order.threads)
         again(hub, run).unlink(missing_ok=True)
         made = prepare(order, run, here, send)

@@ -61,9 +61,9 @@ class Supervisor:
         losses, before = 0, None
         while True:
             self._connect()
-            here = self._gather(order, clients)
+            here, needed = self._gather(order, clients)
             write_state(self.hub, run, "starting")
-            self.job = self.console.submit(write_job(self.hub / "job", run, len(here)))
+            self.job = self.console.submit(write_job(self.hub / "job", run, needed))
             self.say(f"{', '.join(sorted(here))} are here; the job starts")
             state = self._watch(run)
             if state["state"] == "finished":
@@ -116,8 +116,9 @@ class Supervisor:
                                        f"{self.folder}/server.log.") from error
                 time.sleep(1.0)
 
-    def _gather(self, order: Order, clients: int) -> set[str]:
-        """Wait for the sites: for all of them, or after a while for a quorum."""
+    def _gather(self, order: Order, clients: int) -> tuple[set[str], int]:
+        """Wait for the sites: for all of them, or after a while for a quorum. Those that came, and
+        how many the job needs."""
         plan = Path(order.out) / "plan.json"
         known = set(json.loads(plan.read_text("utf-8"))["clients"] if plan.exists() else
                     order.clients)
@@ -129,7 +130,7 @@ class Supervisor:
             since = since or (time.monotonic() if len(here) >= needed else None)
             if len(here) >= wanted or (len(here) >= needed and since
                                        and time.monotonic() - since > GRACE):
-                return here
+                return here, min(needed, math.ceil(order.quorum * len(here) - 1e-9))
             if here != told:
                 self.say(f"waiting for clients: {len(here)} of {wanted} are here"
                          + (f" ({', '.join(sorted(here))})" if here else ""))

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.collab import CollabCallError, collab
+from nvflare.collab.api.exceptions import RunAborted
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedvine.engines.remote import Gone, Unreachable
 from fedvine.errors import FedvineError
-from fedvine.federation import carry, open_site
+from fedvine.federation import carry, open_site, read_order
 
 HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
-EVERY, SILENT = 3.0, 3  # a site at work is asked every so many seconds whether it lives; how often
 FRESH = 15.0             # seconds after its last heartbeat that a site still counts as connected
 ALLOWED = ("nvflare.collab.runtime.executor.CollabExecutor",
            "nvflare.collab.runtime.controller.CollabController",
@@ -42,6 +42,8 @@ def checked(run: str) -> str:
 def _call(proxy: Any, function: str, block: bytes, seconds: float) -> bytes:
     try:
         return getattr(proxy(timeout=seconds), function)(block)
+    except RunAborted as error:  # a client's process ended, or an operator stopped the job
+        raise Gone("the job was aborted") from error
     except CollabCallError as error:
         raise Unreachable(f"{proxy.name}: {error}") from error
 
@@ -56,6 +58,8 @@ class Hub:
     def main(self) -> None:
         """The loop; returns when the run is finished, or when too few clients answer."""
         proxies = {p.name: p for p in collab.clients}
+        hub = Path(os.environ[HUB])
+        silence = read_order(hub, self.run).silence
         gone: set[str] = set()  # died in this job; FLARE lets them in again with the next one
 
         def send(name: str, block: bytes, seconds: float) -> bytes:
@@ -63,11 +67,11 @@ class Hub:
                 raise Gone(f"{name} is gone")
             call = threads.submit(_call, proxies[name], "handle", block, seconds)
             silent = 0
-            while silent < SILENT and not call.done():
-                wait([call], EVERY)
+            while silent < 2 and not call.done():  # asked while it works whether it lives
+                wait([call], silence / 4)
                 if not call.done():
                     try:
-                        _call(proxies[name], "alive", b"", EVERY)
+                        _call(proxies[name], "alive", b"", silence / 4)
                         silent = 0
                     except Unreachable:
                         silent += 1
@@ -77,7 +81,7 @@ class Hub:
             return call.result()
 
         with ThreadPoolExecutor(2 * len(proxies) + 2) as threads:
-            carry(Path(os.environ[HUB]), self.run, sorted(proxies), send)
+            carry(hub, self.run, sorted(proxies), send)
 
 
 class Desk:

@@ -1,0 +1,150 @@
+"""kill -9 in a federation of four processes with TLS, at random moments: the very same scores.
+
+    python -m benchmarks._kill9_federation [KILLS] [KIND ...]
+
+Kinds: ``job`` (the process that computes for one client, in the middle of a round), ``client``
+(the whole process group of a client, which joins again), ``server`` (the server and its command,
+which is given again), ``all`` (everything, and every command is given again).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fedvine import kit as kits
+from fedvine.demo_federation import fedvine, kill, tables
+from fedvine.rng import rng
+
+EXPERIMENT = """\
+stages = "30d"
+deadline = 120.0
+silence = 4.0
+save_every = 1.0
+forecasts = 0
+[protocol]
+negatives = 20
+positives = 300
+[method]
+name = "fedlink"
+capacity = 400
+buffers = 2
+width = 16
+rounds = 30
+"""
+KINDS = ("job", "client", "server", "all")
+
+
+class Federation:
+    """The commands, as processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.made = folder, tables(folder)
+        kits.local(folder / "kits", list(self.made))
+        (folder / "experiment.toml").write_text(EXPERIMENT)
+        self.clients = {name: self.join(name) for name in self.made}
+        self.server: subprocess.Popen[bytes] | None = None
+
+    def join(self, name: str) -> subprocess.Popen[bytes]:
+        return fedvine("join", str(self.folder / "kits" / name), "--data", str(self.made[name]),
+                       "--src", "tailnum", "--dst", "dest", "--time", "time",
+                       log=self.folder / f"{name}.log")
+
+    def serve(self, out: Path) -> subprocess.Popen[bytes]:
+        self.server = fedvine("serve", str(self.folder / "experiment.toml"), "--kit",
+                              str(self.folder / "kits"), "--clients", "3", "--out", str(out),
+                              log=self.folder / "serve.log")
+        return self.server
+
+    def kill(self, kind: str, name: str) -> None:
+        kit = self.folder / "kits" / name
+        if kind == "job":
+            for entry in Path("/proc").glob("[0-9]*/environ"):
+                with contextlib.suppress(OSError):
+                    if (f"FEDVINE_SITE={kit}".encode() in entry.read_bytes().split(b"\0") and
+                            b"worker_process" in (entry.parent / "cmdline").read_bytes()):
+                        os.kill(int(entry.parent.name), signal.SIGKILL)
+        if kind in ("server", "all") and self.server:
+            os.killpg(self.server.pid, signal.SIGKILL)
+            self.server.wait()
+            kits.sweep("FEDVINE_HUB", str(self.folder / "kits" / "hub"))
+        for other in self.made if kind == "all" else [name] if kind == "client" else []:
+            kill(self.clients[other], self.folder / "kits" / other)
+            self.clients[other] = self.join(other)
+
+    def stop(self) -> None:
+        """End everything."""
+        for name, process in self.clients.items():
+            with contextlib.suppress(ProcessLookupError):
+                kill(process, self.folder / "kits" / name)
+        if self.server and self.server.poll() is None:
+            os.killpg(self.server.pid, signal.SIGKILL)
+        kits.sweep("FEDVINE_HUB", str(self.folder / "kits" / "hub"))
+
+
+def outcome(out: Path) -> tuple[object, list[object]]:
+    """Scores of the summary, and every line of metrics."""
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return json.loads((out / "summary.json").read_text())["scores"], [json.loads(x) for x in lines]
+
+
+def saved(out: Path) -> list[str]:
+    return sorted(p.name for p in out.glob("saves/[0-9]*"))
+
+
+def main(kills: int, kinds: list[str]) -> bool:
+    """Print each kill, and whether every run ended with the undisturbed scores."""
+    seed, same = time.time_ns(), True
+    draw = rng(seed, "kill9")
+    with tempfile.TemporaryDirectory() as folder:
+        federation = Federation(Path(folder))
+        try:
+            began = time.monotonic()
+            if federation.serve(Path(folder) / "whole").wait():
+                sys.exit((Path(folder) / "serve.log").read_text()[-2000:])
+            whole = outcome(Path(folder) / "whole")
+            print(f"undisturbed {time.monotonic() - began:.0f} s; moments from {seed}", flush=True)
+            for kind in kinds:
+                done = number = 0
+                while done < kills:
+                    number += 1
+                    out = Path(folder) / f"{kind}-{number}"
+                    began = time.monotonic()
+                    process = federation.serve(out)
+                    while process.poll() is None and done < kills:
+                        before = saved(out)
+                        while process.poll() is None and saved(out) == before:
+                            time.sleep(0.02)          # it moved since the last kill
+                        time.sleep(float(draw.uniform(0, 3)))
+                        if process.poll() is None:
+                            name = str(draw.choice(list(federation.made)))
+                            federation.kill(kind, name)
+                            done += 1
+                            print(f"{kind} {done:2}: {name if kind in ('job', 'client') else ''} "
+                                  f"after {time.monotonic() - began:5.0f} s, last save "
+                                  f"{(saved(out) or ['none'])[-1]}", flush=True)
+                            if kind in ("server", "all"):
+                                process = federation.serve(out)
+                    code = process.wait()
+                    equal = code == 0 and outcome(out) == whole
+                    same = same and equal
+                    print(f"{kind}: run {number} ended in {time.monotonic() - began:.0f} s, "
+                          f"{'identical' if equal else f'DIFFERENT (exit {code})'}", flush=True)
+                    if not equal or "-v" in sys.argv:
+                        print((Path(folder) / "serve.log").read_text()[-3000:])
+        finally:
+            federation.stop()
+    print("identical" if same else "DIFFERENT")
+    return same
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    sys.exit(0 if main(count, [k for k in sys.argv[2:] if k in KINDS] or list(KINDS)) else 1)
