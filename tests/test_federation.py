@@ -109,8 +109,9 @@ def federation(tmp_path_factory):
 def order(folder, out, method=TINY, **settings):
     file = folder / "experiment.toml"
     values = {"stages": "1000", "val": 0.25, "test": 0.25, "seed": 7, "deadline": 60.0,
-              "silence": 4.0, "save_every": 0.0, "data": {"source": str(folder / "all.csv"), "src": "user",
-                                          "dst": "item", "time": "t"},
+              "silence": 4.0, "save_every": 0.0,
+              "data": {"source": str(folder / "all.csv"), "src": "user", "dst": "item",
+                       "time": "t"},
               "protocol": checks.PROTOCOL.model_dump(),
               "method": {"name": method.name, **method.model_dump(mode="json")}}
     file.write_text(tomlkit.dumps(values))

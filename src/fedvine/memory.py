@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedvine.rng import rng, torch_rng
+from fedvine.rng import key, rng, torch_rng
 
 if TYPE_CHECKING:
     import torch
@@ -61,9 +61,11 @@ class Client(Memory):
     past          its own part up to and with the current stage
     cache         a dict for what can be made again; never saved, may vanish between rounds
     rng           ``client.rng(purpose)``: randomness that belongs to this very call
+    secret        bytes that the server does not know; at a site of a real federation from the
+                  site's own file, in one process from the seed (a simulation)
     """
 
-    given = frozenset({"name", "world", "stage", "past", "cache", "place"})
+    given = frozenset({"name", "world", "stage", "past", "cache", "place", "secret"})
 
     name: str
     world: World
@@ -71,12 +73,17 @@ class Client(Memory):
     past: EventStream
     cache: dict[Any, Any]
 
-    def __init__(self, name: str, world: World) -> None:
-        super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1))
+    def __init__(self, name: str, world: World, secret: bytes | None = None) -> None:
+        super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1),
+                         secret=secret or str(key(world.seed, name, "secret")).encode())
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """NumPy randomness of this call: a function of (seed, client, t, r, call, purpose)."""
         return rng(self.world.seed, self.name, *self.place, purpose)
+
+    def secret_rng(self, purpose: str = "") -> np.random.Generator:
+        """Randomness of this stage and round that nobody can foresee without the secret."""
+        return rng(self.secret, *self.place[:2], purpose)
 
     def torch_rng(self, purpose: str = "") -> torch.Generator:
         """The same for torch."""

@@ -126,6 +126,10 @@ class Method(BaseModel):
         """
         return clients.score(self, server, at)
 
+    def privacy(self, rounds: int) -> dict[str, Any]:
+        """What the summary says of privacy after so many rounds in all; nothing by default."""
+        return {}
+
     def __repr_args__(self):  # only what differs from the defaults
         for key, value in super().__repr_args__():
             if key is None or value != type(self).model_fields[key].default:

@@ -30,20 +30,21 @@ class Envelope(NamedTuple):
 class Resident:
     """One client of a run: its part, its memory, its scorer.
 
-    ``keep_last`` holds the last reply so that a call delivered twice is answered, not repeated.
+    ``keep_last`` holds the last reply so that a call delivered twice is answered, not repeated;
+    ``secret`` is the client's own (:class:`fedvine.memory.Client`).
     """
 
     def __init__(self, method: Method, name: str, part: Any, plan: Plan, protocol: Any,
-                 world: World, *, keep_last: bool = False) -> None:
+                 world: World, *, keep_last: bool = False, secret: bytes | None = None) -> None:
         self.method, self.name, self.part, self.plan = method, name, part, plan
-        self.world, self.keep_last = world, keep_last
+        self.world, self.keep_last, self.secret = world, keep_last, secret
         self.home: Any = None  # a :class:`fedvine.home.Home` while a site asks for its own users
         self.scorer = None if part is None else protocol.scorer(part, plan, name, world.seed)
         self.renew()
 
     def renew(self) -> None:
         """A fresh client, as at the start of a run."""
-        self.client = Client(self.name, self.world)
+        self.client = Client(self.name, self.world, self.secret)
         self.method.setup(self.client)
         self._last: tuple[tuple[int, int, int], Packed] | None = None
         self.seconds = 0.0

@@ -197,6 +197,8 @@ class Run:
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "bytes_down": self._bytes["down"], "bytes_up": self._bytes["up"],
             "calls": self._bytes["calls"], "stages": len(self.plan)}
+        stated = self.method.privacy(sum(map(self.method.rounds_at, range(len(self.plan)))))
+        self.summary |= {"privacy": stated} if stated else {}
         if self.folder:
             self.folder.finish(self.summary)
 

@@ -35,24 +35,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedvine.errors import FedvineError
 
-BITS = 24  # binary places of a fixed-point number; sums up to 2^39 in size
-
-
-def to_fixed(x: np.ndarray) -> np.ndarray:
-    """Float values as fixed-point uint64 (two's complement), rounded to 2^-24.
-
-    Raises :class:`FedvineError` for values that are not finite or above 2^31 in size.
-    """
-    x = np.asarray(x, np.float64)
-    if not (np.abs(x) < 2.0**31).all():
-        raise FedvineError("A value to be summed is not finite or above 2^31; clip it first.")
-    return np.rint(x * 2.0**BITS).astype(np.int64).view(np.uint64)
-
-
-def from_fixed(total: np.ndarray) -> np.ndarray:
-    """The float64 values of a fixed-point sum."""
-    return total.view(np.int64).astype(np.float64) / 2.0**BITS
-
 
 class Party:
     """One client's side of one sum.
@@ -69,6 +51,7 @@ class Party:
         self._keys: dict[str, dict[str, bytes]] = {}
         self._held: dict[str, bytes] = {}
         self._place = place
+        self._came: set[str] | None = None
 
     def keys(self) -> dict[str, bytes]:
         """Exchange 0: public keys to seal shares with and to agree on masks."""
@@ -110,6 +93,9 @@ class Party:
         came = set(came)
         if len(came) < self.threshold or not came <= set(self._held):
             raise FedvineError("Too few clients are left to open a sum, or unknown ones; refused.")
+        if self._came not in (None, came):  # two lists would open both masks of somebody
+            raise FedvineError("The server asked to open a sum twice in two ways; refused.")
+        self._came = came
         return {"own": {n: self._held[n][:16] for n in came},
                 "mask": {n: self._held[n][16:] for n in self._held if n not in came}}
 

@@ -7,6 +7,7 @@ else; methods are those installed here, their constants are validated, and no co
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 
 from fedvine import runs, shelf
 from fedvine.errors import FedvineError
+from fedvine.files import atomic
 from fedvine.home import Home
 from fedvine.link import Links
 from fedvine.memory import World
@@ -98,7 +100,8 @@ class Site:
         self.saves = self.folder / "".join(c if c.isalnum() else "-" for c in run)
         bounds = Plan(tuple(plan["bounds"]), int(plan["val"]), int(plan["test"]))
         self.resident = Resident(constants, self.name, part, bounds,
-                                 build(Links, protocol, under="protocol."), world, keep_last=True)
+                                 build(Links, protocol, under="protocol."), world, keep_last=True,
+                                 secret=self._secret())
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,
              buffers: list[np.ndarray]) -> list[Any]:
@@ -142,6 +145,15 @@ class Site:
         if resident.home is not None:
             resident.home.write(self.saves.parent / f"{self.saves.name}.parquet")
         return 0
+
+    def _secret(self) -> bytes:
+        """Random bytes of this site alone, made once."""
+        file = self.folder / "secret"
+        if not file.exists():
+            with atomic(file) as handle:
+                handle.write(secrets.token_bytes(32))
+            file.chmod(0o600)
+        return file.read_bytes()
 
     def _running(self) -> Resident:
         if self.resident is None:

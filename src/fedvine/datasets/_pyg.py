@@ -1,0 +1,45 @@
+"""Data sets that PyTorch Geometric knows how to get and to read.
+
+Its classes write ``processed`` beside ``raw``, with pickles in it. Here only their two steps are
+called, ``download`` into a given folder and ``process`` from one, and nothing is written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scipy.sparse import csr_matrix
+
+from fedvine.datasets._labelled import Arrays
+
+
+class Pyg:
+    """``kind`` is a class of ``torch_geometric.datasets`` with one graph, the rest its arguments.
+
+    Words that occur or not (``sparse``) become a SciPy CSR matrix.
+    """
+
+    def __init__(self, kind: str, *, sparse: bool = False, **arguments: Any) -> None:
+        self.kind, self.sparse, self.arguments = kind, sparse, arguments
+
+    def fetch(self, raw: Path) -> None:
+        """Download the raw files into ``raw``; raises whatever the library does."""
+        self._dataset(raw, []).download()
+
+    def read(self, raw: Path) -> Arrays:
+        """Features, edges, classes and no names; raises whatever the library does."""
+        found: list[Any] = []
+        self._dataset(raw, found).process()
+        data = found[0]
+        x = data.x.numpy()
+        return csr_matrix(x) if self.sparse else x, data.edge_index.numpy(), data.y.numpy(), None
+
+    def _dataset(self, raw: Path, found: list[Any]) -> Any:
+        """The class as it is, except that making one does nothing and saving fills ``found``."""
+        import torch_geometric.datasets as datasets
+        kind = getattr(datasets, self.kind)
+        return type(self.kind, (kind,), {
+            "raw_dir": str(raw), "has_download": False, "has_process": False,
+            "save": lambda _, graphs, path: found.extend(graphs), "load": lambda _, path: None,
+        })(root=str(raw), **self.arguments)

@@ -1,0 +1,225 @@
+"""FedLink whose server sees sums alone: secure aggregation, clipping, calibrated noise.
+
+What FedLink's server learns from a client is which rows it touches, and how it changes them. Here
+
+- clients find the union of the rows that their buffers hold by secure sums over prefixes of
+  hashed ids (:mod:`fedvine.sums`): the server learns the union, not who holds what
+- every client downloads the whole union and uploads a masked vector over all of it: the server
+  learns the sum (Bonawitz et al. 2017)
+- with ``clip`` a client's whole upload is scaled to an L2 norm of at most S; with ``noise`` each
+  adds Gaussian noise such that the sum of the fewest clients that may stay has a deviation of
+  z S. The summary states epsilon (Renyi accountant of Opacus) for adding or leaving out one
+  client's uploads; it covers the values, not the union of row ids
+
+What stays visible: the union, how large each client's answer to a score is, the sum itself, and
+all that can be told from it: with two clients each knows the other's part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from pydantic import model_validator
+
+from fedvine import tree
+from fedvine.fixed import from_fixed, to_fixed
+from fedvine.link import Pairs
+from fedvine.method import At, Client, Field, Server, on_client
+from fedvine.methods.fedlink import SIDES, FedLink, Touched
+from fedvine.models.sage import BipartiteSage
+from fedvine.rng import hashed_uniform, rng
+from fedvine.spmm import Bipartite
+from fedvine.sums import LEVELS, SecureSums, marks, occupied, short
+
+
+class FedLinkPrivate(SecureSums, FedLink):
+    """FedLink with secure aggregation and differential privacy."""
+
+    name: ClassVar[str] = "fedlink_private"
+
+    clip: float | None = Field(default=None, gt=0, description="largest L2 norm of an upload, S; "
+                               "none: not clipped")
+    noise: float = Field(default=0.0, ge=0, description="noise multiplier z: deviation of the "
+                         "noise in the sum, in units of clip; 0: none")
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="the delta of differential privacy")
+
+    @classmethod
+    def tiny(cls) -> Self:
+        return cls(rounds=2, capacity=30, buffers=2, steps=2, width=4)
+
+    @model_validator(mode="after")
+    def _noise_needs_clip(self) -> Self:
+        if self.noise and self.clip is None:
+            raise ValueError("noise needs clip, the norm that it is measured in")
+        return self
+
+    def privacy(self, rounds: int) -> dict[str, Any]:
+        if not self.noise:
+            return {}
+        from opacus.accountants import RDPAccountant
+        accountant = RDPAccountant()
+        accountant.history = [(self.noise, 1.0, rounds)]
+        return {"epsilon": float(accountant.get_epsilon(self.delta)), "delta": self.delta,
+                "unit": "all uploads of one client", "uploads": rounds}
+
+    # -- the union of rows -----------------------------------------------------------------------
+    def shared_sides(self) -> list[str]:
+        """The tables that travel."""
+        return [side for side in SIDES if side in self.share]
+
+    def arrive(self, server, clients, at: At) -> None:
+        super().arrive(server, clients, at)
+        found = [np.zeros(1, np.uint64) for _ in self.shared_sides()]
+        done = 0
+        for bits in LEVELS:
+            if found:
+                total, _ = self.secure_sum(clients, self.mark, found, done, bits,
+                                           length=sum(len(f) << bits for f in found))
+                found = occupied(total, found, bits)
+            done += bits
+        server.union = dict(zip(self.shared_sides(), found, strict=True))
+        for side, keys in server.union.items():
+            getattr(server, side).rows(keys)
+
+    @on_client
+    def mark(self, client: Client, parents: list[np.ndarray], done: int, bits: int,
+             sealed: dict[str, bytes] | None) -> np.ndarray:
+        """A level of the union; random numbers where this client's buffers hold a row."""
+        keys = [self.keys(client, side, getattr(client, side).held)
+                for side in self.shared_sides()]
+        draw = client.secret_rng(f"marks {done}")
+        return self.mask(client, marks(keys, parents, done, bits, draw), sealed)
+
+    def keys(self, client: Client, side: str, ids: np.ndarray) -> np.ndarray:
+        """Short keys of local ids."""
+        return short(self.names(client)[SIDES.index(side)].keys(ids))
+
+    # -- the algorithm box, over the union -------------------------------------------------------
+    def round(self, server, clients, at: At) -> None:
+        rows = {s: getattr(server, s).find(keys) for s, keys in server.union.items()}
+        sent = {s: getattr(server, s).take(rows[s]) for s in rows}
+        total, count = self.secure_sum(clients, self.upload, self.shared(server), server.union,
+                                       sent, length=self.length(server))
+        change, start = from_fixed(total), 0
+        for side, numbers in rows.items():
+            block = torch.from_numpy(change[start:start + len(numbers) * (self.width + 1)])
+            block = block.reshape(-1, self.width + 1).float()
+            start += len(numbers) * (self.width + 1)
+            by = count if self.aggregate == "clients" or self.noise else block[:, -1:].clamp(min=1)
+            getattr(server, side).add_(numbers, block[:, :-1] / by)
+        if "model" in self.share:  # W^(r+1) = W^(r) + Delta
+            delta = _unflatten(torch.from_numpy(change[start:]).float(), server.model)
+            server.model = tree.add(server.model, delta, 1 / count)
+
+    def length(self, server: Server) -> int:
+        """Numbers in an upload: (d + 1) a row of the union, and the model."""
+        rows = sum(len(keys) for keys in server.union.values()) * (self.width + 1)
+        return rows + (sum(p.numel() for p in server.model.values()) if "model" in self.share
+                       else 0)
+
+    @on_client
+    def upload(self, client: Client, model: Any, union: dict[str, np.ndarray],
+               sent: dict[str, torch.Tensor], sealed: dict[str, bytes] | None) -> np.ndarray:
+        """L local steps; the differences over the whole union, clipped, noised, masked."""
+        draw = rng(client.world.seed, client.name, *client.place[:2], "buffers")
+        batches = [self.batch(client, draw) for _ in range(self.steps)]
+        touched = Touched(*(np.unique(np.concatenate([getattr(b, s) for b in batches]))
+                            for s in SIDES))
+        if model is not None:
+            tree.load(client.model, model)
+        known = {s: {"keys": keys, "values": sent[s]} for s, keys in union.items()}
+        begin = {s: self.rows(client, s, getattr(touched, s), known) for s in SIDES}
+        now = {side: begin[side].clone() for side in SIDES}
+        for step, batch in enumerate(batches):
+            if len(batch.graph):
+                self.step(client, batch, touched, now,
+                          rng(client.world.seed, client.name, *client.place[:2], f"step {step}"))
+        values, touches = [], []
+        for side in SIDES:
+            change = getattr(client, side).give(getattr(touched, side), now[side] - begin[side])
+            if side in union:  # a row is not in it if this client was away when it was agreed
+                keys = self.keys(client, side, getattr(touched, side))
+                there = np.flatnonzero(np.isin(keys, union[side]))
+                at = torch.from_numpy(np.searchsorted(union[side], keys[there]))
+                values.append(torch.zeros(len(union[side]), self.width + 1))
+                values[-1][at, :-1] = change[torch.from_numpy(there)]
+                touches.append(at)
+        if model is not None:
+            delta = tree.subtract(tree.weights(client.model), model)
+            values += [delta[name].reshape(-1) for name in sorted(delta)]
+        flat = self.protect(client, torch.cat([v.reshape(-1) for v in values]).double().numpy()
+                            if values else np.empty(0))
+        if not self.noise:  # how many touched a row; with noise the sum is divided by all
+            start = 0
+            for rows, mine in zip(values, touches, strict=False):
+                flat[start + mine.numpy() * (self.width + 1) + self.width] = 1.0
+                start += rows.numel()
+        return self.mask(client, to_fixed(flat), sealed)
+
+    def protect(self, client: Client, flat: np.ndarray) -> np.ndarray:
+        """Clip to S; add this client's part of the noise, N(0, (z S)^2 / fewest that may stay)."""
+        if self.clip is not None:
+            flat = flat * min(1.0, self.clip / max(float(np.linalg.norm(flat)), 1e-12))
+        if self.noise and self.clip is not None:
+            fewest = self.needed(len(client.world.clients))
+            scale = self.noise * self.clip / fewest**0.5
+            flat = flat + client.secret_rng("noise").normal(0.0, scale, len(flat))
+        return flat
+
+    # -- forecasts: everybody gets the whole table, so nobody says what it looks for -------------
+    def answer(self, server, clients, at: At):
+        known = {s: {"keys": getattr(server, s).keys, "values": getattr(server, s).values}
+                 for s in self.shared_sides()}
+        return clients.call(self.predict, self.shared(server), known)
+
+    @on_client
+    def predict(self, client: Client, model: Any, sent: dict[str, Any],
+                queries: Pairs) -> torch.Tensor:
+        """Eq. (1) for each pair, as in FedLink."""
+        src, dst = self.retained(client)
+        nodes = {"users": np.union1d(src, queries.src), "items": np.union1d(dst, queries.dst)}
+        net = client.model if model is None else tree.load(BipartiteSage(self.width), model)
+        with torch.no_grad():
+            rows = {s: self.rows(client, s, nodes[s].astype(np.int64), sent) for s in SIDES}
+            graph = Bipartite(np.searchsorted(nodes["users"], src),
+                              np.searchsorted(nodes["items"], dst), len(nodes["users"]),
+                              len(nodes["items"]))
+            users, items = net(rows["users"], rows["items"], graph, graph.weight)
+            u, i = (torch.from_numpy(np.searchsorted(nodes[s], asked)) for s, asked in
+                    (("users", queries.src), ("items", queries.dst)))
+            return model_scores(net, users, items, u, i, self.score_by == "cosine")
+
+    def rows(self, client: Client, side: str, ids: np.ndarray, known: dict[str, Any]
+             ) -> torch.Tensor:
+        """Values of local ids: from the server's table, from home, or their first ones."""
+        if side not in known:
+            getattr(client, side).ask(ids, self.names(client)[SIDES.index(side)])
+            return getattr(client, side).take(ids, {})
+        keys = self.keys(client, side, ids)
+        values = torch.from_numpy(hashed_uniform(client.world.seed, keys, self.width)
+                                  * np.float32(self.start_scale))
+        order = np.argsort(known[side]["keys"], kind="stable")
+        ordered = known[side]["keys"][order]
+        at = np.minimum(np.searchsorted(ordered, keys), max(len(ordered) - 1, 0))
+        here = np.flatnonzero(ordered[at] == keys) if len(ordered) else np.empty(0, int)
+        values[torch.from_numpy(here)] = known[side]["values"][torch.from_numpy(order[at[here]])]
+        return values
+
+
+def model_scores(net: BipartiteSage, users: torch.Tensor, items: torch.Tensor, u: torch.Tensor,
+                 i: torch.Tensor, cosine: bool) -> torch.Tensor:
+    """Scores of pairs in blocks, for memory."""
+    if cosine:
+        users, items = (torch.nn.functional.normalize(x, dim=1) for x in (users, items))
+    return torch.cat([(users[a] * items[b]).sum(1) for a, b in
+                      zip(torch.split(u, 65536), torch.split(i, 65536), strict=True)])
+
+
+def _unflatten(flat: torch.Tensor, like: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    found, start = {}, 0
+    for name in sorted(like):
+        found[name] = flat[start:start + like[name].numel()].reshape(like[name].shape)
+        start += like[name].numel()
+    return {name: found[name] for name in like}
