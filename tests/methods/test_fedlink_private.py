@@ -1,0 +1,123 @@
+"""FedLink behind secure sums: the same numbers, the exact union, clients that vanish, noise."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fedvine import checks, sums
+from fedvine.engines.mock import MockClients
+from fedvine.methods.fedlink_private import FedLinkPrivate
+from fedvine.rng import rng
+
+TINY = FedLinkPrivate.tiny()
+
+
+def means(made):
+    return made.finish().scores["test"]["mean"]
+
+
+def test_the_contract():
+    checks.check_method(FedLinkPrivate)
+
+
+@pytest.mark.parametrize("share", [("model", "users", "items"), ("model",), ("items",)])
+def test_masks_change_nothing(share):
+    plain, masked = (checks._run(TINY.model_copy(update={"secure": s, "share": share})).finish()
+                     for s in (False, True))
+    assert json.dumps(plain.scores) == json.dumps(masked.scores)     # the sums are exact
+    for name, value in plain.server.model.items():
+        assert (value == masked.server.model[name]).all()
+
+
+@pytest.mark.parametrize(("seed", "overlap"), [(0, 0.0), (1, 0.5), (2, 1.0)])
+def test_the_union_is_exact(seed, overlap):
+    """Level by level, from sums alone, against sets."""
+    draw = rng(seed, "union")
+    everyone = [sums.short(draw.integers(0, 1 << 64, 300, dtype=np.uint64)) for _ in range(2)]
+    own = [[np.unique(np.where(draw.random(300) < overlap, table, sums.short(
+        draw.integers(0, 1 << 64, 300, dtype=np.uint64)))) for table in everyone]
+        for _ in range(4)]
+    own.append([np.empty(0, np.uint64)] * 2)                          # one that has nothing
+    found, done = [np.zeros(1, np.uint64)] * 2, 0
+    for bits in sums.LEVELS:
+        total = np.sum([sums.marks(k, found, done, bits, draw) for k in own], axis=0,
+                       dtype=np.uint64)
+        found, done = sums.occupied(total, found, bits), done + bits
+    for side in range(2):
+        expected = np.unique(np.concatenate([k[side] for k in own]))
+        assert (found[side] == expected).all()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_one_may_vanish_in_any_exchange_of_a_sum(step):
+    """Of three, with a quorum of two; the run goes on and ends."""
+    lost = checks._run(TINY, engine=MockClients, quorum=0.6, lose={(2, 1, step): {"bob"}})
+    assert means(lost)["auc"] > 0
+    whole = means(checks._run(TINY, quorum=0.6))
+    if step == 4:  # what it had sent is in the sum all the same
+        assert means(checks._run(TINY, engine=MockClients, quorum=0.6,
+                                 lose={(2, 1, 4): {"bob"}})) == whole
+
+
+def test_the_server_sees_no_upload():
+    """What crosses in an exchange looks random: no row of zeros, no number of usual size."""
+    seen = []
+
+    class Listening(MockClients):
+        def _deliver(self, name, envelope):
+            reply = super()._deliver(name, envelope)
+            if envelope.function == "upload":
+                seen.append(np.concatenate([b.view(np.uint64) for b in reply.buffers
+                                            if b.nbytes % 8 == 0]))
+            return reply
+
+    checks._run(TINY, engine=Listening).finish()
+    size = np.concatenate(seen).view(np.int64).astype(float) / 2.0**63
+    assert len(size) > 3000 and abs(size.mean()) < 5 / math.sqrt(3 * len(size))
+    assert abs(np.abs(size).mean() - 0.5) < 0.02                     # uniform on [-1, 1)
+
+
+def test_noise_has_the_stated_size_and_epsilon():
+    method = TINY.model_copy(update={"clip": 0.5, "noise": 3.0})
+    made = checks._run(method).finish()
+    privacy = made.summary["privacy"]
+    assert privacy["uploads"] == 2 * 4 and privacy["delta"] == 1e-5
+    # Gaussian mechanism: mu = sqrt(n) / z; the exact epsilon (Balle and Wang 2018) is a bit lower
+    # than that of the Renyi accountant.
+    assert 0.8 * privacy["epsilon"] < exact_epsilon(math.sqrt(8) / 3.0, 1e-5) <= privacy["epsilon"]
+
+    class Client:
+        world = type("W", (), {"clients": ("a", "b", "c")})
+
+        @staticmethod
+        def secret_rng(purpose):
+            return rng(0, purpose)
+
+    big = method.protect(Client, np.full(40_000, 1.0))
+    noise = big - 0.5 / 200.0                                        # clipped to norm 0.5
+    assert abs(noise.std() - 3.0 * 0.5 / math.sqrt(2)) < 0.01        # two of three may stay
+
+
+def exact_epsilon(mu, delta):
+    def phi(x):
+        return 0.5 * math.erfc(-x / math.sqrt(2))
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        e = (low + high) / 2
+        found = phi(mu / 2 - e / mu) - math.exp(e) * phi(-mu / 2 - e / mu)
+        low, high = (e, high) if found > delta else (low, e)
+    return high
+
+
+def test_noise_without_clip_is_refused():
+    with pytest.raises(ValueError, match="noise needs clip"):
+        FedLinkPrivate(noise=1.0)
+
+
+def test_clipping_alone():
+    made = checks._run(TINY.model_copy(update={"clip": 1e-6})).finish()
+    start = TINY.start(made.clients.world).model
+    for name, value in made.server.model.items():
+        assert float((value - start[name]).abs().max()) < 1e-4       # it can hardly have moved

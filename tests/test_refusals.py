@@ -1,0 +1,165 @@
+"""What broken or hostile clients and servers may send: refused in a sentence, nothing disturbed."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from engines.test_remote import Federation
+
+from fedvine import checks, runs
+from fedvine.engines.remote import Unreachable
+from fedvine.errors import FedvineError
+from fedvine.message import Packed, Refused, accept, dumps, loads, pack, unpack
+from fedvine.methods.fedlink import FedLink
+from fedvine.rng import rng
+
+METHOD = FedLink.tiny()
+
+
+class Hostile(Federation):
+    """Bob's answers to ``train`` are spoilt on their way."""
+
+    def __init__(self, folder, spoil, quorum):
+        super().__init__(folder, METHOD, quorum)
+        self.spoil, self.spoilt = spoil, 0
+
+    def send(self, name, block, seconds):
+        answer = super().send(name, block, seconds)
+        request = unpack(loads(block))
+        if name == "bob" and request.get("function") == "train":
+            self.spoilt += 1
+            return self.spoil(answer)
+        return answer
+
+
+def reply_of(answer):
+    """The message inside an answer to a call."""
+    skeleton, buffers, seconds = unpack(loads(answer))["reply"]
+    return unpack(Packed(skeleton, [np.array(b) for b in buffers])), seconds
+
+
+def answer_of(message, seconds=0.0):
+    packed = pack(message)
+    return dumps(pack({"reply": [packed.skeleton, list(packed.buffers), seconds]}))
+
+
+def changed(f):
+    def spoil(answer):
+        message, seconds = reply_of(answer)
+        return answer_of(f(message), seconds)
+    return spoil
+
+
+def with_nan(delta):
+    delta["users"] = delta["users"].clone()
+    delta["users"].view(-1)[:1] = float("nan")
+    return delta
+
+
+SPOILS = {
+    "NaN": (changed(with_nan), "not finite"),
+    "infinite": (changed(lambda d: {**d, "items": d["items"] / 0}), "not finite"),
+    "wrong shape": (changed(lambda d: {**d, "users": d["users"].t().contiguous()}), "shape"),
+    "ten times the size": (changed(lambda d: {**d, "users": d["users"].repeat(10, 1)}), "shape"),
+    "another type": (changed(lambda d: {**d, "users": d["users"].double()}), "type"),
+    "no model": (changed(lambda d: {"users": d["users"], "items": d["items"]}), "parts"),
+    "text": (changed(lambda d: "model"), "parts"),
+    "nothing": (lambda answer: b"", "cannot be read"),
+    "truncated": (lambda answer: answer[:len(answer) // 2], "cannot be read"),
+    "no answer": (lambda answer: dumps(pack({"reply": 3})), "no answer to a call"),
+    "neither": (lambda answer: dumps(pack({"hello": 3})), "neither")}
+
+
+@pytest.fixture(scope="module")
+def without_bob(tmp_path_factory):
+    """Scores of the run in which nothing comes of bob's updates."""
+    def silent(answer):
+        raise Unreachable("bob")
+    folder = tmp_path_factory.mktemp("silent")
+    return json.dumps(Hostile(folder, silent, quorum=0.6).run().finish().scores)
+
+
+@pytest.mark.xdist_group("refusals")
+@pytest.mark.parametrize("name", SPOILS)
+def test_a_bad_update_counts_as_missing_and_the_run_goes_on(tmp_path, without_bob, name):
+    spoil, words = SPOILS[name]
+    hostile = Hostile(tmp_path / "hostile", spoil, quorum=0.6)
+    found = hostile.run().finish()
+    assert hostile.spoilt > 3
+    lines = runs.read_lines(tmp_path / "hostile" / "server", "messages.jsonl")
+    told = [line["refused"]["bob"] for line in lines if line["function"] == "train"]
+    assert len(told) == hostile.spoilt and all(words in t for t in told)
+    assert json.dumps(found.scores) == without_bob
+
+
+def test_with_a_full_quorum_the_run_stops_in_one_sentence(tmp_path):
+    run = Hostile(tmp_path, SPOILS["NaN"][0], quorum=1.0).run()
+    with pytest.raises(FedvineError, match=r"bob's answer to train was refused, as it\['users'\] "
+                                           "holds a number that is not finite"):
+        run.finish()
+
+
+def fuzz(draw, block):
+    """A block with bytes changed, cut out, doubled, or cut off."""
+    block = bytearray(block)
+    for _ in range(int(draw.integers(1, 8))):
+        at = int(draw.integers(0, max(len(block), 1)))
+        kind = draw.integers(0, 5)
+        if kind == 0 and block:
+            block[at] = int(draw.integers(0, 256))
+        elif kind == 1:
+            del block[at:at + int(draw.integers(1, 40))]
+        elif kind == 2:
+            block[at:at] = draw.bytes(int(draw.integers(1, 40)))
+        elif kind == 3:
+            block = block[:at]
+        else:
+            block[at:at] = block[at:at + 60]
+    return bytes(block)
+
+
+def test_a_thousand_fuzzed_messages_harm_neither_side(tmp_path):
+    """Requests to a site, and replies to the server: a sentence, or something well-formed."""
+    federation = Federation(tmp_path, METHOD)
+    kept = {}
+    original = federation.send
+
+    def send(name, block, seconds):
+        answer = original(name, block, seconds)
+        if name == "bob":
+            kept[str(unpack(loads(block)).get("function", ""))] = (bytes(block), answer)
+        return answer
+
+    federation.send = send
+    expected = federation.run(save_every=0.0).finish()
+    draw, site, refused = rng(0, "fuzz"), federation.sites["ada"], 0
+    blocks = [kept["train"], kept["choose"], kept["predict"], kept[""]]
+    for number in range(1000):
+        request, answer = blocks[number % len(blocks)]
+        said = unpack(loads(site.handle(fuzz(draw, request))))
+        assert said.keys() in ({"error"}, {"reply"})
+        if "error" in said:
+            assert "\n" not in said["error"] and len(said["error"]) < 500
+            refused += 1
+        try:
+            message, _ = reply_of(fuzz(draw, answer))
+            accept(pack(message), {"users": torch.empty(0)})
+        except (Refused, FedvineError, ValueError, TypeError, KeyError, AttributeError):
+            refused += 1
+    assert refused > 1500                      # nearly all of them are no messages any more
+    # The site still does its work: a new run on the same sites gives the same scores.
+    assert site.moments() is not None
+    again = Federation(tmp_path / "again", METHOD)
+    again.sites["ada"] = site
+    site.folder, site.saves = tmp_path / "again" / "ada", tmp_path / "again" / "ada" / "saves"
+    assert json.dumps(again.run().finish().scores) == json.dumps(expected.scores)
+
+
+@pytest.mark.parametrize("fuzzed", range(3))
+def test_a_run_among_fuzzed_answers_goes_on_without_them(tmp_path, fuzzed):
+    draw = rng(fuzzed, "answers")
+    hostile = Hostile(tmp_path, lambda answer: fuzz(draw, answer), quorum=0.6)
+    made = hostile.run().finish()
+    assert made.scores["test"]["mean"]["auc"] > 0 and hostile.spoilt > 3
+    assert len(made.stages) == len(checks.tiny_case()[1])
