@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from fedvine import shelf
 from fedvine.errors import FedvineError, near
+from fedvine.graph import Graph
 from fedvine.stream import EventStream
 
 _COLUMNS = ("src", "dst", "time", "client", "weight")
@@ -58,8 +59,8 @@ class Data(BaseModel):
         """The data set's module, None for a table."""
         return dataset(self.source)
 
-    def open(self) -> EventStream:
-        """The stream. Raises :class:`FedvineError` if it cannot be had."""
+    def open(self) -> Any:
+        """The stream, or the labelled graph. Raises :class:`FedvineError` if it cannot be had."""
         from fedvine.read import read
         columns = {c: getattr(self, c) for c in _COLUMNS if getattr(self, c) is not None}
         twice = [c for c, name in columns.items() if list(columns.values()).count(name) > 1]
@@ -84,7 +85,7 @@ class Data(BaseModel):
             raise
 
 
-def load(name: str, folder: str | Path | None = None, **options: Any) -> EventStream:
+def load(name: str, folder: str | Path | None = None, **options: Any) -> Any:
     """A data set of the shelf by its name; ``folder`` holds its own files where it needs some.
 
     Raises :class:`FedvineError` if there is none of that name, or its files cannot be had.
@@ -113,9 +114,15 @@ def is_file(source: str) -> bool:
     return True
 
 
-def digest(stream: EventStream) -> str:
-    """16 hex digits that change with any edge of the stream."""
+def digest(stream: EventStream | Graph) -> str:
+    """16 hex digits that change with any edge of the stream, or anything of the graph."""
     found = hashlib.blake2b(digest_size=8)
+    if isinstance(stream, Graph):
+        x = stream.x
+        for array in (stream.edges, stream.y, *((x,) if isinstance(x, np.ndarray) else
+                                                (x.data, x.indices, x.indptr))):
+            found.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+        return found.hexdigest()
     for column in (stream.src, stream.dst, stream.t, stream.weight, stream.features, stream.label,
                    stream.deleted, *(stream.codes[c] for c in sorted(stream.codes))):
         if column is not None:
@@ -123,9 +130,12 @@ def digest(stream: EventStream) -> str:
     return found.hexdigest()
 
 
-def names(stream: EventStream) -> str:
-    """16 hex digits that change with any name of a user, item or client."""
+def names(stream: EventStream | Graph) -> str:
+    """16 hex digits that change with any name of a user, item, class or client."""
     found = hashlib.blake2b(digest_size=8)
+    if isinstance(stream, Graph):
+        found.update(repr(stream.classes).encode())
+        return found.hexdigest()
     for ids in (stream.src_ids, stream.dst_ids):
         for column in ids.columns():
             found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
@@ -133,7 +143,7 @@ def names(stream: EventStream) -> str:
     return found.hexdigest()
 
 
-def _call(function: Any, *given: Any, **options: Any) -> EventStream:
+def _call(function: Any, *given: Any, **options: Any) -> Any:
     try:
         return function(*given, **options)
     except TypeError as error:

@@ -23,13 +23,17 @@ from pydantic import (
 from fedvine import runs, shelf
 from fedvine.data import Data, digest, names
 from fedvine.errors import FedvineError
+from fedvine.graph import Graph
 from fedvine.link import Links
 from fedvine.method import Method
+from fedvine.node import Nodes
 from fedvine.run import Run, Tell, run
 from fedvine.settings import assignment, build, merged
 from fedvine.split import Split
 from fedvine.stages import Plan
+from fedvine.tasks import Tasks, by_task
 
+SHARES = (0.2, 0.4, 0.4)  # of training, validation and test
 STAGES = 10   # about so many for a table, if nothing else is said
 
 
@@ -44,6 +48,19 @@ class SplitBy(BaseModel):
     seed: int | None = Field(default=None, ge=0, description="what a partition draws from")
     clients: list[str] | None = Field(default=None, min_length=1,
                                       description="only these clients; all if not said")
+
+
+class TasksOf(BaseModel):
+    """The ``[tasks]`` of an experiment on a labelled graph, see :mod:`fedvine.tasks`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shares: tuple[float, float, float] | None = Field(
+        default=None, description="of each class for training, validation, test; if not said the "
+        "data set's, or 0.2, 0.4, 0.4")
+    seed: int = Field(default=0, ge=0, description="what orders and splits are drawn from")
+    keep_inter_task_edges: bool = Field(
+        default=False, description="a task sees the whole graph of its client")
 
 
 def _method(value: Any) -> Any:
@@ -74,7 +91,9 @@ class Experiment(BaseModel):
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
         default=None, description='a duration such as "30d", or a number of edges; if not said '
         "the data set's, or about 10 stages of equal count")
-    protocol: Links = Field(default_factory=Links, description="how links are scored")
+    tasks: TasksOf = Field(default_factory=lambda: TasksOf(), description="tasks of a labelled "
+                           "graph")
+    protocol: Links | Nodes = Field(default_factory=Links, description="how answers are scored")
     method: Annotated[Method, BeforeValidator(_method)] = Field(
         description="the method's name and its fields")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
@@ -89,6 +108,16 @@ class Experiment(BaseModel):
         if isinstance(values, dict) and isinstance(values.get("data"), str):
             return {**values, "data": {"source": values["data"]}}
         return values
+
+    @model_validator(mode="after")
+    def _protocol_of_the_task(self) -> Experiment:
+        if self.method.task != self.protocol.task:
+            if self.protocol.model_fields_set - {"task"}:
+                raise FedvineError(f"{self.method.name} answers for {self.method.task}s; the "
+                                   f"[protocol] is one for {self.protocol.task}s.")
+            found = Nodes() if self.method.task == "node" else Links()
+            object.__setattr__(self, "protocol", found)
+        return self
 
     @field_serializer("method")
     def _dump_method(self, method: Method, info: SerializationInfo) -> dict[str, Any]:
@@ -146,16 +175,23 @@ class Experiment(BaseModel):
         found = self.data.dataset
         split = self.split.model_dump(exclude_none=True)
         if "by" not in split:
-            given: dict[str, Any] = {"by": self.data.client or "hash"}
+            given: dict[str, Any] = ({"by": self.data.client or "hash"}
+                                     if self.method.task == "link" else {"by": "louvain", "k": 3})
             split = {**(found.SPLIT if found else given), **split}
         stages = found.STAGES if found and self.stages is None else self.stages
-        return self.model_copy(update={"split": SplitBy(**split), "stages": stages})
+        tasks = self.tasks
+        if tasks.shares is None and hasattr(found, "SHARES"):
+            tasks = tasks.model_copy(update={"shares": found.SHARES})  # type: ignore[union-attr]
+        return self.model_copy(update={"split": SplitBy(**split), "stages": stages,
+                                       "tasks": tasks})
 
     def plain(self) -> dict[str, Any]:
         """All keys, resolved, as values that TOML can hold; what is None is left out."""
         values = self.resolved().model_dump(mode="json", exclude_none=True)
         if not self.data.options:
             del values["data"]["options"]
+        if self.method.task == "link":
+            del values["tasks"]
         return values
 
     def identity(self) -> str:
@@ -163,13 +199,29 @@ class Experiment(BaseModel):
         text = json.dumps(self.plain(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def open(self) -> tuple[Method, Split, Plan]:
+    def open(self) -> tuple[Method, Split, Plan | Tasks]:
         """The method, the split data and the plan of stages."""
         made = self.resolved()
         stream = self.data.open()
+        kind = "node" if isinstance(stream, Graph) else "link"
+        if kind != self.method.task:
+            raise FedvineError(f"{self.method.name} answers for {self.method.task}s; "
+                               f"{stream.name} is " + ("a labelled graph" if kind == "node" else
+                                                       "a stream of edges") + ".")
+        if isinstance(stream, Graph):
+            return self._of_graph(made, stream)
         stages = made.stages if made.stages is not None else max(1, len(stream) // STAGES)
         plan = stream.by_time(stages) if isinstance(stages, str) else stream.by_count(stages)
         return made.method, stream.split(**made.split.model_dump(exclude_none=True)), plan
+
+    @staticmethod
+    def _of_graph(made: Experiment, graph: Graph) -> tuple[Method, Split, Tasks]:
+        if isinstance(made.stages, str):
+            raise FedvineError(f"{graph.name} has no times; stages is a number of classes a task.")
+        split = {"by": "louvain", "k": 3} | made.split.model_dump(exclude_none=True)
+        plan = by_task(graph, made.stages or 2, shares=made.tasks.shares or SHARES,
+                       seed=made.tasks.seed, keep_inter_task_edges=made.tasks.keep_inter_task_edges)
+        return made.method, graph.split(**split), plan
 
     def run(self, out: str | os.PathLike[str] | None = None, tell: Tell | None = None,
             **options: Any) -> Run:

@@ -92,6 +92,10 @@ class Graph:
         """Width of a row of features."""
         return int(self.x.shape[1])  # type: ignore[index]
 
+    def facts(self) -> dict[str, Any]:
+        """What everybody knows of the data before a run: width of features, number of classes."""
+        return {"features": self.features, "classes": len(self.classes)}
+
     def induced(self, nodes: np.ndarray, name: str | None = None) -> Graph:
         """The graph of these nodes (ascending numbers) and of the edges among them."""
         nodes = np.asarray(nodes, np.int64)

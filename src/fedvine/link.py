@@ -41,6 +41,8 @@ class Links(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    task: Literal["link"] = "link"
+
     negatives: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
         default=100, description="random negatives a positive for MRR and hits; all: every known "
         "item")

@@ -14,7 +14,7 @@ from fedvine.clients import Clients
 from fedvine.method import At
 from fedvine.run import Run, StageScores
 
-SHOWN = ("auc_new", "mrr_new", "auc", "mrr")
+SHOWN = ("auc_new", "mrr_new", "auc", "mrr", "accuracy", "accuracy_val")
 
 
 def follow(run: Run, console: Console) -> Run:

@@ -52,6 +52,8 @@ def tables(summary: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[Rend
     """
     found = summary["scores"]["test"]
     names = list(found["client"])
+    if protocol.get("task") == "node" and names:
+        return node_tables(found, bool(protocol["masked"]))
     if not names:
         return ["Nothing was scored: the test period holds no stage that has one before it."]
     many = "all" if protocol["negatives"] == "all" else f"{protocol['negatives']:,} random"
@@ -75,6 +77,28 @@ def tables(summary: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[Rend
         table.add_row("mean, sum", *_cells(found["mean"], total, groups), style="bold")
         made.append(table)
     return made
+
+
+def node_tables(found: Mapping[str, Any], masked: bool) -> list[RenderableType]:
+    """AM and FM by client, and the matrix of accuracies over all clients."""
+    among = "the classes of its task" if masked else "all classes"
+    summary = Table("client", box=None, pad_edge=False)
+    for column in ("n", "AM", "FM"):
+        summary.add_column(column, justify="right")
+    total = sum(c["n"] for c in found["n"].values())
+    for name, scores, n in [*((n, s, found["n"][n]["n"]) for n, s in found["client"].items()),
+                            ("all, by nodes", found["mean"], total)]:
+        summary.add_row(name, f"{n:,}", *(f"{scores[k]:.1f}" if k in scores else "-"
+                                          for k in ("am", "fm")),
+                        style="bold" if name == "all, by nodes" else "")
+    matrix = Table("learned", box=None, pad_edge=False)
+    for j in range(len(found["matrix"])):
+        matrix.add_column(f"task {j + 1}", justify="right")
+    for i, row in enumerate(found["matrix"]):
+        matrix.add_row(f"task {i + 1}", *("-" if a is None else f"{100 * a:.1f}" for a in row))
+    return [f"Accuracy in percent on n test nodes, each among {among}. AM: mean over the tasks "
+            "after the last one; FM: what was lost on them since they were learned.", summary,
+            "Accuracy on each task, after each task:", matrix]
 
 
 def _cells(scores: Mapping[str, float], n: Mapping[str, int], groups: list[str]) -> list[str]:

@@ -13,13 +13,16 @@ from fedvine import runs
 from fedvine.clients import Clients, StartOver
 from fedvine.engines.local import LocalClients
 from fedvine.errors import FedvineError
+from fedvine.graph import Graph
 from fedvine.link import Links
 from fedvine.memory import Memory, World
 from fedvine.message import pack, unpack
 from fedvine.method import At, Method
+from fedvine.node import Nodes
 from fedvine.split import Split
 from fedvine.stages import Plan
 from fedvine.stream import EventStream
+from fedvine.tasks import Tasks
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
 
@@ -41,7 +44,7 @@ class StageScores:
 Tell = Callable[[At, Clients], None]
 
 
-def loop(method: Method, server: Memory, clients: Clients, plan: Plan, done: tuple[int, int],
+def loop(method: Method, server: Memory, clients: Clients, plan: Plan | Tasks, done: tuple[int, int],
          tell: Tell) -> Iterator[StageScores]:
     """The loop. ``done`` is the last (stage, round) already carried out; ``tell`` hears of each."""
     for t in range(max(done[0], 0), len(plan)):
@@ -64,7 +67,7 @@ def loop(method: Method, server: Memory, clients: Clients, plan: Plan, done: tup
 class Run:
     """A run: iterate over its stages, or ``finish()`` it; then ``scores`` and ``predict``."""
 
-    def __init__(self, method: Method, clients: Clients, plan: Plan, protocol: Any,
+    def __init__(self, method: Method, clients: Clients, plan: Plan | Tasks, protocol: Any,
                  folder: runs.RunFolder | None, parts: Mapping[str, EventStream], *,
                  save_every: float = 60.0, tell: Tell | None = None) -> None:
         self.method, self.clients, self.plan, self.protocol = method, clients, plan, protocol
@@ -235,7 +238,7 @@ class Run:
         return self.server, at
 
 
-def run(method: Method, split: Split, stages: Plan, *, seed: int = 0, protocol: Any = None,
+def run(method: Method, split: Split, stages: Plan | Tasks, *, seed: int = 0, protocol: Any = None,
         out: str | os.PathLike[str] | None = None, source: dict[str, Any] | None = None,
         engine: type[LocalClients] = LocalClients, save_every: float = 60.0,
         tell: Tell | None = None, **options: Any) -> Run:
@@ -244,8 +247,9 @@ def run(method: Method, split: Split, stages: Plan, *, seed: int = 0, protocol: 
     ``out`` is the run folder (kept in memory alone without one); ``source`` goes into the
     folder's ``[data]`` so that others can open the data again; ``options`` go to the engine.
     """
-    protocol = protocol or Links()
-    world = World(tuple(sorted(split.parts)), seed, len(stages))
+    protocol = protocol or (Nodes() if method.task == "node" else Links())
+    facts = split.stream.facts() if isinstance(split.stream, Graph) else {}
+    world = World(tuple(sorted(split.parts)), seed, len(stages), facts)
     held: dict[str, Any] = dict(split.parts)
     scorer = None
     if method.server_holds_graph:

@@ -37,7 +37,7 @@ def labelled(name: str, place: str, files: Files, origin: str, read: Callable[[P
     place   the raw folder below FEDVINE_DATA; ``folder`` may be any folder on the way to it,
             the raw one included
     files   names; a mapping tells each one's SHA-256 too, and no other bytes are then read
-    origin  where they come from, for people
+    origin  where they come from, for people: "... from <origin>"
     fetch   downloads them into a folder, where they are not found and no ``folder`` is given
 
     Raises :class:`FedvineError` for files that are not there, cannot be had or cannot be read.
@@ -88,7 +88,8 @@ def _missing(folder: Path, files: Files) -> list[str]:
 def _fetched(name: str, place: str, files: Files, origin: str,
              fetch: Callable[[Path], None] | None, kept: Path) -> Path:
     """The files, downloaded: all of them or none."""
-    put = f"put {', '.join(files)} ({origin}) below FEDVINE_DATA in {place}, or name the folder."
+    put = (f"put {', '.join(files)} (from {origin}) below FEDVINE_DATA in {place}, or name the "
+           "folder.")
     if fetch is None:
         raise FedvineError(f"{name} was not found and cannot be downloaded; {put}")
     with atomic_folder(kept) as folder:
@@ -103,7 +104,7 @@ def _fetched(name: str, place: str, files: Files, origin: str,
 
 
 def _made(name: str, raw: Path, files: Files, origin: str, read: Callable[[Path], Arrays]) -> Graph:
-    again = f"delete what is in {raw} and get it again from {origin}."
+    again = f"delete the files in {raw} and get them again from {origin}."
     for file, known in files.items() if isinstance(files, Mapping) else ():
         if hashlib.sha256((raw / file).read_bytes()).hexdigest() != known:
             raise FedvineError(f"{raw / file} is not the published file (its SHA-256 is another); "
@@ -122,8 +123,8 @@ def _made(name: str, raw: Path, files: Files, origin: str, read: Callable[[Path]
 
 def _keep(graph: Graph, store: Path) -> None:
     x = graph.x
-    arrays = ({"data": x.data, "indices": x.indices, "indptr": x.indptr, "shape": x.shape}
-              if isinstance(x, csr_matrix) else {"x": x})
+    arrays: dict[str, Any] = ({"data": x.data, "indices": x.indices, "indptr": x.indptr,
+                               "shape": x.shape} if isinstance(x, csr_matrix) else {"x": x})
     with atomic(store) as file:
         np.savez(file, edges=graph.edges, y=graph.y, classes=np.array(graph.classes), **arrays)
 

@@ -6,7 +6,7 @@ form of Z. Yang, W. Cohen, R. Salakhutdinov, ICML 2016, https://github.com/kimiy
 
 The 1,433 features are words that occur or not. The graph has 5,278 edges: the published 5,429
 count the entries of the file, of which 151 are repeats. Split and shares are those of POWER's
-Table 1, which means classes by ``STAGES``: two to a task, three tasks, one class left over.
+Table 1, two classes (``STAGES``) a task; one class is left over.
 """
 
 from __future__ import annotations

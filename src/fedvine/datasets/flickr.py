@@ -1,12 +1,13 @@
-"""Flickr: 89,250 pictures, joined where they have something in common; 7 classes are their subjects.
+"""Flickr: 89,250 pictures, joined where they have something in common; 7 classes are subjects.
 
 Source: H. Zeng et al., "GraphSAINT", ICLR 2020, https://github.com/GraphSAINT/GraphSAINT (its code
 is MIT; no licence is stated for the data), from J. McAuley, J. Leskovec, ECCV 2012, as ``Flickr``
 of PyTorch Geometric reads it.
 
 The 500 features are a bag of words, made dense by its authors; two pictures are joined if they
-share a place, a gallery or a user, for example. The published counts are given here: 899,756 edges
-count both directions. Split and shares are those of POWER's Table 1, two classes a task.
+share a place, a gallery or somebody who commented on both. The counts are published ones, not
+counted here: 899,756 edges, or half of that if each counts once, as it does in a graph here. Split
+and shares are those of POWER's Table 1, two classes a task.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Roman-empire: 22,662 words of an article and how they hang together; 18 classes are their roles.
 
-Source: O. Platonov et al., "A Critical Look at the Evaluation of GNNs under Heterophily", ICLR 2023,
-https://github.com/yandex-research/heterophilous-graphs (MIT), as ``HeterophilousGraphDataset`` of
-PyTorch Geometric reads it. The text is Wikipedia's article on the Roman Empire.
+Source: O. Platonov et al., "A Critical Look at the Evaluation of GNNs under Heterophily", ICLR
+2023, https://github.com/yandex-research/heterophilous-graphs (MIT), as PyTorch Geometric's
+``HeterophilousGraphDataset`` reads it. The text is Wikipedia's article on the Roman Empire.
 
 A node is a word, an edge joins it to the next word or to the one it depends on in the sentence
 (32,927 edges); the 300 features are its fastText vector and the class is its syntactic role. The
-counts are the published ones. Split and shares are those of POWER's Table 1, six classes a task.
+counts are published ones, not counted here. Split and shares are those of POWER's Table 1, six classes a task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Squirrel without its copied pages: 2,223 Wikipedia pages and their links; 5 classes of traffic.
 
-Source: O. Platonov et al., "A Critical Look at the Evaluation of GNNs under Heterophily", ICLR 2023,
-https://github.com/yandex-research/heterophilous-graphs (MIT). They found that many pages of
+Source: O. Platonov et al., "A Critical Look at the Evaluation of GNNs under Heterophily", ICLR
+2023, https://github.com/yandex-research/heterophilous-graphs (MIT). They found that many pages of
 ``squirrel`` are copies of others, so that a test page was often seen in training.
 
 The 2,089 features are nouns that occur or not; there are 46,998 edges, as published. Split and

@@ -8,7 +8,8 @@ https://github.com/UniversalDependencies/UD_English-EWT (CC BY-SA 4.0, which hol
 too), by N. Silveira et al., LREC 2014. A node is a word, punctuation left out; an edge joins it to
 the next word or to its head (33,502 edges); the class is its relation to the head, one of the 17
 most frequent or another. The 300 features are a word vector from co-occurrence in all of the
-treebank and WordNet's glosses (PPMI and SVD). Split and shares are Roman-empire's in POWER's Table 1.
+treebank and WordNet's glosses (PPMI and SVD). Split and shares are Roman-empire's in POWER's
+Table 1.
 """
 
 from __future__ import annotations
@@ -33,5 +34,5 @@ def load(folder: Path | None = None) -> Graph:
     :class:`FedvineError` if it is not there or cannot be read; it cannot be downloaded.
     """
     return labelled("ud_ewt", "UD-EWT-words/raw", [_FILE],
-                    "made from UD_English-EWT as fedvine show ud_ewt tells",
+                    "UD_English-EWT (fedvine show ud_ewt tells how)",
                     lambda raw: platonov(raw / _FILE), folder)

@@ -37,7 +37,7 @@ def load(folder: Path | None = None, normalise: bool = False) -> Graph:
     :class:`FedvineError` if it is not there or cannot be read; it cannot be downloaded.
     """
     graph = labelled("wordnet", "WordNet/raw", [_FILE],
-                     "made from Princeton WordNet 3.0 as fedvine show wordnet tells", _read, folder)
+                     "Princeton WordNet 3.0 (fedvine show wordnet tells how)", _read, folder)
     return normalised(graph, normalise)
 
 

@@ -8,6 +8,7 @@ replies are handed on in the order of names.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -55,7 +56,7 @@ class RemoteClients(Clients):
     def _letter(self, name: str, envelopes: list[Envelope]) -> tuple[
             Packed | Refused | None, float]:
         reply: Packed | None = None
-        seconds = 0.0
+        began, seconds = time.monotonic(), 0.0
         for envelope in envelopes:
             body = envelope.body
             try:
@@ -66,7 +67,7 @@ class RemoteClients(Clients):
                 reply = Packed(skeleton, buffers)
             except Unreachable as error:
                 self.gone |= {name} if isinstance(error, Gone) else set()
-                return None, self.deadline
+                return None, time.monotonic() - began
             except Refused as reason:
                 return reason, 0.0
             except (TypeError, ValueError) as error:

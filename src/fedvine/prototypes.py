@@ -1,0 +1,156 @@
+"""Prototypes as POWER sends them: encoded as gradients, read back, protected, joined to a graph.
+
+POWER ("Federated continual graph learning", Sec. 4.2) has a client send, for each class, the
+gradient that the class's mean feature vector causes in a random network known to both sides, so
+that the server does not see the mean itself. **It hides nothing**: the gradient of one sample
+through a linear layer with bias is the outer product delta x^T beside delta, and a division gives
+x back (``how="closed-form"``). The paper's way, L-BFGS on a gradient-matching loss, is here to
+compare with (``how="lbfgs"``). What does protect a prototype is :func:`protect`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedvine.encoder import Encoder, Factors, encode, infer_labels, mismatch, shrink, sizes, solve
+from fedvine.errors import FedvineError
+from fedvine.lbfgs import minimise
+
+__all__ = ["Encoder", "Reconstructed", "class_means", "encode", "infer_labels", "neighbours",
+           "protect", "reconstruct"]
+
+
+class Reconstructed(NamedTuple):
+    """What :func:`reconstruct` found: ``prototypes`` [P, F], and how well they fit.
+
+    ``loss`` [P] is Eq. (11) as a share of the squared norm of what was sent. ``converged`` [P]
+    says whether every layer's own share is below the tolerance; ``iterations`` [P] is what the
+    chosen start took (0 for the closed form).
+    """
+
+    prototypes: Tensor
+    loss: Tensor
+    converged: Tensor
+    iterations: Tensor
+
+
+def class_means(features: Tensor, labels: Tensor, classes: int,
+                clip: float = math.inf) -> tuple[Tensor, Tensor]:
+    """Prototypes [classes, F] and node counts [classes] (Eq. 8); a class without nodes gets 0.
+
+    Each node's features [N, F] are first shortened to an L2 norm of ``clip`` at most, which is
+    what bounds the part of one node in a mean. ``labels`` [N] lie in [0, classes).
+    """
+    if math.isfinite(clip):
+        features = features * (clip / features.norm(dim=1, keepdim=True)).clamp(max=1)
+    counts = torch.bincount(labels, minlength=classes)
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    return sums / counts.clamp(min=1)[:, None], counts
+
+
+def reconstruct(encoder: Encoder, gradients: dict[str, Tensor], labels: Tensor | None = None,
+                how: Literal["closed-form", "lbfgs"] = "closed-form", *, restarts: int = 1,
+                iterations: int = 300, generator: torch.Generator | None = None,
+                tolerance: float = 1e-10) -> Reconstructed:
+    """The prototypes [P, F] behind ``gradients`` as :func:`encode` makes them.
+
+    ``labels`` [P] are inferred where they are not given. The closed form divides one row of the
+    first layer's weight gradient by its bias gradient. ``"lbfgs"`` minimises Eq. (11) from
+    ``restarts`` standard normal starts a prototype, drawn from ``generator``, in at most
+    ``iterations`` steps (the paper: 300); all are one batch in float64, each with steps of its
+    own, and the start with the least loss is kept. Both judge the result by encoding it again, so
+    that sums over samples, or a wrong label, come out as not converged. Raises FedvineError
+    where shapes or labels do not fit the encoder.
+    """
+    target = solve(gradients)
+    kind = target[0][0]
+    truth = encoder.truth(kind, infer_labels(gradients) if labels is None else labels)
+    encoder = encoder.like(kind)
+    if how == "closed-form":
+        x, taken = kind, torch.zeros(len(kind), dtype=torch.long, device=kind.device)
+    elif generator is None or restarts < 1:
+        raise FedvineError("L-BFGS needs a generator for its starts, and at least one start.")
+    else:
+        x, taken = _match(encoder, truth, target, restarts, iterations, generator, tolerance)
+    whole, parts = sizes(target), mismatch(encoder, x, truth, target)[0]
+    return Reconstructed(x, parts.sum(1) / whole.sum(1).clamp(min=1e-30), (parts <= tolerance * whole).all(1),
+                         taken)
+
+
+def _match(encoder: Encoder, truth: Tensor, target: Factors, restarts: int, iterations: int,
+           generator: torch.Generator, tolerance: float) -> tuple[Tensor, Tensor]:
+    """Gradient matching by L-BFGS: the best start's prototype [P, F] and its iterations [P]."""
+    kind, count = target[0][0], len(truth)
+    truth, *flat = (part.double().repeat_interleave(restarts, 0)
+                    for part in (truth, *target[0], *target[1]))
+    start = torch.randn(count * restarts, kind.shape[1], generator=generator,
+                        dtype=torch.float64).to(kind.device)
+    encoder, grow = encoder.like(start), None
+    if kind.shape[1] > len(encoder.biases[0]) + 2:
+        encoder, flat[0], start, grow = shrink(encoder, flat[0], start)
+    widths, layers = [part.shape[1] for part in flat], len(encoder.weights)
+    packed = torch.cat(flat, 1)
+    whole = sizes((flat[:layers], flat[layers:]))
+    shares = whole.sum(1).clamp(min=1e-30)
+
+    def function(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        picked = packed[rows].split(widths, 1)
+        parts, slope = mismatch(encoder, x, truth[rows],
+                                (list(picked[:layers]), list(picked[layers:])))
+        share = shares[rows]
+        return (parts.sum(1) / share, slope / share[:, None],
+                (parts <= 0.5 * tolerance * whole[rows]).all(1))
+
+    x, taken = minimise(function, start, iterations)
+    value = function(x, torch.arange(len(x), device=x.device))[0]
+    best = value.view(count, restarts).argmin(1)
+    best += torch.arange(count, device=best.device) * restarts
+    return (x if grow is None else grow(x))[best].to(kind), taken[best]
+
+
+def neighbours(prototypes: Tensor, k: int, block: int = 1024) -> Tensor:
+    """The buffer graph (Eq. 13): each prototype [P, F] joined to the k with the largest product.
+
+    An edge index [2, E], both directions, sorted, no loops, each pair once. The sigmoid of
+    Eq. (13) changes no order and is left out (it would round large products to ties); a
+    prototype is not its own neighbour. Only ``block`` rows of products are held at a time.
+    """
+    count = len(prototypes)
+    near = [torch.empty(0, min(k, max(count - 1, 0)), dtype=torch.long, device=prototypes.device)]
+    for begin in range(0, count, block):
+        products = prototypes[begin:begin + block] @ prototypes.T
+        products.diagonal(begin).fill_(-math.inf)
+        near.append(products.topk(near[0].shape[1]).indices)
+    to = torch.cat(near)
+    at = torch.arange(count, device=to.device)[:, None].expand_as(to)
+    pairs = torch.unique(torch.cat([at * count + to, to * count + at]))
+    return torch.stack([pairs // max(count, 1), pairs % max(count, 1)])
+
+
+def protect(prototypes: Tensor, counts: Tensor, *, min_count: int, clip: float, noise: float,
+            generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """What may leave the client: (prototypes [n, F] with noise, their rows [n]).
+
+    Classes of fewer than ``min_count`` nodes (at least 1) are withheld. The others, means of
+    nodes that :func:`class_means` shortened to ``clip``, get Gaussian noise with a standard
+    deviation of ``noise * clip / count``: clip / count is how far a mean moves when one of its
+    nodes is blanked (twice that when it becomes any other node, or changes class). A ``noise``
+    of z gives one release of one class the Gaussian mechanism with multiplier z; releases add
+    up. Counts, and which classes are withheld, are not hidden by it. Sending gradients in place
+    of prototypes adds no protection at all: see :func:`reconstruct`. Raises FedvineError when a
+    prototype is longer than ``clip``, for then its nodes were not shortened and the noise would
+    promise what it does not keep.
+    """
+    rows = (counts >= max(min_count, 1)).nonzero()[:, 0]
+    kept = prototypes[rows]
+    if not clip > 0 or noise < 0:
+        raise FedvineError(f"clip = {clip} must be above 0 and noise = {noise} not below 0.")
+    if (kept.norm(dim=1) > clip * (1 + 1e-5)).any():
+        raise FedvineError(f"A prototype is longer than clip = {clip}; take the means with "
+                           f"class_means(..., clip={clip}), so that every node is shortened.")
+    drawn = torch.randn(kept.shape, generator=generator).to(kept)
+    return kept + drawn * (noise * clip / counts[rows].to(kept))[:, None], rows
