@@ -4,11 +4,14 @@
 all problems. Here every row of a matrix is a problem of its own: the two-loop recursion (Nocedal
 and Wright 2006, Alg. 7.4) and the line search are vectorised over rows, and rows that have
 finished leave the batch.
+
+The line search is not monotone (Grippo, Lampariello and Lucidi 1986): a step need only be lower
+than the highest of the last values. With ReLU the gradient-matching loss jumps, and a search that
+must go down at every step stays before the first jump.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -18,12 +21,13 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def minimise(function: Function, start: Tensor, iterations: int, memory: int = 10,
-             trials: int = 20) -> tuple[Tensor, Tensor]:
+             trials: int = 12) -> tuple[Tensor, Tensor]:
     """Where each row of ``start`` [B, D] ends, [B, D], and the iterations it took, [B].
 
     ``function(x [b, D], rows [b])`` gives, for some rows of the batch, the values [b], gradients
     [b, D], and whether each is good enough to stop [b]. A row stops when it is, after
-    ``iterations``, or when not even steepest descent finds a lower value within ``trials``.
+    ``iterations``, or when not even steepest descent finds a step within ``trials`` halvings.
+    ``memory`` counts the steps that give the curvature and the values that bound the next one.
     A row's result does not depend on the other rows, rounding aside.
     """
     end, taken = start.clone(), torch.zeros(len(start), dtype=torch.long, device=start.device)
@@ -32,14 +36,15 @@ def minimise(function: Function, start: Tensor, iterations: int, memory: int = 1
     steps, changes = start.new_zeros(2, memory, *start.shape)
     inverse = start.new_zeros(memory, len(start))  # 1 / (step . change); 0: nothing remembered
     scale = _first_scale(slope)
-    fresh = torch.ones_like(done)
+    past, fresh = value.repeat(memory, 1), torch.ones_like(done)
     for iteration in range(iterations):
         if done.any():
             end[rows[done]], taken[rows[done]] = x[done], iteration
             keep = (~done).nonzero()[:, 0]
             rows, x, value, slope, scale, fresh = (
                 part[keep] for part in (rows, x, value, slope, scale, fresh))
-            steps, changes, inverse = steps[:, keep], changes[:, keep], inverse[:, keep]
+            steps, changes, inverse, past = (
+                part[:, keep] for part in (steps, changes, inverse, past))
         if not len(rows):
             break
         newest = [i % memory for i in range(iteration - 1, max(iteration - memory, 0) - 1, -1)]
@@ -47,15 +52,15 @@ def minimise(function: Function, start: Tensor, iterations: int, memory: int = 1
         uphill = ~((way * slope).sum(1) < 0)
         way[uphill] = -(scale[:, None] * slope)[uphill]
         new_x, new_value, new_slope, moved, done = _search(function, rows, x, value, slope, way,
-                                                           trials)
+                                                           past.amax(0), trials)
         step, change = new_x - x, new_slope - slope
         product, length = (step * change).sum(1), (change * change).sum(1)
         curved = moved & (product > 1e-10 * length.sqrt() * step.norm(dim=1))
         slot = iteration % memory
-        steps[slot], changes[slot] = step, change
+        steps[slot], changes[slot], past[slot] = step, change, new_value
         inverse[slot] = torch.where(curved, 1 / product, 0)
         scale = torch.where(curved, product / length, scale)
-        # A row that found nothing lower forgets its curvature; the second time running it stops.
+        # A row that found no step forgets its curvature; the second time running it stops.
         stuck = ~moved
         done |= stuck & fresh
         inverse[:, stuck] = 0
@@ -85,29 +90,24 @@ def _direction(slope: Tensor, steps: Tensor, changes: Tensor, inverse: Tensor, s
 
 
 def _search(function: Function, rows: Tensor, x: Tensor, value: Tensor, slope: Tensor, way: Tensor,
-            trials: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Weak Wolfe conditions by bisection, which also suits functions with kinks.
+            bound: Tensor, trials: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Halve each row's step until its value is below ``bound`` (Armijo's condition).
 
-    After Lewis and Overton (2013), "Nonsmooth optimization via quasi-Newton methods", Alg. 2.6.
-    Only rows that still look for a step are evaluated. Returns the new x, value, gradient,
-    whether the row moved, and whether it may stop.
+    Only rows that still look for a step are evaluated; a value that is not finite is no step.
+    Returns the new x, value, gradient, whether the row moved, and whether it may stop.
     """
     x_at, value_at, slope_at = x.clone(), value.clone(), slope.clone()
+    moved, done = torch.zeros(2, len(rows), dtype=torch.bool, device=rows.device)
     fall = torch.linalg.vecdot(way, slope)
-    low, high = torch.zeros_like(value), torch.full_like(value, math.inf)
-    length, done = torch.ones_like(value), torch.zeros_like(value, dtype=torch.bool)
-    looking = torch.arange(len(rows), device=rows.device)
+    looking, length = torch.arange(len(rows), device=rows.device), 1.0
     for _ in range(trials):
-        ahead, size, drop = way[looking], length[looking], fall[looking]
-        trial = torch.addcmul(x[looking], ahead, size[:, None])
+        trial = torch.add(x[looking], way[looking], alpha=length)
         found, rise, stop = function(trial, rows[looking])
-        lower = found <= value[looking] + 1e-4 * size * drop
+        lower = found <= bound[looking] + 1e-4 * length * fall[looking]
         won = looking[lower]
         x_at[won], value_at[won], slope_at[won] = trial[lower], found[lower], rise[lower]
-        done[won], low[won], high[looking[~lower]] = stop[lower], size[lower], size[~lower]
-        flat = torch.linalg.vecdot(ahead, rise) >= 0.9 * drop
-        looking = looking[~(lower & (flat | stop))]
+        moved[won], done[won] = True, stop[lower]
+        looking, length = looking[~lower], length / 2
         if not len(looking):
             break
-        length = torch.where(high < math.inf, (low + high) / 2, 2 * length)
-    return x_at, value_at, slope_at, low > 0, done
+    return x_at, value_at, slope_at, moved, done

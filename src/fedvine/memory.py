@@ -14,7 +14,6 @@ from fedvine.rng import key, rng, torch_rng
 if TYPE_CHECKING:
     import torch
 
-    from fedvine.stream import EventStream
 
 _STATE = "<state>"
 
@@ -57,7 +56,7 @@ class Client(Memory):
     """What one client knows. Attributes are its memory; these are attached by the engine:
 
     name, world   its name and what everybody knows
-    stage         its own part of the current stage (EventStream), at home
+    stage         its own part of the current stage (EventStream or Graph), at home
     past          its own part up to and with the current stage
     cache         a dict for what can be made again; never saved, may vanish between rounds
     rng           ``client.rng(purpose)``: randomness that belongs to this very call
@@ -69,8 +68,8 @@ class Client(Memory):
 
     name: str
     world: World
-    stage: EventStream
-    past: EventStream
+    stage: Any
+    past: Any
     cache: dict[Any, Any]
 
     def __init__(self, name: str, world: World, secret: bytes | None = None) -> None:

@@ -55,7 +55,7 @@ def class_means(features: Tensor, labels: Tensor, classes: int,
 def reconstruct(encoder: Encoder, gradients: dict[str, Tensor], labels: Tensor | None = None,
                 how: Literal["closed-form", "lbfgs"] = "closed-form", *, restarts: int = 1,
                 iterations: int = 300, generator: torch.Generator | None = None,
-                tolerance: float = 1e-10) -> Reconstructed:
+                tolerance: float = 1e-8) -> Reconstructed:
     """The prototypes [P, F] behind ``gradients`` as :func:`encode` makes them.
 
     ``labels`` [P] are inferred where they are not given. The closed form divides one row of the

@@ -44,7 +44,7 @@ class StageScores:
 Tell = Callable[[At, Clients], None]
 
 
-def loop(method: Method, server: Memory, clients: Clients, plan: Plan | Tasks, done: tuple[int, int],
+def loop(method: Method, server: Memory, clients: Clients, plan: Any, done: tuple[int, int],
          tell: Tell) -> Iterator[StageScores]:
     """The loop. ``done`` is the last (stage, round) already carried out; ``tell`` hears of each."""
     for t in range(max(done[0], 0), len(plan)):
@@ -67,7 +67,7 @@ def loop(method: Method, server: Memory, clients: Clients, plan: Plan | Tasks, d
 class Run:
     """A run: iterate over its stages, or ``finish()`` it; then ``scores`` and ``predict``."""
 
-    def __init__(self, method: Method, clients: Clients, plan: Plan | Tasks, protocol: Any,
+    def __init__(self, method: Method, clients: Clients, plan: Any, protocol: Any,
                  folder: runs.RunFolder | None, parts: Mapping[str, EventStream], *,
                  save_every: float = 60.0, tell: Tell | None = None) -> None:
         self.method, self.clients, self.plan, self.protocol = method, clients, plan, protocol

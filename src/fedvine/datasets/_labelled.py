@@ -7,6 +7,7 @@ graph, for as long as the files do not change.
 from __future__ import annotations
 
 import hashlib
+import traceback
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -109,15 +110,16 @@ def _made(name: str, raw: Path, files: Files, origin: str, read: Callable[[Path]
         if hashlib.sha256((raw / file).read_bytes()).hexdigest() != known:
             raise FedvineError(f"{raw / file} is not the published file (its SHA-256 is another); "
                                f"{again}")
-    try:
-        with warnings.catch_warnings():     # of libraries, about their own old formats
-            warnings.simplefilter("ignore")
+    with warnings.catch_warnings():     # of libraries: old formats, files they leave open
+        warnings.simplefilter("ignore")
+        try:
             x, edges, y, classes = read(raw)
-    except MemoryError:
-        raise
-    except Exception as error:  # whatever a damaged file makes a library raise
-        raise FedvineError(f"{name} could not be read ({type(error).__name__}: "
-                           f"{' '.join(str(error).split())}); {again}") from error
+        except MemoryError:
+            raise
+        except Exception as error:      # whatever a damaged file makes a library raise
+            traceback.clear_frames(error.__traceback__)     # which closes the files
+            raise FedvineError(f"{name} could not be read ({type(error).__name__}: "
+                               f"{' '.join(str(error).split())}); {again}") from error
     return Graph.make(x, edges, y, classes=classes, name=name)
 
 
@@ -132,7 +134,7 @@ def _keep(graph: Graph, store: Path) -> None:
 def _opened(store: Path, name: str) -> Graph | None:
     """What was kept; None if nothing was, or if it has been damaged since: it is made again."""
     try:
-        with np.load(store, allow_pickle=False) as z:
+        with open(store, "rb") as file, np.load(file, allow_pickle=False) as z:
             x = z["x"] if "x" in z else csr_matrix((z["data"], z["indices"], z["indptr"]),
                                                    z["shape"])
             y = z["y"]

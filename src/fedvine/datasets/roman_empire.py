@@ -6,7 +6,8 @@ Source: O. Platonov et al., "A Critical Look at the Evaluation of GNNs under Het
 
 A node is a word, an edge joins it to the next word or to the one it depends on in the sentence
 (32,927 edges); the 300 features are its fastText vector and the class is its syntactic role. The
-counts are published ones, not counted here. Split and shares are those of POWER's Table 1, six classes a task.
+counts are published ones, not counted here. Split and shares are those of POWER's Table 1, six
+classes a task.
 """
 
 from __future__ import annotations

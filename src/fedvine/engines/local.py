@@ -23,7 +23,7 @@ class LocalClients(Clients):
 
     keep_last = False
 
-    def __init__(self, method: Method, parts: Mapping[str, Any], plan: Plan, protocol: Any,
+    def __init__(self, method: Method, parts: Mapping[str, Any], plan: Any, protocol: Any,
                  world: World, *, server_scorer: Any = None, quorum: float = 1.0) -> None:
         super().__init__(method, parts, world, protocol, server_scorer, quorum=quorum)
         self.residents = {n: Resident(method, n, parts[n], plan, protocol, world,
