@@ -33,7 +33,7 @@ from fedvine.split import split
 from fedvine.stages import by_time
 from fedvine.supervisor import Supervisor
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("federation")]
+pytestmark = [pytest.mark.timeout(300)]
 TINY = FedLink.tiny().model_copy(update={"rounds": 25})   # long enough to die in
 
 
@@ -158,7 +158,7 @@ def test_also_if_one_is_killed_on_the_way(federation):
     supervisor.go(order(folder, out), 3)
     killer.join()
     assert scores(out) == expected_scores(folder, TINY)
-    assert any("lost" in s for s in said)           # it did die on the way
+    assert any("ended early" in s for s in said)           # it did die on the way
     server_files = [p.name for p in out.rglob("*") if p.is_file()]
     assert "server.safetensors" in server_files
     for name in checks.NAMES:

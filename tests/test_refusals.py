@@ -80,7 +80,6 @@ def without_bob(tmp_path_factory):
     return json.dumps(Hostile(folder, silent, quorum=0.6).run().finish().scores)
 
 
-@pytest.mark.xdist_group("refusals")
 @pytest.mark.parametrize("name", SPOILS)
 def test_a_bad_update_counts_as_missing_and_the_run_goes_on(tmp_path, without_bob, name):
     spoil, words = SPOILS[name]

@@ -12,11 +12,13 @@ import tomlkit
 from rich.console import RenderableType
 from rich.table import Table
 
-from fedvine import shelf
+from fedvine import runs, shelf
 from fedvine.data import load
 from fedvine.errors import FedvineError, near
 from fedvine.experiment import Experiment
+from fedvine.graph import Graph
 from fedvine.method import Method
+from fedvine.records import tables
 
 
 def everything() -> Iterator[Table]:
@@ -46,7 +48,7 @@ def described(name: str) -> Iterator[RenderableType]:
     elif name in partitions:
         yield inspect.getdoc(shelf.find("partitions", name)) or name
     elif Path(name).is_dir():
-        yield _toml(Experiment.of_run(name))
+        yield from _folder(name)
     elif Path(name).suffix == ".toml":
         yield _toml(Experiment.read(name))
     else:
@@ -64,6 +66,18 @@ def _method(method: type) -> Iterator[RenderableType]:
         table.add_row(name, _kind(field.annotation, field.metadata), repr(field.default),
                       field.description or "")
     yield table
+
+
+def _folder(name: str) -> Iterator[RenderableType]:
+    """A run folder's experiment; of a federation what the server knows of it, and its scores."""
+    found = runs.read_experiment(name)
+    if found["data"].get("name") != "federation":
+        yield _toml(Experiment.of_run(name))
+        return
+    yield tomlkit.dumps(found).strip() + "\n"
+    summary = runs.read_summary(name)
+    yield from tables(summary, found["protocol"]) if summary else [
+        "Not finished; fedvine serve with the same arguments goes on."]
 
 
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "length >="}
@@ -90,6 +104,9 @@ def _dataset(name: str) -> Iterator[RenderableType]:
     module: Any = shelf.find("datasets", name)
     yield f"{inspect.getdoc(module)}\n"
     stream = load(name)
+    if isinstance(stream, Graph):
+        yield from _graph(stream, module)
+        return
     report = stream.split(**module.SPLIT).report()
     days = (float(stream.t[-1]) - float(stream.t[0])) / 86400
     yield (f"{len(stream):,} edges of {stream.num_src:,} users to {stream.num_dst:,} items in "
@@ -100,6 +117,19 @@ def _dataset(name: str) -> Iterator[RenderableType]:
     for client, facts in report["clients"].items():
         table.add_row(client, *(f"{facts[c]:,}" for c in ("edges", "users", "items",
                                                           "shared_users")))
+    yield table
+
+
+def _graph(graph: Graph, module: Any) -> Iterator[RenderableType]:
+    report = graph.split(**module.SPLIT).report()
+    yield (f"{len(graph):,} nodes, {graph.edges.shape[1]:,} edges, {graph.features:,} features, "
+           f"{len(graph.classes)} classes; {module.STAGES} classes a task, split by "
+           f"{report['by']} (cuts {report['cut']:.1%} of the edges):\n")
+    table = Table("client", box=None)
+    for column in ("nodes", "edges", "classes"):
+        table.add_column(column, justify="right")
+    for client, facts in report["clients"].items():
+        table.add_row(client, *(f"{facts[c]:,}" for c in ("nodes", "edges", "classes")))
     yield table
 
 

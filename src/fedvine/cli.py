@@ -172,6 +172,17 @@ def predict(
             print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.")
 
 
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished "
+                                                  "runs, also of a federation.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML page about finished runs, with tables and pictures."""
+    from fedvine.report import report as write
+    print(f"Written to {write(folders, out)}")
+
+
 def _show(forecasts: list[Any]) -> None:
     from rich.table import Table
     table = Table("item", "score", "", box=None)

@@ -3,7 +3,8 @@
 For one sample the gradient of a linear layer is an outer product, weight: delta_l h_l^T and bias:
 delta_l, with h_l the layer's input and delta_l the slope of the loss at its output. Everything
 here works on these two factors; a layer's gradient is only multiplied out in :func:`encode`,
-because that is what POWER sends.
+because that is what POWER sends. ``factors`` below are [P, S], one row a sample: h of all layers,
+then delta of all layers, side by side.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -19,8 +21,6 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fedvine.errors import FedvineError
-
-Factors = tuple[list[Tensor], list[Tensor]]  # h_l [P, in] and delta_l [P, out] of each layer
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,17 @@ class Encoder:
             biases.append(drawn[:, -1].contiguous())
         return cls(tuple(weights), tuple(biases), activation)
 
+    @cached_property
+    def widths(self) -> list[int]:
+        """Lengths of the pieces of a row of factors: of each layer's h, then of each delta."""
+        return [w.shape[1] for w in self.weights] + [w.shape[0] for w in self.weights]
+
+    @cached_property
+    def pieces(self) -> Tensor:
+        """[S, 2 L]: 1 where a column of factors is in a piece; a product with it sums pieces."""
+        place = torch.arange(len(self.widths)).repeat_interleave(torch.tensor(self.widths))
+        return one_hot(place, len(self.widths)).to(self.weights[0])
+
     def like(self, tensor: Tensor) -> Encoder:
         """The same network in the number type and on the device of ``tensor``."""
         return Encoder(tuple(w.to(tensor) for w in self.weights),
@@ -78,12 +89,11 @@ def encode(encoder: Encoder, prototypes: Tensor, labels: Tensor) -> dict[str, Te
     ``weight_l`` [P, out, in] and ``bias_l`` [P, out] for each layer l from 0, for ``prototypes``
     [P, F] with ``labels`` [P]. Raises FedvineError where these do not fit the encoder.
     """
-    truth = encoder.truth(prototypes, labels)
-    sent = {}
-    for layer, (h, delta) in enumerate(zip(*factors(encoder.like(prototypes), prototypes, truth),
-                                           strict=True)):
+    found = factors(encoder.like(prototypes), prototypes, encoder.truth(prototypes, labels))
+    parts, layers, sent = found.split(encoder.widths, 1), len(encoder.weights), {}
+    for layer, (h, delta) in enumerate(zip(parts[:layers], parts[layers:], strict=True)):
         sent[f"weight_{layer}"] = delta[:, :, None] * h[:, None, :]
-        sent[f"bias_{layer}"] = delta
+        sent[f"bias_{layer}"] = delta.clone()
     return sent
 
 
@@ -96,90 +106,111 @@ def infer_labels(gradients: dict[str, Tensor]) -> Tensor:
     return gradients[f"bias_{len(gradients) // 2 - 1}"].argmin(dim=1)
 
 
-def solve(gradients: dict[str, Tensor]) -> Factors:
-    """The factors behind gradients of one sample each: h = row i of weight / bias_i.
+def solve(encoder: Encoder, gradients: dict[str, Tensor]) -> Tensor:
+    """The factors [P, S] behind gradients of one sample each: h = row i of weight / bias_i.
 
-    Row i is the one with the largest abs(bias_i); a layer without any slope gives h = 0.
+    Row i is the one with the largest abs(bias_i); a layer without any slope gives h = 0. Raises
+    FedvineError where names or shapes are not those of this encoder's gradients.
     """
+    count = len(gradients.get("bias_0", ()))
+    wanted = {f"{kind}_{layer}": [count, *part.shape] for layer, pair in enumerate(
+        zip(encoder.weights, encoder.biases, strict=True))
+        for kind, part in zip(("weight", "bias"), pair, strict=True)}
+    given = {name: list(part.shape) for name, part in gradients.items()}
+    for name in sorted(wanted.keys() | given):
+        if given.get(name) != wanted.get(name):
+            raise FedvineError(f"These are not gradients of this encoder: {name} should be "
+                               f"{wanted.get(name, 'absent')}, not {given.get(name, 'absent')}.")
     inputs, deltas = [], []
-    for layer in range(len(gradients) // 2):
+    for layer in range(len(encoder.weights)):
         delta = gradients[f"bias_{layer}"]
         at = torch.arange(len(delta), device=delta.device)
         row = delta.abs().argmax(dim=1)
         size = delta[at, row][:, None]
         inputs.append(torch.where(size != 0, gradients[f"weight_{layer}"][at, row] / size, 0))
         deltas.append(delta)
-    return inputs, deltas
+    return torch.cat(inputs + deltas, 1)
 
 
-def sizes(target: Factors) -> Tensor:
+def sizes(encoder: Encoder, factors: Tensor) -> Tensor:
     """Squared norm of each layer's gradient, weights and bias together, [P, L]."""
-    return torch.stack([_square(d) * (1 + _square(h)) for h, d in zip(*target, strict=True)], 1)
+    squares = factors.square() @ encoder.pieces
+    layers = len(encoder.weights)
+    return squares[:, layers:] * (1 + squares[:, :layers])
 
 
-def factors(encoder: Encoder, x: Tensor, truth: Tensor) -> Factors:
-    """Forward and backward of the cross-entropy at ``x`` [P, F], without autograd."""
-    return _walk(encoder, x, truth)[:2]
+def factors(encoder: Encoder, x: Tensor, truth: Tensor) -> Tensor:
+    """Factors [P, S] at ``x`` [P, F]: forward and backward of the cross-entropy, no autograd."""
+    inputs, deltas, _, _ = _walk(encoder, x, truth)
+    return torch.cat(inputs + deltas, 1)
 
 
-def mismatch(encoder: Encoder, x: Tensor, truth: Tensor, target: Factors) -> tuple[Tensor, Tensor]:
+def mismatch(encoder: Encoder, x: Tensor, truth: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Eq. (11) of each sample and layer [P, L], and the gradient of its sum over layers [P, F].
 
-    With e = delta - delta* and g = h - h*, a layer's delta h^T - delta* h*^T is e h^T + delta* g^T,
-    whose squared norm needs inner products only; written so, nothing cancels near the solution.
-    The gradient is the chain rule through the backward pass, then through the forward pass.
+    ``target`` [P, S] are the factors to match. With e = delta - delta* and g = h - h*, a layer's
+    delta h^T - delta* h*^T is e h^T + delta* g^T, whose squared norm needs inner products only;
+    written so, nothing cancels near the solution. The gradient is the chain rule through the
+    backward pass, then through the forward pass.
     """
     inputs, deltas, slopes, backs = _walk(encoder, x, truth)
-    parts, to_inputs, to_deltas = [], [], []
-    for h, delta, h_true, delta_true in zip(inputs, deltas, *target, strict=True):
-        e, g = delta - delta_true, h - h_true
-        hh, gh, ed = _square(h), _dot(g, h), _dot(e, delta_true)
-        parts.append(_square(e) * (1 + hh) + _square(delta_true) * _square(g) + 2 * ed * gh)
-        to_deltas.append(2 * (e * (1 + hh)[:, None] + delta_true * gh[:, None]))
-        to_inputs.append(2 * (g * _square(delta)[:, None] + h_true * _dot(e, delta)[:, None]))
-    bends = []  # what reaches each hidden layer's output through the slope of its activation
+    layers, pieces = len(inputs), encoder.pieces
+    own = torch.cat(inputs + deltas, 1)
+    gap = own - target
+    squares = own.square() @ pieces
+    squares[:, :layers] += 1  # the bias is a weight whose input is 1
+    across, gaps = (own * gap) @ pieces, gap.square() @ pieces
+    ee, ed = gaps[:, layers:], across[:, layers:] - gaps[:, layers:]  # e.e and e.delta*
+    size = squares[:, layers:] - ed - across[:, layers:]  # delta*.delta*
+    parts = ee * squares[:, :layers] + size * gaps[:, :layers] + 2 * ed * across[:, :layers]
+    # A piece's slope weighs with its layer's other piece, so the halves change places.
+    pull = torch.addcmul(gap * (squares.roll(layers, 1) @ pieces.T), target,
+                         across.roll(layers, 1) @ pieces.T).mul_(2).split(encoder.widths, 1)
+    to_inputs, to_delta, bends = pull[:layers], pull[layers], []
     for layer, slope in enumerate(slopes):
-        to_deltas[layer + 1] = torch.addmm(to_deltas[layer + 1], to_deltas[layer] * slope,
-                                           encoder.weights[layer + 1].T)
-        bends.append(to_deltas[layer] * backs[layer] * slope * (1 - 2 * inputs[layer + 1])
-                     if encoder.activation == "sigmoid" else 0)
-    share = deltas[-1] + truth  # softmax
-    back = share * (to_deltas[-1] - _dot(share, to_deltas[-1])[:, None])
-    for layer in range(len(slopes), 0, -1):
-        to_input = torch.addmm(to_inputs[layer], back, encoder.weights[layer])
-        back = to_input * slopes[layer - 1] + bends[layer - 1]
-    return torch.stack(parts, 1), torch.addmm(to_inputs[0], back, encoder.weights[0])
+        if encoder.activation == "sigmoid":  # ReLU does not bend
+            bends.append(to_delta * backs[layer] * slope * (1 - 2 * inputs[layer + 1]))
+        to_delta = torch.addmm(pull[layers + layer + 1], to_delta * slope,
+                               encoder.weights[layer + 1].T)
+    softmax = deltas[-1] + truth
+    back = softmax * (to_delta - torch.linalg.vecdot(softmax, to_delta)[:, None])
+    for layer in range(layers - 1, 0, -1):
+        back = torch.addmm(to_inputs[layer], back, encoder.weights[layer]) * slopes[layer - 1]
+        if bends:
+            back = back + bends[layer - 1]
+    return parts, torch.addmm(to_inputs[0], back, encoder.weights[0])
 
 
 def shrink(encoder: Encoder, target: Tensor, start: Tensor
            ) -> tuple[Encoder, Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """The same matching problem in H + 2 coordinates rather than F (H: width of layer 0).
+    """The same matching problem in H + 2 coordinates rather than F (H: width after layer 0).
 
-    Its gradient lies in the span of the rows of the first weights, the prototype's ``target``
-    [P, F] and the ``start`` [P, F]. L-BFGS stays in that span and does the same steps in any
-    orthonormal basis of it. Returns encoder, target and start in that basis, and the way back.
+    The gradient of :func:`mismatch` lies in the span of the rows of the first weights, the
+    prototype in ``target`` [P, S] and the ``start`` [P, F]. L-BFGS stays in that span and does
+    the same steps in any orthonormal basis of it. Returns encoder, target and start in that
+    basis, and the way back.
     """
+    features = start.shape[1]
     basis, rest = torch.linalg.qr(encoder.weights[0].T)
-
-    def outside(x: Tensor) -> tuple[Tensor, Tensor]:
-        inside = x @ basis
-        return inside, x - inside @ basis.T
-
-    (target_in, target_out), (start_in, start_out) = outside(target), outside(start)
-    length = target_out.norm(dim=1, keepdim=True)
-    along = target_out / length.clamp(min=1e-300)
-    share = _dot(start_out, along)[:, None]
-    start_out = start_out - share * along
-    beyond = start_out.norm(dim=1, keepdim=True)
-    across = start_out / beyond.clamp(min=1e-300)
-    first = torch.cat([rest.T, rest.new_zeros(len(rest.T), 2)], 1)
+    aim = target[:, :features]
+    aim_in, start_in = aim @ basis, start @ basis
+    along, length = _unit(aim - aim_in @ basis.T)
+    out = start - start_in @ basis.T
+    share = torch.linalg.vecdot(out, along)[:, None]
+    across, beyond = _unit(out - share * along)
+    first = torch.cat([rest.T, rest.new_zeros(rest.shape[1], 2)], 1)
 
     def grow(x: Tensor) -> Tensor:
         return x[:, :-2] @ basis.T + x[:, -2:-1] * along + x[:, -1:] * across
 
     return (Encoder((first, *encoder.weights[1:]), encoder.biases, encoder.activation),
-            torch.cat([target_in, length, torch.zeros_like(length)], 1),
+            torch.cat([aim_in, length, torch.zeros_like(length), target[:, features:]], 1),
             torch.cat([start_in, share, beyond], 1), grow)
+
+
+def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    length = x.norm(dim=1, keepdim=True)
+    return x / length.clamp(min=1e-300), length
 
 
 def _walk(encoder: Encoder, x: Tensor, truth: Tensor
@@ -197,11 +228,3 @@ def _walk(encoder: Encoder, x: Tensor, truth: Tensor
         backs.append(deltas[-1] @ weight)
         deltas.append(backs[-1] * slope)
     return inputs, deltas[::-1], slopes, backs[::-1]
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return torch.linalg.vecdot(a, b)
-
-
-def _square(a: Tensor) -> Tensor:
-    return torch.linalg.vecdot(a, a)

@@ -150,6 +150,9 @@ class Experiment(BaseModel):
         """The experiment whose run is in ``folder``."""
         data = runs.read_experiment(folder).get("data")
         found = data.get("experiment") if isinstance(data, dict) else None
+        if isinstance(data, dict) and data.get("name") == "federation":
+            raise FedvineError(f"{folder} is the run of a federation, whose data lie at its sites; "
+                               "there fedvine predict KIT --user ... shows forecasts.")
         if found is None:
             raise FedvineError(f"{folder} does not say where its data came from; it was run from "
                                "Python without an Experiment.")

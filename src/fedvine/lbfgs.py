@@ -21,12 +21,12 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def minimise(function: Function, start: Tensor, iterations: int, memory: int = 10,
-             trials: int = 12) -> tuple[Tensor, Tensor]:
+             trials: int = 13) -> tuple[Tensor, Tensor]:
     """Where each row of ``start`` [B, D] ends, [B, D], and the iterations it took, [B].
 
     ``function(x [b, D], rows [b])`` gives, for some rows of the batch, the values [b], gradients
     [b, D], and whether each is good enough to stop [b]. A row stops when it is, after
-    ``iterations``, or when not even steepest descent finds a step within ``trials`` halvings.
+    ``iterations``, or when not even steepest descent finds a step in ``trials`` halvings.
     ``memory`` counts the steps that give the curvature and the values that bound the next one.
     A row's result does not depend on the other rows, rounding aside.
     """
@@ -91,23 +91,30 @@ def _direction(slope: Tensor, steps: Tensor, changes: Tensor, inverse: Tensor, s
 
 def _search(function: Function, rows: Tensor, x: Tensor, value: Tensor, slope: Tensor, way: Tensor,
             bound: Tensor, trials: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Halve each row's step until its value is below ``bound`` (Armijo's condition).
+    """Shorten each row's step until its value is below ``bound`` (Armijo's condition).
 
-    Only rows that still look for a step are evaluated; a value that is not finite is no step.
-    Returns the new x, value, gradient, whether the row moved, and whether it may stop.
+    Whole steps first; for the rows that need a shorter one the next halvings are evaluated
+    together, some more each time, and the longest that will do is taken. A value that is not
+    finite is no step. Returns the new x, value, gradient, whether the row moved, whether it may
+    stop.
     """
     x_at, value_at, slope_at = x.clone(), value.clone(), slope.clone()
     moved, done = torch.zeros(2, len(rows), dtype=torch.bool, device=rows.device)
     fall = torch.linalg.vecdot(way, slope)
-    looking, length = torch.arange(len(rows), device=rows.device), 1.0
-    for _ in range(trials):
-        trial = torch.add(x[looking], way[looking], alpha=length)
-        found, rise, stop = function(trial, rows[looking])
-        lower = found <= bound[looking] + 1e-4 * length * fall[looking]
-        won = looking[lower]
-        x_at[won], value_at[won], slope_at[won] = trial[lower], found[lower], rise[lower]
-        moved[won], done[won] = True, stop[lower]
-        looking, length = looking[~lower], length / 2
-        if not len(looking):
-            break
+    looking, first, tried = torch.arange(len(rows), device=rows.device), 0, 1
+    while len(looking) and first < trials:
+        tried = min(tried, trials - first)
+        length = 0.5 ** torch.arange(first, first + tried, device=x.device, dtype=x.dtype)
+        at = looking.repeat_interleave(tried)
+        length = length.repeat(len(looking))
+        trial = torch.addcmul(x[at], way[at], length[:, None])
+        found, rise, stop = function(trial, rows[at])
+        lower = (found <= bound[at] + 1e-4 * length * fall[at]).view(-1, tried)
+        longest = lower.to(torch.uint8).argmax(1)
+        won = lower.any(1)
+        take = (torch.arange(len(looking), device=x.device) * tried + longest)[won]
+        to = looking[won]
+        x_at[to], value_at[to], slope_at[to] = trial[take], found[take], rise[take]
+        moved[to], done[to] = True, stop[take]
+        looking, first, tried = looking[~won], first + tried, 3 * tried
     return x_at, value_at, slope_at, moved, done

@@ -1,11 +1,11 @@
 """Prototypes as POWER sends them: encoded as gradients, read back, protected, joined to a graph.
 
-POWER ("Federated continual graph learning", Sec. 4.2) has a client send, for each class, the
-gradient that the class's mean feature vector causes in a random network known to both sides, so
-that the server does not see the mean itself. **It hides nothing**: the gradient of one sample
-through a linear layer with bias is the outer product delta x^T beside delta, and a division gives
-x back (``how="closed-form"``). The paper's way, L-BFGS on a gradient-matching loss, is here to
-compare with (``how="lbfgs"``). What does protect a prototype is :func:`protect`.
+POWER (Zhu, Hu and Wu, "Federated Continual Graph Learning", KDD 2025, Sec. 4.2) has a client send
+for each class the gradient that the class's mean feature vector causes in a random network known
+to both sides, so that the server does not see the mean itself. **It hides nothing**: the gradient
+of one sample through a linear layer with bias is the outer product delta x^T beside delta, and a
+division gives x back (``how="closed-form"``). The paper's way, L-BFGS on a gradient-matching
+loss, is here to compare with (``how="lbfgs"``). What does protect a prototype is :func:`protect`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fedvine.encoder import Encoder, Factors, encode, infer_labels, mismatch, shrink, sizes, solve
+from fedvine.encoder import Encoder, encode, infer_labels, mismatch, shrink, sizes, solve
 from fedvine.errors import FedvineError
 from fedvine.lbfgs import minimise
 
@@ -66,44 +66,37 @@ def reconstruct(encoder: Encoder, gradients: dict[str, Tensor], labels: Tensor |
     that sums over samples, or a wrong label, come out as not converged. Raises FedvineError
     where shapes or labels do not fit the encoder.
     """
-    target = solve(gradients)
-    kind = target[0][0]
-    truth = encoder.truth(kind, infer_labels(gradients) if labels is None else labels)
-    encoder = encoder.like(kind)
-    if how == "closed-form":
-        x, taken = kind, torch.zeros(len(kind), dtype=torch.long, device=kind.device)
-    elif generator is None or restarts < 1:
-        raise FedvineError("L-BFGS needs a generator for its starts, and at least one start.")
-    else:
+    target = solve(encoder, gradients)
+    x = target[:, :encoder.widths[0]]
+    truth = encoder.truth(x, infer_labels(gradients) if labels is None else labels)
+    encoder, taken = encoder.like(x), torch.zeros(len(x), dtype=torch.long, device=x.device)
+    if how == "lbfgs":
+        if generator is None or restarts < 1:
+            raise FedvineError("L-BFGS needs a generator for its starts, and at least one start.")
         x, taken = _match(encoder, truth, target, restarts, iterations, generator, tolerance)
-    whole, parts = sizes(target), mismatch(encoder, x, truth, target)[0]
-    return Reconstructed(x, parts.sum(1) / whole.sum(1).clamp(min=1e-30), (parts <= tolerance * whole).all(1),
-                         taken)
+    whole, parts = sizes(encoder, target), mismatch(encoder, x, truth, target)[0]
+    return Reconstructed(x, parts.sum(1) / whole.sum(1).clamp(min=1e-30),
+                         (parts <= tolerance * whole).all(1), taken)
 
 
-def _match(encoder: Encoder, truth: Tensor, target: Factors, restarts: int, iterations: int,
+def _match(encoder: Encoder, truth: Tensor, target: Tensor, restarts: int, iterations: int,
            generator: torch.Generator, tolerance: float) -> tuple[Tensor, Tensor]:
     """Gradient matching by L-BFGS: the best start's prototype [P, F] and its iterations [P]."""
-    kind, count = target[0][0], len(truth)
-    truth, *flat = (part.double().repeat_interleave(restarts, 0)
-                    for part in (truth, *target[0], *target[1]))
-    start = torch.randn(count * restarts, kind.shape[1], generator=generator,
+    kind, count, features = target, len(truth), encoder.widths[0]
+    truth, target = (part.double().repeat_interleave(restarts, 0) for part in (truth, target))
+    start = torch.randn(count * restarts, features, generator=generator,
                         dtype=torch.float64).to(kind.device)
     encoder, grow = encoder.like(start), None
-    if kind.shape[1] > len(encoder.biases[0]) + 2:
-        encoder, flat[0], start, grow = shrink(encoder, flat[0], start)
-    widths, layers = [part.shape[1] for part in flat], len(encoder.weights)
-    packed = torch.cat(flat, 1)
-    whole = sizes((flat[:layers], flat[layers:]))
-    shares = whole.sum(1).clamp(min=1e-30)
+    if features > len(encoder.biases[0]) + 2:
+        encoder, target, start, grow = shrink(encoder, target, start)
+    whole = sizes(encoder, target)
+    scale = whole.sum(1).clamp(min=1e-30)
 
     def function(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        picked = packed[rows].split(widths, 1)
-        parts, slope = mismatch(encoder, x, truth[rows],
-                                (list(picked[:layers]), list(picked[layers:])))
-        share = shares[rows]
-        return (parts.sum(1) / share, slope / share[:, None],
-                (parts <= 0.5 * tolerance * whole[rows]).all(1))
+        parts, slope = mismatch(encoder, x, truth[rows], target[rows])
+        # Half the tolerance, so that rounding to float32 does not undo it.
+        done = (parts <= 0.5 * tolerance * whole[rows]).all(1)
+        return parts.sum(1) / scale[rows], slope / scale[rows][:, None], done
 
     x, taken = minimise(function, start, iterations)
     value = function(x, torch.arange(len(x), device=x.device))[0]
@@ -138,19 +131,23 @@ def protect(prototypes: Tensor, counts: Tensor, *, min_count: int, clip: float, 
     Classes of fewer than ``min_count`` nodes (at least 1) are withheld. The others, means of
     nodes that :func:`class_means` shortened to ``clip``, get Gaussian noise with a standard
     deviation of ``noise * clip / count``: clip / count is how far a mean moves when one of its
-    nodes is blanked (twice that when it becomes any other node, or changes class). A ``noise``
-    of z gives one release of one class the Gaussian mechanism with multiplier z; releases add
-    up. Counts, and which classes are withheld, are not hidden by it. Sending gradients in place
-    of prototypes adds no protection at all: see :func:`reconstruct`. Raises FedvineError when a
-    prototype is longer than ``clip``, for then its nodes were not shortened and the noise would
-    promise what it does not keep.
+    nodes is blanked (at most twice that when it becomes another node). So ``noise`` is the
+    multiplier of the Gaussian mechanism for one class sent once; every further time adds up. Not
+    hidden: the counts, and which classes are withheld. Sending gradients in place of prototypes
+    hides nothing, see :func:`reconstruct`; encode what this function returns.
+
+    Raises FedvineError where a prototype is longer than ``clip``: its nodes were not shortened,
+    and noise of this size would promise too much.
     """
+    if not clip > 0 or not noise >= 0 or (noise and math.isinf(clip)):
+        raise FedvineError(f"Noise is measured in clip, so clip = {clip} must be above 0, finite "
+                           f"with noise, and noise = {noise} must not be negative.")
     rows = (counts >= max(min_count, 1)).nonzero()[:, 0]
     kept = prototypes[rows]
-    if not clip > 0 or noise < 0:
-        raise FedvineError(f"clip = {clip} must be above 0 and noise = {noise} not below 0.")
     if (kept.norm(dim=1) > clip * (1 + 1e-5)).any():
         raise FedvineError(f"A prototype is longer than clip = {clip}; take the means with "
-                           f"class_means(..., clip={clip}), so that every node is shortened.")
-    drawn = torch.randn(kept.shape, generator=generator).to(kept)
-    return kept + drawn * (noise * clip / counts[rows].to(kept))[:, None], rows
+                           f"class_means(..., clip={clip}), which shortens every node.")
+    if noise:
+        drawn = torch.randn(kept.shape, generator=generator, dtype=kept.dtype).to(kept.device)
+        kept = kept + drawn * (noise * clip / counts[rows].to(kept))[:, None]
+    return kept, rows

@@ -77,8 +77,8 @@ class Supervisor:
                 raise FedvineError(f"The job was lost {losses} times at the same save "
                                    f"({state['why'] or 'it ended early'}); see the logs in "
                                    f"{self.folder}.")
-            self.say(f"the job was lost ({state['why'] or 'it ended early'}); it will go on "
-                     "from the last common save")
+            self.say(f"the job ended early ({state['why'] or 'it was lost'}); it goes on from the "
+                     "last common save")
 
     def stop(self) -> None:
         """End the server and this session; sites end with their own commands."""
@@ -148,7 +148,9 @@ class Supervisor:
             time.sleep(0.5)
             state = json.loads(file.read_text("utf-8"))
             self.show(state)
-            if state["state"] in ("finished", "failed", "lost"):
+            if state["state"] == "finished":
+                return state          # its processes end by themselves
+            if state["state"] in ("failed", "lost"):
                 self._end_job()
                 return state
             if self.server is None or self.server.poll() is not None:

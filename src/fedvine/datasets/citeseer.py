@@ -6,8 +6,8 @@ form of Z. Yang, W. Cohen, R. Salakhutdinov, ICML 2016, https://github.com/kimiy
 
 The 3,703 features are words that occur or not. The graph has 4,552 edges: the published 4,732
 count the entries of the file, of which 124 join a paper to itself and 56 are repeats. 48 papers
-have no edge. 15 of them have neither features nor a class in the files; PyTorch Geometric, and
-so every score that was published with it, takes them for class 0, and so does this.
+have no edge. 15 others have neither features nor a class in the files; PyTorch Geometric, and so
+every score that was published with it, takes them for class 0, and so does this.
 Split and shares are those of POWER's Table 1, two classes (``STAGES``) a task.
 """
 

@@ -1,4 +1,4 @@
-"""22,072 words of English web texts and how they hang together; 18 classes are their relations.
+"""22,072 words of web texts and how they hang together; 18 classes. No benchmark: a substitute.
 
 A substitute for Roman-empire, by its recipe from another text. It is no published benchmark: never
 report its scores under that name.

@@ -1,4 +1,4 @@
-"""WordNet 3.0's 117,659 synsets and their pointers; 45 classes are its lexicographer files.
+"""WordNet 3.0's 117,659 synsets and their pointers; 45 classes. No benchmark: a substitute.
 
 A substitute for Flickr and ogbn-arxiv, large and with many classes. It is no published benchmark:
 never report its scores under the name of one.
@@ -6,9 +6,9 @@ never report its scores under the name of one.
 Source: Princeton WordNet 3.0, https://wordnet.princeton.edu (WordNet 3.0 licence: free use with its
 notice), files ``data.noun``, ``data.verb``, ``data.adj`` and ``data.adv``, in this order. A node is
 a synset, an edge any pointer between two of them (183,789; 1,009 synsets have none), the class is
-``lex_filenum``. The 500 features are the most frequent words of the glosses, without stop words,
-that occur or not; 15,931 synsets have none. Split and shares are ogbn-arxiv's in POWER's Table 1;
-ten classes a task leave five over.
+its lexicographer file (``lex_filenum``). The 500 features are the most frequent words of the
+glosses, without stop words, that occur or not; 15,931 synsets have none. Split and shares are
+ogbn-arxiv's in POWER's Table 1; ten classes a task leave five over.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from fedvine.memory import World
 from fedvine.message import Packed
 from fedvine.method import Method
 from fedvine.resident import Envelope, Resident
-from fedvine.stages import Plan
 
 
 class LocalClients(Clients):

@@ -1,0 +1,134 @@
+"""POWER's prototypes read back from gradients: a division, L-BFGS as one batch, and one by one.
+
+Sizes are those of Cora: 1,433 features, 7 classes, the paper's encoder (128, 128, 64), 5 and 20
+clients; prototypes are means of 20 sparse binary rows. One by one means torch.optim.LBFGS with the
+paper's settings (300 iterations, rate 1.0, no line search) and double backward. It is timed on 10
+prototypes and scaled to all. The floor is a copy of the prototypes, for the division, and one
+evaluation an iteration of the matching loss with its gradient, for the batch. The network, the
+prototypes and the starts are random but fixed.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedvine.encoder import factors, mismatch, shrink
+from fedvine.prototypes import Encoder, encode, reconstruct
+from fedvine.rng import torch_rng
+
+FEATURES, CLASSES = 1433, 7
+SOME, EQUAL = 10, 60  # prototypes timed one by one; iterations when both do equally many
+
+
+def cpu(work: Callable[[], Any], repeats: int = 1) -> float:
+    """Median CPU seconds of a call of ``work``."""
+    spent = []
+    for _ in range(repeats):
+        began = time.process_time()
+        work()
+        spent.append(time.process_time() - began)
+    return statistics.median(spent)
+
+
+def alone(encoder: Encoder, gradients: dict[str, Tensor], label: Tensor, start: Tensor,
+          iterations: int, to_the_end: bool) -> Tensor:
+    """One prototype by torch.optim.LBFGS; ``to_the_end`` switches its tolerances off."""
+    layers = [(w.clone().requires_grad_(), b.clone().requires_grad_())
+              for w, b in zip(encoder.weights, encoder.biases, strict=True)]
+    flat = [part for layer in layers for part in layer]
+    sent = [gradients[f"{kind}_{i}"] for i in range(len(layers)) for kind in ("weight", "bias")]
+    x = start.clone().requires_grad_()
+    act = torch.relu if encoder.activation == "relu" else torch.sigmoid
+    free: dict[str, Any] = {"tolerance_grad": 0.0, "tolerance_change": -1.0} if to_the_end else {}
+    optimiser = torch.optim.LBFGS([x], max_iter=iterations, history_size=10, **free)
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        h = x
+        for weight, bias in layers[:-1]:
+            h = act(weight @ h + bias)
+        loss = cross_entropy((layers[-1][0] @ h + layers[-1][1])[None], label[None])
+        made = torch.autograd.grad(loss, flat, create_graph=True)
+        match = torch.stack([((a - b) ** 2).sum() for a, b in zip(made, sent, strict=True)]).sum()
+        match.backward(inputs=[x])
+        return match
+
+    optimiser.step(closure)
+    return x.detach()
+
+
+def line(name: str, ours: float, other: float, floor: float = 0.0) -> dict[str, Any]:
+    """One line of the printout."""
+    return {"name": name, "ours": ours, "other": other,
+            "ratio": ours / other if other else math.inf, "floor": floor}
+
+
+def measure() -> list[dict[str, Any]]:
+    """CPU milliseconds for all prototypes, and the share found (relative error below 1e-3)."""
+    return [row for activation in ("relu", "sigmoid") for row in _measure(activation)]
+
+
+def _measure(activation: Literal["relu", "sigmoid"]) -> list[dict[str, Any]]:
+    encoder = Encoder.make(FEATURES, CLASSES, activation=activation, generator=torch_rng("power"))
+    means = (torch.rand(140, 20, FEATURES, generator=torch_rng("nodes")) < 0.0127).float().mean(1)
+    starts = torch.randn(SOME, FEATURES, generator=torch_rng("starts"))
+    labels = torch.arange(140) % CLASSES
+    sent = encode(encoder, means[:SOME], labels[:SOME])
+
+    def one_by_one(iterations: int, to_the_end: bool) -> Tensor:
+        return torch.stack([alone(encoder, {n: g[i] for n, g in sent.items()}, labels[i],
+                                  starts[i], iterations, to_the_end) for i in range(SOME)])
+
+    ended: list[Tensor] = []
+    each = cpu(lambda: ended.append(one_by_one(300, False))) / SOME
+    each_equal = cpu(lambda: one_by_one(EQUAL, True)) / SOME
+    slow = float(_found(ended[0], means).mean())
+    rows = []
+    for count in (35, 140):
+        rows += _sizes(f"{activation}, {count}", encoder, means[:count], labels[:count],
+                       count * each, count * each_equal, slow)
+    return rows
+
+
+def _sizes(what: str, encoder: Encoder, x: Tensor, labels: Tensor, slow_end: float,
+           slow_equal: float, slow_found: float) -> list[dict[str, Any]]:
+    sent = encode(encoder, x, labels)
+    exact = reconstruct(encoder, sent).prototypes
+    worst = float(((exact - x).norm(dim=1) / x.norm(dim=1)).max())
+    division = cpu(lambda: reconstruct(encoder, sent), 20)
+    wide, truth = encoder.like(x.double()), encoder.truth(x, labels).double()
+    wide, target, start, _ = shrink(wide, factors(wide, x.double(), truth),
+                                    torch.randn(x.shape, generator=torch_rng(0)).double())
+    floor = EQUAL * cpu(lambda: mismatch(wide, start, truth, target), 9)
+    batch = cpu(lambda: reconstruct(encoder, sent, how="lbfgs", iterations=EQUAL, tolerance=0,
+                                    generator=torch_rng("batch")), 3)
+    rows = [line(f"{what}: division / one by one (ms)", 1e3 * division, 1e3 * slow_end,
+                 1e3 * cpu(x.clone, 20)),
+            line(f"{what}: division, times faster / wanted", slow_end / division, 1000),
+            line(f"{what}: division, worst error x 10^6 / allowed", 1e6 * worst, 1),
+            line(f"{what}: batch / one by one, {EQUAL} iterations (ms)", 1e3 * batch,
+                 1e3 * slow_equal, 1e3 * floor)]
+    for restarts in (1, 4):
+        back = []
+        spent = cpu(lambda r=restarts, b=back: b.append(reconstruct(
+            encoder, sent, how="lbfgs", restarts=r, generator=torch_rng("batch"))))
+        found = _found(back[0].prototypes, x)
+        name = f"{what}: batch from {restarts}"
+        rows += [line(f"{name}, until done / one by one (ms)", 1e3 * spent, 1e3 * slow_end),
+                 line(f"{name}, share found / one by one", float(found.mean()), slow_found),
+                 line(f"{name}, says it found / found", float(back[0].converged.double().mean()),
+                      float(found.mean()))]
+    return rows
+
+
+def _found(guess: Tensor, x: Tensor) -> Tensor:
+    x = x[:len(guess)]
+    return ((guess - x).norm(dim=1) < 1e-3 * x.norm(dim=1)).double()

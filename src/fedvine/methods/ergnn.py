@@ -1,0 +1,45 @@
+"""ER-GNN (Zhou and Cao 2021): experience replay, federated by averaging or each client alone."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+
+from fedvine import coverage
+from fedvine.method import Client, Field
+from fedvine.replay import Replaying
+
+
+class ErGnn(Replaying):
+    """FedAvg whose clients replay nodes that each chose by itself (Fed-ERGNN)."""
+
+    name: ClassVar[str] = "ergnn"
+
+    beta: Annotated[float, Field(ge=0, le=1)] | Literal["balanced"] = Field(
+        default="balanced", description="weight of the new task's loss; replay weighs 1 - beta. "
+        "\"balanced\": kept nodes / (kept nodes + labelled nodes), as in the paper")
+    select: Literal["coverage", "clearest", "mean"] = Field(
+        default="coverage", description="nodes to keep: those that cover most of their class "
+        "(POWER's reading of coverage maximisation, local embeddings alone), those with fewest "
+        "nodes of other classes near them (the paper's), or those nearest to the mean of their "
+        "class's features")
+    epsilon: float = Field(default=0.1, gt=0, description="coverage: radius of a node as a share "
+                           "of its mean distance to its class")
+    distance: float = Field(default=0.5, gt=0, description="clearest: how far \"near\" reaches, "
+                            "in the embedding's unit")
+
+    def choose(self, client: Client, model) -> np.ndarray:
+        y = client.stage.y
+        if self.select == "mean":
+            return coverage.nearest_mean(client.stage.x, y, self.per_class)
+        h = self.embedded(client)
+        if self.select == "clearest":
+            return coverage.clearest(h, y, self.per_class, distance=self.distance)
+        return coverage.select(h, None, y, self.per_class, epsilon=self.epsilon)
+
+
+class ErGnnIsolated(ErGnn):
+    """Each client alone: nothing is averaged and no weight travels."""
+
+    name: ClassVar[str] = "ergnn_isolated"

@@ -1,0 +1,13 @@
+"""Joint: FedAvg on all tasks so far at once; what forgetting costs is the distance to it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fedvine.continual import Continual
+
+
+class Joint(Continual):
+    """Nothing is forgotten because every client keeps all its data."""
+
+    name: ClassVar[str] = "joint"

@@ -1,0 +1,29 @@
+"""Replay: POWER's memory (Section 4.1) with plain averaging, without its transfer at the server."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedvine import coverage
+from fedvine.method import Client, Field
+from fedvine.replay import Replaying
+
+
+class Replay(Replaying):
+    """FedAvg whose clients replay the nodes with the largest local-global coverage."""
+
+    name: ClassVar[str] = "replay"
+
+    alpha: float = Field(default=0.5, ge=0, le=1, description="weight of the local embeddings "
+                         "beside the global ones, alpha (Eq. 2)")
+    epsilon: float = Field(default=0.1, gt=0, description="radius of a node as a share of its "
+                           "mean distance to its class, epsilon (Eq. 3)")
+    code: bool = Field(default=False, description="choose as the authors' code does: one radius "
+                       "a class, and covered nodes no longer count")
+
+    def choose(self, client: Client, model) -> np.ndarray:
+        return coverage.select(self.embedded(client), self.embedded(client, model),
+                               client.stage.y, self.per_class, alpha=self.alpha,
+                               epsilon=self.epsilon, code=self.code)

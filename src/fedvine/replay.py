@@ -1,0 +1,109 @@
+"""What methods with a memory share: some nodes of each task are kept, and replayed later.
+
+Only rows of features and their classes are kept, no edges: a replayed node is classified by
+itself, with its own loop alone (POWER, Eq. 6).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix, issparse, vstack
+
+from fedvine import tree
+from fedvine.continual import Continual, average
+from fedvine.graph import Features
+from fedvine.method import At, Client, Field, on_client
+from fedvine.models.gat import Inputs, features
+
+
+class Replaying(Continual):
+    """Base: :meth:`choose` says which nodes of a task are kept.
+
+    A client's memory are ``kept_x`` (rows of features, None before the first task is over) and
+    ``kept_y`` int64 [B].
+    """
+
+    per_class: int = Field(default=1, ge=0, description="nodes kept of each class of a task, b")
+    beta: Annotated[float, Field(ge=0, le=1)] | Literal["balanced"] = Field(
+        default=0.01, description="weight of the new task's loss; replay weighs 1 - beta. "
+        "\"balanced\": kept nodes / (kept nodes + labelled nodes), as in ER-GNN")
+
+    def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:
+        """Which nodes of the stage to keep, int [B].
+
+        ``client.model`` has just been trained; ``model`` is the global one that this last round
+        of the task began with.
+        """
+        raise NotImplementedError
+
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        client.kept_x, client.kept_y = None, np.empty(0, np.int64)
+
+    def round(self, server, clients, at: At) -> None:
+        sent = clients.call(self.train, server.model, at.last, like=self.reply(server))
+        server.model = average(sent, server.model)
+
+    @on_client
+    def train(self, client: Client, model: dict[str, torch.Tensor],
+              last: bool = False) -> dict[str, Any]:
+        """E epochs; after those of a task's ``last`` round the memory grows."""
+        sent = super().train(client, model)
+        if last and sent["size"] and self.per_class:
+            self.keep(client, self.choose(client, model))
+        return sent
+
+    def keep(self, client: Client, nodes: np.ndarray) -> None:
+        """Put these nodes of the stage into the memory."""
+        rows, y = client.stage.x[nodes], client.stage.y[nodes]
+        if client.kept_x is not None:
+            old = unpacked(client.kept_x)
+            rows = (vstack([old, rows], format="csr") if issparse(rows)
+                    else np.concatenate([old, rows]))  # type: ignore[list-item]
+        client.kept_x, client.kept_y = packed(rows), np.concatenate([client.kept_y, y])
+        client.cache.pop("replayed", None)
+
+    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor:
+        """beta L_new + (1 - beta) L_old (Eq. 7); L_new alone while the memory is empty."""
+        new = super().loss(client, draw)
+        if not len(client.kept_y):
+            return new
+        graph, y = self.replayed(client)
+        old = torch.nn.functional.cross_entropy(client.model(graph, draw), y)
+        share = self.beta
+        if share == "balanced":
+            share = len(y) / (len(y) + len(self.labelled(client)[1]))
+        return share * new + (1 - share) * old
+
+    def replayed(self, client: Client) -> tuple[Inputs, torch.Tensor]:
+        """The memory as a graph of loops, and its classes."""
+        if "replayed" not in client.cache:
+            loops = torch.arange(len(client.kept_y))
+            client.cache["replayed"] = (Inputs(features(unpacked(client.kept_x)), loops, loops),
+                                        torch.from_numpy(client.kept_y))
+        return client.cache["replayed"]
+
+    def embedded(self, client: Client, model: dict[str, torch.Tensor] | None = None
+                 ) -> torch.Tensor:
+        """Embeddings [N, d] of the stage's nodes by the client's model, or by these weights."""
+        net = client.model if model is None else tree.load(self.net(client.world), model)
+        with torch.no_grad():
+            return net.embed(self.labelled(client)[0])
+
+
+def packed(x: Features) -> Any:
+    """Rows of features as memory may hold them: an array, or the parts of a CSR matrix."""
+    if isinstance(x, np.ndarray):
+        return x
+    return {"data": x.data, "indices": x.indices, "indptr": x.indptr, "width": int(x.shape[1])}
+
+
+def unpacked(kept: Any) -> Features:
+    """The rows again."""
+    if isinstance(kept, np.ndarray):
+        return kept
+    return csr_matrix((kept["data"], kept["indices"], kept["indptr"]),
+                      shape=(len(kept["indptr"]) - 1, kept["width"]))
