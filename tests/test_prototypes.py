@@ -158,6 +158,9 @@ def test_lbfgs_finds_what_torch_finds_one_by_one(activation, features):
     assert found.converged.all() and found.loss.max() < 1e-8
     assert 0 < found.iterations.max() <= 300
     torch.testing.assert_close(found.prototypes, x, rtol=0, atol=2e-3)
+    weight = torch.ones(features, 1, dtype=x.dtype, requires_grad=True)
+    (found.prototypes @ weight).sum().backward()  # a model can be trained on them
+    assert weight.grad is not None
     reached = 0
     for i in range(6):
         at = torch.randn(features, generator=torch_rng(6, i), dtype=x.dtype).requires_grad_()

@@ -220,7 +220,7 @@ def _walk(encoder: Encoder, x: Tensor, truth: Tensor
     for weight, bias in zip(encoder.weights[:-1], encoder.biases[:-1], strict=True):
         z = torch.addmm(bias, inputs[-1], weight.T)
         h = z.relu() if encoder.activation == "relu" else z.sigmoid()
-        slopes.append((h > 0).to(h) if encoder.activation == "relu" else h * (1 - h))
+        slopes.append(h.sign() if encoder.activation == "relu" else h * (1 - h))
         inputs.append(h)
     logits = torch.addmm(encoder.biases[-1], inputs[-1], encoder.weights[-1].T)
     deltas, backs = [logits.softmax(1) - truth], []

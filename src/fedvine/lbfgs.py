@@ -21,12 +21,12 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def minimise(function: Function, start: Tensor, iterations: int, memory: int = 10,
-             trials: int = 13) -> tuple[Tensor, Tensor]:
+             trials: int = 6) -> tuple[Tensor, Tensor]:
     """Where each row of ``start`` [B, D] ends, [B, D], and the iterations it took, [B].
 
     ``function(x [b, D], rows [b])`` gives, for some rows of the batch, the values [b], gradients
     [b, D], and whether each is good enough to stop [b]. A row stops when it is, after
-    ``iterations``, or when not even steepest descent finds a step in ``trials`` halvings.
+    ``iterations``, or when not even steepest descent finds a step down to 4^-``trials``.
     ``memory`` counts the steps that give the curvature and the values that bound the next one.
     A row's result does not depend on the other rows, rounding aside.
     """
@@ -93,28 +93,27 @@ def _search(function: Function, rows: Tensor, x: Tensor, value: Tensor, slope: T
             bound: Tensor, trials: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Shorten each row's step until its value is below ``bound`` (Armijo's condition).
 
-    Whole steps first; for the rows that need a shorter one the next halvings are evaluated
-    together, some more each time, and the longest that will do is taken. A value that is not
-    finite is no step. Returns the new x, value, gradient, whether the row moved, whether it may
-    stop.
+    The whole step first. For rows that need a shorter one, 1/4, 1/16, ... are evaluated together,
+    which costs little more than one of them, and the longest that will do is taken. A value that
+    is not finite is no step. Returns the new x, value, gradient, whether the row moved, and
+    whether it may stop.
     """
-    x_at, value_at, slope_at = x.clone(), value.clone(), slope.clone()
-    moved, done = torch.zeros(2, len(rows), dtype=torch.bool, device=rows.device)
-    fall = torch.linalg.vecdot(way, slope)
-    looking, first, tried = torch.arange(len(rows), device=rows.device), 0, 1
-    while len(looking) and first < trials:
-        tried = min(tried, trials - first)
-        length = 0.5 ** torch.arange(first, first + tried, device=x.device, dtype=x.dtype)
-        at = looking.repeat_interleave(tried)
-        length = length.repeat(len(looking))
-        trial = torch.addcmul(x[at], way[at], length[:, None])
-        found, rise, stop = function(trial, rows[at])
-        lower = (found <= bound[at] + 1e-4 * length * fall[at]).view(-1, tried)
-        longest = lower.to(torch.uint8).argmax(1)
-        won = lower.any(1)
-        take = (torch.arange(len(looking), device=x.device) * tried + longest)[won]
-        to = looking[won]
-        x_at[to], value_at[to], slope_at[to] = trial[take], found[take], rise[take]
-        moved[to], done[to] = True, stop[take]
-        looking, first, tried = looking[~won], first + tried, 3 * tried
-    return x_at, value_at, slope_at, moved, done
+    fall = 1e-4 * torch.linalg.vecdot(way, slope)
+    trial = x + way
+    found, rise, done = function(trial, rows)
+    moved = found <= bound + fall
+    if moved.all():
+        return trial, found, rise, moved, done
+    short = (~moved).nonzero()[:, 0]
+    trial[short], found[short], rise[short] = x[short], value[short], slope[short]
+    done[short] = False
+    length = 0.25 ** torch.arange(1, trials + 1, device=x.device, dtype=x.dtype)
+    at, length = short.repeat_interleave(trials), length.repeat(len(short))
+    trial_at = torch.addcmul(x[at], way[at], length[:, None])
+    found_at, rise_at, done_at = function(trial_at, rows[at])
+    lower = (found_at <= bound[at] + length * fall[at]).view(-1, trials)
+    longest = lower.to(torch.uint8).argmax(1) + torch.arange(0, len(at), trials, device=x.device)
+    take, to = longest[lower.any(1)], short[lower.any(1)]
+    trial[to], found[to], rise[to] = trial_at[take], found_at[take], rise_at[take]
+    moved[to], done[to] = True, done_at[take]
+    return trial, found, rise, moved, done

@@ -9,6 +9,7 @@ copy. Nothing is pickled and nothing but the types above is ever built from a me
 from __future__ import annotations
 
 import math
+import threading
 import weakref
 from typing import Any, NamedTuple
 
@@ -167,8 +168,8 @@ def dumps(packed: Packed) -> bytes:
                      *(b.data for b in packed.buffers)])
 
 
-def loads(block: bytes | bytearray | memoryview) -> Packed:
-    """The inverse of :func:`dumps`, into fresh writable memory."""
+def loads(block: bytes | bytearray | memoryview, pool: Pool | None = None) -> Packed:
+    """The inverse of :func:`dumps`, into writable memory of its own, fresh or from a pool."""
     view = memoryview(block)
     start = 4 + int.from_bytes(view[:4], "little")
     sizes = msgspec.msgpack.decode(view[4:start], type=list[int])
@@ -176,9 +177,10 @@ def loads(block: bytes | bytearray | memoryview) -> Packed:
         raise FedvineError("A message came cut short or with bytes too many; refused.")
     parts = []
     for size in sizes:
-        parts.append(np.array(np.frombuffer(view[start:start + size], np.uint8)))
+        parts.append(np.frombuffer(view[start:start + size], np.uint8))
         start += size
-    return Packed(parts[0].tobytes(), parts[1:])
+    packed = Packed(parts[0].tobytes(), parts[1:])
+    return pool.take(packed) if pool else Packed(packed.skeleton, [b.copy() for b in parts[1:]])
 
 
 class Pool:
@@ -190,6 +192,7 @@ class Pool:
 
     def __init__(self, keep: int = 1 << 30) -> None:
         self.keep, self._free = keep, list[bytearray]()
+        self._lock = threading.RLock()  # replies of several clients are taken at a time
 
     def take(self, packed: Packed) -> Packed:
         """A private copy of ``packed``; its memory returns when its last array is gone."""
@@ -208,12 +211,14 @@ class Pool:
         return Packed(packed.skeleton, copies)
 
     def _find(self, size: int) -> bytearray:
-        fitting = [i for i, m in enumerate(self._free) if size <= len(m) <= 4 * size + 4096]
-        if fitting:
-            return self._free.pop(min(fitting, key=lambda i: len(self._free[i])))
+        with self._lock:
+            fitting = [i for i, m in enumerate(self._free) if size <= len(m) <= 4 * size + 4096]
+            if fitting:
+                return self._free.pop(min(fitting, key=lambda i: len(self._free[i])))
         return bytearray(size)
 
     def _give_back(self, memory: bytearray) -> None:
-        self._free.append(memory)
-        while sum(map(len, self._free)) > self.keep:
-            self._free.pop(0)
+        with self._lock:
+            self._free.append(memory)
+            while sum(map(len, self._free)) > self.keep:
+                self._free.pop(0)

@@ -73,7 +73,9 @@ def reconstruct(encoder: Encoder, gradients: dict[str, Tensor], labels: Tensor |
     if how == "lbfgs":
         if generator is None or restarts < 1:
             raise FedvineError("L-BFGS needs a generator for its starts, and at least one start.")
-        x, taken = _match(encoder, truth, target, restarts, iterations, generator, tolerance)
+        with torch.inference_mode():  # a tenth faster; the clones may take part in autograd
+            found = _match(encoder, truth, target, restarts, iterations, generator, tolerance)
+        x, taken = (part.clone() for part in found)
     whole, parts = sizes(encoder, target), mismatch(encoder, x, truth, target)[0]
     return Reconstructed(x, parts.sum(1) / whole.sum(1).clamp(min=1e-30),
                          (parts <= tolerance * whole).all(1), taken)
@@ -90,13 +92,13 @@ def _match(encoder: Encoder, truth: Tensor, target: Tensor, restarts: int, itera
     if features > len(encoder.biases[0]) + 2:
         encoder, target, start, grow = shrink(encoder, target, start)
     whole = sizes(encoder, target)
-    scale = whole.sum(1).clamp(min=1e-30)
+    scale = 1 / whole.sum(1, keepdim=True).clamp(min=1e-30)
+    enough = 0.5 * tolerance * whole  # half, so that rounding to float32 does not undo it
 
     def function(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         parts, slope = mismatch(encoder, x, truth[rows], target[rows])
-        # Half the tolerance, so that rounding to float32 does not undo it.
-        done = (parts <= 0.5 * tolerance * whole[rows]).all(1)
-        return parts.sum(1) / scale[rows], slope / scale[rows][:, None], done
+        share = scale[rows]
+        return parts.sum(1) * share[:, 0], slope * share, (parts <= enough[rows]).all(1)
 
     x, taken = minimise(function, start, iterations)
     value = function(x, torch.arange(len(x), device=x.device))[0]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix, issparse, vstack
+from scipy.sparse import csr_matrix, vstack
 
 from fedvine import tree
 from fedvine.continual import Continual, average
@@ -60,9 +60,7 @@ class Replaying(Continual):
         """Put these nodes of the stage into the memory."""
         rows, y = client.stage.x[nodes], client.stage.y[nodes]
         if client.kept_x is not None:
-            old = unpacked(client.kept_x)
-            rows = (vstack([old, rows], format="csr") if issparse(rows)
-                    else np.concatenate([old, rows]))  # type: ignore[list-item]
+            rows = joined(unpacked(client.kept_x), rows)
         client.kept_x, client.kept_y = packed(rows), np.concatenate([client.kept_y, y])
         client.cache.pop("replayed", None)
 
@@ -94,11 +92,19 @@ class Replaying(Continual):
             return net.embed(self.labelled(client)[0])
 
 
+def joined(old: Features, new: Features) -> Features:
+    """The rows of both, ``new`` below."""
+    if isinstance(old, np.ndarray):
+        return np.concatenate([old, np.asarray(new)])
+    return csr_matrix(vstack([old, new], format="csr"))
+
+
 def packed(x: Features) -> Any:
     """Rows of features as memory may hold them: an array, or the parts of a CSR matrix."""
     if isinstance(x, np.ndarray):
         return x
-    return {"data": x.data, "indices": x.indices, "indptr": x.indptr, "width": int(x.shape[1])}
+    width = int(x.shape[1])  # type: ignore[index]
+    return {"data": x.data, "indices": x.indices, "indptr": x.indptr, "width": width}
 
 
 def unpacked(kept: Any) -> Features:

@@ -1,4 +1,4 @@
-"""``fedvine report``: run folders as one HTML page with tables and pictures; nothing else is read."""
+"""``fedvine report``: run folders as one HTML page with tables and pictures."""
 
 from __future__ import annotations
 

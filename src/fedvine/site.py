@@ -21,7 +21,7 @@ from fedvine.files import atomic
 from fedvine.home import Home
 from fedvine.link import Links
 from fedvine.memory import World
-from fedvine.message import Packed, dumps, loads, pack, unpack
+from fedvine.message import Packed, Pool, dumps, loads, pack, unpack
 from fedvine.method import Method
 from fedvine.resident import Envelope, Resident
 from fedvine.settings import build
@@ -41,12 +41,13 @@ class Site:
         self.name, self.open_part, self.folder = name, open_part, folder
         self.part: EventStream | None = None
         self.resident: Resident | None = None
-        self.saves = folder / "saves"
+        self.saves, self.pool = folder / "saves", Pool()
+        self._last: tuple[tuple[int, ...], bytes] | None = None  # place and answer
 
     def handle(self, block: bytes) -> bytes:
         """Carry out one request; errors travel as one sentence under this site's name."""
         try:
-            request = unpack(loads(block))
+            request = unpack(loads(block, self.pool))
             work = {"facts": self.facts, "known": self.known, "arrivals": self.arrivals,
                     "open": self.open, "call": self.call, "save": self.save,
                     "restore": self.restore, "moments": self.moments,
@@ -54,11 +55,19 @@ class Site:
             if work is None:
                 raise FedvineError("The server asked for something that a site does not do; "
                                    "refused.")
+            if work == self.call:
+                return self._answered(tuple(request["place"]), request)
             return dumps(pack({"reply": work(**request)}))
         except FedvineError as error:
             return dumps(pack({"error": str(error)}))
         except Exception as error:
             return dumps(pack({"error": f"{type(error).__name__}: {error}"}))
+
+    def _answered(self, place: tuple[int, ...], request: dict[str, Any]) -> bytes:
+        """The answer to a call; to one that was delivered before, or overtaken, the last one."""
+        if self._last is None or place > self._last[0]:
+            self._last = place, dumps(pack({"reply": self.call(**request)}))
+        return self._last[1]
 
     @property
     def stream(self) -> EventStream:
@@ -100,8 +109,9 @@ class Site:
         self.saves = self.folder / "".join(c if c.isalnum() else "-" for c in run)
         bounds = Plan(tuple(plan["bounds"]), int(plan["val"]), int(plan["test"]))
         self.resident = Resident(constants, self.name, part, bounds,
-                                 build(Links, protocol, under="protocol."), world, keep_last=True,
+                                 build(Links, protocol, under="protocol."), world,
                                  secret=self._secret())
+        self._last = None
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,
              buffers: list[np.ndarray]) -> list[Any]:
@@ -121,6 +131,7 @@ class Site:
         """Become the client of that moment, or of the newest one before it that was saved here
         (this site was away); None: a fresh one, as at the start of a run."""
         resident = self._running()
+        self._last = None
         if moment is None:
             shutil.rmtree(self.saves, ignore_errors=True)
         earlier = [m for m in self.moments() if moment is not None and m <= runs.checked(moment)]

@@ -18,7 +18,7 @@ import numpy as np
 from fedvine.clients import ClientError, Clients, StartOver
 from fedvine.errors import FedvineError
 from fedvine.memory import World
-from fedvine.message import Packed, Refused, dumps, loads, pack, unpack
+from fedvine.message import Packed, Pool, Refused, dumps, loads, pack, unpack
 from fedvine.method import Method
 from fedvine.resident import Envelope
 from fedvine.stages import Plan, even_bounds, periods
@@ -61,7 +61,7 @@ class RemoteClients(Clients):
             body = envelope.body
             try:
                 skeleton, buffers, seconds = ask(
-                    self.send, name, self.deadline, do="call", place=list(envelope.place),
+                    self.send, name, self.deadline, self.pool, do="call", place=list(envelope.place),
                     function=envelope.function, asks=envelope.asks, skeleton=body.skeleton,
                     buffers=list(body.buffers))
                 reply = Packed(skeleton, buffers)
@@ -111,12 +111,13 @@ class RemoteClients(Clients):
         return {m for m in set().union(*found) if sum(m in f for f in found) >= needed}
 
 
-def ask(send: Send, name: str, deadline: float, **request: Any) -> Any:
+def ask(send: Send, name: str, deadline: float, pool: Pool | None = None, /,
+        **request: Any) -> Any:
     """One request to one site; raises :class:`Unreachable`, :class:`Refused` for an answer that is
     none, or :class:`ClientError` under the site's name with the site's own sentence."""
     block = send(name, dumps(pack(request)), deadline)
     try:
-        answer = unpack(loads(block))
+        answer = unpack(loads(block, pool))
         known = answer.keys() & {"error", "reply"}
     except Exception as error:  # whatever a stranger may send
         raise Refused(f"it cannot be read ({type(error).__name__}: {error})") from error

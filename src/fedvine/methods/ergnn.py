@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fedvine import coverage
-from fedvine.method import Client, Field
+from fedvine import coverage, tree
+from fedvine.method import At, Client, Field, on_client
 from fedvine.replay import Replaying
 
 
@@ -43,3 +43,14 @@ class ErGnnIsolated(ErGnn):
     """Each client alone: nothing is averaged and no weight travels."""
 
     name: ClassVar[str] = "ergnn_isolated"
+
+    answers: Literal["local"] = Field(  # type: ignore[assignment]
+        default="local", description="each client answers by its own model; there is no other")
+
+    def round(self, server, clients, at: At) -> None:
+        clients.call(self.alone, at.last)
+
+    @on_client
+    def alone(self, client: Client, last: bool) -> None:
+        """E epochs from where this client's model is."""
+        self.train(client, tree.weights(client.model), last)

@@ -61,7 +61,7 @@ class GatLayer(nn.Module):
         e = nn.functional.leaky_relu((h @ self.source).index_select(0, src)
                                      + (h @ self.target).index_select(0, dst), 0.2)
         count = x.shape[0]
-        top = torch.full((count,), -torch.inf).index_reduce_(0, dst, e.detach(), "amax")
+        top = torch.full((count,), -torch.inf).scatter_reduce_(0, dst, e.detach(), "amax")
         a = (e - top.index_select(0, dst)).exp()
         total = torch.zeros(count).index_add(0, dst, a)
         sent = h.index_select(0, src) * a[:, None]

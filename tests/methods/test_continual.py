@@ -1,0 +1,181 @@
+"""Methods over tasks: who forgets, what is kept, and that a run that stops goes on the same."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+
+from fedvine import shelf, tree
+from fedvine.graph import Graph, GraphSplit
+from fedvine.memory import Client, World
+from fedvine.message import dumps, pack
+from fedvine.replay import unpacked
+from fedvine.rng import rng
+from fedvine.run import run
+from fedvine.tasks import TRAIN, by_task
+
+NAMES = ["fedavg", "replay", "ergnn", "ergnn_isolated", "mlp", "joint"]
+QUICK = {"rounds": 5, "epochs": 6, "hidden": 16, "rate": 0.03}
+KEPT = {"beta": 0.3, "per_class": 2}
+
+
+def graph(sparse=False, edges=True, each=60):
+    """Four classes of features around a mean of their own, with edges mostly inside them."""
+    draw = rng(3, "continual")
+    y = np.tile(np.arange(4), each)
+    x = (2 * draw.normal(size=(4, 12))[y] + draw.normal(size=(len(y), 12))).clip(0.5) - 0.5
+    a, b = draw.integers(0, len(y), (2, 2000))
+    keep = (y[a] == y[b]) | (draw.random(2000) < 0.1)
+    ends = np.stack([a, b])[:, keep] if edges else np.empty((2, 0), int)
+    return Graph.make(csr_matrix(x) if sparse else x, ends, y, name="toy")
+
+
+def case(**options) -> tuple[Any, Any]:
+    whole: Any = graph(**options)
+    owner = rng(4, "owner").integers(0, 3, len(whole))
+    parts: Any = {n: whole.induced(np.flatnonzero(owner == i), n)
+             for i, n in enumerate(("ada", "bob", "cyd"))}
+    return GraphSplit(parts, whole, "hand"), by_task(whole, 2)
+
+
+def made(name, given=None, **options) -> Any:
+    if name in ("replay", "ergnn", "ergnn_isolated"):
+        options = KEPT | options
+    split, plan = given or case()
+    return run(shelf.method(name)(**QUICK | options), split, plan, seed=0)
+
+
+def outcome(done):
+    """All that a finished run leaves."""
+    return (json.dumps([s.found for s in done.stages]), dumps(pack(done.server.dump())),
+            {n: dumps(p) for n, p in done.clients.save("end").items()})
+
+
+def rows_of(client) -> np.ndarray:
+    """The rows that a client keeps, dense."""
+    kept = unpacked(client.kept_x)
+    return kept if isinstance(kept, np.ndarray) else kept.toarray()
+
+
+def mean(name, given=None, **options):
+    return made(name, given, **options).finish().scores["test"]["mean"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_runs_are_the_same_byte_for_byte(name):
+    assert outcome(made(name).finish()) == outcome(made(name).finish())
+
+
+def test_fedavg_forgets_replay_forgets_less_and_joint_nothing():
+    fedavg, joint = mean("fedavg"), mean("joint")
+    assert fedavg["fm"] > 40 and joint["fm"] < 15 and joint["am"] > fedavg["am"] + 15
+    for name in ("ergnn", "ergnn_isolated", "replay"):
+        found = mean(name)
+        assert found["fm"] < fedavg["fm"] - 15 and found["am"] > fedavg["am"] + 5, name
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"code": True}, {"per_class": 3}], ids=["paper", "code", "three"])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+def test_memory_holds_the_asked_number_of_own_training_nodes(sparse, options):
+    split, plan = case(sparse=sparse)
+    done = made("replay", (split, plan), **options).finish()
+    for name, part in split.parts.items():
+        client = done.clients.residents[name].client
+        count = options.get("per_class", 2)
+        order = [label for group in plan.order(part) for label in plan.groups[group]]
+        assert client.kept_y.tolist() == np.repeat(order, count).tolist()
+        _, use = plan.deal(part)
+        dense = np.asarray(part.x.todense()) if sparse else part.x
+        for row, label in zip(rows_of(client), client.kept_y, strict=True):
+            own = (use == TRAIN) & (part.y == label)
+            assert (dense[own] == row).all(1).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_without_nodes_of_a_task_takes_part_in_the_other(name):
+    split, plan = case()
+    bob = split.parts["bob"]
+    parts: Any = dict(split.parts) | {"bob": bob.induced(np.flatnonzero(bob.y >= 2))}
+    done = made(name, (GraphSplit(parts, split.stream, "hand"), plan)).finish()
+    assert done.scores["test"]["mean"]["am"] > 40
+    client = done.clients.residents["bob"].client
+    if name in ("replay", "ergnn", "ergnn_isolated"):
+        assert client.kept_y.tolist() == [2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("select", ["coverage", "clearest", "mean"])
+def test_each_way_to_choose_gives_a_run_of_its_own(select):
+    assert mean("ergnn", select=select)["fm"] < mean("fedavg")["fm"]
+
+
+def test_dense_and_sparse_features_keep_the_same_nodes():
+    kept = [made("ergnn", case(sparse=s), select="mean").finish().clients for s in (False, True)]
+    for name in ("ada", "bob", "cyd"):
+        dense, sparse = (rows_of(c.residents[name].client) for c in kept)
+        np.testing.assert_array_equal(dense, sparse)
+
+
+def test_without_a_memory_replay_is_fedavg():
+    scores = [made(n, **o).finish().scores for n, o in (
+        ("fedavg", {}), ("replay", {"per_class": 0}), ("replay", {"beta": 1.0, "dropout": 0.0}),
+        ("fedavg", {"dropout": 0.0}))]
+    assert scores[0] == scores[1] and scores[2] == scores[3] != scores[0]
+
+
+@pytest.mark.parametrize("beta", [0.01, 0.7, "balanced"])
+def test_the_loss_is_equation_7_with_nodes_that_have_only_a_loop(beta):
+    split, plan = case()
+    part = split.parts["ada"]
+    method = shelf.method("ergnn")(**QUICK, beta=beta, dropout=0.0)
+    client = Client("ada", World(("ada",), 0, 2, split.stream.facts()))
+    method.setup(client)
+    for t in range(2):
+        client.stage, client.place = plan.stage(part, t), (t, 5, 1)
+        if t == 0:
+            method.train(client, tree.weights(client.model), True)
+    y = client.stage.y
+    own = Graph.make(client.kept_x, np.empty((2, 0)), client.kept_y)
+    entropy = torch.nn.functional.cross_entropy
+    new = entropy(client.model(method.inputs(client.stage))[torch.from_numpy(y >= 0)],
+                  torch.from_numpy(y[y >= 0]))
+    old = entropy(client.model(method.inputs(own)), torch.from_numpy(own.y))
+    share = len(own) / (len(own) + (y >= 0).sum()) if beta == "balanced" else beta
+    found = method.loss(client, client.torch_rng())
+    torch.testing.assert_close(found, share * new + (1 - share) * old)
+    assert not torch.isclose(new, old)
+
+
+def test_an_isolated_client_is_the_same_without_the_others_and_sends_no_weights():
+    split, plan = case()
+    every = made("ergnn_isolated", (split, plan)).finish()
+    alone = made("ergnn_isolated", (split.only(["bob"]), plan)).finish()
+    assert every.scores["test"]["client"]["bob"] == alone.scores["test"]["client"]["bob"]
+    assert every.summary and every.summary["bytes_up"] < 100 * every.summary["calls"] * 3
+
+
+def test_mlp_sees_no_edges():
+    assert mean("mlp") == mean("mlp", case(edges=False)) == mean("fedavg", case(edges=False))
+    assert mean("fedavg") != mean("mlp")
+
+
+@pytest.mark.parametrize("stop", [(0, 5), (1, 2)], ids=["task over", "mid-task"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stopped_run_goes_on_as_if_it_had_not(name, stop, tmp_path):
+    class Stop(Exception):
+        pass
+
+    def tell(at, clients):
+        if (at.t, at.r) == stop:
+            raise Stop
+
+    method = made(name).method
+    whole = made(name).finish()
+    with pytest.raises(Stop):
+        run(method, *case(), seed=0, out=tmp_path / "run", save_every=0, tell=tell).finish()
+    again = run(method, *case(), seed=0, out=tmp_path / "run").finish()
+    assert outcome(again) == outcome(whole)
+    assert again.scores == whole.scores

@@ -1,0 +1,127 @@
+"""Choosing nodes to keep: against slow references, and what every choice must keep."""
+
+from itertools import combinations
+from math import dist
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+
+from fedvine import coverage
+from fedvine.rng import rng
+
+
+@st.composite
+def cases(draw, most=24):
+    """(embeddings [N, 3], classes [N]) with hidden labels, and with rows that are equal."""
+    seed, n = draw(st.integers(0, 10**6)), draw(st.integers(1, most))
+    make = rng(seed, "coverage")
+    rows = make.normal(size=(n, 3)).astype(np.float32)
+    rows = rows[make.integers(0, n, n)] if draw(st.booleans()) else rows
+    return torch.from_numpy(rows), make.integers(-1, 3, n)
+
+
+def balls(z, epsilon, code):
+    """For each node of a class the set of nodes within its radius."""
+    d = [[dist(a, b) for b in z] for a in z.tolist()]
+    n = len(d)
+    each = [sum(row) / max(n - 1, 1) for row in d]
+    whole = sum(map(sum, d)) / n**2
+    radius = [epsilon * (whole if code else e) for e in each]
+    return [{j for j in range(n) if d[i][j] < radius[i]} for i in range(n)]
+
+
+def greedy(near, count):
+    """The authors' loop over sets."""
+    n, covered, chosen = len(near), set(), []
+    while len(chosen) < min(count, n):
+        left = [i for i in range(n) if i not in chosen]
+        chosen.append(max(left, key=lambda i: (len(near[i] - covered) * (i not in covered), -i)))
+        covered |= near[chosen[-1]]
+        if len(covered) >= 0.9 * n:
+            covered = set(chosen)
+    return chosen
+
+
+@settings(max_examples=60)
+@given(case=cases(), count=st.integers(0, 5), epsilon=st.sampled_from([0.1, 0.5, 0.9]),
+       code=st.booleans(), block=st.sampled_from([1, 5, 512]))
+def test_select_is_the_slow_reference(case, count, epsilon, code, block):
+    z, y = case
+    expected = []
+    for label in sorted(set(y[y >= 0].tolist())):
+        nodes = np.flatnonzero(y == label)
+        near = balls(z[nodes].double(), epsilon, code)
+        best = (greedy(near, count) if code else
+                sorted(range(len(near)), key=lambda i: (-len(near[i]), i))[:count])
+        expected += nodes[best].tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coverage, "BLOCK", block)
+        found = coverage.select(z, None, y, count, epsilon=epsilon, code=code)
+    assert found.dtype == np.int64 and found.tolist() == expected
+
+
+@given(case=cases(most=10), count=st.integers(1, 3))
+def test_no_other_nodes_have_a_larger_sum_of_coverages(case, count):
+    z, y = case
+    for label in set(y[y >= 0].tolist()):
+        one = np.where(y == label, y, -1)
+        size = {i: len(ball) for i, ball in zip(np.flatnonzero(y == label), balls(
+            z[y == label].double(), 0.5, False), strict=True)}
+        found = coverage.select(z, None, one, count, epsilon=0.5)
+        count_here = min(count, len(size))
+        assert len(set(found.tolist())) == len(found) == count_here
+        assert sum(size[i] for i in found) == max(
+            sum(size[i] for i in some) for some in combinations(size, count_here))
+
+
+def test_alpha_weighs_local_and_global_embeddings():
+    local = torch.tensor([[0.0], [0.1], [0.2], [5.0], [9.0]])   # node 1 is in the middle here
+    globe = torch.tensor([[0.0], [5.0], [9.1], [9.2], [9.3]])   # and node 3 here
+    y = np.zeros(5, int)
+    for h_global, alpha, best in ((None, 0.5, 1), (globe, 1.0, 1), (globe, 0.0, 3)):
+        assert coverage.select(local, h_global, y, 1, alpha=alpha, epsilon=0.04).tolist() == [best]
+    half = coverage.select((local + globe) / 2, None, y, 5, epsilon=0.5)
+    np.testing.assert_array_equal(coverage.select(local, globe, y, 5, epsilon=0.5), half)
+
+
+def test_the_code_goes_on_to_another_cluster_and_the_paper_does_not():
+    z = torch.tensor([[0.0], [0.01], [0.02], [0.03], [7.0], [7.01]])
+    y = np.zeros(6, int)
+    assert coverage.select(z, None, y, 2, epsilon=0.1).tolist() == [0, 1]
+    assert coverage.select(z, None, y, 2, epsilon=0.1, code=True).tolist() == [0, 4]
+
+
+@given(case=cases(), count=st.integers(1, 4))
+def test_nearest_mean_sorts_by_the_distance_to_the_mean(case, count):
+    z, y = case
+    found = coverage.nearest_mean(z, y, count)
+    for label in set(y[y >= 0].tolist()):
+        nodes = np.flatnonzero(y == label)
+        rows = z[nodes].double().numpy()
+        far = dict(zip(nodes.tolist(), np.linalg.norm(rows - rows.mean(0), axis=1), strict=True))
+        chosen = [i for i in found.tolist() if y[i] == label]
+        np.testing.assert_allclose([far[i] for i in chosen], sorted(far.values())[:count],
+                                   atol=1e-7)
+    sparse = coverage.nearest_mean(csr_matrix(z.numpy()), y, count)
+    assert sorted(y[sparse]) == sorted(y[found]) and set(y[found]) == set(y[y >= 0])
+
+
+@given(case=cases(), count=st.integers(1, 4), distance=st.sampled_from([0.3, 1.0]))
+def test_clearest_has_the_fewest_nodes_of_other_classes_near(case, count, distance):
+    z, y = case
+    rows, expected = z.double().tolist(), []
+    for label in sorted(set(y[y >= 0].tolist())):
+        near = {i: sum(dist(rows[i], rows[j]) < distance for j in np.flatnonzero(
+            (y >= 0) & (y != label))) for i in np.flatnonzero(y == label)}
+        expected += sorted(near, key=lambda i: (near[i], i))[:count]
+    assert coverage.clearest(z, y, count, distance=distance).tolist() == expected
+
+
+def test_no_class_gives_no_nodes():
+    nobody = np.full(3, -1)
+    assert coverage.select(torch.ones(3, 2), None, nobody, 1).tolist() == []
+    assert coverage.nearest_mean(np.ones((3, 2)), nobody, 1).tolist() == []
