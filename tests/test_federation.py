@@ -3,6 +3,7 @@
 One federation serves the whole file: starting it takes longer than the tests.
 """
 
+import configparser
 import contextlib
 import json
 import os
@@ -22,7 +23,7 @@ pytest.importorskip("nvflare", reason="the extra flare is not installed")
 import tomlkit
 import toys
 
-from fedvine import checks, kit
+from fedvine import certificates, checks, kit
 from fedvine.engines.flare import ALLOWED, Console, checked, write_job
 from fedvine.errors import FedvineError
 from fedvine.home import kept
@@ -32,6 +33,7 @@ from fedvine.serve import read_order
 from fedvine.split import split
 from fedvine.stages import by_time
 from fedvine.supervisor import Supervisor
+from fedvine.units import join_unit, serve_unit
 
 pytestmark = [pytest.mark.timeout(300)]
 TINY = FedLink.tiny().model_copy(update={"rounds": 25})   # long enough to die in
@@ -236,6 +238,67 @@ def test_a_fingerprint_that_differs_is_refused(federation, tmp_path):
     with pytest.raises(FedvineError, match="FINGERPRINT"):
         kit.pack(answer, tmp_path / "eve", tmp_path / "kit", "AA:BB")
     assert not (tmp_path / "kit" / "startup").exists()
+
+
+def test_a_sites_kit_is_no_administrators(federation):
+    _, kits, _, supervisor = federation
+    supervisor.connect()
+    with pytest.raises(Exception, match=r".+"):
+        Console(kits["ada"], kit.ADMIN)
+
+
+def test_a_withdrawn_site_is_let_go_and_not_let_in_again(federation):
+    folder, _, sites, supervisor = federation
+    console = supervisor.connect()
+
+    def here(wanted):
+        until = time.monotonic() + 60
+        while console.clients() != wanted:
+            assert time.monotonic() < until, console.clients()
+            time.sleep(0.5)
+
+    here(set(checks.NAMES))
+    assert certificates.withdraw(folder / "hub", "cyd")
+    here({"ada", "bob"})
+    sites.kill("cyd")
+    sites.join("cyd")                       # it still has its kit
+    time.sleep(8)
+    here({"ada", "bob"})
+    found = {c.name: c for c in certificates.listed(folder / "hub")}
+    assert [n for n, c in found.items() if c.withdrawn] == ["cyd"] and {*checks.NAMES} < {*found}
+    assert all(c.until.year > 2026 for c in found.values())
+    with pytest.raises(FedvineError, match="did you mean"):
+        certificates.withdraw(folder / "hub", "boob")
+
+
+def test_a_certificate_is_renewed_in_place(federation):
+    folder, kits, sites, supervisor = federation
+    console = supervisor.connect()
+    before = (kits["bob"] / "startup" / "client.crt").read_bytes()
+    asked = certificates.renew(kits["bob"], "fedvine")
+    answer = kit.approve(folder / "hub", asked)
+    certificates.renewed(kits["bob"], answer, kit.fingerprint(kits["server"]))
+    assert (kits["bob"] / "startup" / "client.crt").read_bytes() != before
+    assert (kits["bob"] / "site.toml").exists() and (kits["bob"] / "local" / "resources.json"
+                                                    ).exists()
+    sites.kill("bob")
+    time.sleep(16)                          # until the server has forgotten its heartbeat
+    sites.join("bob")
+    until = time.monotonic() + 60
+    while "bob" not in console.clients():
+        assert time.monotonic() < until
+        time.sleep(0.5)
+
+
+def test_units_name_what_is_there(tmp_path):
+    for text in (join_unit(tmp_path, "fed"), serve_unit(tmp_path, "fed", tmp_path / "e.toml", 3,
+                                                        tmp_path / "runs" / "x")):
+        unit = configparser.ConfigParser(interpolation=None, strict=False)
+        unit.optionxform = str
+        unit.read_string(text)
+        program = unit["Service"]["ExecStart"].split()[0]
+        assert Path(program).name == "fedvine" and unit["Service"]["User"] == "fed"
+        assert str(tmp_path) in unit["Service"]["ReadWritePaths"]
 
 
 @pytest.mark.parametrize("run", ["../x", "", "a b", "x;y", "/etc", "a" * 99])

@@ -96,6 +96,71 @@ def kit_pack(
           "--time ...")
 
 
+@kit.command("list")
+def kit_list(hub: Annotated[Path, typer.Argument(help="The hub's folder.")]) -> None:
+    """Hub: whose certificates there are, and until when they hold."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedvine.certificates import listed
+    table = Table("name", "valid until", "", "SHA-256 of the certificate", box=None)
+    for c in listed(hub):
+        table.add_row(c.name, f"{c.until:%Y-%m-%d}", "withdrawn" if c.withdrawn else "",
+                      c.fingerprint[:23] + " ...")
+    Console().print(table)
+
+
+@kit.command("withdraw")
+def kit_withdraw(
+    hub: Annotated[Path, typer.Argument(help="The hub's folder.")],
+    site: Annotated[str, typer.Argument(help="Whose certificate is not to be let in any more.")],
+) -> None:
+    """Hub: refuse a site from now on, whatever it still has."""
+    from fedvine.certificates import withdraw
+    told = withdraw(hub, site)
+    print(f"{site} is refused from now on" + ("; the running server has let go of it." if told else
+          "; the server will know when it starts."))
+
+
+@kit.command("renew")
+def kit_renew(
+    folder: Annotated[Path, typer.Argument(metavar="KIT", help="This site's kit.")],
+    answer: Annotated[Path | None, typer.Option(help="The hub's signed answer, once it is "
+                                                "here.")] = None,
+    fingerprint: Annotated[str | None, typer.Option(
+        help="The root certificate's fingerprint, with --answer.")] = None,
+    federation: Annotated[str, typer.Option(help="The federation's name.")] = "fedvine",
+) -> None:
+    """Site: a new key and request; with the hub's --answer, the new certificate in place."""
+    from fedvine.certificates import renew, renewed
+    if answer is None:
+        asked = renew(folder, federation)
+        print(f"Send {asked} to the hub, which runs fedvine kit approve; then here: fedvine kit "
+              f"renew {folder} --answer ... --fingerprint ...")
+        return
+    if fingerprint is None:
+        raise FedvineError("Give the root certificate's fingerprint, as heard by telephone, with "
+                           "--fingerprint.")
+    renewed(folder, answer, fingerprint)
+    print(f"{folder} has its new certificate; start fedvine join again.")
+
+
+@kit.command("systemd")
+def kit_systemd(
+    folder: Annotated[Path, typer.Argument(help="A site's kit, or with --experiment the hub's "
+                                           "folder.")],
+    user: Annotated[str, typer.Option(help="Who runs it.")] = "fedvine",
+    experiment: Annotated[Path | None, typer.Option(help="Hub: what to serve.")] = None,
+    clients: Annotated[int, typer.Option(min=1, help="Hub: how many sites.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Hub: the run folder.")] = None,
+) -> None:
+    """Print a systemd unit for fedvine join, or for fedvine serve."""
+    from fedvine.units import join_unit, serve_unit
+    print(join_unit(folder, user) if experiment is None else
+          serve_unit(folder, user, experiment, clients, out or Path("runs") / experiment.stem),
+          end="")
+
+
 def serve(
     experiment: Annotated[Path, typer.Argument(help="A TOML file: method, stages, seed.")],
     folder: Annotated[Path, typer.Option("--kit", help="The folder with server and admin.")],

@@ -108,8 +108,12 @@ class Desk:
 class Console:
     """The operator's session with the server: who is there, submit, watch, stop."""
 
-    def __init__(self, kit: Path, user: str) -> None:
-        self._session: Any = new_secure_session(user, str(kit))
+    def __init__(self, kit: Path, user: str, patience: float = 10.0) -> None:
+        self._session: Any = new_secure_session(user, str(kit), timeout=patience)
+
+    def disable(self, site: str) -> None:
+        """The server refuses this site from now on, and lets go of it if it is connected."""
+        self._session.disable_client(site)
 
     def clients(self) -> set[str]:
         """Names of the sites that are connected and gave a sign of life a moment ago."""

@@ -61,8 +61,8 @@ class RemoteClients(Clients):
             body = envelope.body
             try:
                 skeleton, buffers, seconds = ask(
-                    self.send, name, self.deadline, self.pool, do="call", place=list(envelope.place),
-                    function=envelope.function, asks=envelope.asks, skeleton=body.skeleton,
+                    self.send, name, self.deadline, self.pool, do="call",
+                    place=list(envelope.place), function=envelope.function, asks=envelope.asks, skeleton=body.skeleton,
                     buffers=list(body.buffers))
                 reply = Packed(skeleton, buffers)
             except Unreachable as error:
