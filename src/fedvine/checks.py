@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,18 @@ import torch
 
 from fedvine.engines.local import LocalClients
 from fedvine.engines.mock import MockClients
+from fedvine.graph import Graph, GraphSplit
 from fedvine.ids import Ids
 from fedvine.link import Links
 from fedvine.message import dumps, pack
 from fedvine.method import Method
+from fedvine.node import Nodes
 from fedvine.rng import rng
 from fedvine.run import Run, run
 from fedvine.split import Split, split
 from fedvine.stages import Plan
 from fedvine.stream import EventStream
+from fedvine.tasks import Tasks
 
 NAMES = ("ada", "bob", "cyd")
 
@@ -59,10 +62,29 @@ def tiny_case(stream: EventStream | None = None) -> tuple[Split, Plan]:
 PROTOCOL = Links(negatives=5, positives=40)
 
 
-def _run(method: Method, case: tuple[Split, Plan] | None = None, engine: Any = LocalClients,
+def tiny_graphs() -> tuple[GraphSplit, Tasks]:
+    """The same for labelled graphs: four tasks of two classes, three clients with unlike parts."""
+    draw, plan = rng(0, "tiny graph"), Tasks(tuple((2 * g, 2 * g + 1) for g in range(4)),
+                                             (0.5, 0.2, 0.3))
+    y = draw.integers(-1, 8, 150)
+    x = draw.normal(size=(150, 6)) + np.eye(8, 6)[y] * 2
+    ends = draw.integers(0, 150, (2, 600))
+    alike = (y[ends[0]] == y[ends[1]]) | (draw.random(600) < 0.3)
+    graph = Graph.make(x, ends[:, alike], y, classes=range(8), name="tiny")  # type: ignore[arg-type]
+    owner = np.arange(150) % 3
+    return GraphSplit({n: graph.induced(np.flatnonzero(owner == k), f"tiny/{n}")
+                       for k, n in enumerate(NAMES)}, graph, "hand"), plan  # type: ignore[arg-type]
+
+
+def _case(method: Method) -> tuple[Any, Any]:
+    return tiny_graphs() if method.task == "node" else tiny_case()
+
+
+def _run(method: Method, case: tuple[Any, Any] | None = None, engine: Any = LocalClients,
          **options: Any) -> Run:
-    parts, plan = case or tiny_case()
-    return run(method, parts, plan, seed=7, protocol=PROTOCOL, engine=engine, **options)
+    parts, plan = case or _case(method)
+    protocol = Nodes() if method.task == "node" else PROTOCOL
+    return run(method, parts, plan, seed=7, protocol=protocol, engine=engine, **options)
 
 
 def _outcome(made: Run) -> tuple[str, bytes, dict[str, bytes]]:
@@ -127,11 +149,13 @@ def check_resume(method: Method) -> None:
 
 
 def check_no_future_leak(method: Method) -> None:
-    """Cutting off the stream's future changes no earlier score."""
-    parts, plan = tiny_case()
+    """Cutting off the data's future changes no earlier score."""
+    parts, plan = _case(method)
     whole = _run(method, (parts, plan)).finish().stages
     for stages in (2, 3):
-        early, _ = tiny_case(parts.stream.before(plan.bounds[stages]))
+        early = (_thinned(parts, plan, {n: range(stages) for n in NAMES})
+                 if method.task == "node" else
+                 tiny_case(parts.stream.before(plan.bounds[stages]))[0])
         cut = _run(method, (early, plan.cut(stages))).finish().stages
         for a, b in zip(whole, cut, strict=False):
             for stage in b.found:
@@ -141,27 +165,34 @@ def check_no_future_leak(method: Method) -> None:
 
 def check_client_order(method: Method) -> None:
     """The order in which clients are listed does not matter."""
-    parts, plan = tiny_case()
-    turned = Split(dict(reversed(list(parts.parts.items()))), parts.stream, parts.by)
+    parts, plan = _case(method)
+    turned = type(parts)(dict(reversed(list(parts.parts.items()))), parts.stream, parts.by)
     _same(_outcome(_run(method)), _outcome(_run(method, (turned, plan))), "order of clients")
 
 
-def _without(keep: Mapping[int, Any]) -> tuple[Split, Plan]:
-    """The tiny case with only the events of client k for which ``keep[k](t)`` holds."""
-    stream = tiny_stream()
-    mask = np.ones(len(stream), bool)
-    for k, wanted in keep.items():
-        mask &= (stream.codes["client"] != k) | wanted(stream.t)
-    return tiny_case(stream.take(np.flatnonzero(mask)))
+def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
+    """Parts with only what belongs to the stages ``keep[name]`` of a client (all if not named)."""
+    parts = {}
+    for name, part in split.parts.items():
+        stage = (plan.deal(part)[0] if isinstance(plan, Tasks) else
+                 np.searchsorted(plan.bounds, part.t, side="right") - 1)
+        kept = np.flatnonzero(np.isin(stage, list(keep.get(name, range(len(plan))))))
+        parts[name] = part.induced(kept, part.name) if isinstance(plan, Tasks) else kept
+    if isinstance(plan, Tasks):
+        return GraphSplit(parts, split.stream, split.by)
+    stream = split.stream
+    owner = stream.codes["client"]
+    rows = [np.flatnonzero(owner == k)[parts[n]] for k, n in enumerate(NAMES)]
+    return tiny_case(stream.take(np.sort(np.concatenate(rows))))[0]
 
 
 def check_empty_single_idle_late(method: Method) -> None:
     """An empty client, a single one, one with nothing new for a while, one that joins late."""
-    _sane(_run(method, _without({1: lambda t: t < 0})), "empty client")
-    parts, plan = tiny_case()
+    parts, plan = _case(method)
+    _sane(_run(method, (_thinned(parts, plan, {"bob": ()}), plan)), "empty client")
     _sane(_run(method, (parts.only(["bob"]), plan)), "single client")
-    _sane(_run(method, _without({0: lambda t: (t < 1000) | (t >= 3000)})), "idle client")
-    _sane(_run(method, _without({2: lambda t: t >= 2000})), "late client")
+    _sane(_run(method, (_thinned(parts, plan, {"ada": (0, 3)}), plan)), "idle client")
+    _sane(_run(method, (_thinned(parts, plan, {"cyd": (2, 3)}), plan)), "late client")
 
 
 def check_missing_replies(method: Method) -> None:

@@ -62,8 +62,8 @@ class RemoteClients(Clients):
             try:
                 skeleton, buffers, seconds = ask(
                     self.send, name, self.deadline, self.pool, do="call",
-                    place=list(envelope.place), function=envelope.function, asks=envelope.asks, skeleton=body.skeleton,
-                    buffers=list(body.buffers))
+                    place=list(envelope.place), function=envelope.function, asks=envelope.asks,
+                    skeleton=body.skeleton, buffers=list(body.buffers))
                 reply = Packed(skeleton, buffers)
             except Unreachable as error:
                 self.gone |= {name} if isinstance(error, Gone) else set()

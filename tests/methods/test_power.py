@@ -1,0 +1,115 @@
+"""POWER: the contract, Algorithm 1's parts against slow references, and what the server learns."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedvine import checks, shelf
+from fedvine.engines.mock import MockClients
+from fedvine.memory import Client, World
+from fedvine.message import Packed, unpack
+from fedvine.methods.power import Power, buffer_graph, divergence
+from fedvine.prototypes import infer_labels, reconstruct
+
+FAMILY = ("fedavg", "power", "replay", "ergnn", "ergnn_isolated", "mlp", "joint")
+TINY = Power.tiny()
+
+
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_contract(name, check):
+    check(shelf.method(name).tiny())
+
+
+@pytest.mark.parametrize("options", [
+    {"transfer": "l1"}, {"transfer": "none"}, {"alpha": 1.0}, {"phi": 0.0}, {"per_class": 0},
+    {"code_coverage": True}, {"clip": 1.0, "noise": 2.0}, {"min_count": 5},
+    {"answers": "global"}, {"moments": "fresh"}, {"reconstruction": "lbfgs"}, {"near": 0}], ids=str)
+def test_every_variant_runs(options):
+    made = checks._run(TINY.model_copy(update=options)).finish()
+    assert 0 <= made.scores["test"]["mean"]["am"] <= 100
+
+
+def prototypes_by_hand(part, plan, t):
+    """Mean features of each class of task t over its training nodes."""
+    stage = plan.stage(part, t)
+    return {int(c): stage.x[stage.y == c].mean(0) for c in np.unique(stage.y[stage.y >= 0])}
+
+
+def test_the_server_reads_every_prototype_exactly():
+    """The privacy claim of sending gradients does not hold: this is what the server sees."""
+    sent = []
+
+    class Listening(MockClients):
+        def _deliver(self, name, envelope):
+            reply = super()._deliver(name, envelope)
+            if envelope.function == "execute":
+                message = unpack(Packed(reply.skeleton, [b.copy() for b in reply.buffers]))
+                if "gradients" in message:
+                    sent.append((name, envelope.place[0], message))
+            return reply
+
+    parts, plan = checks.tiny_graphs()
+    made = checks._run(TINY, engine=Listening).finish()
+    encoder = TINY.encoder(made.clients.world)
+    assert len(sent) == 3 * 4
+    for name, t, message in sent:
+        truth = prototypes_by_hand(parts.parts[name], plan, t)
+        found = reconstruct(encoder, message["gradients"]).prototypes
+        for label, row in zip(infer_labels(message["gradients"]).tolist(), found, strict=True):
+            np.testing.assert_allclose(row, truth[label], rtol=1e-4, atol=1e-5)
+    server = made.server
+    assert len(server.y) == sum(len(m["gradients"]["bias_0"]) for _, _, m in sent)
+
+
+def test_protection_withholds_and_blurs():
+    """With a minimum count small classes stay at home; with noise the mean is not what it was."""
+    world = World(checks.NAMES, 0, 4, {"features": 6, "classes": 8})
+    parts, plan = checks.tiny_graphs()
+    client = Client("ada", world)
+    client.stage = plan.stage(parts.parts["ada"], 0)
+    counts = np.bincount(client.stage.y[client.stage.y >= 0], minlength=8)
+    smallest = counts[counts > 0].min()
+    plain, labels = TINY.prototypes(client, counts)
+    kept, some = TINY.model_copy(update={"min_count": int(smallest) + 1}).prototypes(client, counts)
+    assert len(labels) == 2 and len(some) == int((counts > smallest).sum()) < 2
+    noisy, _ = TINY.model_copy(update={"clip": 100.0, "noise": 1.0}).prototypes(client, counts)
+    assert (noisy - plain).norm() > 1.0 and kept.shape[1] == 6
+
+
+def test_the_trajectory_decays():
+    parts, plan = checks.tiny_graphs()
+    made = checks._run(TINY.model_copy(update={"phi": 0.5})).finish()
+    for name, part in parts.parts.items():
+        expected = np.zeros(8)
+        for t in range(4):
+            y = plan.stage(part, t).y
+            p = np.bincount(y[y >= 0], minlength=8)
+            expected = 0.5 * expected + p / max(p.sum(), 1)
+        np.testing.assert_allclose(made.server.trajectories[name], expected)
+
+
+def test_the_transfer_loss_is_equation_14():
+    draw = torch.Generator().manual_seed(0)
+    ours, theirs = torch.randn(5, 3, generator=draw), torch.randn(2, 5, 3, generator=draw)
+    share = torch.rand(2, 5, generator=draw)
+    expected = sum(float(share[k, i]) * torch.nn.functional.kl_div(
+        theirs[k, i].log_softmax(0), ours[i].softmax(0), reduction="sum")
+        for k in range(2) for i in range(5))
+    assert float(divergence(ours, theirs, share, "kl")) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_the_buffer_graph_joins_neighbours_and_loops():
+    x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    graph = buffer_graph(x, 1)
+    pairs = set(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
+    assert {(0, 0), (1, 1), (2, 2), (0, 1), (1, 0)} <= pairs
+    assert (graph.dst.diff() >= 0).all()
+
+
+def test_experience_is_one_node_a_class_and_it_helps():
+    """At the end of a run on digits: b nodes of every class met, and less is forgotten."""
+    made = checks._run(TINY).finish()
+    for resident in made.clients.residents.values():
+        kept = resident.client.kept_y
+        assert len(kept) == len(np.unique(kept)) <= 8
