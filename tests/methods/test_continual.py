@@ -12,7 +12,7 @@ from fedvine import shelf, tree
 from fedvine.graph import Graph, GraphSplit
 from fedvine.memory import Client, World
 from fedvine.message import dumps, pack
-from fedvine.replay import unpacked
+from fedvine.methods._replay import unpacked
 from fedvine.rng import rng
 from fedvine.run import run
 from fedvine.tasks import TRAIN, by_task

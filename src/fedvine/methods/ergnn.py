@@ -8,7 +8,7 @@ import numpy as np
 
 from fedvine import coverage, tree
 from fedvine.method import At, Client, Field, on_client
-from fedvine.replay import Replaying
+from fedvine.methods._replay import Replaying
 
 
 class ErGnn(Replaying):

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from fedvine.continual import Continual
 from fedvine.method import Client, on_client
+from fedvine.methods._continual import Continual
 
 
 class Joint(Continual):

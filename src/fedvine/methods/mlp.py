@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fedvine.continual import Continual
+from fedvine.methods._continual import Continual
 from fedvine.models.gat import Inputs, inputs
 
 

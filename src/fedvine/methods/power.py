@@ -32,12 +32,12 @@ import torch
 from scipy.sparse import csr_matrix, diags, issparse
 
 from fedvine import tree
-from fedvine.continual import average
 from fedvine.coverage import select
 from fedvine.method import At, Client, Field, Server, World, on_client
+from fedvine.methods._continual import average
+from fedvine.methods._replay import Replaying
 from fedvine.models.gat import Inputs
 from fedvine.prototypes import Encoder, encode, infer_labels, neighbours, protect, reconstruct
-from fedvine.replay import Replaying
 from fedvine.rng import torch_rng
 
 

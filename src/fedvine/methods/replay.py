@@ -8,7 +8,7 @@ import numpy as np
 
 from fedvine import coverage
 from fedvine.method import Client, Field
-from fedvine.replay import Replaying
+from fedvine.methods._replay import Replaying
 
 
 class Replay(Replaying):

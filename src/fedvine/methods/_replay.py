@@ -13,9 +13,9 @@ import torch
 from scipy.sparse import csr_matrix, vstack
 
 from fedvine import tree
-from fedvine.continual import Continual, average
 from fedvine.graph import Features
 from fedvine.method import At, Client, Field, on_client
+from fedvine.methods._continual import Continual, average
 from fedvine.models.gat import Inputs, features
 
 
