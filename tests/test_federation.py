@@ -7,8 +7,11 @@ import configparser
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -26,6 +29,7 @@ import toys
 from fedvine import certificates, checks, kit
 from fedvine.engines.flare import ALLOWED, Console, checked, write_job
 from fedvine.errors import FedvineError
+from fedvine.federation import Order
 from fedvine.home import kept
 from fedvine.methods.fedlink import FedLink
 from fedvine.read import read
@@ -245,6 +249,44 @@ def test_a_sites_kit_is_no_administrators(federation):
     supervisor.connect()
     with pytest.raises(Exception, match=r".+"):
         Console(kits["ada"], kit.ADMIN)
+
+
+def test_without_a_certificate_nobody_is_let_in(federation):
+    """TLS itself turns away who shows no certificate."""
+    _, kits, _, supervisor = federation
+    supervisor.connect()
+    where = json.loads((kits["ada"] / "startup" / "fed_client.json").read_text())
+    _, port = re.search(r"(localhost):(\d+)", json.dumps(where)).groups()
+    root = kits["ada"] / "startup"
+
+    def knock(certificate=None):
+        context = ssl.create_default_context(cafile=root / "rootCA.pem")
+        context.check_hostname = False
+        if certificate:
+            context.load_cert_chain(certificate / "client.crt", certificate / "client.key")
+        with (socket.create_connection(("localhost", int(port)), 10) as plain,
+              context.wrap_socket(plain, server_hostname="localhost") as wrapped):
+            wrapped.settimeout(10)
+            wrapped.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+            return wrapped.recv(1) != b""
+
+    assert knock(root)                                   # a site's own certificate
+    with pytest.raises(OSError, match=r"(?i)certificate|reset|broken pipe|EOF"):
+        knock()
+
+
+def test_who_never_comes_is_not_waited_for_for_ever(tmp_path):
+    """With a full quorum it ends in a sentence; with a lower one it begins without him."""
+    supervisor = Supervisor(tmp_path, lambda text: None, patience=1.5)
+    supervisor.console = type("Console", (), {"clients": lambda self: {"ada", "bob"}})()
+    wanted = {"out": str(tmp_path / "run"), "method": {"name": "fedlink"},
+              "clients": list(checks.NAMES)}
+    with pytest.raises(FedvineError, match="Only ada, bob came; start the others"):
+        supervisor._gather(Order(**wanted), 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedvine.supervisor.GRACE", 0.2)
+        found = supervisor._gather(Order(**wanted, quorum=0.6), 3)
+    assert found == ({"ada", "bob"}, 2)
 
 
 def test_a_withdrawn_site_is_let_go_and_not_let_in_again(federation):

@@ -170,6 +170,8 @@ def serve(
         min=0.01, max=1.0, help="Share of the clients that a call needs.")] = None,
     deadline: Annotated[float | None, typer.Option(
         min=1.0, help="Seconds that a call may take.")] = None,
+    patience: Annotated[float, typer.Option(
+        min=1.0, help="Seconds to wait for sites that are away.")] = 3600.0,
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Put a value into the experiment.")] = None,
 ) -> None:
@@ -185,7 +187,8 @@ def serve(
     console = Console()
     board = Board(console)
     with (Live(board, console=console, refresh_per_second=2) if console.is_terminal else
-          contextlib.nullcontext(), Supervisor(folder, board.say, show=board.show) as supervisor):
+          contextlib.nullcontext(), Supervisor(folder, board.say, show=board.show,
+                                                 patience=patience) as supervisor):
         supervisor.go(order, clients)
 
     from fedvine.records import tables
