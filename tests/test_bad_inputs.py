@@ -207,7 +207,10 @@ def nobody():
     """Root may do everything, so it is somebody else here."""
     root = os.geteuid() == 0
     if root:
-        os.seteuid(65534)
+        try:
+            os.seteuid(65534)
+        except OSError:
+            pytest.skip("root of a namespace that knows nobody else")
     try:
         yield
     finally:

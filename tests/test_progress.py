@@ -10,7 +10,7 @@ from fedvine import checks
 from fedvine.method import At
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.popularity import Popularity
-from fedvine.progress import Progress, _bytes, _clock, follow
+from fedvine.progress import Progress, clock, follow, size
 
 
 def shown(terminal, run):
@@ -66,6 +66,6 @@ def test_bytes_of_arrivals_and_rounds_are_added_up(tmp_path):
 
 
 def test_numbers_for_people():
-    assert [_bytes(b) for b in (0, 999, 1500, 12_345_678, 2e12)] == [
+    assert [size(b) for b in (0, 999, 1500, 12_345_678, 2e12)] == [
         "0 B", "999 B", "1.5 kB", "12.3 MB", "2 TB"]
-    assert [_clock(s) for s in (0, 59.6, 61, 3661)] == ["0:00", "1:00", "1:01", "1:01:01"]
+    assert [clock(s) for s in (0, 59.6, 61, 3661)] == ["0:00", "1:00", "1:01", "1:01:01"]

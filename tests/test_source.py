@@ -64,7 +64,10 @@ def test_no_permission(tmp_path, cache):
     path.chmod(0)
     root = os.geteuid() == 0            # root may read everything, so it is somebody else here
     if root:
-        os.seteuid(65534)
+        try:
+            os.seteuid(65534)
+        except OSError:
+            pytest.skip("root of a namespace that knows nobody else")
     try:
         with pytest.raises(FedvineError, match=r"^.*t\.csv may not be read by you[.]$"):
             read(path, **NAMED)

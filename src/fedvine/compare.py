@@ -21,7 +21,8 @@ from fedvine.grid import Grid, Sheet, plus_minus, seconds, size
 RIVALS = ("edgebank", "popularity")     # without a model; what they reach needs none
 SCORES = {"auc_new": "AUC new", "mrr_new": "MRR new", "auc": "AUC all", "mrr": "MRR all",
           "ap": "AP all", "auc_historical": "AUC hist.", "auc_inductive": "AUC induct.",
-          "auc_travelled": "AUC travelled", "auc_arrived": "AUC arrived"}
+          "auc_travelled": "AUC travelled", "auc_arrived": "AUC arrived", "am": "AM", "fm": "FM"}
+NODES = ("am", "fm")
 MAIN = ("auc_new", "mrr_new", "auc", "mrr")
 COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
          "bytes_up": ("sent up", size), "bytes_down": ("sent down", size),
@@ -105,13 +106,14 @@ class Comparison:
     def grids(self) -> list[Grid]:
         """New pairs beside all pairs, differences, harder negatives, costs, and by client."""
         first, *others = self.entries
+        main = NODES if self.protocol.get("task") == "node" else MAIN
 
         def scores(title: str, keys: Sequence[str]) -> Grid:
             keys = [k for k in keys if any(e.values(k) for e in self.entries)]
             return Grid(title, ["method", *(SCORES[k] for k in keys)],
                         [[e.label, *(self.score(e, k) for k in keys)] for e in self.entries])
 
-        made = [scores(self.title, MAIN),
+        made = [scores(self.title, main),
                 scores("Average precision; historical and inductive negatives",
                        ("ap", "auc_historical", "auc_inductive")),
                 scores("Users who travelled, and those who just arrived",
@@ -119,9 +121,9 @@ class Comparison:
         made = [grid for grid in made if len(grid.columns) > 1 or grid is made[0]]
         if others:
             made.append(Grid(f"Difference to {first.label} (paired t test)",
-                             ["method", *(SCORES[k] for k in MAIN)],
+                             ["method", *(SCORES[k] for k in main)],
                              [[e.label, *(_difference(*self.difference(e, first, k))
-                                          for k in MAIN)] for e in others]))
+                                          for k in main)] for e in others]))
         made.append(Grid("What a run costs", ["method", *(name for name, _ in COSTS.values())],
                          [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
                                       for k, (_, show) in COSTS.items())] for e in self.entries]))
@@ -129,10 +131,20 @@ class Comparison:
         names = ["client", *(e.label for e in self.entries)]
         return [*made, *(Grid(f"{SCORES[k]} by client", names,
                               [[c, *(plus_minus(*e.estimate(k, c)) for e in self.entries)]
-                               for c in clients]) for k in ("auc_new", "auc"))]
+                               for c in clients])
+                         for k in (main if main is NODES else ("auc_new", "auc")))]
 
     def notes(self) -> list[str]:
         """The sentences under the tables."""
+        if self.protocol.get("task") == "node":
+            among = "the classes of its task" if self.protocol["masked"] else "all classes"
+            found = [f"Each test node is classified among {among}. AM: mean accuracy in percent on "
+                     "the tasks after the last one; FM: what was lost on them since they were "
+                     "learned. A seed draws the partition, the order of tasks, the training nodes "
+                     "and the initialisation.",
+                     "± is the half width of the 95 % interval over seeds."
+                     if self.seeds > 1 else "One seed: no intervals and no test; take more."]
+            return [*found, *(f"Not run (budget): {cell}." for cell in self.missing)]
         many = self.protocol["negatives"]
         found = ["Negatives are items of the client that the user does not meet in the stage: one "
                  "random item a positive for AUC and AP, "

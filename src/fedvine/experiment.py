@@ -58,7 +58,8 @@ class TasksOf(BaseModel):
     shares: tuple[float, float, float] | None = Field(
         default=None, description="of each class for training, validation, test; if not said the "
         "data set's, or 0.2, 0.4, 0.4")
-    seed: int = Field(default=0, ge=0, description="what orders and splits are drawn from")
+    seed: int | None = Field(default=None, ge=0, description="what orders and splits are drawn "
+                             "from; the run's seed if not said")
     keep_inter_task_edges: bool = Field(
         default=False, description="a task sees the whole graph of its client")
 
@@ -74,6 +75,16 @@ def _method(value: Any) -> Any:
     found = shelf.method(value["name"])
     assert issubclass(found, Method)
     return build(found, {k: v for k, v in value.items() if k != "name"}, under="method.")
+
+
+def _protocol(value: dict[str, Any], method: Any) -> Links | Nodes:
+    """The protocol of the method's task, with these keys."""
+    if isinstance(method, dict):
+        method = method.get("name")
+    known = shelf.methods()
+    task = (method.task if isinstance(method, Method) else
+            known[method].task if method in known else "link")  # type: ignore[attr-defined]
+    return build(Nodes if task == "node" else Links, value, under="protocol.")
 
 
 class Experiment(BaseModel):
@@ -106,7 +117,9 @@ class Experiment(BaseModel):
     @classmethod
     def _short(cls, values: Any) -> Any:
         if isinstance(values, dict) and isinstance(values.get("data"), str):
-            return {**values, "data": {"source": values["data"]}}
+            values = {**values, "data": {"source": values["data"]}}
+        if isinstance(values, dict) and isinstance(values.get("protocol"), dict):
+            values = {**values, "protocol": _protocol(values["protocol"], values.get("method"))}
         return values
 
     @model_validator(mode="after")
@@ -221,9 +234,11 @@ class Experiment(BaseModel):
     def _of_graph(made: Experiment, graph: Graph) -> tuple[Method, Split, Tasks]:
         if isinstance(made.stages, str):
             raise FedvineError(f"{graph.name} has no times; stages is a number of classes a task.")
-        split = {"by": "louvain", "k": 3} | made.split.model_dump(exclude_none=True)
+        split = {"by": "louvain", "k": 3, "seed": made.seed} | made.split.model_dump(
+            exclude_none=True)
         plan = by_task(graph, made.stages or 2, shares=made.tasks.shares or SHARES,
-                       seed=made.tasks.seed, keep_inter_task_edges=made.tasks.keep_inter_task_edges)
+                       seed=made.seed if made.tasks.seed is None else made.tasks.seed,
+                       keep_inter_task_edges=made.tasks.keep_inter_task_edges)
         return made.method, graph.split(**split), plan
 
     def run(self, out: str | os.PathLike[str] | None = None, tell: Tell | None = None,

@@ -5,13 +5,19 @@ import pytest
 import torch
 
 from fedvine import checks, shelf
+from fedvine.data import load
 from fedvine.engines.mock import MockClients
 from fedvine.memory import Client, World
 from fedvine.message import Packed, unpack
+from fedvine.methods.fedavg import FedAvg
+from fedvine.methods.joint import Joint
 from fedvine.methods.power import Power, buffer_graph, divergence
+from fedvine.methods.power_plus import PowerPlus, smoothed
 from fedvine.prototypes import infer_labels, reconstruct
+from fedvine.run import run
+from fedvine.tasks import by_task
 
-FAMILY = ("fedavg", "power", "replay", "ergnn", "ergnn_isolated", "mlp", "joint")
+FAMILY = ("fedavg", "power", "replay", "ergnn", "ergnn_isolated", "mlp", "joint", "power_plus")
 TINY = Power.tiny()
 
 
@@ -105,6 +111,34 @@ def test_the_buffer_graph_joins_neighbours_and_loops():
     pairs = set(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
     assert {(0, 0), (1, 1), (2, 2), (0, 1), (1, 0)} <= pairs
     assert (graph.dst.diff() >= 0).all()
+
+
+def test_the_kept_row_is_the_mean_of_what_a_class_sees():
+    """Against plain loops: each node's mean over itself and its neighbours, then over a class."""
+    parts, plan = checks.tiny_graphs()
+    stage = plan.stage(parts.parts["bob"], 0)
+    rows = [np.mean([stage.x[i], *(stage.x[b if a == i else a] for a, b in stage.edges.T
+                                   if i in (a, b))], 0) for i in range(len(stage))]
+    np.testing.assert_allclose(smoothed(stage, 1), rows, rtol=1e-5)
+    client = Client("bob", World(checks.NAMES, 0, 4, {"features": 6, "classes": 8}))
+    client.stage, client.kept_x, client.kept_y = stage, None, np.empty(0, np.int64)
+    plus = PowerPlus.tiny()
+    plus.keep(client, plus.choose(client, {}))
+    for label, row in zip(client.kept_y, client.kept_x, strict=True):
+        np.testing.assert_allclose(row, np.mean([rows[i] for i in np.flatnonzero(
+            stage.y == label)], 0), rtol=1e-5)
+    assert len(client.kept_y) == 2
+
+
+def test_power_plus_forgets_less_at_equal_memory(data):
+    """On Cora, one partition: above POWER and near joint training."""
+    cora = load("cora", data / "Planetoid")
+    split, plan = cora.split("louvain", 3), by_task(cora, 2)
+    found = {m.name: run(m, split, plan).finish().scores["val"]["mean"]
+             for m in (FedAvg(), Power(), PowerPlus(), Joint())}
+    assert found["power_plus"]["am"] > max(found["power"]["am"], found["fedavg"]["am"])
+    assert found["power_plus"]["am"] > found["joint"]["am"] - 4
+    assert found["power_plus"]["fm"] < found["power"]["fm"] < found["fedavg"]["fm"]
 
 
 def test_experience_is_one_node_a_class_and_it_helps():
