@@ -21,6 +21,9 @@ def chart(found: Comparison, file: str | Path) -> None:
     Methods are sorted by their AUC on new pairs. Only methods with a finished run are drawn.
     """
     from matplotlib.figure import Figure
+    if found.protocol.get("task") == "node":
+        _tasks(found, file)
+        return
     entries = sorted((e for e in found.entries if e.records), key=_order)
     figure = Figure(figsize=(11, 1.9 + 0.46 * len(entries)), layout="constrained", dpi=150)
     auc, mrr, time, moved = figure.subplots(
@@ -47,6 +50,34 @@ def chart(found: Comparison, file: str | Path) -> None:
     figure.text(0.995, 0.022, f"Negatives: one random item of the client for AUC, {many} ones for "
                 "MRR." + (" Whiskers: 95 % intervals over seeds." if found.seeds > 1 else "")
                 + " Italic: without a model.", ha="right", fontsize=8, color="#404040")
+    _write(figure, file)
+
+
+def _tasks(found: Comparison, file: str | Path) -> None:
+    """AM and FM with 95 % intervals; the method with the highest AM on top."""
+    from matplotlib.figure import Figure
+    entries = sorted((e for e in found.entries if e.records),
+                     key=lambda e: e.estimate("am")[0] or 0.0)
+    figure = Figure(figsize=(9, 1.6 + 0.42 * len(entries)), layout="constrained", dpi=150)
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, key, name, colour in zip(both, ("am", "fm"), (
+            "AM: accuracy after the last task, %", "FM: forgotten since learned, %"),
+            ("#0072B2", "#D55E00"), strict=True):
+        for y, entry in enumerate(entries):
+            mean, half = entry.estimate(key)
+            if mean is not None:
+                axes.errorbar(mean, y, xerr=half if half == half else 0.0, fmt="o", color=colour,
+                              capsize=3, markersize=6)
+        axes.set_xlabel(name)
+        axes.grid(axis="x", color="#E4E4E4", linewidth=0.8)
+        _plain(axes)
+    both[0].set_yticks(range(len(entries)), [e.label for e in entries])
+    figure.suptitle(f"{found.data}: {found.seeds} seed{'s' * (found.seeds > 1)}",
+                    fontweight="bold", fontsize=11, x=0.01, ha="left")
+    _write(figure, file)
+
+
+def _write(figure: Any, file: str | Path) -> None:
     drawn = BytesIO()
     figure.savefig(drawn, format="png", metadata={"Software": ""})
     with atomic(Path(file)) as handle:
