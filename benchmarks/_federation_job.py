@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,15 +13,17 @@ import torch
 from nvflare.collab import collab
 
 from fedvine import checks
-from fedvine.engines.flare import Desk, _call
+from fedvine.engines.flare import HUB, Desk, _call
 from fedvine.engines.remote import RemoteClients
+from fedvine.files import atomic
 from fedvine.memory import World
 from fedvine.method import At, Method, on_client
 from fedvine.resident import Resident
 from fedvine.site import Site
 
 SIZES = (0, 1, 10, 100)  # MB
-TIMES = (30, 20, 8, 6)
+TIMES = (31, 21, 11, 9)
+DEADLINE = 60.0          # seconds of a call
 
 
 class Echo(Method):
@@ -45,13 +48,13 @@ class EchoDesk(Desk):
     @collab.publish
     def handle(self, letter: bytes) -> bytes:
         """A request of fedvine's, answered by a resident client of :class:`Echo`."""
-        if self._site is None:
-            split, plan = checks.tiny_case()
-            site = Site("echo", lambda: split.parts["ada"], Path(os.environ["FEDVINE_SITE"]))
-            site.resident = Resident(Echo(), "echo", None, plan, checks.PROTOCOL,
-                                     World(("echo",), 0, 1))
-            self._site = site
-        return self._site.handle(letter)
+        with self._turn:
+            if self._site is None:
+                split, plan = checks.tiny_case()
+                self._site = Site("echo", lambda: split.parts["ada"], Path())  # saves nothing
+                self._site.resident = Resident(Echo(), "echo", None, plan, checks.PROTOCOL,
+                                               World(("echo",), 0, 1))
+            return self._site.handle(letter)
 
 
 class EchoHub:
@@ -64,41 +67,42 @@ class EchoHub:
     def main(self) -> None:
         """Each size, several times, ours and the raw engine's in turn."""
         proxies = {p.name: p for p in collab.clients}
+        crossed: list[int] = []  # bytes of letters and answers, as the engine gets them
 
-        def send(name: str, block: bytes, seconds: float) -> bytes:
-            return _call(proxies[name], "handle", block, seconds)
+        def send(name: str, block: bytes, seconds: float, function: str = "handle") -> bytes:
+            answer = _call(proxies[name], function, block, seconds)
+            crossed.append(len(block) + len(answer))
+            return answer
 
+        clients = RemoteClients(Echo(), proxies, World(tuple(proxies), 0, 1), checks.PROTOCOL,
+                                send, deadline=DEADLINE)
         found: list[dict[str, Any]] = []
-        place = 0
-        clients = RemoteClients(Echo(), proxies, World(tuple(proxies), 0, 1), checks.PROTOCOL, send)
-        threads = clients._threads
+        turn = 0
         for size, times in zip(SIZES, TIMES, strict=True):
-            payload = torch.zeros(size * 250_000)
-            block = bytes(size * 1_000_000)
-            ours, raw = [], []
+            payload, block = torch.zeros(size * 250_000), bytes(size * 1_000_000)
 
-            def our_way(turn: int, payload: torch.Tensor = payload) -> float:
+            def ours(turn: int, payload: torch.Tensor = payload) -> None:
                 clients.begin(At(turn, 1, 1))
-                began = time.perf_counter()
                 replies = clients.call(clients.method.echo, payload)  # type: ignore[attr-defined]
-                got = sum(r.numel() for r in replies)
-                assert got == len(proxies) * payload.numel()
-                return time.perf_counter() - began
+                assert sum(r.numel() for r in replies) == len(proxies) * payload.numel()
 
-            def raw_way(block: bytes = block) -> float:
-                began = time.perf_counter()
-                waiting = [threads.submit(_call, p, "raw", block, 600.0) for p in proxies.values()]
+            def raw(_: int, block: bytes = block) -> None:
+                waiting = [clients._threads.submit(send, n, block, DEADLINE, "raw")
+                           for n in proxies]
                 assert all(len(w.result()) == len(block) for w in waiting)
-                return time.perf_counter() - began
 
+            seconds: dict[str, list[float]] = {"ours": [], "raw": []}
+            count = dict[str, int]()
             for _ in range(times + 1):
-                place += 1
-                if place % 2:  # whoever comes second finds the connections warm
-                    ours.append(our_way(place))
-                    raw.append(raw_way())
-                else:
-                    raw.append(raw_way())
-                    ours.append(our_way(place))
-            found.append({"size": size, "ours": sorted(ours[1:])[times // 2],
-                          "raw": sorted(raw[1:])[times // 2], "times": times})
-        Path(os.environ["FEDVINE_HUB"], "bench.json").write_text(json.dumps(found))
+                turn += 1  # whoever comes second finds the connections warm
+                ways = (("ours", ours), ("raw", raw))
+                for name, way in ways if turn % 2 else reversed(ways):
+                    crossed.clear()
+                    began = time.perf_counter()
+                    way(turn)
+                    seconds[name].append(time.perf_counter() - began)
+                    count[name] = sum(crossed)
+            found.append({"size": size, "times": times, "seconds": seconds, "bytes": count,
+                          **{n: statistics.median(s[1:]) for n, s in seconds.items()}})
+        with atomic(Path(os.environ[HUB], "bench.json"), "w") as file:
+            json.dump(found, file)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,41 +20,75 @@ from fedvine.supervisor import Supervisor
 
 NAMES = ("ada", "bob", "cyd")
 JOB = ("benchmarks._federation_job.EchoHub", "benchmarks._federation_job.EchoDesk")
+PATIENCE = 240.0  # seconds, for all of it
 
 
 def measure() -> Iterator[dict[str, Any]]:
     """Seconds a call with 0, 1, 10, 100 MB sent to each client and returned; the floor is the
-    raw engine's own time, as nothing that runs on it can be quicker."""
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    with tempfile.TemporaryDirectory() as name:
-        folder, sites = Path(name), []
+    raw engine's own time, as nothing that runs on it can be quicker.
+
+    Medians over alternating pairs in one job. A line says how often, and how many bytes of
+    letters and answers the engine was given for a call (its framing and TLS aside).
+    """
+    until = time.monotonic() + PATIENCE
+    with tempfile.TemporaryDirectory() as name, _ended_with_us():
+        folder = Path(name)
         kit = kits.local(folder / "kits", list(NAMES))
         for own in (kit["server"], *(kit[n] for n in NAMES)):
             file = own / "local" / "resources.json"  # this benchmark's kits alone
             file.write_text(json.dumps({**json.loads(file.read_text()),
                                         "class_allow_list": [*ALLOWED, *JOB]}))
-        job = write_job(folder / "job", "bench", 3)
+        job = write_job(folder / "job", "bench", len(NAMES))
         for file in (job / "app" / "config").iterdir():
             file.write_text(file.read_text().replace(ALLOWED[2], JOB[0]).replace(ALLOWED[3],
                                                                                  JOB[1]))
+        sites: list[subprocess.Popen[bytes]] = []
         with Supervisor(folder / "kits", lambda text: None, patience=120) as supervisor:
             try:
-                sites = [kits.start(kit[n], folder / f"{n}.log", FEDVINE_SITE=str(kit[n]))
-                         for n in NAMES]
-                console, until = supervisor.connect(), time.monotonic() + 120
-                while len(console.clients()) < 3 and time.monotonic() < until:
-                    time.sleep(0.5)
-                number, result = console.submit(job), supervisor.hub / "bench.json"
-                while not result.exists():
-                    if console.status(number).startswith("FINISHED") and not result.exists():
-                        raise SystemExit(f"the job ended: {console.status(number)}")
-                    time.sleep(0.5)
-                time.sleep(0.2)
-                for row in json.loads(result.read_text()):
-                    yield {"name": f"a call, {row['size']} MB each way, 3 clients",
-                           "ours": row["ours"], "other": row["raw"],
-                           "ratio": row["ours"] / row["raw"], "floor": row["raw"]}
+                for n in NAMES:
+                    sites.append(kits.start(kit[n], folder / f"{n}.log",
+                                            FEDVINE_SITE=str(kit[n])))
+                rows = _carried_out(supervisor, job, until)
             finally:
-                for process, n in zip(sites, NAMES, strict=False):
+                for process in sites:
                     end(process)
+                for n in NAMES:
                     kits.sweep("FEDVINE_SITE", str(kit[n]))
+    for row in rows:
+        ours, raw, count = row["ours"], row["raw"], row["bytes"]
+        yield {"name": f"{row['size']} MB x 3, {row['times']} times, {count['ours']:,} B "
+                       f"(raw {count['raw']:,})", "ours": ours, "other": raw,
+               "ratio": ours / raw, "floor": raw, "times": row["times"], "bytes": count,
+               "seconds": row["seconds"]}
+
+
+def _carried_out(supervisor: Supervisor, job: Path, until: float) -> list[dict[str, Any]]:
+    """What the job found, once all sites are there and it has run."""
+    console, result = supervisor.connect(), supervisor.hub / "bench.json"
+    number = None
+    while not result.exists():
+        if number is None and len(console.clients()) == len(NAMES):
+            number = console.submit(job)
+        status = console.status(number) if number else "waiting for the sites"
+        late = time.monotonic() > until
+        if (late or status.startswith("FINISHED")) and not result.exists():
+            raise SystemExit(f"the job {'took too long' if late else 'ended'}: {status}")
+        time.sleep(0.5)
+    return json.loads(result.read_text())
+
+
+@contextlib.contextmanager
+def _ended_with_us() -> Iterator[None]:
+    """A plain kill ends the federation too; the job's processes find this package."""
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before, path = signal.signal(signal.SIGTERM, stop), os.environ.get("PYTHONPATH")
+    here = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, path]))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        os.environ.pop("PYTHONPATH")
+        os.environ |= {} if path is None else {"PYTHONPATH": path}

@@ -134,7 +134,10 @@ class Experiment(BaseModel):
 
     @field_serializer("method")
     def _dump_method(self, method: Method, info: SerializationInfo) -> dict[str, Any]:
-        return {"name": method.name, **method.model_dump(exclude_unset=bool(info.exclude_unset))}
+        values = method.model_dump(exclude_unset=bool(info.exclude_unset))
+        if info.exclude_none:  # as TOML wants it
+            values = {key: value for key, value in values.items() if value is not None}
+        return {"name": method.name, **values}
 
     # -- made from files -------------------------------------------------------------------------
     @staticmethod

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import tomlkit
 import torch
 
 from fedvine import checks, shelf
 from fedvine.data import load
 from fedvine.engines.mock import MockClients
+from fedvine.experiment import Experiment
 from fedvine.memory import Client, World
 from fedvine.message import Packed, unpack
 from fedvine.methods.fedavg import FedAvg
@@ -139,6 +141,15 @@ def test_power_plus_forgets_less_at_equal_memory(data):
     assert found["power_plus"]["am"] > max(found["power"]["am"], found["fedavg"]["am"])
     assert found["power_plus"]["am"] > found["joint"]["am"] - 4
     assert found["power_plus"]["fm"] < found["power"]["fm"] < found["fedavg"]["fm"]
+
+
+def test_its_experiment_survives_toml(tmp_path):
+    """Also with a field that is none, which TOML cannot hold."""
+    made = Experiment.model_validate({"data": "digits", "method": "power", "seed": 3})
+    (tmp_path / "e.toml").write_text(tomlkit.dumps(made.plain()))
+    again = Experiment.read(tmp_path / "e.toml")
+    assert again.method == made.method and again.identity() == made.identity()
+    assert made.protocol.task == "node"
 
 
 def test_experience_is_one_node_a_class_and_it_helps():
