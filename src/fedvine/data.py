@@ -124,7 +124,9 @@ def digest(stream: EventStream | Graph) -> str:
             found.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
         return found.hexdigest()
     for column in (stream.src, stream.dst, stream.t, stream.weight, stream.features, stream.label,
-                   stream.deleted, *(stream.codes[c] for c in sorted(stream.codes))):
+                   stream.deleted, *(stream.codes[c] for c in sorted(stream.codes)),
+                   *((stream.nodes.node, stream.nodes.t, stream.nodes.y, stream.nodes.x)
+                     if stream.nodes is not None else ())):
         if column is not None:
             found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
     return found.hexdigest()
@@ -140,6 +142,8 @@ def names(stream: EventStream | Graph) -> str:
         for column in ids.columns():
             found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
     found.update(repr(sorted((c, list(v)) for c, v in stream.categories.items())).encode())
+    if stream.nodes is not None:
+        found.update(repr(stream.nodes.classes).encode())
     return found.hexdigest()
 
 

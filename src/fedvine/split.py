@@ -96,7 +96,11 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
         if not 1 <= k <= stream.num_dst:
             raise FedvineError(f"{stream.name} has {stream.num_dst} items; it cannot be split "
                                f"among {k} clients.")
-        owner_of = shelf.find("partitions", by).partition(stream, k, seed)
+        module = shelf.find("partitions", by)
+        if not hasattr(module, "partition"):
+            raise FedvineError(f'The partition "{by}" deals nodes of a labelled graph, and '
+                               f"{stream.name} is a stream of edges; louvain deals both.")
+        owner_of = module.partition(stream, k, seed)
         owner = owner_of[stream.dst if stream.bipartite else stream.src]
         names = [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)]
     whole = Split(parts(stream, np.asarray(owner), names), stream, by)
@@ -118,7 +122,8 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
             src, dst, part.t, stream.src_ids.take(users),
             stream.dst_ids.take(items) if part.bipartite else None, weight=part.weight,
             features=part.features, label=part.label, deleted=part.deleted,
-            elsewhere=first(users, k), name=f"{stream.name}/{name}")
+            elsewhere=first(users, k), name=f"{stream.name}/{name}",
+            nodes=None if stream.nodes is None else stream.nodes.of(users))
     return found
 
 

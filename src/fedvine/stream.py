@@ -19,11 +19,13 @@ import numpy as np
 from fedvine.errors import FedvineError
 from fedvine.files import atomic_folder, mapped
 from fedvine.ids import Ids
+from fedvine.nodes import NodeData
 
 if TYPE_CHECKING:
     from fedvine.split import Split
     from fedvine.stages import Plan
 
+_NODES = ("node", "t", "y", "x")
 _COLUMNS = ("src", "dst", "t", "weight", "features", "label", "deleted")
 
 
@@ -40,6 +42,7 @@ class EventStream:
                                   ``categories[name][code]`` is the text
     elsewhere  float64 [num_src]  only on a client's part: when the user was first seen at any
                                   other client (infinity for never); for scoring alone
+    nodes      NodeData           optional: classes and features of nodes, over time
 
     Two id spaces when ``bipartite`` (users and items), else one that both columns share.
     """
@@ -50,13 +53,14 @@ class EventStream:
                  deleted: np.ndarray | None = None,
                  codes: Mapping[str, np.ndarray] | None = None,
                  categories: Mapping[str, Sequence[str]] | None = None,
-                 elsewhere: np.ndarray | None = None, name: str = "stream") -> None:
+                 elsewhere: np.ndarray | None = None, nodes: NodeData | None = None,
+                 name: str = "stream") -> None:
         self.src, self.dst, self.t = src, dst, t
         self.src_ids, self.bipartite = src_ids, dst_ids is not None
         self.dst_ids = dst_ids if dst_ids is not None else src_ids
         self.weight, self.features, self.label, self.deleted = weight, features, label, deleted
         self.codes, self.categories = dict(codes or {}), dict(categories or {})
-        self.elsewhere, self.name = elsewhere, name
+        self.elsewhere, self.nodes, self.name = elsewhere, nodes, name
         if not len(src) == len(dst) == len(t):
             raise FedvineError(f"{name}: columns src, dst and t have not the same length.")
 
@@ -110,7 +114,7 @@ class EventStream:
         return EventStream(
             columns.pop("src"), columns.pop("dst"), columns.pop("t"), self.src_ids,
             self.dst_ids if self.bipartite else None, codes=codes, categories=self.categories,
-            elsewhere=self.elsewhere, name=self.name, **columns)
+            elsewhere=self.elsewhere, nodes=self.nodes, name=self.name, **columns)
 
     def with_guests(self, names: Sequence[str]) -> EventStream:
         """The same edges; ``names`` are added to the sources' dictionary, at its end.
@@ -120,7 +124,8 @@ class EventStream:
         return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
                              features=self.features, label=self.label, deleted=self.deleted,
-                             codes=self.codes, categories=self.categories, name=self.name)
+                             codes=self.codes, categories=self.categories, nodes=self.nodes,
+                             name=self.name)
 
     def release(self) -> None:
         """Give the pages of mapped columns back to the system; they are read again if needed.
@@ -160,13 +165,17 @@ class EventStream:
                     np.save(target / f"{column}.npy", getattr(self, column))
             for column, values in self.codes.items():
                 np.save(target / f"code-{column}.npy", values)
+            for column in _NODES if self.nodes is not None else ():
+                if getattr(self.nodes, column) is not None:
+                    np.save(target / f"nodes-{column}.npy", getattr(self.nodes, column))
             self.src_ids.write(target, "src")
             if self.bipartite:
                 self.dst_ids.write(target, "dst")
             (target / "stream.json").write_text(json.dumps({
                 "format": 1, "name": self.name, "edges": len(self), "bipartite": self.bipartite,
                 "codes": list(self.codes), "categories": {k: list(v) for k, v
-                                                          in self.categories.items()}}))
+                                                          in self.categories.items()},
+                **({"classes": list(self.nodes.classes)} if self.nodes is not None else {})}))
         return EventStream.open(folder)
 
     @staticmethod
@@ -182,9 +191,13 @@ class EventStream:
                        for c in (*_COLUMNS, "elsewhere") if (folder / f"{c}.npy").exists()}
             codes = {c: mapped(folder / f"code-{c}.npy") for c in meta["codes"]}
             dst_ids = Ids.open(folder, "dst") if meta["bipartite"] else None
+            nodes = NodeData(**{c: mapped(folder / f"nodes-{c}.npy") for c in _NODES
+                                if (folder / f"nodes-{c}.npy").exists()},  # type: ignore[arg-type]
+                             classes=tuple(meta["classes"])) if "classes" in meta else None
             stream = EventStream(columns.pop("src"), columns.pop("dst"), columns.pop("t"),
                                  Ids.open(folder, "src"), dst_ids, codes=codes,
-                                 categories=meta["categories"], name=meta["name"], **columns)
+                                 categories=meta["categories"], nodes=nodes, name=meta["name"],
+                                 **columns)
         except (OSError, EOFError, KeyError, ValueError) as error:
             raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "
                                "delete it and let it be made again.") from error

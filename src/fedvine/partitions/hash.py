@@ -6,6 +6,7 @@ import numpy as np
 
 from fedvine.graph import Graph
 from fedvine.ids import Ids
+from fedvine.partitions._spread import spread
 from fedvine.rng import key
 from fedvine.stream import EventStream
 
@@ -16,8 +17,12 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
 
 
 def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Owner of each node of a labelled graph, int32 [N] in 0..k-1, by the hash of its number."""
-    return _dealt(Ids.of(np.arange(len(graph))).keys(np.arange(len(graph))), k, seed)
+    """Owner of each node, int32 [N] in 0..k-1, by the hash of its number in ``graph.nodes``.
+
+    A node keeps its owner in every part of the same origin, unless the hash leaves a client
+    without a node: that client takes one from the largest.
+    """
+    return spread(_dealt(Ids.of(graph.nodes).keys(np.arange(len(graph))), k, seed), k)
 
 
 def _dealt(keys: np.ndarray, k: int, seed: int) -> np.ndarray:

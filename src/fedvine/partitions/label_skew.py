@@ -1,34 +1,34 @@
-"""Clients with different classes: each class is dealt by shares from a Dirichlet distribution.
+"""Label skew: the nodes of each class go to clients in shares drawn from a Dirichlet distribution.
 
-The usual way to simulate label skew (Hsu et al. 2019); the smaller alpha, the fewer clients have
-most of a class. Edges play no part, so the cut is large.
+The definition of Yurochkin et al. (2019) and, with the same alpha of 0.5, of NIID-Bench (Li et al.
+2022): shares p ~ Dir(alpha, ..., alpha) over the clients, drawn anew for each class. It is blind
+to edges, and clients differ in size too. For graphs only: a stream has no label of a node.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from fedvine.errors import FedvineError
 from fedvine.graph import Graph
+from fedvine.partitions._spread import spread
 from fedvine.rng import rng
 
-ALPHA = 0.5
 
+def partition_nodes(graph: Graph, k: int, seed: int, alpha: float = 0.5) -> np.ndarray:
+    """Owner of each node, int32 [N] in 0..k-1.
 
-def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Owner of each node, int32 in 0..k-1; nodes without a class go where fewest nodes are."""
-    draw = rng(seed, "label skew")
+    ``alpha`` > 0: the smaller, the fewer clients share a class; very large is an even split.
+    Nodes whose class is not known go to the clients with the fewest nodes; a client that gets no
+    node takes one from the largest. Raises :class:`FedvineError` for another ``alpha``.
+    """
+    if not 0 < alpha < np.inf:
+        raise FedvineError(f"Label skew needs an alpha above 0, such as 0.5; it is {alpha}.")
     owner = np.full(len(graph), -1, np.int32)
     for label in np.unique(graph.y[graph.y >= 0]):
-        nodes = draw.permutation(np.flatnonzero(graph.y == label))
-        ends = np.round(np.cumsum(draw.dirichlet(np.full(k, ALPHA))) * len(nodes)).astype(int)
-        for client, part in enumerate(np.split(nodes, ends[:-1])):
-            owner[part] = client
-    load = np.bincount(owner[owner >= 0], minlength=k)
-    for node in np.flatnonzero(owner < 0):
-        owner[node] = load.argmin()
-        load[owner[node]] += 1
-    for empty in np.flatnonzero(load == 0):  # every client has a node if there are enough
-        full = int(load.argmax())
-        owner[np.flatnonzero(owner == full)[0]] = empty
-        load[full], load[empty] = load[full] - 1, 1
-    return owner
+        draw = rng("label_skew", seed, int(label))
+        members = draw.permutation(np.flatnonzero(graph.y == label))
+        cuts = np.rint(np.cumsum(draw.dirichlet(np.full(k, alpha))) * len(members)).astype(int)
+        for client, piece in enumerate(np.split(members, cuts[:-1])):
+            owner[piece] = client
+    return spread(owner, k)

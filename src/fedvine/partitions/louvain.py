@@ -1,17 +1,23 @@
 """Louvain communities (Blondel et al. 2008, scikit-network), packed into clients of equal size.
 
 Communities of a stream come from the first ``known`` share of its edges, so that a later cut
-changes nothing; an item first seen after that is dealt by the hash of its name.
+changes nothing; an item first seen after that is dealt by the hash of its name. Those of a graph
+come from all its edges, and clients get the same number of nodes.
 """
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+
 import numpy as np
 from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 from sknetwork.clustering import Louvain
 
 from fedvine.graph import Graph
 from fedvine.partitions import hash as by_hash
+from fedvine.partitions._spread import spread
+from fedvine.rng import key
 from fedvine.stream import EventStream
 
 KNOWN = 0.7  # the share of edges that training always has
@@ -40,37 +46,44 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
             pieces += [members[i:i + 1] for i in range(len(members))]
         elif size:
             pieces.append(members)
-    return _packed(pieces, volume, owner, k)
-
-
-def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Owner of each node, int32 in 0..k-1 (POWER, Section 3 and its code).
-
-    A community that is larger than an even share of the nodes is chopped into pieces of that
-    size. Pieces are packed greedily, largest first, into the client with the fewest nodes.
-    """
-    count = len(graph)
-    adjacency = csr_matrix((np.ones(graph.edges.shape[1]), tuple(graph.edges)), (count, count))
-    if graph.edges.shape[1]:
-        community = Louvain(random_state=seed).fit_predict(adjacency + adjacency.T)
-    else:
-        community = np.arange(count)
-    pieces, target = [], -(-count // k)
-    for label in np.unique(community):
-        members = np.flatnonzero(community == label)
-        pieces += [members[i:i + target] for i in range(0, len(members), target)]
-    while len(pieces) < k <= count:  # a client each, however few communities there are
-        largest = max(range(len(pieces)), key=lambda i: len(pieces[i]))
-        half = len(pieces[largest]) // 2
-        pieces += [pieces[largest][:half], pieces.pop(largest)[half:]]
-    return _packed(pieces, np.ones(count), np.zeros(count, np.int32), k)
-
-
-def _packed(pieces: list[np.ndarray], volume: np.ndarray, owner: np.ndarray, k: int) -> np.ndarray:
-    """``owner`` with each piece given to the client that has least, largest piece first."""
     load = np.zeros(k)
     for members in sorted(pieces, key=lambda m: (-volume[m].sum(), m[0])):
         lightest = int(load.argmin())
         owner[members] = lightest
         load[lightest] += volume[members].sum()
     return owner
+
+
+def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
+    """Owner of each node, int32 [N] in 0..k-1; clients differ by one node at most.
+
+    Communities, largest first, go to the client with the most room; what does not fit there is
+    chopped off and goes on as a community of its own. A chop fills a client, so there are fewer
+    than ``k`` of them. Nodes without edges come last, to the client with the fewest. The seed
+    is the order in which Louvain visits the nodes, so seeds give different communities.
+    """
+    owner = np.full(len(graph), -1, np.int32)
+    if not graph.edges.shape[1]:
+        return spread(owner, k)
+    both = np.concatenate([graph.edges, graph.edges[::-1]], axis=1)
+    links = csr_matrix((np.ones(both.shape[1]), tuple(both)), (len(graph), len(graph)))
+    model = Louvain(shuffle_nodes=True, random_state=key("louvain", seed) % 2**32)
+    linked = np.flatnonzero(np.diff(links.indptr))
+    community = np.asarray(model.fit_predict(links))[linked]
+    order = np.argsort(community, kind="stable")
+    pieces = np.split(linked[order], np.flatnonzero(np.diff(community[order])) + 1)
+    room = np.full(k, len(graph) // k)
+    room[:len(graph) % k] += 1
+    heap = [(-len(members), int(members[0]), members) for members in pieces]
+    heapify(heap)
+    while heap:
+        _, _, members = heappop(heap)
+        client = int(room.argmax())
+        if len(members) > room[client]:     # chopped along a walk that keeps neighbours together
+            members = members[reverse_cuthill_mckee(links[members][:, members], True)]
+            rest = np.sort(members[room[client]:])
+            heappush(heap, (-len(rest), int(rest[0]), rest))
+        members = members[:room[client]]
+        owner[members] = client
+        room[client] -= len(members)
+    return spread(owner, k)

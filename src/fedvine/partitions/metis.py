@@ -1,34 +1,67 @@
-"""METIS (Karypis and Kumar 1998, through pymetis): few edges between clients of equal size."""
+"""METIS (Karypis and Kumar 1998, pymetis): parts of equal size with few edges between them.
+
+Of a stream, METIS sees the first ``known`` share of the edges, as Louvain does, and an item first
+seen after that is dealt by the hash of its name. Of a graph it sees all edges. It is told nothing
+of nodes without edges, which it would put wherever it likes; they are dealt by balance.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import coo_matrix
 
 from fedvine.errors import FedvineError
 from fedvine.graph import Graph
+from fedvine.partitions import hash as by_hash
+from fedvine.partitions._spread import spread
+from fedvine.partitions.louvain import KNOWN
+from fedvine.rng import key
+from fedvine.stream import EventStream
+
+
+def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
+    """Owner of each item (node, where all are of one kind), int32 in 0..k-1.
+
+    Parts are balanced in the known edges that their items bring. Of a bipartite stream METIS
+    cuts the graph of users and items, in which a user weighs nothing.
+    """
+    early = stream[:int(len(stream) * KNOWN)]
+    owner = by_hash.partition(stream, k, seed)
+    shift = stream.num_src if stream.bipartite else 0
+    brought = early.dst if stream.bipartite else early.src
+    ends = np.stack([early.src, early.dst + shift])
+    weight = np.bincount(brought + shift, minlength=shift + stream.num_dst)
+    found = _parts(ends, weight, k, seed)[shift:]
+    return np.where(found >= 0, found, owner).astype(np.int32)
 
 
 def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Owner of each node, int32 in 0..k-1; about as many nodes each.
+    """Owner of each node, int32 [N] in 0..k-1; METIS balances to about a node in a thousand."""
+    return spread(_parts(graph.edges, np.ones(len(graph), np.int64), k, seed), k)
 
-    Raises :class:`FedvineError` if pymetis is not installed.
-    """
+
+def _parts(ends: np.ndarray, weight: np.ndarray, k: int, seed: int) -> np.ndarray:
+    """Part of each node, -1 for a node without edges; ``ends`` [2, E], ``weight`` [nodes]."""
     try:
-        from pymetis import CSRAdjacency, Options, part_graph
+        from pymetis import CSRAdjacency, Options, part_graph, zero_copy_dtype
     except ImportError as error:
         raise FedvineError('The partition metis needs pymetis: pip install "fedvine[metis]".'
                            ) from error
-    count = len(graph)
-    if k == 1 or k == count:
-        return np.arange(count, dtype=np.int32) % k
-    one = csr_matrix((np.ones(graph.edges.shape[1], np.int8), tuple(graph.edges)), (count, count))
-    both = one + one.T
-    _, owner = part_graph(k, CSRAdjacency(both.indptr.astype(np.int32),
-                                          both.indices.astype(np.int32)),
-                          options=Options(seed=seed))
-    found = np.asarray(owner, np.int32)
-    for empty in np.setdiff1d(np.arange(k), found):  # where METIS leaves a part without nodes
-        full = np.bincount(found, minlength=k).argmax()
-        found[np.flatnonzero(found == full)[-1]] = empty
-    return found
+    ends = ends[:, ends[0] != ends[1]].astype(np.int64)
+    part = np.full(len(weight), -1, np.int32)
+    linked, number = np.unique(ends, return_inverse=True)
+    low, high = number.reshape(2, -1)
+    if len(linked) <= k:        # too few to cut; one each
+        part[linked] = np.arange(len(linked))
+        return part
+    rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
+    links = coo_matrix((np.ones(len(rows), np.int64), (rows, columns)),
+                       (len(linked), len(linked))).tocsr()      # repeats become a weight
+    whole = zero_copy_dtype()
+    # Bisected again and again, because METIS's k-way cut leaves parts of small graphs empty.
+    _, found = part_graph(
+        k, CSRAdjacency(np.array(links.indptr, whole), np.array(links.indices, whole)),
+        vweights=weight[linked].astype(whole), eweights=links.data.astype(whole), recursive=True,
+        options=Options(seed=key("metis", seed) % 2**31))
+    part[linked] = found
+    return part
