@@ -45,7 +45,7 @@ def test_disk_keeps_it(tmp_path):
     assert back.classes == ("x", "y") and back.t.tolist() == [0, 2, 5] and back.x is None
 
 
-@pytest.mark.parametrize("columns, said", [
+@pytest.mark.parametrize(("columns", "said"), [
     (([0], [0, 1], [0], ["a"]), "one time and one class"),
     (([0], [0], [3], ["a"]), "Classes of nodes go from 0 to 0"),
     (([4], [0], [0], ["a"], [[np.nan]]), "node 4 is not a finite"),

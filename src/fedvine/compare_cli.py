@@ -72,6 +72,8 @@ def reproduce(
     budget: _BUDGET = None,
     jobs: _JOBS = 1,
     folder: _CELLS = Path("runs/cells"),
+    plot: Annotated[Path | None, typer.Option(
+        help="Draw a figure into this .png file.")] = None,
     markdown: _MARKDOWN = None,
     json: _JSON = None,
 ) -> None:
@@ -79,18 +81,18 @@ def reproduce(
     from fedvine import reproduce as reproducing
     from fedvine.cells import duration
     _show(reproducing.reproduce(name, only=only, seeds=seeds, jobs=jobs, folder=folder, tell=_tell,
-                                budget=duration(budget) if budget else None), markdown, json)
+                                budget=duration(budget) if budget else None), markdown, json, plot)
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _show(sheet: Any, markdown: Path | None, json: Path | None) -> None:
+def _show(sheet: Any, markdown: Path | None, json: Path | None, plot: Path | None = None) -> None:
     if str(markdown) == "-":
         print(sheet.markdown(), end="")
         markdown = None
     else:
         from rich.console import Console
         sheet.show(Console())
-    sheet.write(markdown=markdown, json=json)
+    sheet.write(markdown=markdown, json=json, plot=plot)

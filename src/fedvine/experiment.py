@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -27,6 +27,7 @@ from fedvine.graph import Graph
 from fedvine.link import Links
 from fedvine.method import Method
 from fedvine.node import Nodes
+from fedvine.rng import rng
 from fedvine.run import Run, Tell, run
 from fedvine.settings import assignment, build, merged
 from fedvine.split import Split
@@ -62,6 +63,15 @@ class TasksOf(BaseModel):
                              "from; the run's seed if not said")
     keep_inter_task_edges: bool = Field(
         default=False, description="a task sees the whole graph of its client")
+    orders: Literal["own", "same"] = Field(
+        default="own", description="each client meets the tasks in an order of its own, or all in "
+        "the same one")
+    features: float = Field(default=1.0, ge=0, le=1, description="share of the features' values "
+                            "that are known; the others are 0")
+    edges: float = Field(default=1.0, ge=0, le=1, description="share of the clients' edges that "
+                         "are known")
+    labels: float = Field(default=1.0, gt=0, le=1, description="share of the training nodes whose "
+                          "labels are known")
 
 
 def _method(value: Any) -> Any:
@@ -241,8 +251,13 @@ class Experiment(BaseModel):
             exclude_none=True)
         plan = by_task(graph, made.stages or 2, shares=made.tasks.shares or SHARES,
                        seed=made.seed if made.tasks.seed is None else made.tasks.seed,
-                       keep_inter_task_edges=made.tasks.keep_inter_task_edges)
-        return made.method, graph.split(**split), plan
+                       keep_inter_task_edges=made.tasks.keep_inter_task_edges,
+                       labels=made.tasks.labels, orders=made.tasks.orders)
+        found = graph.split(**split)
+        if min(made.tasks.features, made.tasks.edges) < 1:
+            found = found.mapped(lambda name, part: part.thinned(
+                made.tasks.features, made.tasks.edges, rng(made.seed, name, "thinned")))
+        return made.method, found, plan
 
     def run(self, out: str | os.PathLike[str] | None = None, tell: Tell | None = None,
             **options: Any) -> Run:

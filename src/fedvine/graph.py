@@ -6,7 +6,7 @@ graph of its own with its own numbers, and ``nodes`` says which nodes of its ori
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,6 +114,19 @@ class Graph:
         """The same graph with other labels, for example with some hidden (-1)."""
         return replace(self, y=y)
 
+    def thinned(self, features: float, edges: float, draw: np.random.Generator) -> Graph:
+        """The graph with these shares (0 to 1) of its features' values and of its edges, drawn one
+        by one; a value that is not drawn is 0. For studies of missing data."""
+        x = self.x
+        if features < 1:
+            gone = draw.random(x.nnz if issparse(x) else x.shape) >= features  # type: ignore
+            x = x.copy()
+            (x.data if issparse(x) else x)[gone] = 0  # type: ignore[union-attr]
+            if issparse(x):
+                x.eliminate_zeros()  # type: ignore[union-attr]
+        thin = replace(self, x=x)
+        return thin.kept(draw.random(self.edges.shape[1]) < edges) if edges < 1 else thin
+
     def release(self) -> None:
         """A graph is held in memory as a whole; there is nothing to let go (streams can)."""
 
@@ -147,6 +160,12 @@ class GraphSplit(Split):
     def only(self, names: list[str]) -> GraphSplit:
         found = super().only(names)
         return GraphSplit(found.parts, found.stream, found.by)
+
+    def mapped(self, change: Callable[[str, Graph], Graph]) -> GraphSplit:
+        """The same split with every part changed, ``change(name, part)``."""
+        parts: Mapping[str, Any] = self.parts
+        changed: dict[str, Any] = {n: change(n, p) for n, p in parts.items()}
+        return GraphSplit(changed, self.stream, self.by)
 
     def report(self) -> dict[str, Any]:
         """Nodes, edges and classes of each client, balance, and the cut.

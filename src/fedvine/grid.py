@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedvine.errors import FedvineError
 from fedvine.files import atomic
 
 
@@ -51,6 +52,7 @@ class Sheet:
     grids: Sequence[Grid]
     notes: Sequence[str]
     records: Sequence[dict[str, Any]]
+    picture: bytes | None = None
 
     def show(self, console: Console) -> None:
         """On a terminal."""
@@ -64,8 +66,15 @@ class Sheet:
         text = "\n\n".join([*(g.markdown() for g in self.grids), *self.notes])
         return re.sub(r"(?m)(^- .*)\n\n(?=- )", r"\1\n", text) + "\n"
 
-    def write(self, *, markdown: str | Path | None = None, json: str | Path | None = None) -> None:
-        """Into files, each whole or not at all."""
+    def write(self, *, markdown: str | Path | None = None, json: str | Path | None = None,
+              plot: str | Path | None = None) -> None:
+        """Into files, each whole or not at all. Raises :class:`FedvineError` for a plot where
+        there is no picture."""
+        if plot is not None:
+            if self.picture is None:
+                raise FedvineError("There is no picture of this; leave out --plot.")
+            with atomic(Path(plot)) as handle:
+                handle.write(self.picture)
         for file, text in ((markdown, self.markdown), (json, self._json)):
             if file is not None:
                 with atomic(Path(file), "w") as handle:

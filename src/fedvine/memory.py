@@ -60,21 +60,29 @@ class Client(Memory):
     past          its own part up to and with the current stage
     cache         a dict for what can be made again; never saved, may vanish between rounds
     rng           ``client.rng(purpose)``: randomness that belongs to this very call
+    mark          ``client.mark("epoch 1")``: a moment at which curves are measured
     secret        bytes that the server does not know; at a site of a real federation from the
                   site's own file, in one process from the seed (a simulation)
     """
 
-    given = frozenset({"name", "world", "stage", "past", "cache", "place", "secret"})
+    given = frozenset({"name", "world", "stage", "past", "cache", "place", "secret",
+                       "marker"})
 
     name: str
     world: World
     stage: Any
     past: Any
     cache: dict[Any, Any]
+    marker: Callable[[str], None] | None = None
 
     def __init__(self, name: str, world: World, secret: bytes | None = None) -> None:
         super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1),
                          secret=secret or str(key(world.seed, name, "secret")).encode())
+
+    def mark(self, moment: str) -> None:
+        """A point of a curve: what the client's model is worth at this moment, if anybody asked."""
+        if self.marker is not None:
+            self.marker(moment)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """NumPy randomness of this call: a function of (seed, client, t, r, call, purpose)."""

@@ -126,6 +126,10 @@ class Method(BaseModel):
         """
         return clients.score(self, server, at)
 
+    def now(self, client: Client, queries: Any) -> Any:
+        """What a client's own model answers at this moment, for curves; see ``client.mark``."""
+        raise NotImplementedError
+
     def privacy(self, rounds: int) -> dict[str, Any]:
         """What the summary says of privacy after so many rounds in all; nothing by default."""
         return {}

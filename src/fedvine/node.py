@@ -39,6 +39,9 @@ class Nodes(BaseModel):
     masked: bool = Field(default=False, description="choose among the classes of the task alone "
                          "(task-incremental), not among all classes")
 
+    curves: bool = Field(default=False, description="measure the clients' models also when they "
+                         "have just received the global one, and after each local epoch")
+
     def scored(self, t: int, stages: int) -> list[int]:
         """Every task so far, once task ``t`` is learned."""
         return list(range(t + 1))

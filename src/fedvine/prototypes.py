@@ -11,17 +11,20 @@ loss, is here to compare with (``how="lbfgs"``). What does protect a prototype i
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
+from scipy.sparse import csr_matrix, diags, issparse
 from torch import Tensor
 
 from fedvine.encoder import Encoder, encode, infer_labels, mismatch, shrink, sizes, solve
 from fedvine.errors import FedvineError
+from fedvine.graph import Features
 from fedvine.lbfgs import minimise
 
-__all__ = ["Encoder", "Reconstructed", "class_means", "encode", "infer_labels", "neighbours",
-           "protect", "reconstruct"]
+__all__ = ["Encoder", "Reconstructed", "class_means", "class_sums", "encode", "infer_labels",
+           "neighbours", "protect", "reconstruct"]
 
 
 class Reconstructed(NamedTuple):
@@ -50,6 +53,27 @@ def class_means(features: Tensor, labels: Tensor, classes: int,
     counts = torch.bincount(labels, minlength=classes)
     sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
     return sums / counts.clamp(min=1)[:, None], counts
+
+
+def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = None
+               ) -> tuple[np.ndarray, np.ndarray]:
+    """Summed features float32 [classes, F] and counts int64 [classes] of rows [N, F], dense or CSR.
+
+    ``y`` [N] are classes, -1 for rows that do not count. Each row is first shortened to an L2
+    norm of ``clip`` at most, which bounds the part of one node.
+    """
+    nodes = np.flatnonzero(y >= 0)
+    rows: Any = x[nodes]
+    if clip is not None:
+        norm = np.sqrt(np.asarray(rows.multiply(rows).sum(1)).ravel() if issparse(rows)
+                       else (rows * rows).sum(1))
+        shrink = np.minimum(1, clip / np.maximum(norm, 1e-12)).astype(np.float32)
+        rows = diags(shrink) @ rows if issparse(rows) else rows * shrink[:, None]
+    member = csr_matrix((np.ones(len(nodes), np.float32), (y[nodes], np.arange(len(nodes)))),
+                        (classes, len(nodes)))
+    sums: Any = member @ rows
+    return (np.asarray(sums.todense() if issparse(sums) else sums, np.float32),
+            np.bincount(y[nodes], minlength=classes))
 
 
 def reconstruct(encoder: Encoder, gradients: dict[str, Tensor], labels: Tensor | None = None,

@@ -30,7 +30,8 @@ class Column(_Part):
     name: str
     ours: str = Field(description="a score, or a cost such as seconds_round")
     published: str | None = Field(default=None, description="its column in the paper's numbers")
-    unit: Literal["", "s", "GB"] = ""
+    spread: str | None = Field(default=None, description="the column of its standard deviation")
+    unit: Literal["", "%", "s", "MB", "GB"] = ""
 
 
 class Setting(_Part):
@@ -43,6 +44,7 @@ class Setting(_Part):
         default=None, description="only this half of the data's time span")
     methods: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="fields of a method in this experiment, by its name")
+    seeds: int | None = Field(default=None, ge=1, description="no more seeds than this")
 
 
 class Row(_Part):
@@ -58,7 +60,7 @@ class PaperTable(_Part):
 
     title: str
     numbers: str
-    experiment_column: str
+    experiment_column: str | None = None
     method_column: str
     differences: list[str]
     common: dict[str, Any] = {}
@@ -73,7 +75,8 @@ class PaperTable(_Part):
 
     def printed(self) -> dict[tuple[str, str], dict[str, str]]:
         """The paper's numbers, as printed, by (experiment, method)."""
-        return {(line[self.experiment_column], line[self.method_column]): line
+        column = self.experiment_column
+        return {(line[column] if column else self.experiment[0].id, line[self.method_column]): line
                 for line in numbers(self.numbers)}
 
     def chosen(self, only: str | None) -> list[Setting]:
@@ -99,7 +102,8 @@ class PaperTable(_Part):
 
 def names() -> list[str]:
     """The tables that can be run."""
-    return sorted(f.name[:-5] for f in PAPERS.iterdir() if f.name.endswith(".toml"))
+    return sorted(f.name[:-5] for f in PAPERS.iterdir() if f.name.endswith(".toml")
+                  and "[[panel]]" not in f.read_text("utf-8"))
 
 
 def numbers(file: str) -> list[dict[str, str]]:

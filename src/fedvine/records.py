@@ -15,7 +15,8 @@ from fedvine import runs
 from fedvine.errors import FedvineError
 from fedvine.files import atomic
 
-_COSTS = ("seconds_round", "seconds_total", "peak_memory_bytes", "bytes_up", "bytes_down")
+_COSTS = ("seconds_round", "seconds_client", "seconds_server", "seconds_total",
+          "peak_memory_bytes", "bytes_up", "bytes_down")
 _SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "arrived"}
 
 
@@ -24,6 +25,7 @@ def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
     Keys: ``method``, ``data``, ``seed``, ``client``, ``scores`` (``auc``, ``auc_new``, ``ap``,
     ``mrr``, ...) and, the same in all records of a run, ``seconds_round`` (median),
+    ``seconds_client`` (of one client in a round, mean), ``seconds_server`` (in a round, mean),
     ``seconds_total``, ``peak_memory_bytes``, ``bytes_up``, ``bytes_down``. Raises
     :class:`FedvineError` if the run is not finished.
     """

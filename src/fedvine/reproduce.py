@@ -14,10 +14,10 @@ from fedvine.compare import COSTS, UNBEATEN, Comparison, Entry
 from fedvine.data import Data, digest, load
 from fedvine.errors import FedvineError, near
 from fedvine.files import atomic
-from fedvine.grid import Grid, Sheet
+from fedvine.grid import Grid, Sheet, plus_minus
 from fedvine.published import Column, PaperTable, Setting
 
-_UNITS = {"s": 1.0, "GB": 1e9}
+_UNITS = {"s": 1.0, "MB": 1e6, "GB": 1e9}
 UNBUILT, UNPAID, NO_DATA = "later", "budget", "no data"   # short: they stand in cells
 STATES = {UNBUILT: "a rival of the paper that is not built yet.",
           UNPAID: "not run, the budget was spent; the same command again goes on.",
@@ -55,7 +55,8 @@ def reproduce(name: str, *, only: str | None = None, seeds: int = 3, budget: flo
                 if row.method is not None:
                     made = table.build(setting, row, data)
                     held[setting.id, row.name] = cells(
-                        (made.model_copy(update={"seed": s}) for s in range(seeds)), folder)
+                        (made.model_copy(update={"seed": s})
+                         for s in range(min(seeds, setting.seeds or seeds))), folder)
         except FedvineError as error:
             absent[setting.id] = str(error)
     fill([c for row in held.values() for c in row], jobs=jobs, budget=budget, tell=tell)
@@ -78,14 +79,17 @@ def beside(table: PaperTable, settings: Sequence[Setting],
         for row, entry in zip(table.row, entries, strict=True):
             state = (UNBUILT if row.method is None else NO_DATA if setting.id in absent else
                      "" if entry.records else UNPAID)
-            if 0 < len(entry.records) < seeds:
+            if 0 < len(entry.records) < min(seeds, setting.seeds or seeds):
                 few.append(f"{row.name} in experiment {setting.id}: {len(entry.records)} of "
                            f"{seeds} seeds were run, the budget was spent.")
-            paper = printed[setting.id, row.name] if row.published else {}
+            paper = printed.get((setting.id, row.name), {})
             rows.append([row.name, *_cells(table.column, paper, found, entry, state)])
             records += [{"experiment": setting.id, **r} for by in entry.records.values()
                         for r in by]
-        stands = f"; ours on {first.edges:,} edges of {first.data}" if first else ""
+        what = "nodes" if first and first.experiment.method.task == "node" else "edges"
+        stands = f"; ours on {first.edges:,} {what} of {first.data}" if first else ""
+        if setting.seeds and setting.seeds < seeds:
+            stands += f", {setting.seeds} seeds"
         grids.append(Grid(f"Experiment {setting.id}: {setting.name}{stands}",
                           ["method", *_heads(table.column)], rows))
         marked |= any("†" in cell for row in rows for cell in row)
@@ -113,15 +117,22 @@ def _cells(columns: Sequence[Column], paper: dict[str, str], found: Comparison, 
     texts = []
     for i, c in enumerate(columns):
         if c.published is not None:
-            texts.append(paper.get(c.published, "-"))
+            spread = f" ±{paper[c.spread]}" if c.spread and c.spread in paper else ""
+            texts.append(paper.get(c.published, "-") + spread)
         if state:
             texts.append("" if i else state)
+        elif c.unit == "%":
+            texts.append(plus_minus(*entry.estimate(c.ours), digits=1))
         elif not c.unit:
             texts.append(found.score(entry, c.ours))
         else:
             value = entry.cost(c.ours)
-            texts.append("-" if value is None else f"{value / _UNITS[c.unit]:.2f}")
+            texts.append("-" if value is None else _short(value / _UNITS[c.unit]))
     return texts
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
 
 
 def half(setting: Setting) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Resident:
     def __init__(self, method: Method, name: str, part: Any, plan: Plan, protocol: Any,
                  world: World, *, keep_last: bool = False, secret: bytes | None = None) -> None:
         self.method, self.name, self.part, self.plan = method, name, part, plan
+        self.protocol = protocol
         self.world, self.keep_last, self.secret = world, keep_last, secret
         self.home: Any = None  # a :class:`fedvine.home.Home` while a site asks for its own users
         self.scorer = None if part is None else protocol.scorer(part, plan, name, world.seed)
@@ -46,6 +47,9 @@ class Resident:
         """A fresh client, as at the start of a run."""
         self.client = Client(self.name, self.world, self.secret)
         self.method.setup(self.client)
+        self.marks: list[dict[str, Any]] = []
+        if self.scorer is not None and getattr(self.protocol, "curves", False):
+            self.client.marker = self._mark
         self._last: tuple[tuple[int, int, int], Packed] | None = None
         self.seconds = 0.0
 
@@ -85,7 +89,10 @@ class Resident:
         reply = function(self.method, client, *message, **named)  # type: ignore[misc]
         if envelope.function == "predict" and envelope.asks is not None and envelope.asks >= 0:
             assert self.scorer is not None
-            return self.scorer.measure(envelope.asks, reply)  # raw scores stay at home
+            found = self.scorer.measure(envelope.asks, reply)  # raw scores stay at home
+            if self.marks and envelope.asks == t:
+                found["curve"], self.marks = self.marks, []
+            return found
         if envelope.function == "predict" and (envelope.asks or 0) < -1:
             return self.home.keep(-2 - envelope.asks, reply)  # type: ignore[operator]
         return reply
@@ -98,13 +105,24 @@ class Resident:
         client.stage, client.past = self.plan.stage(part, t), self.plan.past(part, t)
         return self.scorer.given(pairs)
 
+    def _mark(self, moment: str) -> None:
+        """Measure the client's model on all that the protocol scores at this stage."""
+        assert self.scorer is not None
+        t, r, _ = self.client.place
+        for stage in self.protocol.scored(t, self.world.stages):
+            answer = self.method.now(self.client, self.scorer.queries(stage))
+            self.marks.append({"r": r, "moment": moment, "stage": stage,
+                               **self.scorer.measure(stage, answer)["scores"]})
+
     def save(self) -> Packed:
         """The client's memory, packed; views of the live tensors."""
-        return pack({"memory": self.client.dump(), "place": self.client.place})
+        return pack({"memory": self.client.dump(), "place": self.client.place,
+                     **({"marks": self.marks} if self.marks else {})})
 
     def restore(self, saved: Packed) -> None:
         """Become the client that was saved."""
         self.renew()
         state = unpack(saved)
         self.client.load(state["memory"])
+        self.marks = list(state.get("marks", []))
         self.client.place = (-1, *tuple(state["place"])[1:])  # so that the stage is attached anew

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ class Run:
         self._seconds, self._began = 0.0, time.perf_counter()
         self._bytes = {"down": 0, "up": 0, "calls": 0}
         self._round_seconds: list[float] = []
+        self._client_seconds: list[float] = []  # of one client, by round
+        self._call_seconds: list[float] = []    # of all calls
         self._round_began = self._last_save = 0.0
 
     def __iter__(self) -> Iterator[StageScores]:
@@ -125,6 +128,9 @@ class Run:
     def _round_done(self, at: At, clients: Clients) -> None:
         if at.r > 0:
             self._round_seconds.append(time.perf_counter() - self._round_began)
+            calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
+            self._client_seconds.append(sum(c["seconds"] / max(c["clients"], 1) for c in calls))
+            self._call_seconds.append(sum(c["seconds"] for c in calls))
         self._round_began = time.perf_counter()
         self.tell(at, clients)
         if self.folder and time.perf_counter() - self._last_save > self.save_every:
@@ -153,7 +159,8 @@ class Run:
         self._flush()
         assert self.folder is not None and self.server is not None
         state = {"server": self.server.dump(), "clients": self.clients.dump(),
-                 "bytes": self._bytes, "rounds": self._round_seconds}
+                 "bytes": self._bytes, "rounds": [self._round_seconds, self._client_seconds,
+                                                  self._call_seconds]}
         self._last_save = time.perf_counter()
         self.folder.save(runs.Save(t, r, pack(state), self.clients.save(runs.moment(t, r)),
                                    self._seconds + time.perf_counter() - self._began))
@@ -169,7 +176,8 @@ class Run:
         if save is None:
             self.clients.restore({}, None)
             self.clients.load(None)
-            self._seconds, self._round_seconds = 0.0, []
+            self._seconds = 0.0
+            self._round_seconds, self._client_seconds, self._call_seconds = [], [], []
             self._bytes = {"down": 0, "up": 0, "calls": 0}
             return -1, -1
         state = unpack(save.server)
@@ -177,7 +185,7 @@ class Run:
         self.clients.load(state["clients"])
         self.clients.restore(save.clients, runs.moment(save.t, save.r))
         self._bytes, self._seconds = state["bytes"], save.seconds
-        self._round_seconds = state["rounds"]
+        self._round_seconds, self._client_seconds, self._call_seconds = state["rounds"]
         return save.t, save.r
 
     def _measured(self) -> list[StageScores]:
@@ -192,11 +200,14 @@ class Run:
     def _finish(self) -> None:
         self._flush()
         seconds = self._seconds + time.perf_counter() - self._began
-        rounds = sorted(self._round_seconds)
+        rounds = len(self._round_seconds)
         self.summary = {
             "scores": self.protocol.summary(self.stages, self.plan),
             "seconds_total": seconds,
-            "seconds_round": rounds[len(rounds) // 2] if rounds else 0.0,
+            "seconds_round": statistics.median(self._round_seconds) if rounds else 0.0,
+            "seconds_client": sum(self._client_seconds) / rounds if rounds else 0.0,
+            "seconds_server": (sum(self._round_seconds) - sum(self._call_seconds)) / rounds
+            if rounds else 0.0,
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "bytes_down": self._bytes["down"], "bytes_up": self._bytes["up"],
             "calls": self._bytes["calls"], "stages": len(self.plan)}

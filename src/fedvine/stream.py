@@ -127,6 +127,19 @@ class EventStream:
                              codes=self.codes, categories=self.categories, nodes=self.nodes,
                              name=self.name)
 
+    def with_nodes(self, nodes: NodeData | None) -> EventStream:
+        """The same edges with this knowledge of the nodes, in place of any other.
+
+        Raises :class:`FedvineError` for a number that is not in the sources' dictionary.
+        """
+        if nodes is not None and len(nodes) and not (
+                0 <= nodes.node.min() <= nodes.node.max() < self.num_src):
+            raise FedvineError(f"{self.name}: nodes with classes or features are numbered 0 to "
+                               f"{self.num_src - 1}, as in the dictionary of sources.")
+        found = self[:]
+        found.nodes = nodes
+        return found
+
     def release(self) -> None:
         """Give the pages of mapped columns back to the system; they are read again if needed.
 

@@ -7,7 +7,7 @@ an order of its own (POWER, Section 4.1 and the authors' code).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fedvine.errors import FedvineError
 from fedvine.graph import Graph
 from fedvine.rng import rng
 
-TRAIN, VAL, TEST = 0, 1, 2
+TRAIN, VAL, TEST, HIDDEN = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,17 @@ class Tasks:
     seed                    orders and splits are drawn from it, and from the client's name
     keep_inter_task_edges   true: a task sees the client's whole graph, as in the authors' code;
                             false: the graph of its own nodes, as the paper says
+    labels                  share of the training nodes whose labels are known
+    orders                  "own": each client meets the groups in an order of its own; "same": all
+                            in one order
     """
 
     groups: tuple[tuple[int, ...], ...]
     shares: tuple[float, float, float] = (0.2, 0.4, 0.4)
     seed: int = 0
     keep_inter_task_edges: bool = False
+    labels: float = 1.0
+    orders: Literal["own", "same"] = "own"
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -43,11 +48,13 @@ class Tasks:
 
     def order(self, part: Graph) -> np.ndarray:
         """The groups in the order in which this client meets them, int [T]."""
-        return rng(self.seed, part.name, "order").permutation(len(self.groups))
+        whose = part.name if self.orders == "own" else "all"
+        return rng(self.seed, whose, "order").permutation(len(self.groups))
 
     def deal(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
         """Of every node its task int [N] (-1: its class is dropped or unknown) and its use
-        (``TRAIN``, ``VAL``, ``TEST``), split class by class."""
+        (``TRAIN``, ``VAL``, ``TEST``, or ``HIDDEN``: of training without its label), split class
+        by class."""
         task, use = np.full(len(part), -1), np.full(len(part), TEST)
         for t, group in enumerate(self.order(part)):
             for label in self.groups[group]:
@@ -57,6 +64,7 @@ class Tasks:
                 train, val = (round(len(nodes) * s) for s in np.cumsum(self.shares[:2]))
                 train = max(train, 1)  # a class that is here has a node to learn from
                 use[nodes[:train]], use[nodes[train:max(val, train)]] = TRAIN, VAL
+                use[nodes[max(round(train * self.labels), 1):train]] = HIDDEN
         return task, use
 
     def stage(self, part: Graph, t: int) -> Graph:
@@ -80,12 +88,13 @@ class Tasks:
         task, use = self.deal(part)
         graph = self._seen(part, np.full(len(part), -1), task == t)
         here = np.arange(len(part)) if self.keep_inter_task_edges else np.flatnonzero(task == t)
-        nodes = np.flatnonzero((task[here] == t) & (use[here] != TRAIN))
+        nodes = np.flatnonzero((task[here] == t) & ((use[here] == VAL) | (use[here] == TEST)))
         return graph, nodes, part.y[here[nodes]], use[here[nodes]] == TEST
 
     def cut(self, stages: int) -> Tasks:
         """The same tasks in the same orders are not those of fewer groups: only for tests."""
-        return _Cut(self.groups, self.shares, self.seed, self.keep_inter_task_edges, stages)
+        return _Cut(self.groups, self.shares, self.seed, self.keep_inter_task_edges, self.labels,
+                    self.orders, stages)
 
     def facts(self) -> dict[str, Any]:
         """As plain values, for a run folder."""
@@ -105,7 +114,8 @@ class _Cut(Tasks):
 
 
 def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = (0.2, 0.4, 0.4),
-            seed: int = 0, keep_inter_task_edges: bool = False) -> Tasks:
+            seed: int = 0, keep_inter_task_edges: bool = False, labels: float = 1.0,
+            orders: Literal["own", "same"] = "own") -> Tasks:
     """Tasks of ``classes`` classes each; those left over are dropped.
 
     Raises :class:`FedvineError` if there are too few classes, or ``shares`` are none.
@@ -118,4 +128,4 @@ def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float
                            "at most 1.")
     groups = tuple(tuple(range(g * classes, (g + 1) * classes)) for g in range(count // classes))
     return Tasks(groups, (float(shares[0]), float(shares[1]), float(shares[2])), seed,
-                 keep_inter_task_edges)
+                 keep_inter_task_edges, labels, orders)

@@ -13,6 +13,7 @@ from fedvine.graph import Graph, GraphSplit
 from fedvine.memory import Client, World
 from fedvine.message import dumps, pack
 from fedvine.methods._replay import unpacked
+from fedvine.node import Nodes
 from fedvine.rng import rng
 from fedvine.run import run
 from fedvine.tasks import TRAIN, by_task
@@ -179,3 +180,48 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(name, stop, tmp_path):
     again = run(method, *case(), seed=0, out=tmp_path / "run").finish()
     assert outcome(again) == outcome(whole)
     assert again.scores == whole.scores
+
+
+def test_curves_show_the_model_as_received_and_after_each_epoch():
+    split, plan = case()
+    protocol = Nodes(curves=True)
+    done = run(shelf.method("fedavg")(**QUICK), split, plan, protocol=protocol).finish()
+    plain = made("fedavg").finish()
+    assert done.scores == plain.scores                       # being watched changes nothing
+    lines = done.stages[1].found[1]["ada"]["curve"]
+    R, E = QUICK["rounds"], QUICK["epochs"]
+    assert len(lines) == R * (E + 1) * 2                     # for both tasks
+    moments = [(p["r"], p["moment"]) for p in lines if p["stage"] == 0]
+    assert moments[:E + 1] == [(1, "received"), *((1, f"epoch {e + 1}") for e in range(E))]
+    last = [p["accuracy"] for p in lines if p["r"] == R and p["moment"] == f"epoch {E}"]
+    assert last == [done.stages[1].found[j]["ada"]["scores"]["accuracy"] for j in range(2)]
+
+
+def test_binary_cross_entropy_is_summed_over_nodes_and_classes():
+    method = shelf.method("fedavg")(criterion="binary-sum")
+    scores, y = torch.tensor([[0.3, -1.0, 2.0], [0.0, 0.5, -0.5]]), torch.tensor([2, 0])
+    p, truth = scores.sigmoid(), torch.nn.functional.one_hot(y, 3)
+    expected = -(truth * p.log() + (1 - truth) * (1 - p).log()).sum()
+    assert float(method.cost(scores, y)) == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["replay", "power"])
+def test_who_misses_the_last_round_remembers_the_task_all_the_same(name):
+    split, plan = case()
+    done = made(name, (split, plan), fraction=0.4, per_class=2).finish()  # one of three takes part
+    for part in split.parts:
+        assert len(done.clients.residents[part].client.kept_y) == 8
+
+
+def test_a_task_without_labels_still_replays():
+    split, plan = case()
+    bob = split.parts["bob"]
+    later = [c for g in plan.order(bob)[1:] for c in plan.groups[g]]
+    parts: Any = dict(split.parts) | {
+        "bob": bob.seen_as(np.where(np.isin(bob.y, later), -1, bob.y))}
+    done = made("replay", (GraphSplit(parts, split.stream, "hand"), plan)).finish()
+    trained = done.clients.residents["bob"].client.model
+    method = shelf.method("replay")(**QUICK)
+    client = done.clients.residents["bob"].client
+    assert method.loss(client, torch.Generator()) is not None
+    assert all(torch.isfinite(p).all() for p in trained.parameters())

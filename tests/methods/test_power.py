@@ -8,7 +8,9 @@ import torch
 from fedvine import checks, shelf
 from fedvine.data import load
 from fedvine.engines.mock import MockClients
+from fedvine.errors import FedvineError
 from fedvine.experiment import Experiment
+from fedvine.fixed import from_fixed
 from fedvine.memory import Client, World
 from fedvine.message import Packed, unpack
 from fedvine.methods.fedavg import FedAvg
@@ -123,13 +125,33 @@ def test_the_kept_row_is_the_mean_of_what_a_class_sees():
                                    if i in (a, b))], 0) for i in range(len(stage))]
     np.testing.assert_allclose(smoothed(stage, 1), rows, rtol=1e-5)
     client = Client("bob", World(checks.NAMES, 0, 4, {"features": 6, "classes": 8}))
-    client.stage, client.kept_x, client.kept_y = stage, None, np.empty(0, np.int64)
-    plus = PowerPlus.tiny()
-    plus.keep(client, plus.choose(client, {}))
-    for label, row in zip(client.kept_y, client.kept_x, strict=True):
-        np.testing.assert_allclose(row, np.mean([rows[i] for i in np.flatnonzero(
-            stage.y == label)], 0), rtol=1e-5)
-    assert len(client.kept_y) == 2
+    client.stage, plus = stage, PowerPlus(hops=1)
+    plus.setup(client)
+    found = from_fixed(plus.classes(client))
+    for label in range(8):
+        nodes = np.flatnonzero(stage.y == label)
+        assert found[label] == len(nodes)
+        np.testing.assert_allclose(found[8:].reshape(8, 6)[label],
+                                   np.sum([rows[i] for i in nodes], 0), atol=1e-5)
+
+
+def test_power_plus_is_the_same_when_the_server_sees_only_sums():
+    pytest.importorskip("cryptography")
+    parts, plan = checks.tiny_graphs()
+    plain, hidden = (run(PowerPlus(rounds=2, secure=s), parts, plan).finish()
+                     for s in (False, True))
+    assert plain.scores == hidden.scores
+
+
+def test_noise_needs_a_clip_and_changes_what_the_server_has():
+    parts, plan = checks.tiny_graphs()
+    with pytest.raises(FedvineError, match="noise is measured in clip"):
+        run(PowerPlus(rounds=1, noise=1.0), parts, plan).finish()
+    sums = []
+    for noise in (0.0, 1.0):
+        done = run(PowerPlus(rounds=1, noise=noise, clip=1.0), parts, plan).finish()
+        sums.append(done.server.sums)
+    assert (sums[0] - sums[1]).std() == pytest.approx(3 ** 0.5, rel=0.5)   # three clients
 
 
 def test_power_plus_forgets_less_at_equal_memory(data):

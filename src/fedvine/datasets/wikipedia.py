@@ -5,6 +5,8 @@ Source: the JODIE data, http://snap.stanford.edu/jodie/; S. Kumar, X. Zhang, J. 
 
 157,474 edges of 8,227 users and 1,000 pages; times are seconds from the start, 0 to 2,678,373.
 The label is the file's ``state_label``: 1 for the 217 edits after which the user was banned.
+Each is its user's last edit, and for 69 users the first one too. The classes of users are read
+from it: "active" from the first edit on, "banned" from the edit with label 1 on.
 The original file has 172 edge features (of the edit's text), which are kept if they are there.
 A month makes 10 stages of 3 days; there is no natural client, so communities of pages are dealt
 to five.
@@ -16,10 +18,14 @@ import gzip
 import hashlib
 from pathlib import Path
 
+import numpy as np
+
 from fedvine.cache import cache_folder, kept
 from fedvine.datasets import folders, found
+from fedvine.datasets._classes import first_edges
 from fedvine.errors import FedvineError
 from fedvine.files import atomic
+from fedvine.nodes import NodeData
 from fedvine.read import read
 from fedvine.source import first_bytes, literal
 from fedvine.stream import EventStream
@@ -32,7 +38,8 @@ _NAMES = ("user_id", "item_id", "timestamp", "state_label")
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t``, ``label`` and, if there, ``features``.
+    """The stream: columns ``src``, ``dst``, ``t``, ``label`` and, if there, ``features``; and
+    ``nodes``: each user's class over time, ``active`` or ``banned``.
 
     ``folder`` holds ``wikipedia.csv`` or ``wikipedia.csv.gz`` (by default
     ``$FEDVINE_DATA/temporal/wikipedia``); where neither is found the file (half a gigabyte) is
@@ -44,7 +51,17 @@ def load(folder: Path | None = None) -> EventStream:
                  for name in ("wikipedia.csv", "wikipedia.csv.gz"))
     if file is None:
         file = _downloaded()
-    return kept("wikipedia", [file], 1, lambda store: _read(file, store))
+    stream = kept("wikipedia", [file], 1, lambda store: _read(file, store))
+    return stream.with_nodes(_states(stream))
+
+
+def _states(stream: EventStream) -> NodeData:
+    """The users' classes, which the labels of their edits tell."""
+    assert stream.label is not None
+    (_, first), banned = first_edges(stream), np.flatnonzero(stream.label == 1)
+    edits = np.concatenate([first, banned])     # of equal times the later row holds: banned
+    return NodeData.make(stream.src[edits], stream.t[edits],
+                         np.repeat([0, 1], [len(first), len(banned)]), ("active", "banned"))
 
 
 def _read(file: Path, store: Path) -> EventStream:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fedvine import tree
+from fedvine.graph import Graph
 from fedvine.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.models.gat import Gat, Inputs, inputs
 from fedvine.node import Asked
@@ -29,6 +30,11 @@ class Continual(Method):
                            "drops out in training")
     rate: float = Field(default=0.01, gt=0, description="learning rate of Adam, eta")
     decay: float = Field(default=5e-4, ge=0, description="weight decay")
+    criterion: Literal["cross-entropy", "binary-sum"] = Field(
+        default="cross-entropy", description="mean cross-entropy over nodes (the authors' code), "
+        "or binary cross-entropy summed over nodes and classes (Eqs. 5 and 6 as printed)")
+    fraction: float = Field(default=1.0, gt=0, le=1, description="share of the clients that take "
+                            "part in a round")
     moments: Literal["kept", "fresh"] = Field(
         default="kept", description="Adam's moments: kept over rounds and tasks (the authors' "
         "code), or fresh each round")
@@ -57,7 +63,8 @@ class Continual(Method):
         return torch.optim.Adam(model.parameters(), lr=self.rate, weight_decay=self.decay)
 
     def round(self, server, clients, at: At) -> None:
-        sent = clients.call(self.train, server.model, like=self.reply(server))
+        sent = clients.call(self.train, server.model, like=self.reply(server),
+                            only=clients.choose(self.fraction))
         server.model = average(sent, server.model)
 
     def reply(self, server: Server) -> Any:
@@ -68,30 +75,44 @@ class Continual(Method):
     def train(self, client: Client, model: dict[str, torch.Tensor]) -> dict[str, Any]:
         """E epochs from the global model; the local one, and the number of labelled nodes."""
         tree.load(client.model, model)
+        client.mark("received")
         if self.moments == "fresh":
             client.optimizer = self.adam(client.model)
-        size = int((client.stage.y >= 0).sum())
         for epoch in range(self.epochs):
-            loss = self.loss(client, client.torch_rng(f"epoch {epoch}")) if size else None
+            loss = self.loss(client, client.torch_rng(f"epoch {epoch}"))
             if loss is not None:
                 client.optimizer.zero_grad()
                 loss.backward()
                 client.optimizer.step()
-        return {"model": tree.weights(client.model), "size": size}
+            client.mark(f"epoch {epoch + 1}")
+        return {"model": tree.weights(client.model), "size": len(self.labelled(client)[1])}
 
-    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor:
-        """The loss of one epoch: mean cross-entropy over the task's labelled nodes."""
+    def known(self, client: Client) -> Graph:
+        """The graph that a client trains on."""
+        return client.stage
+
+    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
+        """The loss of one epoch over the task's labelled nodes; None where there are none."""
         graph, nodes, y = self.labelled(client)
-        return torch.nn.functional.cross_entropy(client.model(graph, draw)[nodes], y)
+        return self.cost(client.model(graph, draw)[nodes], y) if len(y) else None
+
+    def cost(self, scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """What scores [B, classes] cost where the classes are ``y`` [B]."""
+        if self.criterion == "cross-entropy":
+            return torch.nn.functional.cross_entropy(scores, y)
+        truth = torch.nn.functional.one_hot(y, scores.shape[1]).to(scores)
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, truth,
+                                                                    reduction="sum")
 
     def labelled(self, client: Client) -> tuple[Inputs, torch.Tensor, torch.Tensor]:
         """The task's graph, its labelled nodes and their classes; made once a task."""
         if client.cache.get("task") != client.place[0]:
             client.cache.clear()
-            nodes = np.flatnonzero(client.stage.y >= 0)
+            graph = self.known(client)
+            nodes = np.flatnonzero(graph.y >= 0)
             client.cache["task"] = client.place[0]
-            client.cache["labelled"] = (self.inputs(client.stage), torch.from_numpy(nodes),
-                                        torch.from_numpy(client.stage.y[nodes]))
+            client.cache["labelled"] = (self.inputs(graph), torch.from_numpy(nodes),
+                                        torch.from_numpy(graph.y[nodes]))
         return client.cache["labelled"]
 
     def inputs(self, graph: Any) -> Inputs:
@@ -108,6 +129,10 @@ class Continual(Method):
         net = client.model if model is None else tree.load(self.net(client.world), model)
         with torch.no_grad():
             return net(self.inputs(queries.graph))[torch.from_numpy(queries.nodes)]
+
+    def now(self, client: Client, queries: Asked) -> torch.Tensor:
+        """What the client's model answers at this moment; for curves."""
+        return self.predict(client, None, queries)
 
 
 def average(sent: Any, model: tree.Tree) -> tree.Tree:

@@ -44,8 +44,21 @@ class Replaying(Continual):
         client.kept_x, client.kept_y = None, np.empty(0, np.int64)
 
     def round(self, server, clients, at: At) -> None:
-        sent = clients.call(self.train, server.model, at.last, like=self.reply(server))
+        taking = clients.choose(self.fraction)
+        sent = clients.call(self.train, server.model, at.last, like=self.reply(server), only=taking)
+        self.rest(server, clients, at, taking)
         server.model = average(sent, server.model)
+
+    def rest(self, server, clients, at: At, taking: tuple[str, ...]) -> None:
+        """Who does not take part in a task's last round keeps nodes of it all the same."""
+        if at.last and len(taking) < len(clients.names):
+            clients.call(self.close, server.model, only=set(clients.names) - set(taking))
+
+    @on_client
+    def close(self, client: Client, model: dict[str, torch.Tensor]) -> None:
+        """A task ends without a last round."""
+        if len(self.labelled(client)[1]) and self.per_class:
+            self.keep(client, self.choose(client, model))
 
     @on_client
     def train(self, client: Client, model: dict[str, torch.Tensor],
@@ -64,13 +77,15 @@ class Replaying(Continual):
         client.kept_x, client.kept_y = packed(rows), np.concatenate([client.kept_y, y])
         client.cache.pop("replayed", None)
 
-    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor:
-        """beta L_new + (1 - beta) L_old (Eq. 7); L_new alone while the memory is empty."""
+    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
+        """beta L_new + (1 - beta) L_old (Eq. 7); one of them alone where the other has no nodes."""
         new = super().loss(client, draw)
         if not len(client.kept_y):
             return new
         graph, y = self.replayed(client)
-        old = torch.nn.functional.cross_entropy(client.model(graph, draw), y)
+        old = self.cost(client.model(graph, draw), y)
+        if new is None:
+            return old
         share = self.beta
         if share == "balanced":
             share = len(y) / (len(y) + len(self.labelled(client)[1]))

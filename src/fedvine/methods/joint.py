@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
-
-from fedvine.method import Client, on_client
+from fedvine.graph import Graph
+from fedvine.method import Client
 from fedvine.methods._continual import Continual
 
 
@@ -15,7 +14,5 @@ class Joint(Continual):
 
     name: ClassVar[str] = "joint"
 
-    @on_client
-    def train(self, client: Client, model: dict[str, torch.Tensor]) -> dict[str, Any]:
-        client.stage = client.past  # the task at hand is everything so far
-        return super().train(client, model)
+    def known(self, client: Client) -> Graph:
+        return client.past

@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix, diags, issparse
 
 from fedvine import tree
 from fedvine.coverage import select
@@ -37,7 +36,15 @@ from fedvine.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._continual import average
 from fedvine.methods._replay import Replaying
 from fedvine.models.gat import Inputs
-from fedvine.prototypes import Encoder, encode, infer_labels, neighbours, protect, reconstruct
+from fedvine.prototypes import (
+    Encoder,
+    class_sums,
+    encode,
+    infer_labels,
+    neighbours,
+    protect,
+    reconstruct,
+)
 from fedvine.rng import torch_rng
 
 
@@ -73,26 +80,27 @@ class Power(Replaying):
 
     def setup(self, client: Client) -> None:
         super().setup(client)
-        client.trajectory = np.zeros(client.world.facts["classes"])
+        client.trajectory, client.told = np.zeros(client.world.facts["classes"]), -1
 
     # -- Algorithm 1 -----------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
-        sent = clients.call(self.execute, server.model, at.first, at.last)
+        taking = clients.choose(self.fraction)
+        sent = clients.call(self.execute, server.model, at.last, only=taking)
+        self.rest(server, clients, at, taking)
         server.model = average(sent, server.model)
-        if at.first:
-            self.remember(server, sent, clients.world)                       # (10), (11)
+        self.remember(server, sent, clients.world)                            # (10), (11)
         if self.transfer != "none":
             self.teach(server, sent, clients.world)                           # (13), (14)
 
     @on_client
-    def execute(self, client: Client, model: dict[str, torch.Tensor], first: bool,
-                last: bool) -> dict[str, Any]:
+    def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool
+                ) -> dict[str, Any]:
         """C_Exec: local training and replay; experience nodes in the last round of a task,
-        prototype gradients and the trajectory in its first."""
+        prototype gradients and the trajectory in the first one that the client takes part in."""
         sent = self.train(client, model, last)                                # (5)-(7), (2)-(4)
-        if not first:
+        if client.told == client.place[0]:
             return sent
-        y = client.stage.y
+        client.told, y = client.place[0], client.stage.y
         counts = np.bincount(y[y >= 0], minlength=len(client.trajectory))
         client.trajectory = self.phi * client.trajectory + counts / max(counts.sum(), 1)  # (12)
         means, kept = self.prototypes(client, counts)                         # (8)
@@ -102,6 +110,8 @@ class Power(Replaying):
     def remember(self, server: Server, sent: Any, world: World) -> None:
         """Prototypes into the global buffer; what each client has seen so far."""
         for name, reply in sent.items():
+            if "gradients" not in reply:
+                continue
             server.trajectories = server.trajectories | {name: reply["trajectory"]}
             gradients = reply["gradients"]
             if len(gradients["bias_0"]):
@@ -145,20 +155,9 @@ class Power(Replaying):
 
     def prototypes(self, client: Client, counts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean features of the task's classes [P, F], Eq. (8), protected; and the classes [P]."""
-        y, x = client.stage.y, client.stage.x
-        nodes = np.flatnonzero(y >= 0)
-        rows = x[nodes]
-        if self.clip is not None:
-            norm = np.sqrt(np.asarray(rows.multiply(rows).sum(1)).ravel() if issparse(rows)
-                           else (rows * rows).sum(1))
-            shrink = np.minimum(1, self.clip / np.maximum(norm, 1e-12)).astype(np.float32)
-            rows = diags(shrink) @ rows if issparse(rows) else rows * shrink[:, None]
+        sums, _ = class_sums(client.stage.x, client.stage.y, len(counts), self.clip)
         classes = np.flatnonzero(counts)
-        member = csr_matrix((np.ones(len(nodes), np.float32), (y[nodes], np.arange(len(nodes)))),
-                            (len(counts), len(nodes)))[classes]
-        sums = member @ rows
-        sums = np.asarray(sums.todense() if issparse(sums) else sums, np.float32)
-        means = torch.from_numpy(sums / counts[classes, None].astype(np.float32))
+        means = torch.from_numpy(sums[classes] / counts[classes, None].astype(np.float32))
         kept, row = protect(means, torch.from_numpy(counts[classes]), min_count=self.min_count,
                             clip=float("inf") if self.clip is None else self.clip,
                             noise=self.noise, generator=client.torch_rng("prototypes"))

@@ -1,73 +1,136 @@
-"""Beyond POWER: one smoothed mean a class, and a loss in which every class counts the same.
+"""Beyond POWER: means of smoothed features, summed over clients, are replayed and asked as well.
 
-Each choice was made on validation (mean over three partitions, orders and initialisations of Cora
-and CiteSeer, edges between tasks removed, one row a class as POWER keeps with b = 1):
+One row a class, as POWER keeps with b = 1, but a better one, shared by all clients, and used twice.
+Each choice was made on validation (:doc:`results-node-classification` has what each is worth):
 
-- **the row** that a client keeps of a class is the mean of its labelled nodes' features after one
-  step of averaging over neighbours. A replayed row has no neighbours, so it should look like what
-  a node looks like once the first layer has looked around; a single covering node is an outlier
-  by comparison
-- **the loss** is the mean over classes, not over nodes: each class of the task has weight 1,
-  however many nodes it has, and each class of the memory ``old``. It replaces POWER's beta, which
-  has to be found anew for every number of classes and of nodes
-- **no transfer** at the server, no prototypes and no trajectories: what is learned at home is
-  averaged, and nothing about classes leaves a client but its model
+- **the row** is the mean of the labelled nodes' features after averaging over neighbours. A
+  replayed row has no neighbours, so it should look as nodes look once a layer has looked around; a
+  single covering node is an outlier by comparison
+- **whose**: sums and counts are added over all clients, so that a client also replays classes
+  that it has not met. A sum is all that is needed, so ``secure`` hides every client's own
+- **the loss** is the mean over classes, not over nodes, which takes the place of POWER's beta
+- **a second opinion**: what the network says of a node (log probabilities) is added to how alike,
+  by cosine, its smoothed features and the rows are. The rows do not forget, and the network
+  sees what means cannot
+- **no transfer** at the server, no reconstruction, no trajectories
+
+**What the server learns**: the sum over clients of each class's features and counts, once a task,
+and the models. Without ``secure`` it has each client's sums too. ``clip`` and ``noise`` add
+calibrated noise at every client.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, identity, issparse
 
+from fedvine.errors import FedvineError
+from fedvine.fixed import from_fixed, to_fixed
 from fedvine.graph import Graph
-from fedvine.method import Client, Field
-from fedvine.methods._replay import Replaying, packed, unpacked
+from fedvine.method import At, Client, Field, Server, World, on_client
+from fedvine.methods._continual import Continual, average
+from fedvine.models.gat import Inputs
+from fedvine.node import Asked
+from fedvine.prototypes import class_sums
+from fedvine.sums import SecureSums
 
 
-class PowerPlus(Replaying):
-    """Replay of smoothed class means with a loss that is balanced over classes."""
+class PowerPlus(SecureSums, Continual):
+    """Class means of smoothed features: replayed at clients, and asked beside the network."""
 
     name: ClassVar[str] = "power_plus"
 
-    row: Literal["smoothed", "mean"] = Field(
-        default="smoothed", description="what is kept of a class: the mean of its nodes' features "
-        "after averaging over neighbours, or as they are")
-    hops: int = Field(default=1, ge=0, description="steps of averaging over neighbours")
-    old: float = Field(default=3.0, ge=0, description="weight of a class of the memory in the "
-                       "loss; one of the task weighs 1")
+    secure: bool = Field(default=False, description="add the class sums so that the server sees "
+                         "only their total (needs fedvine[flare])")
+    hops: int = Field(default=2, ge=0, description="steps of averaging over neighbours")
+    old: float = Field(default=2.0, ge=0, description="weight of a replayed class in the loss; one "
+                       "of the task weighs 1; 0: no replay")
+    scale: float = Field(default=50.0, ge=0, description="weight of the cosine between a node and "
+                         "a class's row beside the network's log probability; 0: none")
+    clip: float | None = Field(default=None, gt=0, description="largest L2 norm of a node's "
+                               "smoothed features in a sum")
+    noise: float = Field(default=0.0, ge=0, description="noise multiplier on a class's sum, in "
+                         "units of clip; needs clip")
 
-    def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:
-        """All labelled nodes: each is part of a mean."""
-        return np.flatnonzero(client.stage.y >= 0)
+    def start(self, world: World) -> Server:
+        C, F = world.facts["classes"], world.facts["features"]
+        return Server(model=super().start(world).model, sums=torch.zeros(C, F),
+                      counts=torch.zeros(C))
 
-    def keep(self, client: Client, nodes: np.ndarray) -> None:
-        """One row a class of the task into the memory."""
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        facts = client.world.facts
+        client.means = torch.zeros(facts["classes"], facts["features"])
+
+    def arrive(self, server, clients, at: At) -> None:
+        total, _ = self.secure_sum(clients, self.classes, length=server.sums.numel()
+                                   + len(server.counts))
+        found = torch.from_numpy(from_fixed(total).astype(np.float32))
+        server.sums = server.sums + found[len(server.counts):].view_as(server.sums)
+        server.counts = server.counts + found[:len(server.counts)].round()
+
+    def round(self, server, clients, at: At) -> None:
+        means = server.sums / server.counts.clamp(min=1)[:, None]
+        sent = clients.call(self.learn, server.model, means * (server.counts > 0)[:, None],
+                            like=self.reply(server), only=clients.choose(self.fraction))
+        server.model = average(sent, server.model)
+
+    @on_client
+    def classes(self, client: Client, sealed: dict[str, bytes] | None = None) -> np.ndarray:
+        """Nodes and summed smoothed features of each class of the task, fixed point, masked."""
         y = client.stage.y
-        x = smoothed(client.stage, self.hops) if self.row == "smoothed" else client.stage.x
-        classes = np.unique(y[nodes])
-        rows = np.stack([np.asarray(x[np.flatnonzero(y == c)].mean(0), np.float32).reshape(-1)
-                         for c in classes])
-        if client.kept_x is not None:
-            rows = np.concatenate([np.asarray(unpacked(client.kept_x)), rows])
-        client.kept_x, client.kept_y = packed(rows), np.concatenate([client.kept_y, classes])
-        client.cache.pop("replayed", None)
+        sums, counts = class_sums(smoothed(client.stage, self.hops), y, len(client.means),
+                                  self.clip)
+        if self.noise:
+            if self.clip is None:
+                raise FedvineError("noise is measured in clip; set method.clip too.")
+            drawn = client.rng("noise").standard_normal(sums.shape) * self.noise * self.clip
+            sums = sums + drawn * (counts > 0)[:, None]
+        return self.mask(client, to_fixed(np.concatenate([counts, sums.ravel()])), sealed)
 
-    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor:
-        """Cross-entropy, averaged within each class of the task, then over all classes."""
+    @on_client
+    def learn(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor
+              ) -> dict[str, Any]:
+        """E epochs from the global model, with these rows to replay."""
+        client.means = means
+        return self.train(client, model)
+
+    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
+        """Cross-entropy, averaged within each class of the task, then over these and the rows."""
         cross = torch.nn.functional.cross_entropy
         graph, nodes, y = self.labelled(client)
-        classes, of, count = torch.unique(y, return_inverse=True, return_counts=True)
-        each = cross(client.model(graph, draw)[nodes], y, reduction="none")
-        total, weight = (each / count[of]).sum(), float(len(classes))
-        if len(client.kept_y) and self.old:
-            memory, kept = self.replayed(client)
-            past = cross(client.model(memory, draw), kept, reduction="none")
-            past = past[~torch.isin(kept, classes)]  # the task's own last round has kept its rows
-            total, weight = total + self.old * past.sum(), weight + self.old * len(past)
-        return total / weight
+        total, weight, row = torch.zeros(()), 0.0, known(client.means)
+        if len(y):
+            classes, of, count = torch.unique(y, return_inverse=True, return_counts=True)
+            each = cross(client.model(graph, draw)[nodes], y, reduction="none")
+            total, weight, row[classes] = (each / count[of]).sum(), float(len(classes)), False
+        others = row.nonzero()[:, 0]
+        if len(others) and self.old:
+            loops = torch.arange(len(others))
+            scores = client.model(Inputs(client.means[others], loops, loops), draw)
+            total = total + self.old * cross(scores, others, reduction="sum")
+            weight += self.old * len(others)
+        return total / weight if weight else None
+
+    @on_client
+    def predict(self, client: Client, model: Any, queries: Asked) -> torch.Tensor:
+        """Scores [Q, classes]: log probabilities, and the cosine to each class's row."""
+        scores = super().predict(client, model, queries)
+        if not self.scale:
+            return scores
+        x: Any = smoothed(queries.graph, self.hops)[queries.nodes]
+        x = torch.from_numpy(np.asarray(x.todense() if issparse(x) else x, np.float32))
+        alike = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(client.means).T
+        alike[:, ~known(client.means)] = -1.0
+        return scores.log_softmax(1) + self.scale * alike
+
+
+def known(means: torch.Tensor) -> torch.Tensor:
+    """Which classes have a row, bool [C]."""
+    return means.abs().sum(1) > 0
 
 
 def smoothed(graph: Graph, hops: int) -> np.ndarray | csr_matrix:
@@ -77,7 +140,7 @@ def smoothed(graph: Graph, hops: int) -> np.ndarray | csr_matrix:
     near = csr_matrix((np.ones(2 * len(a), np.float32), ends), (count, count))
     near = near + identity(count, "float32", format="csr")
     near = csr_matrix(near.multiply(1 / np.asarray(near.sum(1))))
-    x = graph.x
+    x: Any = graph.x
     for _ in range(hops):
         x = near @ x
     return csr_matrix(x) if issparse(x) else np.asarray(x)

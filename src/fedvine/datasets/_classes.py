@@ -1,0 +1,67 @@
+"""What streams with classes share: a node has its class from its first edge on."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedvine.errors import FedvineError
+from fedvine.nodes import NodeData
+from fedvine.source import first_bytes
+from fedvine.stream import EventStream
+
+
+def first_edges(stream: EventStream) -> tuple[np.ndarray, np.ndarray]:
+    """The sources (all nodes, where they are of one kind) in order of their numbers, and the rank
+    of each one's first edge, int64."""
+    ends = [stream.src] if stream.bipartite else [stream.src, stream.dst]
+    nodes, place = np.unique(np.stack(ends, 1).reshape(-1), return_index=True)
+    return nodes, place // len(ends)
+
+
+def with_classes(stream: EventStream, class_of: Mapping[str, str]) -> EventStream:
+    """The stream with the class of each source, or of each node where they are of one kind.
+
+    ``class_of`` tells classes by the names of nodes; who is not in it has -1. Classes that no node
+    of the stream has are left out, the others are in the order of the alphabet.
+    """
+    nodes, first = first_edges(stream)
+    named = [class_of.get(stream.src_ids[node]) for node in nodes]
+    classes = sorted({name for name in named if name is not None})
+    number = {None: -1, **{name: i for i, name in enumerate(classes)}}
+    return stream.with_nodes(NodeData.make(nodes, stream.t[first], [number[n] for n in named],
+                                           classes))
+
+
+def one_class(file: Path, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Classes by nodes; raises :class:`FedvineError` if ``file`` gives a node two of them."""
+    found: dict[str, str] = {}
+    for node, name in pairs:
+        if found.setdefault(node, name) != name:
+            raise FedvineError(f"{file} gives node {node} the classes {found[node]} and {name}; "
+                               "it must have one.")
+    return found
+
+
+def rows(file: Path, cells: int, delimiter: str) -> Iterator[list[str]]:
+    """The cells of each line of a text file without a header, plain or gzip.
+
+    Raises :class:`FedvineError` for a file that cannot be read, and for a line that has not so
+    many cells or an empty one.
+    """
+    packed = first_bytes(file).startswith(b"\x1f\x8b")
+    try:
+        with gzip.open(file, "rt", encoding="utf-8") if packed else open(
+                file, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                row = line.rstrip("\r\n").split(delimiter)
+                if len(row) != cells or not all(row):
+                    raise FedvineError(f"{file} has not {cells} values in line {number}; get the "
+                                       "file again.")
+                yield row
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise FedvineError(f"{file} is not a readable text file.") from error

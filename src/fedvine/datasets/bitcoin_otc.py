@@ -1,0 +1,53 @@
+"""Who trusts whom on Bitcoin OTC: rater -> rated, weight = rating, all nodes of one kind.
+
+Source: https://snap.stanford.edu/data/soc-sign-bitcoin-otc.html; S. Kumar, F. Spezzano, V. S.
+Subrahmanian, C. Faloutsos, "Edge Weight Prediction in Weighted Signed Networks", ICDM 2016.
+
+35,592 ratings of -10 to 10 (never 0; 90 % above it) among 5,881 members, 2010-11-08 to 2016-01-25.
+A member rates another once, so no edge comes twice and none is deleted. The file's times have
+fractions of a second, which are cut off; ratings within one second keep their order.
+
+Stages are 90 days, a quarter of a year, 21 of them with 136 to 4,558 ratings: the market dies
+away, and 60 days would leave stages of 70 at the end. There is no natural client, so communities
+of members are dealt to five.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedvine.cache import kept
+from fedvine.datasets import folders, found
+from fedvine.datasets._snapshots import downloaded
+from fedvine.read import read
+from fedvine.source import first_bytes, literal
+from fedvine.stream import EventStream
+
+SPLIT: dict = {"by": "louvain", "k": 5}
+STAGES: str | int = "90d"
+URL = "https://snap.stanford.edu/data/soc-sign-bitcoinotc.csv.gz"
+
+_PLACE = "temporal/bitcoin"
+
+
+def load(folder: Path | None = None) -> EventStream:
+    """The stream: columns ``src``, ``dst``, ``t`` (int64, seconds since 1970) and ``weight``.
+
+    ``folder`` holds ``soc-sign-bitcoinotc.csv`` or ``soc-sign-bitcoinotc.csv.gz`` (by default
+    ``$FEDVINE_DATA/temporal/bitcoin``); where neither is found the file (0.4 MB) is downloaded
+    into the cache. Raises :class:`FedvineError` if it cannot be had or read.
+    """
+    file = found(place / f"soc-sign-bitcoinotc.csv{packed}" for place in folders(folder, _PLACE)
+                 for packed in ("", ".gz")) or downloaded(URL, _PLACE)
+    return kept("bitcoin_otc", [file], 1, lambda store: _read(file, store))
+
+
+def _read(file: Path, store: Path) -> EventStream:
+    packed = first_bytes(file).startswith(b"\x1f\x8b")
+    return read(
+        "SELECT source, target, rating, CAST(floor(time) AS BIGINT) AS time "
+        f"FROM read_csv({literal(str(file))}, auto_detect = false, header = false, delim = ',', "
+        "columns = {'source': 'BIGINT', 'target': 'BIGINT', 'rating': 'FLOAT', 'time': 'DOUBLE'}, "
+        f"compression = '{'gzip' if packed else 'none'}')",
+        src="source", dst="target", time="time", weight="rating", bipartite=False, store=store,
+        name="bitcoin_otc")

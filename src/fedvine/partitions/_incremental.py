@@ -1,0 +1,137 @@
+"""Partitions of a graph that grows: new nodes are placed, old ones stay, parts keep their names.
+
+DG-CoLearn, Section 4.1: at a snapshot CoLearnPartition will "incrementally assign newly arrived
+nodes based on their 1-hop and 2-hop neighbourhood to the existing partition". The paper leaves
+open in which order, what happens to a node that only knows new ones, and what if a part is full.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from scipy.optimize import linear_sum_assignment
+
+from fedvine.errors import FedvineError
+
+
+def place(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int, *,
+          capacity: int | None = None) -> np.ndarray:
+    """Owners int32 [N] in 0..k-1: those of ``owner`` [N], and a part for each node that has -1.
+
+    indptr, indices  the symmetric adjacency [N + 1], [M] of the graph as it is now
+    capacity         the volume (sum of degrees) that a part may have; if not given, 1.03 times
+                     the mean
+
+    First, in order of their numbers, the new nodes with an old neighbour; then by waves those
+    that neighbour a node placed before. Each goes to the part with room that owns most of its
+    neighbours; if those parts are full, to the one with room that owns most ends of walks of two
+    edges from it; else to the lightest, as do, at last, nodes that nobody old can reach, whose
+    neighbours then follow them. Of equals the lighter part is taken, and then the one with fewer
+    nodes. A part exceeds its capacity only if all are too full, or was too full before. Work is
+    proportional to the degrees of new nodes (of their neighbours too, if parts are full), but for
+    one look at every owner. Raises :class:`FedvineError` for an owner that is not in -1..k-1, or
+    another number of owners than nodes.
+    """
+    indptr = np.ascontiguousarray(indptr, np.int64)
+    found = np.array(owner, np.int32)
+    if found.shape != (len(indptr) - 1,):
+        raise FedvineError(f"The graph has {len(indptr) - 1} nodes and the partition {len(found)} "
+                           "owners; give one a node, -1 for a new one.")
+    if k < 1 or found.min(initial=-1) < -1 or found.max(initial=-1) >= k:
+        raise FedvineError(f"Owners go from -1 (new) to {k - 1} here; these go from "
+                           f"{found.min(initial=k)} to {found.max(initial=-1)}.")
+    if capacity is None:
+        capacity = -(-len(indices) * 103 // (100 * k))
+    _place(indptr, np.ascontiguousarray(indices, np.int32), found, k, capacity)
+    return found
+
+
+def relabel(old_owner: np.ndarray, new_owner: np.ndarray, k: int) -> np.ndarray:
+    """``new_owner`` int32 [N] with its parts renamed so that most nodes keep their old owner.
+
+    ``old_owner`` [N] is -1 for nodes that had none. The best of all k! renamings, found as an
+    assignment (Hungarian method) on the k x k counts of nodes that two parts share.
+    """
+    old_owner, new_owner = np.asarray(old_owner), np.asarray(new_owner)
+    known = old_owner >= 0
+    pair = new_owner[known].astype(np.int64) * k + old_owner[known]
+    shared = np.bincount(pair, minlength=k * k).reshape(k, k)
+    name = linear_sum_assignment(shared, maximize=True)[1].astype(np.int32)
+    return name[new_owner]
+
+
+@njit(cache=True)
+def _place(indptr, indices, owner, k, capacity):
+    load, size = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    new = 0
+    for u in range(len(owner)):
+        if owner[u] >= 0:
+            load[owner[u]] += indptr[u + 1] - indptr[u]
+            size[owner[u]] += 1
+        else:
+            new += 1
+    near = np.zeros(k, np.int64)
+    wave, waiting = np.empty(new, np.int32), 0
+    for u in range(len(owner)):
+        if owner[u] == -1:
+            for e in range(indptr[u], indptr[u + 1]):
+                if owner[indices[e]] >= 0:
+                    wave[waiting] = u
+                    waiting += 1
+                    owner[u] = -2       # waits in the wave
+                    break
+    done, start = 0, 0
+    while done < new:
+        if done == waiting:             # the next node that nobody placed can reach
+            while owner[start] != -1:
+                start += 1
+            wave[waiting] = start
+            waiting += 1
+            owner[start] = -2
+        u = wave[done]
+        done += 1
+        _choose(indptr, indices, owner, u, near, load, size, capacity)
+        for e in range(indptr[u], indptr[u + 1]):
+            if owner[indices[e]] == -1:
+                owner[indices[e]] = -2
+                wave[waiting] = indices[e]
+                waiting += 1
+
+
+@njit(cache=True)
+def _choose(indptr, indices, owner, u, near, load, size, capacity):
+    degree = indptr[u + 1] - indptr[u]
+    near[:] = 0
+    for e in range(indptr[u], indptr[u + 1]):
+        if owner[indices[e]] >= 0:
+            near[owner[indices[e]]] += 1
+    best = _roomiest(near, load, size, degree, capacity)
+    if best < 0 and load.min() + degree <= capacity and near.max() > 0:
+        near[:] = 0
+        for e in range(indptr[u], indptr[u + 1]):
+            v = indices[e]
+            for f in range(indptr[v], indptr[v + 1]):
+                if owner[indices[f]] >= 0:
+                    near[owner[indices[f]]] += 1
+        best = _roomiest(near, load, size, degree, capacity)
+    if best < 0:
+        best = 0
+        for p in range(1, len(load)):
+            if load[p] < load[best] or (load[p] == load[best] and size[p] < size[best]):
+                best = p
+    owner[u] = best
+    load[best] += degree
+    size[best] += 1
+
+
+@njit(cache=True)
+def _roomiest(near, load, size, degree, capacity):
+    """The part with room that has most of ``near``, -1 if none with room has any."""
+    best = -1
+    for p in range(len(load)):
+        if near[p] > 0 and load[p] + degree <= capacity and (
+                best < 0 or near[p] > near[best] or (near[p] == near[best] and (
+                    load[p] < load[best]
+                    or (load[p] == load[best] and size[p] < size[best])))):
+            best = p
+    return best

@@ -1,0 +1,54 @@
+"""How good a partition is, in the three numbers of DG-CoLearn's Appendix B."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+def quality(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int,
+            y: np.ndarray | None = None) -> dict[str, float]:
+    """Cut, balance and, with classes, diversity of a partition.
+
+    indptr, indices  the symmetric adjacency [N + 1], [M]; loops count nowhere
+    owner            [N] in 0..k-1
+    y                [N] classes from 0, -1 where not known
+
+    cut         share of edges between parts
+    cov         coefficient of variation (standard deviation through mean, of the k parts) of the
+                edge volume: the edge ends at a part's nodes, which is what the partitions balance
+    cov_inside  the same of the edges inside a part, which is what a client trains on
+    entropy     mean over the parts of the Shannon entropy of their known classes, in bits
+
+    Of no edges, and of parts without a class, these are 0.
+    """
+    owner = np.ascontiguousarray(owner, np.int32)
+    volume, inside = _ends(np.ascontiguousarray(indptr, np.int64),
+                           np.ascontiguousarray(indices, np.int32), owner, k)
+    total = int(volume.sum())
+    found = {"cut": 1 - int(inside.sum()) / total if total else 0.0,
+             "cov": _cov(volume), "cov_inside": _cov(inside)}
+    if y is not None:
+        known = y >= 0
+        classes = int(y.max(initial=-1)) + 1
+        pair = owner[known].astype(np.int64) * classes + y[known]
+        count = np.bincount(pair, minlength=k * classes).reshape(k, classes)
+        share = count / np.maximum(count.sum(1, keepdims=True), 1)
+        bits = share * np.log2(np.where(share > 0, share, 1))
+        found["entropy"] = float(-bits.sum() / k)
+    return found
+
+
+def _cov(x: np.ndarray) -> float:
+    return float(x.std() / x.mean()) if x.any() else 0.0
+
+
+@njit(cache=True)
+def _ends(indptr, indices, owner, k):
+    volume, inside = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    for u in range(len(owner)):
+        for e in range(indptr[u], indptr[u + 1]):
+            if indices[e] != u:
+                volume[owner[u]] += 1
+                inside[owner[u]] += owner[indices[e]] == owner[u]
+    return volume, inside

@@ -1,0 +1,174 @@
+"""Parts of equal edge volume with few edges between them, for graphs of millions of edges.
+
+Label propagation with a limit on sizes makes the graph small (Meyerhenke, Sanders and Schulz
+2014), METIS cuts the small graph, and on the way back nodes move between parts that have room:
+by sweeps of label propagation, and where the graph is small enough by Fiduccia and Mattheyses'
+moves, which may also cost. Everything but METIS is compiled. Small graphs go down and up again a
+few times, with clusters kept inside parts, because that is cheap there and saves some edges.
+
+Of a stream, as METIS, it sees the first ``known`` share of the edges, and an item first seen after
+that is dealt by the hash of its name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedvine.errors import FedvineError
+from fedvine.graph import Graph
+from fedvine.partitions import hash as by_hash
+from fedvine.partitions._coarsen import CHUNK, cluster, contract, shuffled
+from fedvine.partitions._csr import adjacency
+from fedvine.partitions._deal import deal
+from fedvine.partitions._refine import climb, refine, relieve
+from fedvine.partitions.louvain import KNOWN
+from fedvine.rng import key, rng
+from fedvine.stream import EventStream
+
+COARSE = 60         # nodes a part at which METIS takes over
+PIECES = 56         # clusters that fill a part, at least
+SMALL = 1_000_000   # edge ends up to which a graph goes down and up four times
+TABLE = 400_000     # nodes times parts up to which moves that cost are tried
+PATIENCE = 200      # such moves in a row without a gain
+
+
+def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
+    """Owner of each item (node, where all are of one kind), int32 in 0..k-1.
+
+    Parts are balanced in the known edges that their items bring.
+    """
+    early = stream[:int(len(stream) * KNOWN)]
+    owner = by_hash.partition(stream, k, seed)
+    shift = stream.num_src if stream.bipartite else 0
+    count = shift + stream.num_dst
+    indptr, indices = adjacency(np.stack([early.src, early.dst + shift]), count)
+    brought = early.dst + shift if stream.bipartite else early.src
+    found = parts(indptr, indices, k, seed, volume=np.bincount(brought, minlength=count))
+    return np.where(np.diff(indptr) > 0, found, np.append(np.zeros(shift, np.int32), owner)
+                    )[shift:].astype(np.int32)
+
+
+def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
+    """Owner of each node, int32 [N] in 0..k-1, balanced in edges; see :func:`parts`."""
+    return parts(*adjacency(graph.edges, len(graph)), k, seed)
+
+
+def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
+          weights: np.ndarray | None = None, volume: np.ndarray | None = None,
+          balance: float | None = None) -> np.ndarray:
+    """Owner of each node, int32 [N] in 0..k-1, of a symmetric adjacency in CSR form.
+
+    indptr   [N + 1], and ``indices`` [M]: the neighbours of each node; every edge at both ends
+    weights  of the edges, positive integers [M], the same at both ends; 1 each if not given
+    volume   of the nodes, integers [N] from 0; if not given, the weights of their edges
+    balance  at least 1: the volume that a part may have, as a multiple of the mean; if not given,
+             1.03 as METIS has it, or what keeps the coefficient of variation of the volumes within
+             0.05, which is 1 + 0.05 / sqrt(k - 1), if that is less (for four parts or more)
+
+    A part may be fuller only where none of its nodes that have volume fits into another. Nodes
+    without edges are dealt by balance, of volume where they have any, else of nodes; with N >= k
+    no part is left without a node. The same on every machine that has the same METIS. Raises
+    :class:`FedvineError` for a ``k`` or ``balance`` below 1, and where pymetis is missing.
+    """
+    if balance is None:
+        balance = 1 + min(0.03, 0.05 / max(k - 1, 1) ** 0.5)
+    if k < 1 or not 1 <= balance < np.inf:
+        raise FedvineError(f"Parts are 1 or more and balanced to 1 or more times the mean; these "
+                           f"are {k} parts and a balance of {balance}.")
+    indptr = np.ascontiguousarray(indptr, np.int64)
+    indices = np.ascontiguousarray(indices, np.int32)
+    if weights is not None:
+        weights = np.ascontiguousarray(weights, np.int64)
+    degree = np.diff(indptr) if weights is None else _sums(indptr, weights)
+    volume = degree if volume is None else np.ascontiguousarray(volume, np.int64)
+    linked = np.diff(indptr) > 0
+    capacity = _capacity(int(volume.sum()), k, balance)
+    owner = np.zeros(len(volume), np.int32)
+    if linked.sum() <= k:
+        owner[linked] = np.arange(linked.sum())
+    elif k > 1:
+        found = None
+        for turn in range(4 if len(indices) <= SMALL else 1):
+            found = _cycle(indptr, indices, weights, np.where(linked, volume, 0), k, seed, turn,
+                           found, capacity)
+        assert found is not None
+        owner = found
+    owner[~linked] = -1
+    deal(owner, volume, k)
+    load = _loads(owner, volume, k)
+    relieve(indptr, indices, weights, volume, owner, load, capacity)
+    return owner
+
+
+def _capacity(total: int, k: int, balance: float) -> int:
+    return max(int(total * balance / k), -(-total // k))
+
+
+def _sums(indptr: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.diff(np.concatenate([[0], np.cumsum(weights)])[indptr])
+
+
+def _loads(owner: np.ndarray, volume: np.ndarray, k: int) -> np.ndarray:
+    load = np.zeros(k, np.int64)
+    np.add.at(load, owner, volume)
+    return load
+
+
+def _cycle(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None,
+           volume: np.ndarray, k: int, seed: int, turn: int, owner: np.ndarray | None,
+           capacity: int) -> np.ndarray:
+    """Down to a small graph and up again; ``owner`` is what an earlier turn found."""
+    limit = max(int(volume.sum()) // (PIECES * k), 1)
+    levels = []
+    while len(volume) > max(COARSE * k, 200):
+        chunks = rng("multilevel", seed, turn, len(levels)).permutation(-(-len(volume) // CHUNK))
+        order = shuffled(indptr, chunks)
+        label = cluster(indptr, indices, weights, volume, order, owner, limit, 2)
+        number, *smaller = contract(indptr, indices, weights, volume, label)
+        if len(smaller[-1]) > 0.95 * len(volume):
+            break
+        levels.append((indptr, indices, weights, volume, order, number))
+        if owner is not None:
+            small = np.empty(len(smaller[-1]), np.int32)
+            small[number] = owner
+            owner = small
+        indptr, indices, weights, volume = smaller
+    if owner is None:
+        owner = _metis(indptr, indices, weights, volume, k, seed)
+    order = np.arange(len(volume), dtype=np.int32)
+    owner = _better(indptr, indices, weights, volume, order, owner, k, capacity)
+    for indptr, indices, weights, volume, order, number in reversed(levels):
+        owner = _better(indptr, indices, weights, volume, order, owner[number], k, capacity)
+    return owner
+
+
+def _better(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None,
+            volume: np.ndarray, order: np.ndarray, owner: np.ndarray, k: int,
+            capacity: int) -> np.ndarray:
+    load = _loads(owner, volume, k)
+    relieve(indptr, indices, weights, volume, owner, load, capacity)
+    small = len(owner) * k <= TABLE
+    refine(indptr, indices, weights, volume, order, owner, load, capacity, 2 if small else 5)
+    if small:
+        climb(indptr, indices, weights, volume, owner, load, capacity, 3, PATIENCE)
+    return owner
+
+
+def _metis(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None,
+           volume: np.ndarray, k: int, seed: int) -> np.ndarray:
+    try:
+        from pymetis import CSRAdjacency, Options, part_graph, zero_copy_dtype
+    except ImportError as error:
+        raise FedvineError('The partition multilevel needs pymetis: pip install "fedvine[metis]".'
+                           ) from error
+    if weights is None:     # METIS wants no repeats, so each node becomes a cluster of its own
+        same = np.arange(len(volume), dtype=np.int32)
+        _, indptr, indices, weights, volume = contract(indptr, indices, None, volume, same)
+    whole = zero_copy_dtype()
+    # METIS's k-way cut is the better one, but leaves parts empty if there are few nodes for each.
+    _, found = part_graph(
+        k, CSRAdjacency(indptr.astype(whole), indices.astype(whole)),
+        vweights=volume.astype(whole), eweights=np.asarray(weights).astype(whole),
+        recursive=len(volume) < 20 * k,
+        options=Options(seed=key("multilevel", seed) % 2**31, ncuts=4))
+    return np.array(found, np.int32)

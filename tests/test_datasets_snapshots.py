@@ -1,0 +1,418 @@
+"""The data sets of DG-CoLearn: real files against their known counts, snapshots against replay."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.server
+import io
+import shutil
+import tarfile
+import threading
+import zipfile
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvine.datasets import _snapshots, as733, bitcoin_otc, dblp3, dblp5, reddit, uci
+from fedvine.errors import FedvineError
+from fedvine.stream import EventStream
+
+MESSAGES = "7 3 100\n3 9 100\n7 3 250\n"
+FILES = {uci: ("CollegeMsg.txt.gz", gzip.compress(MESSAGES.encode())),
+         bitcoin_otc: ("soc-sign-bitcoinotc.csv.gz", gzip.compress(b"7,3,-10,99.9\n3,9,4,100.2\n"))}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_answers(monkeypatch):
+    """No test reaches a public address."""
+    for module in (uci, bitcoin_otc, as733):
+        name = module.URL.rsplit("/", 1)[-1]
+        monkeypatch.setattr(module, "URL", f"http://127.0.0.1:9/{name}")
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A folder that is served in place of the public addresses."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    for module in (uci, bitcoin_otc, as733):
+        name = module.URL.rsplit("/", 1)[-1]
+        monkeypatch.setattr(module, "URL", f"http://127.0.0.1:{server.server_port}/{name}")
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    yield folder
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def copied(data: Path, place: str, to: Path) -> Path:
+    """A copy of a real file; skips where it is not there."""
+    if not (data / place).is_file():
+        pytest.skip(f"FEDVINE_DATA has no {place}")
+    return Path(shutil.copy(data / place, to))
+
+
+def unpacked(file: Path) -> list[str]:
+    with gzip.open(file, "rt") as lines:
+        return lines.read().splitlines()
+
+
+def replayed(stream: EventStream) -> dict[int, set[tuple[str, str]]]:
+    """The edges after all events of each time, by name; every event must change something."""
+    flags = np.zeros(len(stream), bool) if stream.deleted is None else stream.deleted
+    now, found = set(), {}
+    for s, d, t, gone in zip(stream.src.tolist(), stream.dst.tolist(), stream.t.tolist(),
+                             flags.tolist(), strict=True):
+        edge = stream.src_ids[s], stream.dst_ids[d]
+        if gone:
+            now.remove(edge)
+        else:
+            assert edge not in now
+            now.add(edge)
+        found[t] = set(now)
+    return found
+
+
+def pairs(rows) -> set[tuple[str, str]]:
+    """Each pair once, from the lower number to the higher one."""
+    return {(str(min(a, b)), str(max(a, b))) for a, b in rows}
+
+
+def snapshots_of(file: Path) -> dict[int, list[tuple[int, int]]]:
+    found: dict[int, list[tuple[int, int]]] = {}
+    for line in unpacked(file)[1:]:
+        i, a, b = map(int, line.split(","))
+        found.setdefault(i, []).append((a, b))
+    return found
+
+
+# -- messages and ratings ---------------------------------------------------------------------
+def test_uci(data, tmp_path, monkeypatch):
+    file = copied(data, "temporal/collegemsg/CollegeMsg.txt.gz", tmp_path)
+    stream = uci.load(tmp_path)
+    assert (len(stream), stream.num_src, stream.bipartite) == (59_835, 1_899, False)
+    rows = [tuple(map(int, line.split())) for line in unpacked(file)]
+    assert [int(stream.src_ids[i]) for i in stream.src.tolist()] == [row[0] for row in rows]
+    assert [int(stream.src_ids[i]) for i in stream.dst.tolist()] == [row[1] for row in rows]
+    assert stream.t.tolist() == [row[2] for row in rows] and stream.t.dtype == np.int64
+    assert len(set(zip(stream.src.tolist(), stream.dst.tolist(), strict=True))) == 20_296
+    assert stream.deleted is None and stream.weight is None
+    plan = stream.by_time(uci.STAGES)
+    assert len(plan) == 39 and min(len(plan.stage(stream, i)) for i in range(39)) > 0
+    monkeypatch.setenv("FEDVINE_DATA", str(data))
+    assert uci.load().t.tolist() == stream.t.tolist()
+
+
+def test_bitcoin_otc(data, tmp_path):
+    file = copied(data, "temporal/bitcoin/soc-sign-bitcoinotc.csv.gz", tmp_path)
+    stream = bitcoin_otc.load(tmp_path)
+    assert (len(stream), stream.num_src, stream.bipartite) == (35_592, 5_881, False)
+    rows = [line.split(",") for line in unpacked(file)]
+    assert [stream.src_ids[i] for i in stream.src.tolist()] == [row[0] for row in rows]
+    assert [stream.src_ids[i] for i in stream.dst.tolist()] == [row[1] for row in rows]
+    assert stream.weight is not None and stream.weight.tolist() == [float(row[2]) for row in rows]
+    assert (stream.weight > 0).mean() == pytest.approx(0.9, abs=0.001) and stream.weight.all()
+    assert stream.t.tolist() == [int(float(row[3])) for row in rows]
+    assert stream.t.dtype == np.int64 and stream.deleted is None
+    assert [datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d") for t in stream.t[[0, -1]]] == [
+        "2010-11-08", "2016-01-25"]
+    plan = stream.by_time(bitcoin_otc.STAGES)
+    sizes = [len(plan.stage(stream, i)) for i in range(len(plan))]
+    assert (len(plan), min(sizes), max(sizes)) == (21, 136, 4_558)
+
+
+@pytest.mark.parametrize("module", FILES, ids=lambda module: module.__name__.split(".")[-1])
+def test_plain_files_are_read_as_packed_ones(module, tmp_path):
+    name, content = FILES[module]
+    (tmp_path / name).write_bytes(content)
+    packed = module.load(tmp_path)
+    assert packed.src_ids[packed.src[0]] == "7" and packed.src_ids[packed.dst[1]] == "9"
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / name.removesuffix(".gz")).write_bytes(gzip.decompress(content))
+    plain = module.load(tmp_path / "plain")
+    for column in ("src", "dst", "t"):
+        assert getattr(plain, column).tolist() == getattr(packed, column).tolist()
+
+
+@pytest.mark.parametrize("module", FILES, ids=lambda module: module.__name__.split(".")[-1])
+def test_downloaded_once_and_checked_ever_after(module, served, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("FEDVINE_CACHE", str(cache))
+    name, content = FILES[module]
+    (served / name).write_bytes(content)
+    edges = len(module.load())
+    (served / name).unlink()
+    assert len(module.load()) == edges              # not downloaded again
+    here = cache / "downloads" / name
+    here.write_bytes(content[:-9])                  # damaged: downloaded again, and checked
+    (served / name).write_bytes(content + b"more")
+    with pytest.raises(FedvineError, match="is not the file that was downloaded first"):
+        module.load()
+    (served / name).write_bytes(content)
+    assert len(module.load()) == edges and here.read_bytes() == content
+
+
+@pytest.mark.parametrize("module", [uci, bitcoin_otc, as733])
+def test_offline(module, monkeypatch):
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    with pytest.raises(FedvineError, match=r"could not be downloaded .* below FEDVINE_DATA in"):
+        module.load()
+
+
+# -- snapshots become events -------------------------------------------------------------------
+PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8)
+
+
+@given(st.lists(PAIRS, min_size=1, max_size=6).filter(any))
+def test_replaying_gives_every_snapshot(rows):
+    stream = _snapshots.events("toy", [(10 * i, np.array(r, int).reshape(-1, 2))
+                                       for i, r in enumerate(rows)])
+    found, last = replayed(stream), set()
+    for i, row in enumerate(rows):
+        assert found.get(10 * i, last) == pairs(row)        # no event where nothing changes
+        last = pairs(row)
+    assert bool((np.diff(stream.t) >= 0).all()) and not stream.bipartite
+    assert stream.num_src == len({n for row in rows for pair in row for n in pair})
+    assert (stream.deleted is None) == all(a <= b for a, b in zip(
+        map(pairs, rows), map(pairs, rows[1:]), strict=False))
+
+
+def test_snapshots_without_an_edge_are_refused():
+    with pytest.raises(FedvineError, match="toy has no edges in any snapshot"):
+        _snapshots.events("toy", [(0, np.empty((0, 2), int))])
+
+
+# -- autonomous systems ------------------------------------------------------------------------
+def test_as733_last_days(data, tmp_path):
+    file = copied(data, "temporal/as-733/as733_last22.csv.gz", tmp_path)
+    stream = as733.load(tmp_path)
+    assert (stream.name, len(stream), stream.num_src) == ("as733-last22", 16_119, 6_507)
+    assert stream.deleted is not None and int(stream.deleted.sum()) == 1_112
+    assert stream.t.dtype == np.int64
+    found, days = replayed(stream), snapshots_of(file)
+    assert len(days) == 22 and [day % 86400 for day in found] == [0] * 22
+    for (day, edges), i in zip(found.items(), range(22), strict=True):
+        assert edges == pairs(days[i])
+        assert day == int(datetime(1999, 12, 12, tzinfo=UTC).timestamp()) + i * 86400
+    last = list(found.values())
+    assert (len(last[0]), len(last[21])) == (3_132, 12_572 + 1_323)
+    assert sum(a == b for a, b in last[21]) == 1_323
+    assert [int((stream.t == day).sum()) for day in list(found)[-2:]] == [2_782, 6_872]
+    # The last two days are SNAP's own files.
+    for name, day in (("as20000101", 20), ("as20000102", 21)):
+        lines = unpacked(copied(data, f"temporal/as-733/{name}.txt.gz", tmp_path))
+        whole = pairs(tuple(map(int, line.split())) for line in lines if line[:1] != "#")
+        assert {(a, b) for a, b in whole if a != b or day == 21} == last[day]
+    assert len(stream.by_time(as733.STAGES)) == 21
+
+
+def daily(rows, header: bool = True) -> bytes:
+    head = "# Undirected graph (each pair of nodes is saved twice)\n# FromNodeId\tToNodeId\n"
+    return ((head if header else "") + "".join(f"{a}\t{b}\n" for a, b in rows)).encode()
+
+
+def archived(file: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(file, "w:gz") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file
+
+
+DAYS = {"as19971108.txt": [(1, 9), (9, 1), (2, 9), (9, 2), (4, 4)],
+        "as19971110.txt": [(1, 9), (9, 1), (7, 2), (2, 7)],
+        "as19971111.txt": [(9, 2), (2, 9), (7, 2), (2, 7), (1, 9), (9, 1)]}
+
+
+@pytest.mark.parametrize("folder", ["", "as-733/", "./"])
+def test_as733_whole(folder, tmp_path):
+    members = {"README": b"hello", f"{folder}._as19971108.txt": b"\0", **{
+        folder + name: daily(DAYS[name], header=name != "as19971111.txt")
+        for name in reversed(DAYS)}}
+    archived(tmp_path / "as-733.tar.gz", members)
+    (tmp_path / "as733_last22.csv.gz").write_bytes(gzip.compress(b"snapshot,src,dst\n0,1,2\n"))
+    stream = as733.load(tmp_path)       # the whole comes before the part
+    assert stream.name == "as733" and not stream.bipartite
+    assert replayed(stream) == {
+        int(datetime(1997, 11, int(name[8:10]), tzinfo=UTC).timestamp()): pairs(rows)
+        for name, rows in DAYS.items()}
+    assert stream.deleted is not None and int(stream.deleted.sum()) == 2
+    assert sorted(int(stream.src_ids[i]) for i in range(stream.num_src)) == [1, 2, 4, 7, 9]
+
+
+def test_as733_downloaded(served):
+    archived(served / "as-733.tar.gz", {name: daily(rows) for name, rows in DAYS.items()})
+    assert len(as733.load()) == len(as733.load()) == 7
+
+
+@pytest.mark.parametrize(("members", "said"), [
+    ({"readme.txt": b"1 2\n"}, "holds no file such as as19971108.txt"),
+    ({"as19971108.txt": daily([])}, "as19971108.txt has no edges"),
+    ({"as19971108.txt": b"1\t2\t3\n"}, "as19971108.txt is not rows of two whole numbers"),
+    ({"as19971108.txt": b"1\t-2\n"}, "as19971108.txt is not rows of two whole numbers"),
+    ({"as19971108.txt": b"1\tx\n"}, "is not SNAP's archive"),
+    ({"as19971308.txt": b"1\t2\n"}, "is not SNAP's archive"),
+    ({"as19971108.txt": b"1\t2\n", "a/as19971108.txt": b"1\t2\n"}, "is in it twice"),
+])
+def test_as733_another_archive(members, said, tmp_path):
+    archived(tmp_path / "as-733.tar.gz", members)
+    with pytest.raises(FedvineError, match=said):
+        as733.load(tmp_path)
+
+
+def test_as733_damaged(tmp_path):
+    file = archived(tmp_path / "as-733.tar.gz", {
+        "as19971108.txt": daily(np.random.default_rng(0).integers(0, 9999, (5000, 2)))})
+    for content in (file.read_bytes()[:5000], b"not an archive", b""):
+        file.write_bytes(content)
+        with pytest.raises(FedvineError, match="is not SNAP's archive"):
+            as733.load(tmp_path)
+
+
+# -- DBLP and Reddit ---------------------------------------------------------------------------
+@pytest.mark.parametrize(("module", "name", "counts"), [
+    (dblp3, "DBLP3", (23_540, 1_405, 17_196, 8_027, 2)),
+    (dblp5, "DBLP5", (42_815, 2_390, 31_896, 14_940, 3))])
+def test_dblp_structure(module, name, counts, data, tmp_path):
+    file = copied(data, f"temporal/dblp/{name}_adjs.csv.gz", tmp_path)
+    entries, active, events, deletions, diagonal = counts
+    stream = module.load(tmp_path)
+    assert (len(stream), stream.num_src) == (events, active) and stream.nodes is None
+    assert stream.name == f"{name.lower()}-structure" and not stream.bipartite
+    assert stream.deleted is not None and int(stream.deleted.sum()) == deletions
+    found, expected = replayed(stream), snapshots_of(file)
+    assert found == {t: pairs(rows) for t, rows in expected.items()} and list(found) == [*range(10)]
+    loops = sum(a == b for edges in found.values() for a, b in edges)
+    assert loops == diagonal and 2 * sum(map(len, found.values())) - loops == entries
+    plan = stream.by_time(module.STAGES)        # a snapshot is a stage
+    assert [set(plan.stage(stream, i).t.tolist()) for i in range(len(plan))] == [
+        {t} for t in range(10)]
+
+
+def small(seed: int = 0) -> dict[str, Any]:
+    """Six snapshots of nine nodes: symmetric, weighted; attributes that stay put now and then."""
+    generator = np.random.default_rng(seed)
+    upper = np.triu(generator.integers(0, 9, (6, 9, 9)) * (generator.random((6, 9, 9)) < 0.2))
+    x = np.repeat(generator.normal(size=(9, 3, 4)), 2, axis=1)
+    x[2, 3] += 1
+    labels = np.eye(3)[generator.integers(0, 3, 9)]
+    labels[5] = 0
+    return {"adjs": (upper + upper.transpose(0, 2, 1)).astype(float), "attmats": x,
+            "labels": labels}
+
+
+FORMS = {
+    "as published": lambda adjs: adjs,
+    "one way round": lambda adjs: np.triu(adjs),
+    "whole numbers": lambda adjs: adjs.astype(np.uint8),
+    "true and false": lambda adjs: adjs != 0,
+    "in Fortran's order": np.asfortranarray,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("module", "file"), [
+    (dblp3, "DBLP3.npz"), (dblp5, "DBLP5.npz"), (reddit, "Reddit.npz"), (reddit, "reddit.npz")])
+def test_npz(module, file, form, tmp_path):
+    arrays = small()
+    saved = np.savez if module is dblp5 else np.savez_compressed
+    saved(tmp_path / file, **{**arrays, "adjs": FORMS[form](arrays["adjs"])})
+    (tmp_path / "DBLP3_adjs.csv.gz").write_bytes(gzip.compress(b"t,src,dst\n0,1,2\n"))
+    for stream in (module.load(tmp_path), module.load(tmp_path)):      # made, and opened
+        assert stream.name == module.__name__.split(".")[-1] and stream.num_src == 9
+        assert [stream.src_ids[i] for i in range(9)] == [str(i) for i in range(9)]
+        assert replayed(stream) == {t: pairs(np.argwhere(adj)) for t, adj
+                                    in enumerate(arrays["adjs"])}
+        nodes = stream.nodes
+        assert nodes is not None and nodes.classes == ("0", "1", "2") and stream.weight is None
+        for t in range(6):
+            x, y = nodes.at(t + 1, 9)
+            assert x is not None and x.tolist() == arrays["attmats"][:, t].astype("f4").tolist()
+            assert y.tolist() == [-1 if not row.any() else int(row.argmax())
+                                  for row in arrays["labels"]]
+        # Nine at the start, nine at each of two changes, and node 2 alone for one snapshot.
+        assert Counter(nodes.t.tolist()) == {0: 9, 2: 9, 3: 1, 4: 9}
+
+
+def test_npz_below_fedvine_data(tmp_path, monkeypatch):
+    (tmp_path / "temporal/dblp").mkdir(parents=True)
+    (tmp_path / "temporal/reddit").mkdir()
+    np.savez(tmp_path / "temporal/dblp/DBLP5.npz", **small(1))
+    np.savez(tmp_path / "temporal/reddit/Reddit.npz", **small(2))
+    monkeypatch.setenv("FEDVINE_DATA", str(tmp_path))
+    for module, seed in ((dblp5, 1), (reddit, 2)):
+        assert list(replayed(module.load()).values()) == [
+            pairs(np.argwhere(adj)) for adj in small(seed)["adjs"]]
+    with pytest.raises(FedvineError, match=r"DBLP3\.npz was not found in .*temporal/dblp"):
+        dblp3.load()
+
+
+@pytest.mark.parametrize(("module", "place"), [
+    (dblp3, "trytodoit227/RTGCN-new, data/DBLP3/DBLP3.npz"),
+    (dblp5, "trytodoit227/RTGCN-new, data/DBLP5/DBLP5.npz"),
+    (reddit, "data/raw/reddit.npz of github.com/CharliedoD/DyGC_E")])
+def test_where_to_get_it(module, place, tmp_path, monkeypatch):
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    with pytest.raises(FedvineError, match=f"FEDVINE_DATA, which is unset.*{place}"):
+        module.load()
+    with pytest.raises(FedvineError, match=f"not found in {tmp_path}.*{place}"):
+        module.load(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"adjs": np.ones((6, 9, 8))}, r"adjs is \[6, 9, 8\] for 6 snapshots of 9 nodes"),
+    ({"adjs": np.ones((5, 9, 9))}, r"adjs is \[5, 9, 9\] for 6 snapshots of 9 nodes"),
+    ({"adjs": np.full((6, 9, 9), None)}, "adjs holds object, not numbers"),
+    ({"adjs": np.full((6, 9, 9), "1")}, "adjs holds <U1, not numbers"),
+    ({"attmats": np.ones((6, 9, 4))}, r"attmats is \[6, 9, 4\] for 9 labels"),
+    ({"attmats": np.full((9, 6, 4), np.nan)}, "A feature of node 0 is not a finite number"),
+    ({"attmats": np.full((9, 6, 4), None)}, "Object arrays cannot be loaded"),
+    ({"labels": np.ones((9, 3))}, "node 0 has 3 classes"),
+    ({"labels": np.arange(9)}, r"labels, \[9\], are not rows of 0 and 1"),
+    ({"labels": None}, "no item named 'labels.npy'"),
+    ({"adjs": np.zeros((6, 9, 9))}, "dblp3 has no edges"),
+])
+def test_npz_of_another_layout(change, said, tmp_path):
+    arrays: dict[str, Any] = {name: array for name, array in {**small(), **change}.items() if array is not None}
+    np.savez(tmp_path / "DBLP3.npz", **arrays)
+    with pytest.raises(FedvineError, match=said):
+        dblp3.load(tmp_path)
+
+
+def test_npz_damaged(tmp_path):
+    np.savez(tmp_path / "DBLP3.npz", **small())
+    whole = (tmp_path / "DBLP3.npz").read_bytes()
+    short = io.BytesIO()        # a whole archive, but adjs ends too early
+    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(short, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name)[:-8] if name == "adjs.npy" else old.read(name))
+    for content, said in ((whole[:-50], "zip"), (b"", "zip"), (b"no archive", "zip"),
+                          (short.getvalue(), "adjs is cut short")):
+        (tmp_path / "DBLP3.npz").write_bytes(content)
+        with pytest.raises(FedvineError, match=rf"DBLP3\.npz has no snapshots.*{said}"):
+            dblp3.load(tmp_path)
+
+
+@pytest.mark.parametrize("row", [b"0,1", b"0,1,x", b"0,1,-2", b"0,1,4294967296"])
+def test_tables_of_another_layout(row, tmp_path):
+    file, table = tmp_path / "DBLP3_adjs.csv.gz", b"t,src,dst\n" + row + b"\n"
+    for content in (gzip.compress(table), gzip.compress(table)[:20], table):
+        file.write_bytes(content)
+        with pytest.raises(FedvineError, match=r"DBLP3_adjs\.csv\.gz is not a table of snapshot"):
+            dblp3.load(tmp_path)

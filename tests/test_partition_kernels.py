@@ -1,0 +1,341 @@
+"""The compiled partitioners against slow obvious ones: owners, capacities, placing, names."""
+
+import subprocess
+import sys
+from itertools import permutations
+from math import log2
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedvine.checks import tiny_stream
+from fedvine.graph import Graph
+from fedvine.partitions import colearn, multilevel
+from fedvine.partitions._csr import adjacency
+from fedvine.partitions._incremental import place, relabel
+from fedvine.partitions._quality import quality
+from fedvine.rng import rng
+from fedvine.split import split
+
+pytest.importorskip("pymetis")
+ORDERS = ("mincut_first", "balance_first", "label_first")
+
+
+def random_edges(count, edges, seed):
+    """Edges [2, E] among ``count`` nodes, without loops and repeats; few nodes have most."""
+    draw = rng("edges", seed)
+    ends = (draw.random((2, edges)) ** 2 * count).astype(int)
+    low, high = np.unique(np.sort(ends[:, ends[0] != ends[1]], axis=0), axis=1)
+    return np.stack([low, high])
+
+
+def planted(groups=4, size=60, chords=6, between=10, seed=0):
+    """Groups of the same volume in mixed order, and who is in which.
+
+    In a group each node has ``chords`` random steps to others, the same for all; and the first
+    ``between`` nodes of a group have an edge to those of the next.
+    """
+    draw = rng("planted", seed)
+    mixed = draw.permutation(groups * size).reshape(groups, size)
+    steps = draw.choice(np.arange(1, (size + 1) // 2), chords, replace=False)
+    inside = [np.stack([row, np.roll(row, s)]) for row in mixed for s in steps]
+    across = [np.stack([mixed[g, :between], mixed[(g + 1) % groups, :between]])
+              for g in range(groups)]
+    group = np.empty(groups * size, int)
+    group[mixed] = np.arange(groups)[:, None]
+    return np.concatenate(inside + across, axis=1), group
+
+
+def fits_nowhere_else(owner, volume, k, capacity):
+    """True if nothing that is in a part above ``capacity`` fits into another part."""
+    load = np.bincount(owner, volume, minlength=k)
+    return all(load[p] <= capacity or not any(
+        q != p and load[q] + volume[u] <= capacity
+        for u in np.flatnonzero((owner == p) & (volume > 0)) for q in range(k)) for p in range(k))
+
+
+some_graph = {"count": st.integers(1, 60), "density": st.integers(0, 5), "k": st.integers(1, 9),
+              "seed": st.integers(0, 9)}
+
+
+@settings(max_examples=60)
+@given(**some_graph, balance=st.sampled_from([1.0, 1.02, 1.3]), wide=st.booleans(),
+       weighted=st.booleans())
+def test_multilevel_gives_every_node_a_part_with_room(count, density, k, seed, balance, wide,
+                                                      weighted):
+    indptr, indices = adjacency(random_edges(count, density * count, seed), count)
+    row = np.repeat(np.arange(count), np.diff(indptr))
+    weights = (row * indices % 5 + 1) if weighted else None
+    owner = multilevel.parts(indptr.astype(np.int64 if wide else np.int32), indices, k, seed,
+                             weights=weights, balance=balance)
+    assert owner.shape == (count,) and owner.dtype == np.int32
+    assert owner.min() >= 0 and owner.max() < k
+    if k <= count:
+        assert len(np.unique(owner)) == k
+    volume = np.bincount(row, weights, minlength=count).astype(int)
+    capacity = max(int(volume.sum() * balance / k), -(-volume.sum() // k))
+    assert fits_nowhere_else(owner, volume, k, capacity)
+    assert (owner == multilevel.parts(indptr, indices, k, seed, weights=weights,
+                                      balance=balance)).all()
+
+
+def test_volume_is_what_parts_balance():
+    """Without volume, a node weighs nothing; the volumes are met, though edges say otherwise."""
+    ends = random_edges(400, 1500, 3)
+    indptr, indices = adjacency(ends, 400)
+    volume = np.where(np.arange(400) < 100, 7, 0)
+    owner = multilevel.parts(indptr, indices, 4, 0, volume=volume)
+    assert np.bincount(owner, volume, minlength=4).max() <= 1.03 * 175 + 7
+
+
+def test_a_heavy_edge_is_not_cut():
+    """A ring of 400 nodes, every fifth edge light: only light ones are cut."""
+    ends = np.stack([np.arange(400), np.roll(np.arange(400), -1)])
+    heavy = {frozenset((int(a), int(b))): 1 if a % 5 == 4 else 50 for a, b in ends.T}
+    indptr, indices = adjacency(ends, 400)
+    row = np.repeat(np.arange(400), 2)
+    weights = [heavy[frozenset((int(a), int(b)))] for a, b in zip(row, indices, strict=True)]
+    owner = multilevel.parts(indptr, indices, 4, 0, weights=np.array(weights))
+    cut = ends[0][owner[ends[0]] != owner[ends[1]]]
+    assert len(cut) == 4 and (cut % 5 == 4).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_planted_groups_are_found(seed):
+    for size in (40, 700):                              # METIS alone, and levels above it
+        ends, group = planted(size=size, seed=seed)
+        owner = multilevel.parts(*adjacency(ends, len(group)), 4, seed)
+        assert len(np.unique(owner * 4 + group)) == 4
+        found = quality(*adjacency(ends, len(group)), owner, 4)
+        assert found["cut"] == pytest.approx(40 / ends.shape[1]) and found["cov"] == 0
+
+
+def test_as_good_as_metis_and_within_the_balance():
+    """A ring with chords, where parts are arcs."""
+    from fedvine.partitions import metis
+    ring = np.arange(20_000)
+    draw = rng("ring")
+    ends = np.concatenate([np.stack([ring, np.roll(ring, d)]) for d in (1, 2, 3)], axis=1)
+    chord = draw.random(ends.shape[1]) < 0.05
+    ends[1, chord] = draw.integers(0, 20_000, chord.sum())
+    made = Graph.make(np.zeros((20_000, 1)), draw.permutation(20_000)[ends], np.zeros(20_000, int))
+    links = adjacency(made.edges, len(made))
+    ours = quality(*links, multilevel.partition_nodes(made, 4, 0), 4)
+    theirs = quality(*links, metis.partition_nodes(made, 4, 0), 4)
+    assert ours["cut"] <= 1.03 * theirs["cut"] and ours["cov"] <= 0.05
+
+
+def test_the_cov_is_kept_for_any_number_of_parts():
+    links = adjacency(random_edges(4000, 40_000, 1), 4000)
+    for k in (2, 4, 7, 20):
+        assert quality(*links, multilevel.parts(*links, k, 0), k)["cov"] <= 0.051
+
+
+@pytest.mark.parametrize("find", [multilevel.parts, colearn.parts])
+def test_corners(find):
+    none = np.zeros(1, np.int64), np.empty(0, np.int32)
+    assert find(*none, 3, 0).tolist() == []
+    bare = np.zeros(8, np.int64), np.empty(0, np.int32)
+    assert sorted(np.bincount(find(*bare, 3, 0))) == [2, 2, 3]
+    indptr, indices = adjacency(random_edges(50, 100, 0), 50)
+    assert find(indptr, indices, 1, 0).tolist() == [0] * 50
+    assert sorted(find(indptr, indices, 50, 0)) == list(range(50))
+    assert find(indptr, indices, 70, 0).max() < 70
+    wide = np.concatenate([indptr, np.full(600, indptr[-1])])      # 600 nodes without edges
+    sizes = np.bincount(find(wide, indices, 3, 0)[50:], minlength=3)
+    assert sizes.min() > 150
+    with pytest.raises(ValueError, match="part"):
+        find(indptr, indices, 0, 0)
+
+
+def test_many_small_components_and_a_star():
+    """What matchings and clusters stall on: pairs of nodes, and leaves of one hub."""
+    pairs = np.arange(6000).reshape(2, -1)
+    owner = multilevel.parts(*adjacency(pairs, 6000), 4, 0)
+    assert (owner[pairs[0]] == owner[pairs[1]]).all()
+    assert np.bincount(owner).max() <= 1.03 * 1500
+    star = np.stack([np.zeros(4999, int), np.arange(1, 5000)])
+    links = adjacency(star, 5000)
+    for k in (2, 5):
+        owner = multilevel.parts(*links, k, 0, balance=1.02)
+        assert fits_nowhere_else(owner, np.diff(links[0]), k, int(9998 * 1.02 / k))
+
+
+def test_a_balance_below_the_mean_is_refused():
+    with pytest.raises(ValueError, match=r"balance of 0\.9"):
+        multilevel.parts(*adjacency(random_edges(9, 9, 0), 9), 2, 0, balance=0.9)
+
+
+def obvious_place(neighbours, owner, k, capacity):
+    """`place` as its docstring says it, with dictionaries."""
+    owner = dict(enumerate(int(p) for p in owner))
+    old = {u for u in owner if owner[u] >= 0}
+    load = {p: sum(len(neighbours[u]) for u in old if owner[u] == p) for p in range(k)}
+    size = {p: sum(owner[u] == p for u in old) for p in range(k)}
+    new = [u for u in owner if u not in old]
+    wave = [u for u in new if any(v in old for v in neighbours[u])]
+    for i in range(len(new)):
+        if i == len(wave):
+            wave.append(next(u for u in new if u not in wave))
+        u = wave[i]
+        room = [p for p in range(k) if load[p] + len(neighbours[u]) <= capacity]
+        one = [owner[v] for v in neighbours[u] if owner[v] >= 0]
+        two = [owner[w] for v in neighbours[u] for w in neighbours[v] if owner[w] >= 0]
+        votes = next((v for v in (one, two) if set(v) & set(room)), [])
+        fitting = [p for p in room if p in votes] or range(k)
+        owner[u] = min(fitting, key=lambda p: (-votes.count(p), load[p], size[p], p))
+        load[owner[u]] += len(neighbours[u])
+        size[owner[u]] += 1
+        wave += [v for v in neighbours[u] if v not in old and v not in wave]
+    return np.array([owner[u] for u in range(len(owner))], np.int32)
+
+
+@settings(max_examples=150)
+@given(**some_graph, share=st.sampled_from([0.1, 0.5, 1.0]),
+       slack=st.sampled_from([None, 0.3, 1.0, 1.1, 9.0]))
+def test_place_is_the_obvious_one_and_moves_nobody(count, density, k, seed, share, slack):
+    indptr, indices = adjacency(random_edges(count, density * count, seed), count)
+    draw = rng("owner", seed)
+    owner = np.where(draw.random(count) < share, -1, draw.integers(0, k, count)).astype(np.int32)
+    before = owner.copy()
+    capacity = None if slack is None else int(slack * len(indices) / k)
+    found = place(indptr, indices, owner, k, capacity=capacity)
+    assert (owner == before).all()                              # the argument is left alone
+    assert (found[owner >= 0] == owner[owner >= 0]).all()
+    assert found.dtype == np.int32 and found.min() >= 0 and found.max() < k
+    neighbours = [list(map(int, row)) for row in np.split(indices, indptr[1:-1])]
+    if capacity is None:
+        capacity = -(-len(indices) * 103 // (100 * k))
+    assert (found == obvious_place(neighbours, owner, k, capacity)).all()
+
+
+def test_a_full_part_sends_new_nodes_to_the_part_two_hops_away():
+    """0 and 1 in a full part 0, 2 in part 1, 3 far away in part 2; 4 is new and knows 0 alone."""
+    links = adjacency(np.array([[0, 0, 0, 3], [1, 2, 4, 5]]), 6)
+    owner = np.array([0, 0, 1, 2, -1, 2])
+    assert place(*links, owner, 3, capacity=3)[4] == 1
+    assert place(*links, owner, 3, capacity=5)[4] == 0
+
+
+def test_place_refuses_what_is_no_partition():
+    links = adjacency(random_edges(5, 9, 0), 5)
+    with pytest.raises(ValueError, match=r"from 0 to 3"):
+        place(*links, np.array([0, 1, 2, 3, 0]), 3)
+    with pytest.raises(ValueError, match="5 nodes and the partition 4"):
+        place(*links, np.zeros(4, int), 3)
+
+
+@settings(max_examples=60)
+@given(k=st.integers(1, 4), count=st.integers(0, 40), seed=st.integers(0, 50))
+def test_relabel_keeps_as_many_as_the_best_renaming(k, count, seed):
+    draw = rng("relabel", seed)
+    old, new = draw.integers(-1, k, count), draw.integers(0, k, count)
+    found = relabel(old, new, k)
+    renamed = {(int(a), int(b)) for a, b in zip(new, found, strict=True)}
+    assert len(renamed) == len(np.unique(new)) == len(np.unique(found))     # only names change
+    best = max((old == np.array(p)[new]).sum() for p in permutations(range(k)))
+    assert (found == old).sum() == best and found.dtype == np.int32
+
+
+def test_quality_by_hand():
+    """Two triangles with an edge between them, and a node alone."""
+    ends = np.array([[0, 1, 0, 3, 4, 3, 2], [1, 2, 2, 4, 5, 5, 3]])
+    found = quality(*adjacency(ends, 7), np.array([0, 0, 0, 1, 1, 1, 1]), 2,
+                    np.array([0, 0, 1, 1, 1, 1, -1]))
+    third = log2(3) / 3 + log2(1.5) * 2 / 3
+    assert found == pytest.approx({"cut": 1 / 7, "cov": 0, "cov_inside": 0, "entropy": third / 2})
+    uneven = quality(*adjacency(ends, 7), np.zeros(7, int), 2)
+    assert uneven == {"cut": 0.0, "cov": 1.0, "cov_inside": 1.0}
+
+
+@settings(max_examples=60)
+@given(**some_graph, order=st.sampled_from(ORDERS), tau=st.sampled_from([0.0, 0.4]))
+def test_colearn_gives_every_node_a_part(count, density, k, seed, order, tau):
+    links = adjacency(random_edges(count, density * count, seed), count)
+    y = rng("y", seed).integers(-1, 3, count)
+    owner = colearn.parts(*links, k, seed, y=y, order=order, tau=tau)
+    assert owner.shape == (count,) and owner.dtype == np.int32 and owner.min() >= 0
+    assert len(np.unique(owner)) == min(k, count) or k > count
+    assert (owner == colearn.parts(*links, k, seed, y=y, order=order, tau=tau)).all()
+
+
+def test_colearn_grows_from_both_ends_of_a_path_and_meets_in_the_middle():
+    path = np.stack([np.arange(9), np.arange(1, 10)])
+    owner = colearn.parts(*adjacency(path, 10), 2, 0)
+    assert np.count_nonzero(np.diff(owner)) == 1 and np.bincount(owner).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(("order", "wanted"), [
+    ("mincut_first", 0), ("balance_first", 1), ("label_first", 1)])
+def test_colearn_settles_conflicts_by_the_order(order, wanted):
+    """Seeds are the ends 0 and 4 of a path; 2 is reached from both, and hangs on 1 twice.
+
+    0 - 1 - 2 - 3 - 4 with 5 a second way from 1's side: part of 0 has more edges to 2, and more
+    of them, and the class of 2.
+    """
+    ends = np.array([[0, 0, 1, 5, 1, 2, 3], [1, 5, 2, 2, 5, 3, 4]])
+    y = np.array([1, 1, 1, 0, 0, 1])
+    from fedvine.partitions._grow import components, grow
+    links = adjacency(ends, 6)
+    owner, counts = np.full(6, -1, np.int32), np.zeros((2, 3), np.int64)
+    grow(*links, *components(*links), np.array([0, 4], np.int32), y, owner, counts,
+         ORDERS.index(order))
+    assert owner.tolist() == [0, 0, wanted, 1, 1, 0]
+    assert counts[:, :2].sum() == 6
+
+
+def test_colearn_joins_components_and_counts_no_joint():
+    """Growth crosses from clique to clique, and cuts cliques alone, each at most once a part."""
+    low, high = np.triu_indices(5, 1)
+    ends = np.concatenate([np.stack([low, high]) + 5 * c for c in range(40)], axis=1)
+    links = adjacency(ends, 203)                        # and three nodes alone
+    owner = colearn.parts(*links, 2, 1)
+    cliques = owner[:200].reshape(40, 5)
+    split = cliques.min(1) != cliques.max(1)
+    assert split.sum() <= 2 and len(np.unique(cliques)) == 2
+    assert quality(*links, owner, 2)["cut"] <= 2 * 6 / 400
+    smaller = np.bincount(owner[:200]).argmin()
+    assert (owner[200:] == smaller).all()
+
+
+def test_colearn_refines_what_tau_lets_it_and_cuts_no_more():
+    """Appendix B: refinement spreads classes; a high threshold moves nobody."""
+    ends, _ = planted(size=100, between=90)
+    links = adjacency(ends, 400)
+    y = rng("classes").integers(0, 4, 400)
+    strict, loose = (colearn.parts(*links, 4, 0, y=y, tau=t) for t in (1.0, 0.0))
+    assert (strict != loose).any()
+    assert quality(*links, loose, 4)["cut"] <= quality(*links, strict, 4)["cut"]
+    assert quality(*links, loose, 4)["cov"] <= quality(*links, strict, 4)["cov"]
+
+
+def test_an_unknown_order_is_named():
+    with pytest.raises(ValueError, match=r'no order called "mincut".*mincut_first'):
+        colearn.parts(*adjacency(random_edges(5, 9, 0), 5), 2, 0, order="mincut")  # type: ignore
+
+
+@pytest.mark.parametrize("name", ["multilevel", "colearn"])
+def test_on_the_shelf_for_graphs_and_streams(name):
+    ends, group = planted()
+    made = Graph.make(np.zeros((240, 1)), ends, group)
+    report = made.split(name, 4).report()
+    assert sum(c["nodes"] for c in report["clients"].values()) == 240 and report["cut"] < 0.5
+    stream = tiny_stream(2000)
+    dealt = split(stream, name, k=3)
+    assert sum(len(p) for p in dealt.parts.values()) == len(stream)
+    assert len({np.asarray(made.split(name, 3, seed=s).parts["client-1"].nodes).tobytes()
+                for s in range(5)}) > 1
+
+
+def test_the_same_in_another_process():
+    code = ("import sys; sys.path.insert(0, sys.argv[1])\n"
+            "from test_partition_kernels import *\n"
+            "links = adjacency(random_edges(900, 4000, 1), 900)\n"
+            "print(*(m.parts(*links, 4, 3).tobytes().hex() for m in (multilevel, colearn)))")
+    here = __file__.rsplit("/", 1)[0]
+    told = subprocess.run([sys.executable, "-c", code, here], capture_output=True, text=True,
+                          check=True).stdout.split()
+    links = adjacency(random_edges(900, 4000, 1), 900)
+    assert told == [m.parts(*links, 4, 3).tobytes().hex() for m in (multilevel, colearn)]

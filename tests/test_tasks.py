@@ -1,0 +1,90 @@
+"""Tasks of a labelled graph: which nodes, which edges, which labels a client sees, and when."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedvine.errors import FedvineError
+from fedvine.graph import Graph
+from fedvine.rng import rng
+from fedvine.tasks import HIDDEN, TEST, TRAIN, VAL, by_task
+
+
+def graph(nodes=120, classes=5, seed=0) -> Graph:
+    draw = rng("tasks", seed)
+    return Graph.make(draw.normal(size=(nodes, 4)), draw.integers(0, nodes, (2, 4 * nodes)),
+                      draw.integers(-1, classes, nodes), name="toy")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 99), st.integers(1, 5), st.booleans(), st.sampled_from([1.0, 0.5, 0.01]))
+def test_what_a_client_sees_of_a_task(seed, per_task, keep, labels):
+    part = graph(seed=seed)
+    plan = by_task(part, per_task, seed=seed, keep_inter_task_edges=keep, labels=labels)
+    task, use = plan.deal(part)
+    trained = set()
+    for t in range(len(plan)):
+        stage, past = plan.stage(part, t), plan.past(part, t)
+        asked, nodes, y, test = plan.asked(part, t)
+        own = set(plan.groups[plan.order(part)[t]])
+        assert set(stage.y[stage.y >= 0]) <= own and (asked.y == -1).all()
+        assert (part.y[asked.nodes[nodes]] == y).all() and set(y) <= own
+        answered = use[asked.nodes[nodes]]
+        assert ((answered == TEST) == test).all() and ((answered == VAL) == ~test).all()
+        learned = set(stage.nodes[stage.y >= 0])
+        assert not learned & set(asked.nodes[nodes])      # nobody is asked what it was told
+        trained |= learned
+        assert set(past.nodes[past.y >= 0]) == trained
+        if not keep:
+            a, b = stage.nodes[stage.edges]
+            assert (task[a] == t).all() and (task[b] == t).all()
+            a, b = past.nodes[past.edges]
+            assert (task[a] == task[b]).all()
+    for label in np.unique(part.y[task >= 0]):
+        mine = use[part.y == label]
+        assert (mine == TRAIN).sum() >= 1                  # a class that is here can be learned
+        if labels == 1.0:
+            assert not (mine == HIDDEN).any()
+
+
+def test_hidden_labels_leave_the_nodes_that_are_asked_alone():
+    part = graph()
+    _, all_ = by_task(part, 2).deal(part)
+    _, few = by_task(part, 2, labels=0.3).deal(part)
+    np.testing.assert_array_equal((all_ == TEST) | (all_ == VAL), (few == TEST) | (few == VAL))
+    assert 0 < (few == TRAIN).sum() < 0.5 * (all_ == TRAIN).sum()
+
+
+def test_orders_are_each_clients_own_or_the_same():
+    whole = graph(400, 8)
+    parts = whole.split("hash", 4).parts.values()
+    own, same = by_task(whole, 2), by_task(whole, 2, orders="same")
+    assert len({tuple(own.order(p)) for p in parts}) > 1
+    assert len({tuple(same.order(p)) for p in parts}) == 1
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_thinned_graph_has_the_share_that_was_asked_for(sparse):
+    from scipy.sparse import csr_matrix
+    draw = rng("thin")
+    x = draw.random((200, 50)) + 0.1
+    dense = Graph.make(csr_matrix(x) if sparse else x, draw.integers(0, 200, (2, 3000)),
+                       draw.integers(0, 3, 200))
+    thin = dense.thinned(0.25, 0.5, rng("thinned"))
+    values = np.asarray(thin.x.todense()) if sparse else thin.x
+    kept = values != 0
+    assert kept.mean() == pytest.approx(0.25, abs=0.02)
+    np.testing.assert_allclose(values[kept], x[kept], rtol=1e-6)
+    assert thin.edges.shape[1] == pytest.approx(dense.edges.shape[1] / 2, rel=0.1)
+    assert set(map(tuple, thin.edges.T)) <= set(map(tuple, dense.edges.T))
+    assert (np.asarray(dense.x.todense()) if sparse else dense.x).all()   # the origin is whole
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"classes": 9}, "cannot have 9"), ({"classes": 0}, "cannot have 0"),
+    ({"shares": (0.0, 0.5, 0.5)}, "come to at most 1"), ({"shares": (0.6, 0.5, 0.1)}, "at most 1"),
+])
+def test_impossible_tasks_are_refused(options, said):
+    with pytest.raises(FedvineError, match=said):
+        by_task(graph(), **options)
