@@ -16,6 +16,7 @@ from fedvine.partitions import colearn, multilevel
 from fedvine.partitions._csr import adjacency
 from fedvine.partitions._incremental import place, relabel
 from fedvine.partitions._quality import quality
+from fedvine.partitions._refine import climb, refine
 from fedvine.rng import rng
 from fedvine.split import split
 
@@ -62,23 +63,61 @@ some_graph = {"count": st.integers(1, 60), "density": st.integers(0, 5), "k": st
 
 @settings(max_examples=60)
 @given(**some_graph, balance=st.sampled_from([1.0, 1.02, 1.3]), wide=st.booleans(),
-       weighted=st.booleans())
+       weighted=st.booleans(), heavy=st.booleans())
 def test_multilevel_gives_every_node_a_part_with_room(count, density, k, seed, balance, wide,
-                                                      weighted):
+                                                      weighted, heavy):
+    """Also with volumes of their own, which nodes without edges may have too."""
     indptr, indices = adjacency(random_edges(count, density * count, seed), count)
     row = np.repeat(np.arange(count), np.diff(indptr))
     weights = (row * indices % 5 + 1) if weighted else None
+    own = rng("volume", seed).integers(0, 9, count) ** 2 if heavy else None
     owner = multilevel.parts(indptr.astype(np.int64 if wide else np.int32), indices, k, seed,
-                             weights=weights, balance=balance)
+                             weights=weights, volume=own, balance=balance)
     assert owner.shape == (count,) and owner.dtype == np.int32
     assert owner.min() >= 0 and owner.max() < k
     if k <= count:
         assert len(np.unique(owner)) == k
-    volume = np.bincount(row, weights, minlength=count).astype(int)
+    volume = np.bincount(row, weights, minlength=count).astype(int) if own is None else own
     capacity = max(int(volume.sum() * balance / k), -(-volume.sum() // k))
     assert fits_nowhere_else(owner, volume, k, capacity)
-    assert (owner == multilevel.parts(indptr, indices, k, seed, weights=weights,
+    assert (owner == multilevel.parts(indptr, indices, k, seed, weights=weights, volume=own,
                                       balance=balance)).all()
+
+
+@settings(max_examples=60)
+@given(**some_graph, slack=st.sampled_from([1.0, 1.2, 3.0]), climbs=st.booleans())
+def test_moves_cut_no_more_and_overfill_nothing(count, density, k, seed, slack, climbs):
+    indptr, indices = adjacency(random_edges(count, density * count, seed), count)
+    volume = np.diff(indptr)
+    owner = rng("owner", seed).integers(0, k, count).astype(np.int32)
+    load = np.bincount(owner, volume, minlength=k).astype(np.int64)
+    capacity = int(slack * len(indices) / k)
+    before, was = quality(indptr, indices, owner, k)["cut"], load.copy()
+    if climbs:
+        climb(indptr, indices, None, volume, owner, load, capacity, 3, 20)
+    else:
+        refine(indptr, indices, None, volume, np.arange(count, dtype=np.int32), owner, load,
+               capacity, 5)
+    assert quality(indptr, indices, owner, k)["cut"] <= before
+    assert (load == np.bincount(owner, volume, minlength=k)).all()
+    assert (load <= np.maximum(was, capacity)).all()
+
+
+def test_climbing_takes_a_step_that_costs():
+    """A pair that holds together strongly is in the wrong part: one alone would lose by moving."""
+    low, high = np.triu_indices(4, 1)
+    more, most = np.triu_indices(5, 1)
+    ends = np.concatenate([np.stack([low, high]), np.stack([more, most]) + 4,
+                           [[9, 9, 9, 9], [10, 10, 10, 10]], [[9, 9, 10, 10], [0, 1, 2, 3]]],
+                          axis=1)
+    indptr, indices = adjacency(ends, 11)
+    volume = np.diff(indptr)
+    owner = np.array([0] * 4 + [1] * 7, np.int32)
+    load = np.bincount(owner, volume, minlength=2).astype(np.int64)
+    refine(indptr, indices, None, volume, np.arange(11, dtype=np.int32), owner, load, 32, 5)
+    assert owner.tolist() == [0] * 4 + [1] * 7
+    climb(indptr, indices, None, volume, owner, load, 32, 3, 20)
+    assert owner.tolist() == [0] * 4 + [1] * 5 + [0] * 2
 
 
 def test_volume_is_what_parts_balance():
@@ -166,6 +205,12 @@ def test_many_small_components_and_a_star():
 def test_a_balance_below_the_mean_is_refused():
     with pytest.raises(ValueError, match=r"balance of 0\.9"):
         multilevel.parts(*adjacency(random_edges(9, 9, 0), 9), 2, 0, balance=0.9)
+
+
+def test_without_pymetis_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(ValueError, match=r'needs pymetis: pip install "fedvine\[metis\]"'):
+        multilevel.parts(*adjacency(random_edges(50, 90, 0), 50), 2, 0)
 
 
 def obvious_place(neighbours, owner, k, capacity):
@@ -270,10 +315,9 @@ def test_colearn_grows_from_both_ends_of_a_path_and_meets_in_the_middle():
 @pytest.mark.parametrize(("order", "wanted"), [
     ("mincut_first", 0), ("balance_first", 1), ("label_first", 1)])
 def test_colearn_settles_conflicts_by_the_order(order, wanted):
-    """Seeds are the ends 0 and 4 of a path; 2 is reached from both, and hangs on 1 twice.
+    """Parts grow from 0 and 4 and reach 2 at once: from 1 and 5, and from 3.
 
-    0 - 1 - 2 - 3 - 4 with 5 a second way from 1's side: part of 0 has more edges to 2, and more
-    of them, and the class of 2.
+    The part of 0 has more of its neighbours, but also more volume, and only nodes of its class 1.
     """
     ends = np.array([[0, 0, 1, 5, 1, 2, 3], [1, 5, 2, 2, 5, 3, 4]])
     y = np.array([1, 1, 1, 0, 0, 1])

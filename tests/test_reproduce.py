@@ -117,7 +117,7 @@ def test_experiments_are_chosen_by_number_or_name():
     assert [e.id for e in table.chosen("6,1")] == ["1", "6"]
     with pytest.raises(FedvineError, match='no experiment "7"; there are 1'):
         table.chosen("7")
-    with pytest.raises(FedvineError, match=r"did you mean .*fedlink-table1, tgb-wiki"):
+    with pytest.raises(FedvineError, match=r"did you mean .*fedlink-table1.*tgb-wiki"):
         reproduce.reproduce("fedlink-tabel1")
 
 

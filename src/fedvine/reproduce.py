@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedvine import published, tgb
+from fedvine import published, studies, sweep, tgb
 from fedvine.cache import cache_folder
 from fedvine.cells import FOLDER, Cell, Tell, cells, fill
 from fedvine.compare import COSTS, UNBEATEN, Comparison, Entry
@@ -26,7 +26,7 @@ STATES = {UNBUILT: "a rival of the paper that is not built yet.",
 
 def names() -> list[str]:
     """What can be reproduced."""
-    return [*published.names(), "tgb-wiki"]
+    return sorted([*published.names(), *sweep.names(), *studies.NAMES, "tgb-wiki"])
 
 
 def reproduce(name: str, *, only: str | None = None, seeds: int = 3, budget: float | None = None,
@@ -45,6 +45,12 @@ def reproduce(name: str, *, only: str | None = None, seeds: int = 3, budget: flo
     if name not in names():
         raise FedvineError(f'There is no table called "{name}"{near(name, names())}; there are '
                            f"{', '.join(names())}.")
+    options: dict[str, Any] = {"only": only, "seeds": seeds, "budget": budget, "jobs": jobs,
+                               "folder": folder, "tell": tell}
+    if name in sweep.names():
+        return sweep.sweep(sweep.Figure.named(name), **options)
+    if name in studies.NAMES:
+        return studies.NAMES[name](**options)
     table = PaperTable.named(name)
     held: dict[tuple[str, str], list[Cell]] = {}
     absent: dict[str, str] = {}

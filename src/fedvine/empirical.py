@@ -1,0 +1,131 @@
+"""POWER's Figure 2: what clients meet, isolated against federated, and how models forget."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedvine import metrics, runs
+from fedvine.cells import Tell, cells, fill
+from fedvine.errors import FedvineError
+from fedvine.experiment import Experiment
+from fedvine.grid import Grid, Sheet, plus_minus
+from fedvine.sweep import COLOURS
+
+SHOWN = (4, 5)      # the rounds that the paper looks at
+
+
+def figure2(*, only: str | None, seeds: int, jobs: int, folder: str | Path, budget: float | None,
+            tell: Tell) -> Sheet:
+    """On Cora, with ERGNN. (a), (c) and (d) are of seed 0, (b) is a mean over seeds."""
+    if only not in (None, "cora"):
+        raise FedvineError("Figure 2 is shown on cora alone.")
+    names = {"isolated": "ergnn_isolated", "federated": "ergnn"}
+    made = {k: cells((Experiment.model_validate({"data": "cora", "method": m, "seed": s, **(
+        {"protocol": {"curves": True}} if k == "federated" else {})}) for s in range(seeds)),
+        folder) for k, m in names.items()}
+    left = fill([c for row in made.values() for c in row], jobs=jobs, budget=budget, tell=tell)
+    if left:
+        raise FedvineError(f"{len(left)} runs were not made, the budget was spent; give the "
+                           "command again.")
+    first = made["federated"][0]
+    _, split, plan = first.experiment.open()
+    lines = runs.read_lines(first.folder, "metrics.jsonl")
+    met = {n: [_classes(p, plan, t) for t in range(len(plan))] for n, p in split.parts.items()}
+    scores = {k: {s: [c.records()[0]["scores"][s] for c in row] for s in ("am", "fm")}
+              for k, row in made.items()}
+    one, last = next(iter(split.parts)), len(plan) - 1
+    curve = _curve(lines, one, last)
+    grids = [
+        Grid("(a) Labelled nodes of each task, class: nodes", [
+            "client", *(f"task {t + 1}" for t in range(len(plan)))],
+            [[n, *(", ".join(f"{c}: {k}" for c, k in by.items()) for by in row)]
+             for n, row in met.items()]),
+        Grid("(b) ERGNN, each client alone and federated", ["method", "AM", "FM"],
+             [[k, *(plus_minus(*metrics.mean_interval(by[s]), digits=1) for s in ("am", "fm"))]
+              for k, by in scores.items()]),
+        Grid(f"(c) {one}'s model in task {last + 1}, accuracy in percent on its tasks",
+             ["moment", *(f"task {t + 1}" for t in range(last + 1))],
+             [[f"round {r}, {moment}", *(f"{100 * a:.1f}" for a in row)]
+              for (r, moment), row in curve.items() if r in SHOWN]),
+        Grid(f"(d) After round {SHOWN[0]} of task {last + 1}: accuracy in percent, mean over each "
+             "client's tasks", ["client", "its own model", "the global model"],
+             [[n, f"{100 * own:.1f}", f"{100 * shared:.1f}"]
+              for n, (own, shared) in _both(lines, split.parts, last).items()])]
+    records = [{"method": k, **{s: v[i] for s, v in by.items()}} for k, by in scores.items()
+               for i in range(seeds)]
+    return Sheet(grids, [
+        "The paper: clients meet classes in different orders; federated variants are above "
+        "isolated ones; receiving the global model, and local epochs, each lose old tasks; the "
+        "global model gains from local experts.",
+        f"(a), (c) and (d): seed 0; (b): mean over {seeds} seeds ± half width of the 95 % "
+        "interval. The paper has TWP and DSLR too, which are not built yet."], records,
+        _drawn(met, scores, curve, last))
+
+
+def _classes(part: Any, plan: Any, t: int) -> dict[str, int]:
+    y = plan.stage(part, t).y
+    return {part.classes[c]: int((y == c).sum()) for c in np.unique(y[y >= 0])}
+
+
+def _curve(lines: list[dict[str, Any]], client: str, t: int) -> dict[tuple[int, str], list[float]]:
+    """Accuracies on every task so far, by (round, moment)."""
+    found: dict[tuple[int, str], list[float]] = {}
+    for line in lines:
+        if line["client"] == client and line["t"] == t:
+            for p in line.get("curve", ()):
+                found.setdefault((p["r"], p["moment"]), []).append(p.get("accuracy", np.nan))
+    return found
+
+
+def _both(lines: list[dict[str, Any]], clients: Any, t: int) -> dict[str, tuple[float, float]]:
+    """By client: its own model after round ``SHOWN[0]``, and the global one that it got next."""
+    found = {}
+    for name in clients:
+        curve = _curve(lines, name, t)
+        own = max((k for k in curve if k[0] == SHOWN[0] and k[1] != "received"),
+                  key=lambda k: int(k[1].split()[-1]))
+        found[name] = (float(np.nanmean(curve[own])),
+                       float(np.nanmean(curve[SHOWN[0] + 1, "received"])))
+    return found
+
+
+def _drawn(met: Any, scores: Any, curve: Any, last: int) -> bytes:
+    from matplotlib.figure import Figure
+    drawing = Figure(figsize=(13, 3.6), layout="constrained", dpi=130)
+    left, middle, right = drawing.subplots(1, 3, width_ratios=[1.4, 0.8, 1.4])
+    bottom: dict[int, float] = {}
+    classes = sorted({c for row in met.values() for by in row for c in by})
+    places = [(n, t) for n, row in met.items() for t in range(len(row))]
+    for c, colour in zip(classes, COLOURS, strict=False):
+        heights = [met[n][t].get(c, 0) for n, t in places]
+        left.bar(range(len(places)), heights, bottom=[bottom.get(i, 0) for i in range(len(places))],
+                 color=colour, label=c)
+        bottom = {i: bottom.get(i, 0) + h for i, h in enumerate(heights)}
+    left.set_xticks(range(len(places)), [f"{n.split('-')[-1]}.{t + 1}" for n, t in places])
+    left.set(xlabel="client.task", ylabel="labelled nodes", title="(a) what clients meet")
+    left.legend(fontsize=7, frameon=False)
+    for i, (name, by) in enumerate(scores.items()):
+        pairs = [metrics.mean_interval(by[s]) for s in ("am", "fm")]
+        middle.bar([i - 0.2, i + 0.2], [m for m, _ in pairs], width=0.36,
+                   yerr=[0.0 if h != h else h for _, h in pairs], color=COLOURS[:2], capsize=3)
+        middle.text(i, 2, name, ha="center", fontsize=8, color="white")
+    middle.set(xticks=[-0.2, 0.2, 0.8, 1.2], xticklabels=["AM", "FM"] * 2, ylabel="%",
+               title="(b) ERGNN")
+    for task in range(last + 1):
+        points = [100 * row[task] for row in curve.values()]
+        right.plot(points, color=COLOURS[task], label=f"task {task + 1}", linewidth=1.2)
+        here = [i for i, (_, moment) in enumerate(curve) if moment == "received"]
+        right.scatter(here, [points[i] for i in here], s=14, color=COLOURS[task])
+    rounds = [i for i, (_, moment) in enumerate(curve) if moment == "received"]
+    right.set_xticks(rounds, [str(r + 1) for r in range(len(rounds))])
+    right.set(xlabel="round (dots: global model received)", ylabel="accuracy, %",
+              title=f"(c) client 1 in task {last + 1}")
+    right.legend(fontsize=8, frameon=False)
+    drawing.suptitle("POWER, Figure 2 on Cora", fontsize=11, fontweight="bold", x=0.01, ha="left")
+    out = BytesIO()
+    drawing.savefig(out, format="png", metadata={"Software": ""})
+    return out.getvalue()
