@@ -79,24 +79,26 @@ class Replaying(Continual):
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """beta L_new + (1 - beta) L_old (Eq. 7); one of them alone where the other has no nodes."""
-        new = super().loss(client, draw)
         if not len(client.kept_y):
-            return new
-        graph, y = self.replayed(client)
-        old = self.cost(client.model(graph, draw), y)
-        if new is None:
+            return super().loss(client, draw)
+        _, nodes, y = self.labelled(client)
+        graph, kept = self.replayed(client)
+        scores = client.model(graph, draw)  # one pass over both: a second one costs a quarter more
+        old = self.cost(scores[-len(kept):], kept)
+        if not len(y):
             return old
-        share = self.beta
+        new, share = self.cost(scores[nodes], y), self.beta
         if share == "balanced":
-            share = len(y) / (len(y) + len(self.labelled(client)[1]))
+            share = len(kept) / (len(kept) + len(y))
         return share * new + (1 - share) * old
 
     def replayed(self, client: Client) -> tuple[Inputs, torch.Tensor]:
-        """The memory as a graph of loops, and its classes."""
+        """The task's graph with the memory below it, each node of which has a loop alone (Eq. 6),
+        and the memory's classes."""
         if "replayed" not in client.cache:
-            loops = torch.arange(len(client.kept_y))
-            client.cache["replayed"] = (Inputs(features(unpacked(client.kept_x)), loops, loops),
-                                        torch.from_numpy(client.kept_y))
+            client.cache["replayed"] = (
+                above(client.stage.x, self.labelled(client)[0], unpacked(client.kept_x)),
+                torch.from_numpy(client.kept_y))
         return client.cache["replayed"]
 
     def embedded(self, client: Client, model: dict[str, torch.Tensor] | None = None
@@ -107,11 +109,18 @@ class Replaying(Continual):
             return net.embed(self.labelled(client)[0])
 
 
+def above(x: Features, graph: Inputs, rows: Features) -> Inputs:
+    """A graph of features ``x`` with more nodes below, which have a loop alone."""
+    loops = torch.arange(len(graph.x), len(graph.x) + int(rows.shape[0]))  # type: ignore[index]
+    return Inputs(features(joined(x, rows)), torch.cat([graph.src, loops]),
+                  torch.cat([graph.dst, loops]))
+
+
 def joined(old: Features, new: Features) -> Features:
     """The rows of both, ``new`` below."""
     if isinstance(old, np.ndarray):
         return np.concatenate([old, np.asarray(new)])
-    return csr_matrix(vstack([old, new], format="csr"))
+    return csr_matrix(vstack([old, csr_matrix(new)], format="csr"))
 
 
 def packed(x: Features) -> Any:

@@ -32,6 +32,7 @@ from fedvine.fixed import from_fixed, to_fixed
 from fedvine.graph import Graph
 from fedvine.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._continual import Continual, average
+from fedvine.methods._replay import above
 from fedvine.models.gat import Inputs
 from fedvine.node import Asked
 from fedvine.prototypes import class_sums
@@ -100,20 +101,28 @@ class PowerPlus(SecureSums, Continual):
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Cross-entropy, averaged within each class of the task, then over these and the rows."""
-        cross = torch.nn.functional.cross_entropy
-        graph, nodes, y = self.labelled(client)
-        total, weight, row = torch.zeros(()), 0.0, known(client.means)
-        if len(y):
-            classes, of, count = torch.unique(y, return_inverse=True, return_counts=True)
-            each = cross(client.model(graph, draw)[nodes], y, reduction="none")
-            total, weight, row[classes] = (each / count[of]).sum(), float(len(classes)), False
-        others = row.nonzero()[:, 0]
-        if len(others) and self.old:
-            loops = torch.arange(len(others))
-            scores = client.model(Inputs(client.means[others], loops, loops), draw)
-            total = total + self.old * cross(scores, others, reduction="sum")
-            weight += self.old * len(others)
+        cross, (_, nodes, y) = torch.nn.functional.cross_entropy, self.labelled(client)
+        classes, of, count = torch.unique(y, return_inverse=True, return_counts=True)
+        graph, others = self.with_rows(client, classes)
+        scores = client.model(graph, draw)
+        total = (cross(scores[nodes], y, reduction="none") / count[of]).sum()
+        weight = len(classes) + self.old * len(others)
+        if len(others):
+            old = scores[len(scores) - len(others):]
+            total = total + self.old * cross(old, others, reduction="sum")
         return total / weight if weight else None
+
+    def with_rows(self, client: Client, classes: torch.Tensor) -> tuple[Inputs, torch.Tensor]:
+        """The task's graph, and below it the rows of classes that it does not hold; these."""
+        kept = client.cache.get("rows")
+        if kept is None or not torch.equal(kept[0], client.means):
+            others = known(client.means) & (self.old > 0)
+            others[classes] = False
+            graph, others = self.labelled(client)[0], others.nonzero()[:, 0]
+            if len(others):
+                graph = above(client.stage.x, graph, client.means[others].numpy())
+            client.cache["rows"] = kept = client.means, graph, others
+        return kept[1], kept[2]
 
     @on_client
     def predict(self, client: Client, model: Any, queries: Asked) -> torch.Tensor:
