@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 
 import numpy as np
 import pytest
@@ -181,3 +182,21 @@ def test_text_of_tables_and_quantities():
     assert [duration(t) for t in ("90s", "60m", "1.5h", "12", "2 min")] == [90, 3600, 5400, 12, 120]
     with pytest.raises(FedvineError, match="no duration"):
         duration("soon")
+
+
+def test_partitions_times_initialisations(tmp_path):
+    options = {"data": {"source": "digits"}, "split": {"k": 2}}
+    wanted = experiments(["fedavg:rounds=1:hidden=4", "mlp:rounds=1:hidden=4"], options)
+    found = compare(wanted, 2, tmp_path, partitions=2, tell=lambda line: None)
+    assert all(len(e.records) == 4 for e in found.entries)
+    assert "2 partitions x 2 seeds" in found.title
+    made = [tomllib.loads(f.read_text()) for f in tmp_path.glob("fedavg-*.toml")]
+    assert sorted((m["split"]["seed"], m["tasks"]["seed"], m["seed"]) for m in made) == [
+        (0, 0, 0), (0, 0, 1), (1, 1, 0), (1, 1, 1)]
+    values = [e.values("am") for e in found.entries]
+    assert len(set(values[0].values())) > 1
+    mean, _ = found.entries[0].estimate("am")
+    assert mean == pytest.approx(sum(values[0].values()) / 4)
+    with pytest.raises(FedvineError, match="drawn of labelled graphs"):
+        compare(experiments(["edgebank"], {"data": {"source": "flights"}}), 1, tmp_path,
+                partitions=2)

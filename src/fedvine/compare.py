@@ -72,6 +72,7 @@ class Comparison:
     protocol: dict[str, Any]
     entries: list[Entry]
     missing: list[str] = field(default_factory=list)
+    partitions: int | None = None
 
     def difference(self, entry: Entry, to: Entry, key: str) -> tuple[float | None, float, float]:
         """Mean of ``entry - to`` over the seeds that both have, half width, p value (paired)."""
@@ -96,12 +97,14 @@ class Comparison:
     def score(self, entry: Entry, key: str) -> str:
         """Mean and half width as text, with † where a simple rival is not beaten."""
         mark = "†" if self.unbeaten(entry, key) else ""
-        return plus_minus(*entry.estimate(key)) + mark
+        return plus_minus(*entry.estimate(key), digits=_digits(key)) + mark
 
     @property
     def title(self) -> str:
-        return (f"{self.data}, {self.seeds} seed{'s' * (self.seeds > 1)}, test period, "
-                "mean over clients")
+        times = f"{self.partitions} partitions x " if self.partitions else ""
+        mean = ("all clients' nodes" if self.protocol.get("task") == "node" else
+                "test period, mean over clients")
+        return f"{self.data}, {times}{self.seeds} seed{'s' * (self.seeds > 1)}, {mean}"
 
     def grids(self) -> list[Grid]:
         """New pairs beside all pairs, differences, harder negatives, costs, and by client."""
@@ -122,7 +125,7 @@ class Comparison:
         if others:
             made.append(Grid(f"Difference to {first.label} (paired t test)",
                              ["method", *(SCORES[k] for k in main)],
-                             [[e.label, *(_difference(*self.difference(e, first, k))
+                             [[e.label, *(_difference(*self.difference(e, first, k), _digits(k))
                                           for k in main)] for e in others]))
         made.append(Grid("What a run costs", ["method", *(name for name, _ in COSTS.values())],
                          [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
@@ -130,7 +133,8 @@ class Comparison:
         clients = list(dict.fromkeys(c for e in self.entries for c in e.clients))
         names = ["client", *(e.label for e in self.entries)]
         return [*made, *(Grid(f"{SCORES[k]} by client", names,
-                              [[c, *(plus_minus(*e.estimate(k, c)) for e in self.entries)]
+                              [[c, *(plus_minus(*e.estimate(k, c), digits=_digits(k))
+                                     for e in self.entries)]
                                for c in clients])
                          for k in (main if main is NODES else ("auc_new", "auc")))]
 
@@ -140,9 +144,12 @@ class Comparison:
             among = "the classes of its task" if self.protocol["masked"] else "all classes"
             found = [f"Each test node is classified among {among}. AM: mean accuracy in percent on "
                      "the tasks after the last one; FM: what was lost on them since they were "
-                     "learned. A seed draws the partition, the order of tasks, the training nodes "
-                     "and the initialisation.",
-                     "± is the half width of the 95 % interval over seeds."
+                     "learned. " + (
+                         "A partition has orders of tasks and training nodes of its own; a seed "
+                         "draws the initialisation." if self.partitions else
+                         "A seed draws the partition, the order of tasks, the training nodes and "
+                         "the initialisation."),
+                     "± is the half width of the 95 % interval over all runs."
                      if self.seeds > 1 else "One seed: no intervals and no test; take more."]
             return [*found, *(f"Not run (budget): {cell}." for cell in self.missing)]
         many = self.protocol["negatives"]
@@ -174,14 +181,22 @@ class Comparison:
         return Sheet(self.grids(), self.notes(), self.records())
 
 
-def _difference(mean: float | None, half: float, p: float) -> str:
-    text = plus_minus(mean, half, sign="+")
+def _digits(key: str) -> int:
+    return 1 if key in NODES else 3     # in percent, and not
+
+
+def _difference(mean: float | None, half: float, p: float, digits: int) -> str:
+    text = plus_minus(mean, half, digits, "+")
     return text if p != p else f"{text} p{'<.001' if p < 0.001 else f'={p:.3f}'.replace('0.', '.')}"
 
 
 def compare(wanted: Sequence[Experiment], seeds: int, folder: str | Path = FOLDER, *,
-            budget: float | None = None, jobs: int = 1, tell: Tell = print) -> Comparison:
+            partitions: int | None = None, budget: float | None = None, jobs: int = 1,
+            tell: Tell = print) -> Comparison:
     """Run every wanted experiment with ``seeds`` seeds (its own, and those after it) and compare.
+
+    With ``partitions`` each seed is run on so many partitions of a labelled graph, each with
+    orders of tasks and training nodes of its own; a seed is then an initialisation alone.
 
     Runs that were made before, here or in another comparison, are taken from ``folder``;
     ``budget`` (seconds) and ``jobs`` are those of :func:`fedvine.cells.fill`. Raises
@@ -190,11 +205,14 @@ def compare(wanted: Sequence[Experiment], seeds: int, folder: str | Path = FOLDE
     if not wanted or seeds < 1:
         raise FedvineError("Give one method or more, and one seed or more.")
     _same(wanted)
-    start = wanted[0].seed
-    by_method = [cells((e.model_copy(update={"seed": start + s}) for s in range(seeds)), folder)
-                 for e in wanted]
+    start, drawn = wanted[0].seed, range(partitions or 0)
+    if partitions is not None and wanted[0].method.task != "node":
+        raise FedvineError("Partitions are drawn of labelled graphs; a stream's clients stay.")
+    by_method = [cells((a.model_copy(update={"seed": start + s}) for a in (
+        [e.updated({"split": {"seed": p}, "tasks": {"seed": p}}) for p in drawn] or [e])
+        for s in range(seeds)), folder) for e in wanted]
     fill([c for row in by_method for c in row], jobs=jobs, budget=budget, tell=tell)
-    return gathered(by_method, labels(wanted))
+    return gathered(by_method, labels(wanted), partitions)
 
 
 def experiments(words: Iterable[str], options: dict[str, Any],
@@ -209,14 +227,16 @@ def experiments(words: Iterable[str], options: dict[str, Any],
     return made
 
 
-def gathered(by_method: Sequence[Sequence[Cell]], names: Sequence[str]) -> Comparison:
+def gathered(by_method: Sequence[Sequence[Cell]], names: Sequence[str],
+             partitions: int | None = None) -> Comparison:
     """The comparison of cells by method, whatever of them is finished."""
-    entries = [Entry(name, row[0].experiment.method.name,
-                     {c.experiment.seed: c.records() for c in row if c.finished})
-               for name, row in zip(names, by_method, strict=True)]
     one = by_method[0][0]
-    return Comparison(one.data, len(by_method[0]), one.experiment.protocol.model_dump(), entries,
-                      [str(c) for row in by_method for c in row if not c.finished])
+    entries = [Entry(name, row[0].experiment.method.name,
+                     {one.experiment.seed + i: c.records() for i, c in enumerate(row)
+                      if c.finished}) for name, row in zip(names, by_method, strict=True)]
+    return Comparison(one.data, len(by_method[0]) // (partitions or 1),
+                      one.experiment.protocol.model_dump(), entries,
+                      [str(c) for row in by_method for c in row if not c.finished], partitions)
 
 
 def labels(wanted: Sequence[Experiment]) -> list[str]:

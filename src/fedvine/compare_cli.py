@@ -37,6 +37,8 @@ def compare(
     k: Annotated[int | None, typer.Option(help="Number of clients of a partition.")] = None,
     seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted from the first.")] = 3,
+    partitions: Annotated[int | None, typer.Option(
+        min=1, help="Run each seed on so many partitions of a labelled graph.")] = None,
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Any key of all the experiments; may be given several "
         "times.")] = None,
@@ -56,6 +58,7 @@ def compare(
         "stages": int(stages) if stages and stages.isdigit() else stages, "seed": seed}
     wanted = comparing.experiments(methods, options, settings or [])
     found = comparing.compare(wanted, seeds, folder, jobs=jobs, tell=_tell,
+                              partitions=partitions,
                               budget=duration(budget) if budget else None)
     _show(found.sheet(), markdown, json)
     if plot:
