@@ -1,0 +1,376 @@
+"""DG-CoLearn (arXiv:2605.31427): collaborative learning on one dynamic graph, cut among clients.
+
+The server holds the graph, deals new nodes to clients, and before every layer gives each border
+node the sum of what its neighbours at other clients say, so that K clients compute the forward
+pass of one machine; with ``exchange_gradients`` the backward pass too. Clients hold their nodes'
+edges inside their part, their states over time, and nothing of anybody else.
+
+A stage's edges are predicted from the snapshot and the states before it: what is asked for in a
+score is never a message. Afterwards states and snapshot move on.
+
+Where this differs from the paper, and why:
+
+- **the exchange is layer by layer.** Eq. (6) leaves a term out, and sums of raw features cannot
+  be right through weights and non-linearities (:mod:`fedvine.exchange`)
+- **the aggregate goes back to the clients every round**; the authors' code keeps it
+- with ``exchange_gradients`` the loss also has pairs whose ends are at two clients, which only the
+  server knows: clients send the rows, and get gradients of their own rows alone
+- nodes without features get random ones, from the hash of their names, and log(1 + degree)
+
+**Who learns what.** The server has the graph and sees the rows that clients send (Section 3.3
+trusts it). A client gets, for its own nodes, how many neighbours each has elsewhere and the sum of
+what they say; of one neighbour that is what it says (Appendix H.3 concedes it for colluders;
+Proposition H.2 does not hold for such a node). ``min_group`` withholds sums of fewer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+
+from fedvine import tree
+from fedvine.exchange import Border
+from fedvine.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.models.roland import Roland
+from fedvine.partitions import _csr, _incremental, multilevel
+from fedvine.rng import hashed_uniform, key, rng
+from fedvine.snapshot import Snapshot, ends_of, nodes_of
+
+
+class DgCoLearn(Method):
+    """K clients that compute what one machine would on the whole graph."""
+
+    name: ClassVar[str] = "dgcolearn"
+    server_holds_graph: ClassVar[bool] = True
+
+    rounds: int = Field(default=10, ge=0, description="rounds a stage, R")
+    epochs: int = Field(default=3, ge=1, description="local epochs a round, without "
+                        "exchange_gradients")
+    layers: int = Field(default=2, ge=1, description="layers, k")
+    features: int = Field(default=32, ge=3, description="width of nodes' random features")
+    hidden: int = Field(default=32, ge=1, description="width of hidden rows and states")
+    backbone: Literal["sage", "gcn"] = Field(default="sage", description="how neighbours are "
+                                             "taken together")
+    temporal: Literal["gru", "average", "none"] = Field(
+        default="gru", description="how states go on: a gated recurrent unit (Eq. 3), the moving "
+        "average of the authors' code, or none")
+    rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
+    window: int | None = Field(default=None, ge=1, description="stages that an edge lives after "
+                               "it was last seen; none: for ever")
+    exchange: Literal["layerwise", "none"] = Field(
+        default="layerwise", description="what clients learn of neighbours elsewhere")
+    exchange_gradients: bool = Field(
+        default=True, description="clients return gradients of sums too, and the server makes the "
+        "step: exactly one machine's; false: local epochs, and averaging")
+    min_group: int = Field(default=1, ge=1, description="sums of fewer neighbours are withheld")
+    partition: Literal["multilevel", "hash"] = Field(
+        default="multilevel", description="who gets which nodes: few edges between clients, or "
+        "blindly")
+    precision: Literal["float32", "float64"] = Field(default="float32", description="of all "
+                                                     "numbers")
+
+    @classmethod
+    def tiny(cls) -> Self:
+        return cls(rounds=2, features=4, hidden=4)
+
+    # -- memory ----------------------------------------------------------------------------------
+    def net(self, seed: int) -> Roland:
+        """The model that all share."""
+        return Roland(self.features, self.hidden, self.layers, seed=seed, backbone=self.backbone,
+                      temporal=self.temporal).to(getattr(torch, self.precision))
+
+    def start(self, world: World) -> Server:
+        net = self.net(world.seed)
+        return Server(net=net, optimizer=torch.optim.Adam(net.parameters(), lr=self.rate),
+                      snapshot=Snapshot(self.window), edges=np.empty((2, 0), np.int64),
+                      owner=np.empty(0, np.int32), place=np.empty(0, np.int64),
+                      sizes=np.zeros(len(world.clients), np.int64),
+                      pairs=np.empty((2, 0), np.int64), joined=list(world.clients))
+
+    def setup(self, client: Client) -> None:
+        client.net = self.net(client.world.seed)
+        client.optimizer = torch.optim.Adam(client.net.parameters(), lr=self.rate)
+        client.x = torch.empty(0, self.features, dtype=getattr(torch, self.precision))
+        client.states = [torch.zeros(0, self.hidden, dtype=client.x.dtype)] * self.layers
+        client.ends = np.empty((2, 0), np.int64)       # edges inside this part, own numbers
+        client.border = np.empty(0, np.int64)          # own nodes with neighbours elsewhere
+        client.elsewhere = np.empty(0, np.int64)       # how many each of those has
+
+    # -- a stage arrives ---------------------------------------------------------------------------
+    def arrive(self, server, clients, at: At) -> None:
+        delta = server.snapshot.advance(server.stage)
+        self.deal(server, clients.world, nodes_of(server.stage))
+        keys = self.keys(server, delta.nodes)
+        at_home = server.owner[delta.nodes]
+        each = {}
+        for k, name in enumerate(clients.names):
+            mine = np.flatnonzero(at_home == k)
+            server.place[delta.nodes[mine]] = server.sizes[k] + np.arange(len(mine))
+            each[name] = keys[mine]
+        server.sizes = server.sizes + np.bincount(at_home, minlength=len(server.sizes))
+        clients.call(self.meet, each=each)
+        src, dst = ends_of(server.stage)
+        seen = np.ones(len(src), bool) if server.stage.deleted is None else ~server.stage.deleted
+        server.pairs = np.unique(np.stack([src, dst])[:, seen], axis=1)
+
+    def deal(self, server: Server, world: World, count: int) -> None:
+        """Owners of new nodes: all of the first stage at once, later ones beside neighbours."""
+        K, known = len(world.clients), server.snapshot.known
+        grown = count - len(server.owner)
+        owner = np.concatenate([server.owner, np.full(grown, -1, np.int32)])
+        server.place = np.concatenate([server.place, np.full(grown, -1, np.int64)])
+        fresh = known & (owner < 0)
+        if self.partition == "hash":
+            owner[fresh] = [key("dgcolearn", int(n)) % K for n in np.flatnonzero(fresh)]
+        else:
+            nodes = np.flatnonzero(known)
+            number = np.zeros(count, np.int64)
+            number[nodes] = np.arange(len(nodes))
+            graph = _csr.adjacency(number[server.snapshot.edges], len(nodes))
+            owner[nodes] = (_incremental.place(*graph, owner[nodes], K)
+                            if (owner >= 0).any() else
+                            multilevel.parts(*graph, K, world.seed))
+        server.owner = owner
+
+    def keys(self, server: Server, nodes: np.ndarray) -> np.ndarray:
+        """What random features are made from: a hash of each node's name."""
+        users = server.stage.num_src
+        own = nodes < users
+        found = np.empty(len(nodes), np.uint64)
+        found[own] = server.stage.src_ids.keys(nodes[own])
+        found[~own] = ~server.stage.dst_ids.keys(nodes[~own] - users)
+        return found
+
+    @on_client
+    def meet(self, client: Client, keys: np.ndarray) -> None:
+        """New nodes, with random features and no state yet."""
+        width = self.features - 2
+        fresh = torch.from_numpy(hashed_uniform(client.world.seed, keys, width)).to(client.x)
+        more = torch.cat([fresh * (3 / width) ** 0.5, torch.ones(len(fresh), 1).to(fresh),
+                          torch.zeros(len(fresh), 1).to(fresh)], 1)
+        client.x = torch.cat([client.x, more])
+        client.states = [torch.cat([s, s.new_zeros(len(fresh), self.hidden)])
+                         for s in client.states]
+
+    # -- a round ---------------------------------------------------------------------------------
+    def round(self, server, clients, at: At) -> None:
+        border = self.border(server, clients)
+        pairs, truth = self.drawn(server, rng(clients.world.seed, "pairs", at.t, at.r))
+        if self.exchange_gradients:
+            self.together(server, clients, border, pairs, truth)
+        else:
+            self.apart(server, clients, border, pairs, truth)
+        if at.last:
+            self.rows(server, clients, border, commit=True)        # states of this snapshot
+            server.edges, server.joined = server.snapshot.edges, []
+
+    def together(self, server: Server, clients, border: Border, pairs: np.ndarray,
+                 truth: np.ndarray) -> None:
+        """One step of one machine, carried out by all."""
+        rows, here = self.rows(server, clients, border)
+        number = self.number(server)
+        rows = rows.requires_grad_()
+        loss = self.loss(rows[number[pairs[0]]], rows[number[pairs[1]]], truth)
+        (slope,) = torch.autograd.grad(loss, rows)
+        each = list(slope.split(server.sizes.tolist()))
+        for layer in reversed(range(self.layers)):
+            sent = clients.call(self.back, layer, each=_named(clients, each, here))
+            here = sent.names
+            each = _tensors(border.back(_filled(clients, sent, border.sizes)))
+        server.optimizer.zero_grad()
+        for gradient in clients.call(self.first, each=_named(clients, each, here)):
+            for name, p in server.net.named_parameters():
+                p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
+        server.optimizer.step()
+
+    def apart(self, server: Server, clients, border: Border, pairs: np.ndarray,
+              truth: np.ndarray) -> None:
+        """Local epochs with the sums as they were when the round began; then averaging."""
+        _, here = self.rows(server, clients, border)
+        inside = server.owner[pairs[0]] == server.owner[pairs[1]]
+        each = {}
+        for k, name in enumerate(clients.names):
+            mine = inside & (server.owner[pairs[0]] == k)
+            each[name] = server.place[pairs[:, mine]], truth[mine]
+        sent = clients.call(self.train, each={n: each[n] for n in here})
+        if sum(sent.each("size")):
+            tree.load(server.net, tree.mean(sent.each("model"), sent.each("size")))
+
+    def rows(self, server: Server, clients, border: Border, commit: bool = False
+             ) -> tuple[torch.Tensor, tuple[str, ...]]:
+        """The forward pass: rows [nodes, hidden] of all nodes, client by client (0 for clients
+        that do not answer), and who took part to the end."""
+        self.advance(server, clients, border)       # for who was away when the others went on
+        model: Any = tree.weights(server.net)
+        here, each = clients.names, [None] * len(clients.names)
+        for layer in range(self.layers):
+            sent = clients.call(self.say, layer, model, each=_named(clients, each, here))
+            here = sent.names
+            each = _tensors(border.sums(_filled(clients, sent, border.sizes)))
+            model = None                                # it is there since the first layer
+        sent = clients.call(self.embed, commit, each=_named(clients, each, here))
+        return (torch.cat(_tensors(_filled(clients, sent, server.sizes))), sent.names)
+
+    def advance(self, server: Server, clients, border: Border) -> None:
+        """Who has not yet gets the snapshot as it is now: edges inside its own part."""
+        behind = set(clients.names) - set(server.joined)
+        if not behind:
+            return
+        (a, b), each = server.edges, {}
+        for k, name in enumerate(clients.names):
+            mine = (server.owner[a] == k) & (server.owner[b] == k)
+            each[name] = {"ends": server.place[server.edges[:, mine]],
+                          "border": server.place[border.nodes[k]],
+                          "elsewhere": border.count[k].astype(np.int64)}
+        sent = clients.call(self.join, each={n: each[n] for n in behind})
+        server.joined = sorted({*server.joined, *sent.names})
+
+    # -- at a client -----------------------------------------------------------------------------
+    @on_client
+    def join(self, client: Client, now: dict[str, np.ndarray]) -> None:
+        """The snapshot as it is inside this part, and what is known of the outside."""
+        client.ends, client.border, client.elsewhere = now["ends"], now["border"], now["elsewhere"]
+        client.cache.clear()
+
+    @on_client
+    def say(self, client: Client, layer: int, model: Any, sums: Any) -> torch.Tensor:
+        """Messages [border, .] of border nodes to their neighbours elsewhere."""
+        if layer == 0:
+            tree.load(client.net, model)
+            client.cache["tape"], x = [], self.inputs(client)
+        else:
+            x = self.close(client, sums)
+        x = x.detach().requires_grad_()
+        message = client.net.message(layer, x, self.degree(client))
+        client.cache["tape"].append({"x": x, "message": message})
+        return message[torch.from_numpy(client.border)].detach()
+
+    def close(self, client: Client, sums: torch.Tensor) -> torch.Tensor:
+        """The last layer's rows, now that the sums of the others are here."""
+        tape = client.cache["tape"][-1]
+        tape["sums"] = sums.requires_grad_()
+        tape["out"] = self.layer(client, len(client.cache["tape"]) - 1, tape["x"],
+                                 tape["message"], tape["sums"])
+        return tape["out"]
+
+    def layer(self, client: Client, layer: int, x: torch.Tensor, message: torch.Tensor,
+              sums: torch.Tensor) -> torch.Tensor:
+        """Eqs. (2), (3): neighbours here and elsewhere, then the state."""
+        a, b = (torch.from_numpy(e) for e in client.ends)
+        total = torch.zeros_like(message).index_add(0, a, message[b]).index_add(0, b, message[a])
+        total = total.index_add(0, torch.from_numpy(client.border), sums)
+        return client.net.update(layer, x, message, total, self.degree(client),
+                                 client.states[layer])
+
+    @on_client
+    def embed(self, client: Client, commit: bool, sums: torch.Tensor) -> torch.Tensor:
+        """Rows [n, hidden] of this client's nodes; with ``commit`` they become the states."""
+        out = self.close(client, sums).detach()
+        if commit:
+            client.states = [t["out"].detach().clone() for t in client.cache["tape"]]
+        return out
+
+    @on_client
+    def back(self, client: Client, layer: int, slope: torch.Tensor) -> torch.Tensor:
+        """Gradients of the sums that came into ``layer``; ``slope`` is of the last layer's rows,
+        or of the messages that went into the layer above."""
+        tape = client.cache["tape"]
+        if layer == self.layers - 1:
+            client.net.zero_grad()
+        else:
+            slope = self.down(client, layer + 1, slope)
+        tape[layer]["out"].backward(slope, retain_graph=True)
+        return tape[layer]["sums"].grad
+
+    def down(self, client: Client, layer: int, slope: torch.Tensor) -> torch.Tensor:
+        """What went into ``layer`` [n, .]: through its own rows, and others' sums."""
+        tape, border = client.cache["tape"][layer], torch.from_numpy(client.border)
+        tape["message"].backward(torch.zeros_like(tape["message"]).index_add(0, border, slope))
+        return tape["x"].grad
+
+    @on_client
+    def first(self, client: Client, slope: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The gradients of all parameters."""
+        self.down(client, 0, slope)
+        return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+                for n, p in client.net.named_parameters()}
+
+    @on_client
+    def train(self, client: Client, own: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+        """E epochs on pairs inside this part, with the sums of the last exchange."""
+        (src, dst), truth = (torch.from_numpy(own[0]), own[1])
+        sums = [t["sums"].detach() for t in client.cache["tape"]]
+        for _ in range(self.epochs if len(truth) else 0):
+            x = self.inputs(client)
+            for layer in range(self.layers):
+                message = client.net.message(layer, x, self.degree(client))
+                x = self.layer(client, layer, x, message, sums[layer])
+            loss = self.loss(x[src], x[dst], truth)
+            client.optimizer.zero_grad()
+            loss.backward()
+            client.optimizer.step()
+        return {"model": tree.weights(client.net), "size": len(truth)}
+
+    def inputs(self, client: Client) -> torch.Tensor:
+        """Features [n, F]; the last one is log(1 + degree)."""
+        return torch.cat([client.x[:, :-1], self.degree(client).log1p()[:, None]], 1)
+
+    def degree(self, client: Client) -> torch.Tensor:
+        """Neighbours of each node, here and elsewhere [n]."""
+        if len(client.cache.get("degree", ())) != len(client.x) or "degree" not in client.cache:
+            found = np.bincount(client.ends.ravel(), minlength=len(client.x))
+            found[client.border] += client.elsewhere
+            client.cache["degree"] = torch.from_numpy(found).to(client.x.dtype)
+        return client.cache["degree"]
+
+    # -- at the server ---------------------------------------------------------------------------
+    def border(self, server: Server, clients) -> Border:
+        """The edges between clients; none where nothing is exchanged."""
+        edges = server.edges if self.exchange == "layerwise" else server.edges[:, :0]
+        return Border(edges, server.owner, len(clients.names), self.min_group)
+
+    def drawn(self, server: Server, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The stage's pairs [2, P] and as many random ones; 1 and 0."""
+        known = np.flatnonzero(server.owner >= 0)
+        items = known[known >= server.stage.num_src] if server.stage.bipartite else known
+        found = server.pairs
+        wrong = draw.choice(items, found.shape[1]) if len(items) else found[1]
+        return (np.concatenate([found, np.stack([found[0], wrong])], 1),
+                np.repeat([1.0, 0.0], found.shape[1]))
+
+    def loss(self, a: torch.Tensor, b: torch.Tensor, truth: np.ndarray) -> torch.Tensor:
+        """Binary cross-entropy of the rows' dot products."""
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            (a * b).sum(1), torch.from_numpy(truth).to(a), reduction="sum") / max(len(truth), 1)
+
+    def number(self, server: Server) -> np.ndarray:
+        """Of each node its row among all clients' [N]; -1 for nodes never seen."""
+        start = np.concatenate([[0], np.cumsum(server.sizes)[:-1]])
+        return np.where(server.owner >= 0, start[server.owner] + server.place, -1)
+
+    def answer(self, server, clients, at: At):
+        """Dot products of the newest rows for the server's queries; 0 for nodes never seen."""
+        rows, _ = self.rows(server, clients, self.border(server, clients))
+        rows = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
+        number = self.number(server)
+        shift = server.stage.num_src if server.stage.bipartite else 0
+        a, b = number[server.queries.src], number[server.queries.dst + shift]
+        return (rows[a] * rows[b]).sum(1).numpy()
+
+
+def _named(clients, each: list[Any], here: tuple[str, ...]) -> dict[str, Any]:
+    return {n: e for n, e in zip(clients.names, each, strict=True) if n in here}
+
+
+def _filled(clients, sent: Any, sizes: np.ndarray) -> list[np.ndarray]:
+    """What every client sent, in order of names; rows of 0 for those that are missing."""
+    found = {n: reply.numpy() for n, reply in sent.items()}
+    one = next(iter(found.values()))
+    return [found.get(n, np.zeros((size, one.shape[1]), one.dtype))
+            for n, size in zip(clients.names, sizes, strict=True)]
+
+
+def _tensors(arrays: list[np.ndarray]) -> list[torch.Tensor]:
+    return [torch.from_numpy(a) for a in arrays]
