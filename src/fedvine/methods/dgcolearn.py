@@ -172,14 +172,15 @@ class DgCoLearn(Method):
         rows, here = self.rows(server, clients, border)
         number = self.number(server)
         rows = rows.requires_grad_()
-        loss = self.loss(rows[number[pairs[0]]], rows[number[pairs[1]]], truth)
-        (slope,) = torch.autograd.grad(loss, rows)
+        loss = self.loss(server.net, rows[number[pairs[0]]], rows[number[pairs[1]]], truth)
+        server.optimizer.zero_grad()
+        loss.backward()
+        slope = rows.grad
         each = list(slope.split(server.sizes.tolist()))
         for layer in reversed(range(self.layers)):
             sent = clients.call(self.back, layer, each=_named(clients, each, here))
             here = sent.names
             each = _tensors(border.back(_filled(clients, sent, border.sizes)))
-        server.optimizer.zero_grad()
         for gradient in clients.call(self.first, each=_named(clients, each, here)):
             for name, p in server.net.named_parameters():
                 p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
@@ -307,7 +308,7 @@ class DgCoLearn(Method):
             for layer in range(self.layers):
                 message = client.net.message(layer, x, self.degree(client))
                 x = self.layer(client, layer, x, message, sums[layer])
-            loss = self.loss(x[src], x[dst], truth)
+            loss = self.loss(client.net, x[src], x[dst], truth)
             client.optimizer.zero_grad()
             loss.backward()
             client.optimizer.step()
@@ -340,10 +341,11 @@ class DgCoLearn(Method):
         return (np.concatenate([found, np.stack([found[0], wrong])], 1),
                 np.repeat([1.0, 0.0], found.shape[1]))
 
-    def loss(self, a: torch.Tensor, b: torch.Tensor, truth: np.ndarray) -> torch.Tensor:
-        """Binary cross-entropy of the rows' dot products."""
+    def loss(self, net: Roland, a: torch.Tensor, b: torch.Tensor, truth: np.ndarray
+             ) -> torch.Tensor:
+        """Mean binary cross-entropy of pairs of rows."""
         return torch.nn.functional.binary_cross_entropy_with_logits(
-            (a * b).sum(1), torch.from_numpy(truth).to(a), reduction="sum") / max(len(truth), 1)
+            net.score(a, b), torch.from_numpy(truth).to(a), reduction="sum") / max(len(truth), 1)
 
     def number(self, server: Server) -> np.ndarray:
         """Of each node its row among all clients' [N]; -1 for nodes never seen."""
@@ -351,13 +353,14 @@ class DgCoLearn(Method):
         return np.where(server.owner >= 0, start[server.owner] + server.place, -1)
 
     def answer(self, server, clients, at: At):
-        """Dot products of the newest rows for the server's queries; 0 for nodes never seen."""
+        """Scores of the server's queries by the newest rows; nodes never seen have rows of 0."""
         rows, _ = self.rows(server, clients, self.border(server, clients))
         rows = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
         number = self.number(server)
         shift = server.stage.num_src if server.stage.bipartite else 0
         a, b = number[server.queries.src], number[server.queries.dst + shift]
-        return (rows[a] * rows[b]).sum(1).numpy()
+        with torch.no_grad():
+            return server.net.score(rows[a], rows[b]).numpy()
 
 
 def _named(clients, each: list[Any], here: tuple[str, ...]) -> dict[str, Any]:

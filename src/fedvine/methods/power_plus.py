@@ -11,7 +11,8 @@ Each choice was made on validation (:doc:`results-node-classification` has what 
 - **the loss** is the mean over classes, not over nodes, which takes the place of POWER's beta
 - **a second opinion**: what the network says of a node (log probabilities) is added to how alike,
   by cosine, its smoothed features and the rows are. The rows do not forget, and the network
-  sees what means cannot
+  sees what means cannot. Features that are all alike have cosines that are, so these are taken
+  in units of their spread over the classes
 - **no transfer** at the server, no reconstruction, no trajectories
 
 **What the server learns**: the sum over clients of each class's features and counts, once a task,
@@ -49,8 +50,9 @@ class PowerPlus(SecureSums, Continual):
     hops: int = Field(default=2, ge=0, description="steps of averaging over neighbours")
     old: float = Field(default=2.0, ge=0, description="weight of a replayed class in the loss; one "
                        "of the task weighs 1; 0: no replay")
-    scale: float = Field(default=50.0, ge=0, description="weight of the cosine between a node and "
-                         "a class's row beside the network's log probability; 0: none")
+    rows: float = Field(default=4.0, ge=0, description="weight of what the rows say of a node (the "
+                        "cosines, in units of their spread over classes) beside the network's log "
+                        "probabilities; 0: none")
     clip: float | None = Field(default=None, gt=0, description="largest L2 norm of a node's "
                                "smoothed features in a sum")
     noise: float = Field(default=0.0, ge=0, description="noise multiplier on a class's sum, in "
@@ -126,15 +128,17 @@ class PowerPlus(SecureSums, Continual):
 
     @on_client
     def predict(self, client: Client, model: Any, queries: Asked) -> torch.Tensor:
-        """Scores [Q, classes]: log probabilities, and the cosine to each class's row."""
+        """Scores [Q, classes]: log probabilities, and how alike node and row are."""
         scores = super().predict(client, model, queries)
-        if not self.scale:
+        has = known(client.means)
+        if not self.rows or not has.any():
             return scores
         x: Any = smoothed(queries.graph, self.hops)[queries.nodes]
         x = torch.from_numpy(np.asarray(x.todense() if issparse(x) else x, np.float32))
         alike = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(client.means).T
-        alike[:, ~known(client.means)] = -1.0
-        return scores.log_softmax(1) + self.scale * alike
+        spread, middle = torch.std_mean(alike[:, has], 1, correction=0, keepdim=True)
+        alike = ((alike - middle) / spread.clamp(min=1e-6)).where(has, torch.tensor(-1e4))
+        return scores.log_softmax(1) + self.rows * alike
 
 
 def known(means: torch.Tensor) -> torch.Tensor:

@@ -46,6 +46,15 @@ class Roland(nn.Module):
                 fresh(f"gate_state_{i}", after, 3 * after)
                 self.register_parameter(f"gate_bias_{i}", nn.Parameter(torch.zeros(3 * after)))
 
+        fresh("pair_in", 3 * hidden, hidden)
+        fresh("pair_out", hidden, 1)
+        self.pair_bias = nn.Parameter(torch.zeros(hidden))
+
+    def score(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """How likely edges from rows ``a`` to rows ``b`` [P, hidden] are, as logits [P]."""
+        both = torch.cat([a * b, a, b], 1) @ self.pair_in + self.pair_bias
+        return (a * b).sum(1) + (both.relu() @ self.pair_out)[:, 0]
+
     @property
     def layers(self) -> int:
         """How many layers there are."""

@@ -1,0 +1,176 @@
+"""DG-CoLearn: any number of clients computes what one machine does, forward and backward."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedvine import checks
+from fedvine.engines.mock import MockClients
+from fedvine.exchange import Border
+from fedvine.ids import Ids
+from fedvine.link import Links
+from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.models.roland import Roland
+from fedvine.rng import rng
+from fedvine.run import run
+from fedvine.stream import EventStream
+
+PROTOCOL = Links(negatives=5, positives=50)
+
+
+@pytest.mark.parametrize("options", [
+    {"exchange_gradients": False}, {"exchange": "none"}, {"backbone": "gcn", "layers": 1},
+    {"temporal": "average", "partition": "hash", "window": 1}, {"min_group": 2, "layers": 3}])
+def test_variants_keep_the_contract(options):
+    checks.check_method(DgCoLearn(rounds=2, features=4, hidden=4, epochs=1, **options))
+
+
+def stream(seed: int, nodes: int = 24, edges: int = 90, deletions: bool = False) -> EventStream:
+    draw = rng("dgcolearn", seed)
+    src, dst = draw.integers(0, nodes, (2, edges)).astype(np.int32)
+    return EventStream(src, dst, np.arange(edges), Ids.of([f"n{i}" for i in range(nodes)]),
+                       deleted=draw.random(edges) < 0.2 if deletions else None)
+
+
+def finished(method: DgCoLearn, data: EventStream, clients: int, seed: int = 0) -> Any:
+    return run(method, data.split("hash", k=clients), data.by_count(30), seed=seed,
+               protocol=PROTOCOL).finish()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**6), st.integers(2, 10), st.integers(1, 3),
+       st.sampled_from(["sage", "gcn"]), st.sampled_from(["gru", "none"]), st.booleans())
+def test_clients_learn_what_one_machine_learns(seed, clients, layers, backbone, temporal,
+                                               deletions):
+    """After two stages of three steps each: the same parameters, states and scores."""
+    data = stream(seed, deletions=deletions)
+    for precision, close in (("float64", 1e-10), ("float32", 1e-4)):
+        method = DgCoLearn(rounds=3, layers=layers, backbone=backbone, temporal=temporal,
+                           features=6, hidden=5, partition="hash", precision=precision)
+        one, many = finished(method, data, 1), finished(method, data, clients)
+        for a, b in zip(one.server.net.parameters(), many.server.net.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=close, atol=close)
+        if precision == "float64":
+            for a, b in zip(one.stages, many.stages, strict=True):
+                for stage in a.found:
+                    for score, value in a.found[stage]["all"]["scores"].items():
+                        assert b.found[stage]["all"]["scores"][score] == pytest.approx(value)
+
+
+@pytest.mark.parametrize("backbone", ["sage", "gcn"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize(("precision", "close"), [("float32", 1e-5), ("float64", 1e-12)])
+def test_rows_are_those_of_dense_matrices(backbone, layers, precision, close):
+    """The forward pass of five clients against A written out, with fresh states."""
+    data = stream(5)
+    method = DgCoLearn(rounds=1, layers=layers, backbone=backbone, features=6, hidden=5,
+                       precision=precision, partition="hash", temporal="gru")
+    made = run(method, data.split("hash", k=5), data.by_count(90), protocol=PROTOCOL)
+    done: Any = made.finish()
+    server, net = done.server, done.server.net
+    edges, known = server.snapshot.edges, np.flatnonzero(server.owner >= 0)
+    number = np.full(data.num_src, -1)
+    number[known] = np.arange(len(known))
+    A = torch.zeros(len(known), len(known), dtype=getattr(torch, precision))
+    a, b = number[edges]
+    A[a, b] = A[b, a] = 1
+    degree = A.sum(1)
+    residents = [done.clients.residents[n].client for n in done.clients.names]
+    x = torch.stack([residents[server.owner[n]].x[server.place[n]] for n in known])
+    h = torch.cat([x[:, :-1], degree.log1p()[:, None]], 1)
+    for layer in range(layers):
+        state = torch.stack([residents[server.owner[n]].states[layer][server.place[n]]
+                             for n in known])
+        message = net.message(layer, h, degree)
+        h = net.update(layer, h, message, A @ message, degree, state)
+    method_rows, here = method.rows(server, done.clients, method.border(server, done.clients))
+    assert len(here) == 5
+    found = method_rows[method.number(server)[known]]
+    torch.testing.assert_close(found, h.detach(), rtol=close, atol=close)
+
+
+def test_without_the_exchange_rows_are_others():
+    data = stream(1)
+    with_, without = (finished(DgCoLearn(rounds=2, features=6, hidden=5, partition="hash",
+                                         exchange=e), data, 4) for e in ("layerwise", "none"))
+    assert not torch.allclose(next(iter(with_.server.net.parameters())),
+                              next(iter(without.server.net.parameters())))
+
+
+def test_a_client_gets_rows_of_its_own_nodes_and_edges_inside_its_part():
+    heard: list[tuple[str, dict]] = []
+
+    class Watched(DgCoLearn):
+        """What each client is told is written down."""
+
+        def advance(self, server, clients, border):
+            call = clients.call
+            clients.call = lambda f, *a, **k: heard.extend(
+                (n, server.owner.copy(), v) for n, v in k["each"].items()) or call(f, *a, **k)
+            super().advance(server, clients, border)
+            clients.call = call
+
+    data = stream(2)
+    done = finished(Watched(rounds=2, features=6, hidden=5), data, 3)
+    names = done.clients.names
+    place, edges = done.server.place, {tuple(e) for e in done.server.snapshot.edges.T}
+    assert len(heard) == 6          # three clients, after the first and after the second stage
+    for name, owner, told in heard:
+        mine = {int(place[n]): n for n in np.flatnonzero(owner == names.index(name))}
+        for a, b in told["ends"].T:
+            assert tuple(sorted((mine[a], mine[b]))) in edges
+        assert set(told) == {"ends", "border", "elsewhere"} and set(told["border"]) <= set(mine)
+
+
+def test_new_nodes_are_dealt_and_old_ones_stay():
+    data, owners = stream(3, nodes=200, edges=400), []
+    made = run(DgCoLearn(rounds=1, features=4, hidden=4), data.split("hash", k=3),
+               data.by_count(100), protocol=PROTOCOL)
+    for _ in made:
+        owners.append(made.server.owner.copy())
+    for before, after in pairwise(owners):
+        had = before >= 0
+        assert (after[had] == before[had]).all() and (after[had] >= 0).all()
+    assert (np.bincount(owners[-1][owners[-1] >= 0], minlength=3) > 0).all()
+
+
+def test_bytes_of_an_exchange_follow_the_border_and_the_hidden_width():
+    """Each layer moves a row of the narrower width for each border node, both ways."""
+    data = stream(4, nodes=60, edges=300)
+    calls: list[dict[str, Any]] = []
+    method = DgCoLearn(rounds=1, features=40, hidden=8, partition="hash")
+    made: Any = run(method, data.split("hash", k=3), data.by_count(150), protocol=PROTOCOL,
+                    tell=lambda at, clients: calls.extend(clients.log) if at == (1, 1, 1) else None)
+    made.finish()
+    said = [c for c in calls if c["function"] == "say" and c["r"] == 1][:2]
+    plan = data.by_count(150)
+    first = DgCoLearn(rounds=1).start(made.clients.world).snapshot
+    first.advance(plan.stage(data, 0))
+    border = Border(first.edges, made.server.owner, 3)
+    rows = sum(border.sizes)
+    for call in said:
+        assert rows * 8 * 4 <= call["up"] <= rows * 8 * 4 + 3 * 200      # 8 numbers, not 40
+
+
+def test_the_gradient_of_scores_reaches_every_parameter():
+    net = Roland(6, 5, 2, seed=0)
+    x, state = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), torch.ones(4, 5)
+    for layer in range(2):
+        message = net.message(layer, x, torch.ones(4))
+        x = net.update(layer, x, message, message.flip(0), torch.ones(4), state)
+    net.score(x[:2], x[2:]).sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
+
+
+def test_a_client_killed_between_two_exchanges_changes_nothing():
+    data = stream(6)
+    method = DgCoLearn(rounds=2, features=4, hidden=4)
+    plain = run(method, data.split("hash", k=3), data.by_count(30), protocol=PROTOCOL).finish()
+    killed = run(method, data.split("hash", k=3), data.by_count(30), protocol=PROTOCOL,
+                 engine=MockClients, kill=[(1, 1, c) for c in range(1, 6)]).finish()
+    assert plain.scores == killed.scores

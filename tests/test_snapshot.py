@@ -1,0 +1,53 @@
+"""Snapshots against replaying every event into a set."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvine.ids import Ids
+from fedvine.snapshot import Snapshot
+from fedvine.stream import EventStream
+
+STAGES = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()),
+                           max_size=8), max_size=6)
+
+
+def stage(events, bipartite=False, deletions=True):
+    src, dst, gone = (np.array(c) for c in zip(*events, strict=True)) if events else ([], [], [])
+    ids = Ids.of([f"n{i}" for i in range(6)])
+    return EventStream(np.array(src, np.int32), np.array(dst, np.int32), np.arange(len(events)),
+                       ids, ids if bipartite else None,
+                       deleted=np.array(gone, bool) if deletions else None)
+
+
+@given(STAGES, st.booleans(), st.booleans(), st.sampled_from([None, 1, 2]))
+def test_a_snapshot_is_what_replaying_the_events_leaves(stages, bipartite, deletions, window):
+    now, alive, known = Snapshot(window), {}, []
+    for t, events in enumerate(stages):
+        before = set(alive)
+        delta = now.advance(stage(events, bipartite, deletions))
+        fresh = []
+        for u, v, gone in events:
+            b = v + 6 * bipartite
+            fresh += [n for n in dict.fromkeys((u, b)) if n not in known and n not in fresh]
+            edge = (min(u, b), max(u, b))
+            if u != b:
+                alive.pop(edge, None)
+                if not (gone and deletions):
+                    alive[edge] = t
+        known += fresh
+        alive = {e: s for e, s in alive.items() if window is None or s > t - window}
+        assert set(map(tuple, now.edges.T.tolist())) == set(alive)
+        assert delta.nodes.tolist() == fresh
+        assert set(map(tuple, delta.added.T.tolist())) == set(alive) - before
+        assert set(map(tuple, delta.removed.T.tolist())) == before - set(alive)
+
+
+def test_it_goes_on_from_a_save():
+    first, second = stage([(0, 1, False), (1, 2, False)]), stage([(0, 1, True), (4, 5, False)])
+    whole, part = Snapshot(2), Snapshot(2)
+    whole.advance(first)
+    part.load_state_dict(whole.state_dict())
+    a, b = whole.advance(second), part.advance(second)
+    assert (whole.codes == part.codes).all() and (a.added == b.added).all()
+    assert whole.edges.T.tolist() == [[1, 2], [4, 5]] and a.removed.T.tolist() == [[0, 1]]
