@@ -136,7 +136,8 @@ class PowerPlus(SecureSums, Continual):
         x: Any = smoothed(queries.graph, self.hops)[queries.nodes]
         x = torch.from_numpy(np.asarray(x.todense() if issparse(x) else x, np.float32))
         alike = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(client.means).T
-        spread, middle = torch.std_mean(alike[:, has], 1, correction=0, keepdim=True)
+        middle = alike[:, has].mean(1, keepdim=True)
+        spread = (alike[:, has] - middle).square().mean(1, keepdim=True).sqrt()
         alike = ((alike - middle) / spread.clamp(min=1e-6)).where(has, torch.tensor(-1e4))
         return scores.log_softmax(1) + self.rows * alike
 
