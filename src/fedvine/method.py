@@ -130,6 +130,10 @@ class Method(BaseModel):
         """What a client's own model answers at this moment, for curves; see ``client.mark``."""
         raise NotImplementedError
 
+    def report(self, server: Server) -> dict[str, Any]:
+        """What the summary of a finished run says of this method besides; nothing by default."""
+        return {}
+
     def privacy(self, rounds: int) -> dict[str, Any]:
         """What the summary says of privacy after so many rounds in all; nothing by default."""
         return {}

@@ -81,6 +81,17 @@ def tables(summary: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[Rend
     return made
 
 
+def facts(report: Mapping[str, Any]) -> str:
+    """What a method reports, as one line a fact."""
+    def text(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return ", ".join(f"{k} {text(v)}" for k, v in value.items())
+        if isinstance(value, list):
+            return ", ".join(map(text, value))
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return "\n".join(f"{k.replace('_', ' ')}: {text(v)}" for k, v in report.items())
+
+
 def node_tables(found: Mapping[str, Any], masked: bool) -> list[RenderableType]:
     """AM and FM by client, and the matrix of accuracies over all clients."""
     among = "the classes of its task" if masked else "all classes"

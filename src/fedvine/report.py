@@ -18,7 +18,7 @@ from fedvine import runs
 from fedvine.errors import FedvineError
 from fedvine.files import atomic
 from fedvine.progress import clock, size
-from fedvine.records import tables
+from fedvine.records import facts, tables
 
 _STYLE = """body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; }
 table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .15em .8em; }
@@ -56,6 +56,8 @@ def _run(folder: Path) -> str:
         made.append(f"<p>Differential privacy of {stated['unit']}: epsilon "
                     f"{stated['epsilon']:.2f} at delta {stated['delta']:g}, over "
                     f"{stated['uploads']} uploads.</p>")
+    if "report" in summary:
+        made.append(f"<pre>{html.escape(facts(summary['report']))}</pre>")
     settings = {k: experiment[k] for k in ("method", "split", "stages", "protocol")}
     made.append(f"<details><summary>Settings</summary><pre>"
                 f"{html.escape(json.dumps(settings, indent=1))}</pre></details>")

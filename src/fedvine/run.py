@@ -213,6 +213,9 @@ class Run:
             "calls": self._bytes["calls"], "stages": len(self.plan)}
         stated = self.method.privacy(sum(map(self.method.rounds_at, range(len(self.plan)))))
         self.summary |= {"privacy": stated} if stated else {}
+        assert self.server is not None
+        found = self.method.report(self.server)
+        self.summary |= {"report": found} if found else {}
         if self.folder:
             self.folder.finish(self.summary)
 

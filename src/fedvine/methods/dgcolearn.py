@@ -25,55 +25,39 @@ Proposition H.2 does not hold for such a node). ``min_group`` withholds sums of 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
 from fedvine import tree
 from fedvine.exchange import Border
-from fedvine.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.method import At, Client, Field, Server, World, on_client
+from fedvine.methods._shared_graph import SharedGraph
 from fedvine.models.roland import Roland
-from fedvine.partitions import _csr, _incremental, multilevel
-from fedvine.rng import hashed_uniform, key, rng
-from fedvine.snapshot import Snapshot, ends_of, nodes_of
+from fedvine.rng import rng
 
 
-class DgCoLearn(Method):
+class DgCoLearn(SharedGraph):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
-    server_holds_graph: ClassVar[bool] = True
 
     rounds: int = Field(default=10, ge=0, description="rounds a stage, R")
     epochs: int = Field(default=3, ge=1, description="local epochs a round, without "
                         "exchange_gradients")
     layers: int = Field(default=2, ge=1, description="layers, k")
-    features: int = Field(default=32, ge=3, description="width of nodes' random features")
-    hidden: int = Field(default=32, ge=1, description="width of hidden rows and states")
     backbone: Literal["sage", "gcn"] = Field(default="sage", description="how neighbours are "
                                              "taken together")
     temporal: Literal["gru", "average", "none"] = Field(
         default="gru", description="how states go on: a gated recurrent unit (Eq. 3), the moving "
         "average of the authors' code, or none")
     rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
-    window: int | None = Field(default=None, ge=1, description="stages that an edge lives after "
-                               "it was last seen; none: for ever")
     exchange: Literal["layerwise", "none"] = Field(
         default="layerwise", description="what clients learn of neighbours elsewhere")
     exchange_gradients: bool = Field(
         default=True, description="clients return gradients of sums too, and the server makes the "
         "step: exactly one machine's; false: local epochs, and averaging")
-    min_group: int = Field(default=1, ge=1, description="sums of fewer neighbours are withheld")
-    partition: Literal["multilevel", "hash"] = Field(
-        default="multilevel", description="who gets which nodes: few edges between clients, or "
-        "blindly")
-    precision: Literal["float32", "float64"] = Field(default="float32", description="of all "
-                                                     "numbers")
-
-    @classmethod
-    def tiny(cls) -> Self:
-        return cls(rounds=2, features=4, hidden=4)
 
     # -- memory ----------------------------------------------------------------------------------
     def net(self, seed: int) -> Roland:
@@ -84,74 +68,18 @@ class DgCoLearn(Method):
     def start(self, world: World) -> Server:
         net = self.net(world.seed)
         return Server(net=net, optimizer=torch.optim.Adam(net.parameters(), lr=self.rate),
-                      snapshot=Snapshot(self.window), edges=np.empty((2, 0), np.int64),
-                      owner=np.empty(0, np.int32), place=np.empty(0, np.int64),
-                      sizes=np.zeros(len(world.clients), np.int64),
-                      pairs=np.empty((2, 0), np.int64), joined=list(world.clients))
+                      **self.memory(world))
 
     def setup(self, client: Client) -> None:
+        super().setup(client)
         client.net = self.net(client.world.seed)
         client.optimizer = torch.optim.Adam(client.net.parameters(), lr=self.rate)
-        client.x = torch.empty(0, self.features, dtype=getattr(torch, self.precision))
         client.states = [torch.zeros(0, self.hidden, dtype=client.x.dtype)] * self.layers
-        client.ends = np.empty((2, 0), np.int64)       # edges inside this part, own numbers
-        client.border = np.empty(0, np.int64)          # own nodes with neighbours elsewhere
-        client.elsewhere = np.empty(0, np.int64)       # how many each of those has
-
-    # -- a stage arrives ---------------------------------------------------------------------------
-    def arrive(self, server, clients, at: At) -> None:
-        delta = server.snapshot.advance(server.stage)
-        self.deal(server, clients.world, nodes_of(server.stage))
-        keys = self.keys(server, delta.nodes)
-        at_home = server.owner[delta.nodes]
-        each = {}
-        for k, name in enumerate(clients.names):
-            mine = np.flatnonzero(at_home == k)
-            server.place[delta.nodes[mine]] = server.sizes[k] + np.arange(len(mine))
-            each[name] = keys[mine]
-        server.sizes = server.sizes + np.bincount(at_home, minlength=len(server.sizes))
-        clients.call(self.meet, each=each)
-        src, dst = ends_of(server.stage)
-        seen = np.ones(len(src), bool) if server.stage.deleted is None else ~server.stage.deleted
-        server.pairs = np.unique(np.stack([src, dst])[:, seen], axis=1)
-
-    def deal(self, server: Server, world: World, count: int) -> None:
-        """Owners of new nodes: all of the first stage at once, later ones beside neighbours."""
-        K, known = len(world.clients), server.snapshot.known
-        grown = count - len(server.owner)
-        owner = np.concatenate([server.owner, np.full(grown, -1, np.int32)])
-        server.place = np.concatenate([server.place, np.full(grown, -1, np.int64)])
-        fresh = known & (owner < 0)
-        if self.partition == "hash":
-            owner[fresh] = [key("dgcolearn", int(n)) % K for n in np.flatnonzero(fresh)]
-        else:
-            nodes = np.flatnonzero(known)
-            number = np.zeros(count, np.int64)
-            number[nodes] = np.arange(len(nodes))
-            graph = _csr.adjacency(number[server.snapshot.edges], len(nodes))
-            owner[nodes] = (_incremental.place(*graph, owner[nodes], K)
-                            if (owner >= 0).any() else
-                            multilevel.parts(*graph, K, world.seed))
-        server.owner = owner
-
-    def keys(self, server: Server, nodes: np.ndarray) -> np.ndarray:
-        """What random features are made from: a hash of each node's name."""
-        users = server.stage.num_src
-        own = nodes < users
-        found = np.empty(len(nodes), np.uint64)
-        found[own] = server.stage.src_ids.keys(nodes[own])
-        found[~own] = ~server.stage.dst_ids.keys(nodes[~own] - users)
-        return found
 
     @on_client
     def meet(self, client: Client, keys: np.ndarray) -> None:
-        """New nodes, with random features and no state yet."""
-        width = self.features - 2
-        fresh = torch.from_numpy(hashed_uniform(client.world.seed, keys, width)).to(client.x)
-        more = torch.cat([fresh * (3 / width) ** 0.5, torch.ones(len(fresh), 1).to(fresh),
-                          torch.zeros(len(fresh), 1).to(fresh)], 1)
-        client.x = torch.cat([client.x, more])
-        client.states = [torch.cat([s, s.new_zeros(len(fresh), self.hidden)])
+        super().meet(client, keys)
+        client.states = [torch.cat([s, s.new_zeros(len(keys), self.hidden)])
                          for s in client.states]
 
     # -- a round ---------------------------------------------------------------------------------
@@ -175,8 +103,7 @@ class DgCoLearn(Method):
         loss = self.loss(server.net, rows[number[pairs[0]]], rows[number[pairs[1]]], truth)
         server.optimizer.zero_grad()
         loss.backward()
-        slope = rows.grad
-        each = list(slope.split(server.sizes.tolist()))
+        each = list(rows.grad.split(server.sizes.tolist()))  # type: ignore[union-attr]
         for layer in reversed(range(self.layers)):
             sent = clients.call(self.back, layer, each=_named(clients, each, here))
             here = sent.names
@@ -210,31 +137,16 @@ class DgCoLearn(Method):
             sent = clients.call(self.say, layer, model, each=_named(clients, each, here))
             here = sent.names
             each = _tensors(border.sums(_filled(clients, sent, border.sizes)))
-            model = None                                # it is there since the first layer
+            model = None                            # it is there since the first layer
         sent = clients.call(self.embed, commit, each=_named(clients, each, here))
-        return (torch.cat(_tensors(_filled(clients, sent, server.sizes))), sent.names)
+        return torch.cat(_tensors(_filled(clients, sent, server.sizes))), sent.names
 
-    def advance(self, server: Server, clients, border: Border) -> None:
-        """Who has not yet gets the snapshot as it is now: edges inside its own part."""
-        behind = set(clients.names) - set(server.joined)
-        if not behind:
-            return
-        (a, b), each = server.edges, {}
-        for k, name in enumerate(clients.names):
-            mine = (server.owner[a] == k) & (server.owner[b] == k)
-            each[name] = {"ends": server.place[server.edges[:, mine]],
-                          "border": server.place[border.nodes[k]],
-                          "elsewhere": border.count[k].astype(np.int64)}
-        sent = clients.call(self.join, each={n: each[n] for n in behind})
-        server.joined = sorted({*server.joined, *sent.names})
+    def border(self, server: Server, clients) -> Border:
+        """The edges between clients; none where nothing is exchanged."""
+        edges = server.edges if self.exchange == "layerwise" else server.edges[:, :0]
+        return Border(edges, server.owner, len(clients.names), self.min_group)
 
     # -- at a client -----------------------------------------------------------------------------
-    @on_client
-    def join(self, client: Client, now: dict[str, np.ndarray]) -> None:
-        """The snapshot as it is inside this part, and what is known of the outside."""
-        client.ends, client.border, client.elsewhere = now["ends"], now["border"], now["elsewhere"]
-        client.cache.clear()
-
     @on_client
     def say(self, client: Client, layer: int, model: Any, sums: Any) -> torch.Tensor:
         """Messages [border, .] of border nodes to their neighbours elsewhere."""
@@ -314,43 +226,12 @@ class DgCoLearn(Method):
             client.optimizer.step()
         return {"model": tree.weights(client.net), "size": len(truth)}
 
-    def inputs(self, client: Client) -> torch.Tensor:
-        """Features [n, F]; the last one is log(1 + degree)."""
-        return torch.cat([client.x[:, :-1], self.degree(client).log1p()[:, None]], 1)
-
-    def degree(self, client: Client) -> torch.Tensor:
-        """Neighbours of each node, here and elsewhere [n]."""
-        if len(client.cache.get("degree", ())) != len(client.x) or "degree" not in client.cache:
-            found = np.bincount(client.ends.ravel(), minlength=len(client.x))
-            found[client.border] += client.elsewhere
-            client.cache["degree"] = torch.from_numpy(found).to(client.x.dtype)
-        return client.cache["degree"]
-
-    # -- at the server ---------------------------------------------------------------------------
-    def border(self, server: Server, clients) -> Border:
-        """The edges between clients; none where nothing is exchanged."""
-        edges = server.edges if self.exchange == "layerwise" else server.edges[:, :0]
-        return Border(edges, server.owner, len(clients.names), self.min_group)
-
-    def drawn(self, server: Server, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The stage's pairs [2, P] and as many random ones; 1 and 0."""
-        known = np.flatnonzero(server.owner >= 0)
-        items = known[known >= server.stage.num_src] if server.stage.bipartite else known
-        found = server.pairs
-        wrong = draw.choice(items, found.shape[1]) if len(items) else found[1]
-        return (np.concatenate([found, np.stack([found[0], wrong])], 1),
-                np.repeat([1.0, 0.0], found.shape[1]))
-
+    # -- answers ---------------------------------------------------------------------------------
     def loss(self, net: Roland, a: torch.Tensor, b: torch.Tensor, truth: np.ndarray
              ) -> torch.Tensor:
         """Mean binary cross-entropy of pairs of rows."""
         return torch.nn.functional.binary_cross_entropy_with_logits(
             net.score(a, b), torch.from_numpy(truth).to(a), reduction="sum") / max(len(truth), 1)
-
-    def number(self, server: Server) -> np.ndarray:
-        """Of each node its row among all clients' [N]; -1 for nodes never seen."""
-        start = np.concatenate([[0], np.cumsum(server.sizes)[:-1]])
-        return np.where(server.owner >= 0, start[server.owner] + server.place, -1)
 
     def answer(self, server, clients, at: At):
         """Scores of the server's queries by the newest rows; nodes never seen have rows of 0."""
