@@ -40,7 +40,7 @@ def test_every_row_of_a_table_has_its_numbers_and_can_be_built(name):
                 for column in table.column:
                     if column.published:
                         number = printed[setting.id, row.name][column.published]
-                        assert float(number) > -5, number
+                        assert number == "O.O.M" or float(number) > -5, number
             if row.method:
                 made = table.build(setting, row)
                 assert made.method.name == row.method["name"]

@@ -91,8 +91,13 @@ def run(
     dst: Annotated[str | None, typer.Option(help=f"{_OF}items.")] = None,
     time: Annotated[str | None, typer.Option(help=f"{_OF}times.")] = None,
     client: Annotated[str | None, typer.Option(help=f"{_OF}clients, if it has one.")] = None,
+    edges: Annotated[str | None, typer.Option(
+        help="A second table, of edges, where --data is a table of nodes with classes.")] = None,
+    node: Annotated[str | None, typer.Option(help="Column of a table of nodes: ids.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of a table of nodes: classes.")] = None,
     stages: Annotated[str | None, typer.Option(
-        help="A duration such as 30d, or a number of edges.")] = None,
+        help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a "
+        "task.")] = None,
     split: Annotated[str | None, typer.Option(
         help="Who owns what: a column, or a partition such as hash.")] = None,
     clients: Annotated[str | None, typer.Option(
@@ -111,7 +116,8 @@ def run(
     if json and json.is_dir():
         raise FedvineError(f"{json} is a folder; name a .json file with --json.")
     options: dict[str, Any] = {
-        "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client},
+        "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client,
+                 "edges": edges, "node": node, "label": label},
         "split": {"by": split, "k": k, "clients": None if clients is None else clients.split(",")},
         "stages": int(stages) if stages and stages.isdecimal() else stages,
         "seed": seed, "threads": threads}
@@ -125,6 +131,9 @@ def run(
     assert made.summary is not None
     for table in tables(made.summary, made.protocol.model_dump()):
         _console().print(table, "", highlight=False)
+    if "report" in made.summary:
+        from fedvine.records import facts
+        print(f"{made.method.name} reports\n{facts(made.summary['report'])}\n")
     print(f"Kept in {out}")
     if json:
         write_json(records(out), json)

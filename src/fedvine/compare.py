@@ -21,7 +21,8 @@ from fedvine.grid import Grid, Sheet, plus_minus, seconds, size
 RIVALS = ("edgebank", "popularity")     # without a model; what they reach needs none
 SCORES = {"auc_new": "AUC new", "mrr_new": "MRR new", "auc": "AUC all", "mrr": "MRR all",
           "ap": "AP all", "auc_historical": "AUC hist.", "auc_inductive": "AUC induct.",
-          "auc_travelled": "AUC travelled", "auc_arrived": "AUC arrived", "am": "AM", "fm": "FM"}
+          "auc_travelled": "AUC travelled", "auc_arrived": "AUC arrived",
+          "auc_across": "AUC across", "ap_across": "AP across", "am": "AM", "fm": "FM"}
 NODES = ("am", "fm")
 MAIN = ("auc_new", "mrr_new", "auc", "mrr")
 COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
@@ -120,7 +121,8 @@ class Comparison:
                 scores("Average precision; historical and inductive negatives",
                        ("ap", "auc_historical", "auc_inductive")),
                 scores("Users who travelled, and those who just arrived",
-                       ("auc_travelled", "auc_arrived"))]
+                       ("auc_travelled", "auc_arrived")),
+                scores("Pairs whose ends are at two clients", ("auc_across", "ap_across"))]
         made = [grid for grid in made if len(grid.columns) > 1 or grid is made[0]]
         if others:
             made.append(Grid(f"Difference to {first.label} (paired t test)",

@@ -28,8 +28,13 @@ def compare(
     dst: Annotated[str | None, typer.Option(help=f"{_OF}items.")] = None,
     time: Annotated[str | None, typer.Option(help=f"{_OF}times.")] = None,
     client: Annotated[str | None, typer.Option(help=f"{_OF}clients, if it has one.")] = None,
+    edges: Annotated[str | None, typer.Option(
+        help="A second table, of edges, where --data is a table of nodes with classes.")] = None,
+    node: Annotated[str | None, typer.Option(help="Column of a table of nodes: ids.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of a table of nodes: classes.")] = None,
     stages: Annotated[str | None, typer.Option(
-        help="A duration such as 30d, or a number of edges.")] = None,
+        help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a "
+        "task.")] = None,
     split: Annotated[str | None, typer.Option(
         help="Who owns what: a column, or a partition such as hash.")] = None,
     clients: Annotated[str | None, typer.Option(
@@ -53,7 +58,8 @@ def compare(
     from fedvine import compare as comparing
     from fedvine.cells import duration
     options: dict[str, Any] = {
-        "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client},
+        "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client,
+                 "edges": edges, "node": node, "label": label},
         "split": {"by": split, "k": k, "clients": clients.split(",") if clients else None},
         "stages": int(stages) if stages and stages.isdigit() else stages, "seed": seed}
     wanted = comparing.experiments(methods, options, settings or [])

@@ -1,4 +1,4 @@
-"""Where a run's edges come from: a data set of the shelf, a table, or a query."""
+"""Where a run's edges come from: a data set of the shelf, a table or two, or a query."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fedvine.graph import Graph
 from fedvine.stream import EventStream
 
 _COLUMNS = ("src", "dst", "time", "client", "weight")
+_OF_GRAPHS = ("node", "label", "client", "src", "dst")
 
 
 class Data(BaseModel):
@@ -26,6 +27,11 @@ class Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str = Field(description="a data set's name, a CSV or Parquet file, or an SQL query")
+    edges: str | None = Field(default=None, description="a second table, of edges, where source is "
+                              "one of nodes, see fedvine.graph_tables")
+    node: str | None = Field(default=None, description="the column of ids of a table of nodes; "
+                             "node or id if not said")
+    label: str | None = Field(default=None, description="its column of classes; label if not said")
     src: str | None = Field(default=None, description="a table's column of users; src if not said")
     dst: str | None = Field(default=None, description="its column of items; dst if not said")
     time: str | None = Field(default=None, description="its column of times; time if not said")
@@ -33,13 +39,14 @@ class Data(BaseModel):
     weight: str | None = Field(default=None, description="its column of weights, if it has one")
     folder: str | None = Field(default=None, description="the folder of a data set's own files")
     options: dict[str, Any] = Field(
-        default_factory=dict, description="more arguments of the data set's load, or of read")
+        default_factory=dict, description="more arguments of the data set's load, of read or of "
+        "read_graph, such as features")
 
-    @field_validator("source", "folder")
+    @field_validator("source", "edges", "folder")
     @classmethod
     def _absolute(cls, value: str | None, info: Any) -> str | None:
         """A file is found again from any folder."""
-        if value is None or (info.field_name == "source" and not is_file(value)):
+        if value is None or (info.field_name != "folder" and not is_file(value)):
             return value
         try:
             return str(Path(value).expanduser().absolute())
@@ -62,26 +69,48 @@ class Data(BaseModel):
     def open(self) -> Any:
         """The stream, or the labelled graph. Raises :class:`FedvineError` if it cannot be had."""
         from fedvine.read import read
+        if self.edges is not None and not self.dataset:
+            return self._graph()
         columns = {c: getattr(self, c) for c in _COLUMNS if getattr(self, c) is not None}
         twice = [c for c, name in columns.items() if list(columns.values()).count(name) > 1]
         if twice:
             raise FedvineError(f'{" and ".join(twice)} are the same column '
                                f'"{columns[twice[0]]}" of {self.source}; name two.')
         if self.dataset:
-            if columns:
+            given = [*columns, *(k for k in ("edges", "node", "label") if getattr(self, k))]
+            if given:
                 raise FedvineError(f"{self.source} is a data set that knows its columns; "
-                                   f"leave out {', '.join(columns)}.")
+                                   f"leave out {', '.join(given)}.")
             return load(self.source, self.folder, **self.options)
         if self.folder:
             raise FedvineError(f"A folder belongs to a data set, and {self.source} is none; "
                                "leave it out.")
+        if self.node or self.label:
+            raise FedvineError(f"node and label are columns of a table of nodes; if {self.source} "
+                               "is one, name the table of its edges with --edges, or under "
+                               "[data].")
         try:
             return _call(read, self.source, **{"src": "src", "dst": "dst", "time": "time",
                                                **columns, **self.options})
         except FedvineError as error:
             if "has no column" in str(error) and not {"src", "dst", "time"} <= columns.keys():
                 raise FedvineError(f"{error} Name its columns with --src, --dst and --time, or "
-                                   "under [data].") from error
+                                   "under [data]; if it is a table of nodes, name that of its "
+                                   "edges with --edges.") from error
+            raise
+
+    def _graph(self) -> Graph:
+        from fedvine.graph_tables import read_graph
+        for key in ("time", "weight", "folder"):
+            if getattr(self, key) is not None:
+                raise FedvineError(f"A labelled graph of two tables has no {key}; leave it out.")
+        columns = {c: getattr(self, c) for c in _OF_GRAPHS if getattr(self, c) is not None}
+        try:
+            return _call(read_graph, self.source, self.edges, **{**columns, **self.options})
+        except FedvineError as error:
+            if 'has no column "' in str(error):
+                raise FedvineError(f"{error} Name columns with --node, --label, --src and --dst, "
+                                   "or under [data].") from error
             raise
 
 
@@ -122,6 +151,8 @@ def digest(stream: EventStream | Graph) -> str:
         for array in (stream.edges, stream.y, *((x,) if isinstance(x, np.ndarray) else
                                                 (x.data, x.indices, x.indptr))):
             found.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+        if stream.owner is not None:
+            found.update(np.ascontiguousarray(stream.owner.of).view(np.uint8).data)
         return found.hexdigest()
     for column in (stream.src, stream.dst, stream.t, stream.weight, stream.features, stream.label,
                    stream.deleted, *(stream.codes[c] for c in sorted(stream.codes)),
@@ -137,6 +168,8 @@ def names(stream: EventStream | Graph) -> str:
     found = hashlib.blake2b(digest_size=8)
     if isinstance(stream, Graph):
         found.update(repr(stream.classes).encode())
+        if stream.owner is not None:
+            found.update(repr((stream.owner.column, stream.owner.names)).encode())
         return found.hexdigest()
     for ids in (stream.src_ids, stream.dst_ids):
         for column in ids.columns():

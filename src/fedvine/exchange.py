@@ -68,8 +68,8 @@ def two_hops(inside: csr_matrix, cross: csr_matrix, x: np.ndarray, how: Features
     A_s^2 + A_s C + C A_s + C^2; the published proof leaves A_s C out.
 
     "none"           A_s^2 X
-    "fedgcn"         clients add up what each has aggregated once: (A_s + C) A_s X, as in the
-                     incremental FedGCN that DG-CoLearn compares with
+    "fedgcn"         features are replaced by their sums over all neighbours, then clients go on
+                     by themselves: A_s (A_s + C) X, the incremental FedGCN of Appendix F.1.2
     "paper"          Eq. (6) as printed: A_s^2 X, and for each neighbour j across clients
                      (A_s X)_j + X_j + X_i + the sum of X over j's own neighbours across clients
     "two-hop-exact"  all four terms: inner nodes beside a border node are corrected as well
@@ -78,7 +78,7 @@ def two_hops(inside: csr_matrix, cross: csr_matrix, x: np.ndarray, how: Features
     if how == "none":
         return local
     if how == "fedgcn":
-        return local + cross @ (inside @ x)
+        return local + inside @ (cross @ x)
     if how == "paper":
         degree = np.asarray(cross.sum(1)).reshape(-1, 1)
         return local + cross @ (inside @ x + x + cross @ x) + degree * x

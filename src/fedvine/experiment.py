@@ -165,7 +165,7 @@ class Experiment(BaseModel):
             raise FedvineError(f"{path} is not TOML: {error}.") from error
         data = values.get("data")
         if isinstance(data, dict):
-            for key in ("source", "folder"):
+            for key in ("source", "edges", "folder"):
                 beside = path.absolute().parent / str(data.get(key))
                 if isinstance(data.get(key), str) and beside.exists():
                     data[key] = str(beside)
@@ -205,7 +205,8 @@ class Experiment(BaseModel):
         split = self.split.model_dump(exclude_none=True)
         if "by" not in split:
             given: dict[str, Any] = ({"by": self.data.client or "hash"}
-                                     if self.method.task == "link" else {"by": "louvain", "k": 3})
+                                     if self.method.task == "link" or self.data.client
+                                     else {"by": "louvain", "k": 3})
             split = {**(found.SPLIT if found else given), **split}
         stages = found.STAGES if found and self.stages is None else self.stages
         tasks = self.tasks

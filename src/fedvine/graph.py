@@ -6,9 +6,9 @@ graph of its own with its own numbers, and ``nodes`` says which nodes of its ori
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
@@ -20,6 +20,17 @@ from fedvine.split import Split
 Features = np.ndarray | csr_matrix
 
 
+class Owner(NamedTuple):
+    """Which client owns each node.
+
+    ``of`` int32 [N] are numbers of ``names``; ``column`` is what their column is called.
+    """
+
+    of: np.ndarray
+    names: tuple[str, ...]
+    column: str = "client"
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """``make`` checks and cleans; the fields as they are afterwards:
@@ -29,6 +40,7 @@ class Graph:
     y        int64 [N], the class, -1 where it is not known
     classes  names of the classes, by number
     nodes    int64 [N]: the numbers of these nodes in the graph that this one was cut from
+    owner    whose nodes they are, where the data say it
     """
 
     x: Features
@@ -37,19 +49,21 @@ class Graph:
     classes: tuple[str, ...]
     nodes: np.ndarray
     name: str = "graph"
+    owner: Owner | None = None
 
     @staticmethod
     def make(x: Any, edges: Any, y: Any, *, classes: tuple[str, ...] | list[str] | None = None,
-             name: str = "graph") -> Graph:
+             name: str = "graph", owner: Owner | None = None) -> Graph:
         """From arrays; loops, repeats and the second direction of an edge are taken out.
 
         x        [N, F], dense or any SciPy sparse matrix
         edges    [2, E], node numbers
         y        [N], classes 0, 1, ...; -1 where not known
         classes  their names; numbers if not given
+        owner    the client of each node, if there are such
 
         Raises :class:`FedvineError` that names the row, for features that are not finite, ends
-        that are no node, or a class below -1.
+        that are no node, a class below -1, or an owner without a name.
         """
         if issparse(x):
             x = csr_matrix(x, dtype=np.float32)
@@ -74,6 +88,12 @@ class Graph:
                                f"nodes go from 0 to {len(y) - 1}.")
         if (y < -1).any():
             raise FedvineError(f"{name}: node {int((y < -1).argmax())} has the class {y.min()}.")
+        if owner is not None:
+            of = np.ascontiguousarray(owner.of, np.int32)
+            if of.shape != y.shape or ((of < 0) | (of >= len(owner.names))).any():
+                raise FedvineError(f"{name}: the owners' numbers must be one a node, from 0 to "
+                                   f"{len(owner.names) - 1}.")
+            owner = owner._replace(of=of)
         low, high = edges.min(0), edges.max(0)
         codes = np.unique((low * len(y) + high)[low < high])
         count = int(y.max(initial=-1)) + 1
@@ -81,7 +101,7 @@ class Graph:
         if len(found) < count:
             raise FedvineError(f"{name} names {len(found)} classes and has {count}.")
         ends = np.stack(np.divmod(codes, max(len(y), 1))).astype(np.int32)
-        return Graph(x, ends, y, found, np.arange(len(y)), name)
+        return Graph(x, ends, y, found, np.arange(len(y)), name, owner)
 
     def __len__(self) -> int:
         """Number of nodes."""
@@ -103,7 +123,8 @@ class Graph:
         number[nodes] = np.arange(len(nodes), dtype=np.int32)
         ends = number[self.edges]
         ends = np.ascontiguousarray(ends[:, (ends >= 0).all(0)])
-        return replace(self, x=self.x[nodes], edges=ends, y=self.y[nodes],
+        owner = self.owner and self.owner._replace(of=self.owner.of[nodes])
+        return replace(self, x=self.x[nodes], edges=ends, y=self.y[nodes], owner=owner,
                        nodes=self.nodes[nodes], name=name or self.name)
 
     def kept(self, mask: np.ndarray) -> Graph:
@@ -132,14 +153,19 @@ class Graph:
 
     def split(self, by: str = "louvain", k: int = 3, seed: int = 0,
               clients: list[str] | None = None) -> GraphSplit:
-        """Deal the nodes to ``k`` clients; edges between clients are dropped.
+        """Deal the nodes to clients; edges between clients are dropped.
 
-        ``by`` is a partition of the shelf that has ``partition_nodes``. Raises
-        :class:`FedvineError` for an unknown one.
+        ``by`` is the column of owners (its name, or ``"client"``), which gives each client the
+        nodes that are its own, or a partition of the shelf that has ``partition_nodes``, which
+        deals them to ``k``. Raises :class:`FedvineError` for an unknown one.
         """
+        if self.owner is not None and by in (self.owner.column, "client"):
+            return self._parts(self.owner.of, self.owner.names, by, clients)
+        known = [*([self.owner.column] if self.owner else []), *shelf.names("partitions")]
         if by not in shelf.names("partitions"):
-            raise FedvineError(f'There is no partition called "{by}"'
-                               f"{near(by, shelf.names('partitions'))}.")
+            raise FedvineError(f'{self.name} has no column of clients "{by}", and there is no '
+                               f"partition of that name{near(by, known)}; it can be split by "
+                               f"{', '.join(known)}.")
         if not 1 <= k <= len(self):
             raise FedvineError(f"{self.name} has {len(self)} nodes; it cannot be split among {k} "
                                "clients.")
@@ -147,11 +173,14 @@ class Graph:
         if not hasattr(module, "partition_nodes"):
             raise FedvineError(f'The partition "{by}" deals edges of a stream, not nodes of a '
                                "graph; louvain deals nodes.")
-        owner = module.partition_nodes(self, k, seed)
         names = [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)]
+        return self._parts(module.partition_nodes(self, k, seed), names, by, clients)
+
+    def _parts(self, owner: np.ndarray, names: Sequence[str], by: str,
+               clients: list[str] | None) -> GraphSplit:
         whole = GraphSplit({n: self.induced(np.flatnonzero(owner == i), f"{self.name}/{n}")
                             for i, n in enumerate(names)}, self, by)  # type: ignore[arg-type]
-        return whole.only(clients) if clients else whole  # type: ignore[return-value]
+        return whole.only(clients) if clients else whole
 
 
 class GraphSplit(Split):

@@ -9,6 +9,7 @@ with no edge here yet).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from fedvine.rng import rng
 from fedvine.stages import Plan
 from fedvine.stream import EventStream
 
-SUBSETS = ("all", "new", "travelled", "arrived")
+SUBSETS = ("all", "new", "travelled", "arrived", "across")
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,14 @@ class Scorer:
 
         Keys are ``auc``, ``ap``, ``mrr``, ``hits`` against random negatives, ``auc_historical``
         and ``auc_inductive``; the same with ``_new``, ``_travelled`` and ``_arrived`` appended
-        for those positives. Raises :class:`MethodError` when the answer does not fit.
+        for those positives. An answer may also be ``{"scores": ..., "across": bool [P]}``: which
+        pairs have their ends at two clients; ``auc_across`` and ``ap_across`` are of random pairs
+        across too. Raises :class:`MethodError` when the answer does not fit.
         """
         pairs, (_, _, extra) = self.queries(t), self._asked  # type: ignore[misc]
+        across = None
+        if isinstance(answer, Mapping):
+            answer, across = answer["scores"], np.asarray(answer["across"], bool)
         scores = np.asarray(answer, float).reshape(-1)
         if len(scores) != len(pairs) or not np.isfinite(scores).all():
             raise MethodError(f'client "{self.name}" answered {len(scores)} scores to {len(pairs)} '
@@ -191,6 +197,12 @@ class Scorer:
                           f"hits{end}": metrics.hits(ranks[mask], self.protocol.k),
                           f"auc_historical{end}": metrics.auc(positive[mask], historical[mask]),
                           f"auc_inductive{end}": metrics.auc(positive[mask], inductive[mask])}
+        if across is not None:
+            ours, other = positive[across[:count]], random[across[count:2 * count]]
+            n["n_across"] = len(ours)
+            if len(ours) and len(other):
+                found |= {"auc_across": metrics.auc(ours, other),
+                          "ap_across": metrics.average_precision(ours, other)}
         return {"n": n, "scores": found}
 
 

@@ -53,6 +53,7 @@ class Row(_Part):
     name: str
     method: dict[str, Any] | None = None
     published: bool = True
+    settings: dict[str, Any] = {}
 
 
 class PaperTable(_Part):
@@ -62,6 +63,8 @@ class PaperTable(_Part):
     numbers: str
     experiment_column: str | None = None
     method_column: str
+    metric_column: str | None = Field(default=None, description="where a line is one number: the "
+                                      "column of its name; the number is in value")
     differences: list[str]
     common: dict[str, Any] = {}
     column: list[Column]
@@ -75,9 +78,12 @@ class PaperTable(_Part):
 
     def printed(self) -> dict[tuple[str, str], dict[str, str]]:
         """The paper's numbers, as printed, by (experiment, method)."""
-        column = self.experiment_column
-        return {(line[column] if column else self.experiment[0].id, line[self.method_column]): line
-                for line in numbers(self.numbers)}
+        column, found = self.experiment_column, {}
+        for line in numbers(self.numbers):
+            place = line[column] if column else self.experiment[0].id, line[self.method_column]
+            more = {line[self.metric_column]: line["value"]} if self.metric_column else line
+            found.setdefault(place, {}).update(more)
+        return found
 
     def chosen(self, only: str | None) -> list[Setting]:
         """The experiments whose id is ``only`` or whose name holds it; several with commas."""
@@ -95,7 +101,8 @@ class PaperTable(_Part):
         """The experiment of a cell; ``data`` takes the place of the setting's own."""
         assert row.method is not None
         own = setting.methods.get(row.method["name"], {})
-        values = merged(merged(self.common, setting.settings), {"method": {**row.method, **own}})
+        values = merged(merged(self.common, setting.settings), row.settings)
+        values = merged(values, {"method": {**row.method, **own}})
         return build(Experiment, {**values, **({"data": data} if data else {})},
                      f"{self.title}, experiment {setting.id}, {row.name}")
 

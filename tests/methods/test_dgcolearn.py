@@ -15,7 +15,9 @@ from fedvine.engines.mock import MockClients
 from fedvine.exchange import Border
 from fedvine.ids import Ids
 from fedvine.link import Links
+from fedvine.memory import Client, World
 from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.roland import RolandMethod
 from fedvine.models.roland import Roland
 from fedvine.rng import rng
 from fedvine.run import run
@@ -141,7 +143,9 @@ def test_one_two_and_five_clients_score_the_same_on_uci(data, monkeypatch):
         found.append([s.found[s.t + 1]["all"]["scores"] for s in done.stages if s.found])
     for many in found[1:]:
         for a, b in zip(found[0], many, strict=True):
-            assert b == pytest.approx(a, abs=1e-3)
+            assert {k: b[k] for k in a} == pytest.approx(a, abs=1e-3)
+        assert many[-1]["auc_across"] > 0.5                # of which one machine has none
+    assert "auc_across" not in found[0][-1]
     assert found[0][-1]["auc"] > 0.6
 
 
@@ -204,3 +208,47 @@ def test_a_client_killed_between_two_exchanges_changes_nothing():
     killed = run(method, data.split("hash", k=3), data.by_count(30), protocol=PROTOCOL,
                  engine=MockClients, kill=[(1, 1, c) for c in range(1, 6)]).finish()
     assert plain.scores == killed.scores
+
+
+@pytest.mark.parametrize("exchange", ["paper", "fedgcn", "none"])
+def test_an_exchange_that_is_not_exact_gives_other_rows(exchange):
+    data = stream(9)
+    exact, other = (finished(DgCoLearn(rounds=2, features=6, hidden=5, exchange_gradients=False,
+                                       partition="hash", exchange=e), data, 3)
+                    for e in ("layerwise", exchange))
+    assert exact.scores != other.scores
+    done = finished(DgCoLearn(rounds=2, features=6, hidden=5, partition="hash",
+                              exchange_gradients=False, exchange=exchange), data, 1)
+    alone = finished(DgCoLearn(rounds=2, features=6, hidden=5, partition="hash",
+                               exchange_gradients=False, exchange="none"), data, 1)
+    if exchange == "paper":
+        assert done.scores == alone.scores      # nobody elsewhere, nothing to correct
+
+
+def test_equation_5_and_6_are_what_a_client_adds():
+    """Two clients with one node and one edge between them, by hand."""
+    method = DgCoLearn(features=4, hidden=4, exchange="paper", temporal="none")
+    client = Client("a", World(("a", "b"), 0, 1))
+    method.setup(client)
+    method.meet(client, np.array([5], np.uint64))
+    x, h, other = (torch.randn(1, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    rows = torch.cat([x, h], 1).numpy()         # what the neighbour offers: X_j, H_j
+    again = other.numpy()                       # the sum of X over its own neighbours elsewhere
+    method.take(client, (np.array([0]), np.array([1]), rows, again))
+    places, first, second = client.cache["others"]
+    own = method.inputs(client)
+    torch.testing.assert_close(first, x)                          # (5)
+    torch.testing.assert_close(second, h + x + own + other)       # (6)
+    assert places.tolist() == [0]
+
+
+def test_one_machine_has_all_nodes_and_counts_the_same_edges_across():
+    data = stream(10)
+    central = run(RolandMethod(rounds=2, features=4, hidden=4), data.split("hash", k=3),
+                  data.by_count(30), protocol=PROTOCOL).finish()
+    shared = finished(DgCoLearn(rounds=2, features=4, hidden=4), data, 3)
+    held = [len(r.client.x) for r in central.clients.residents.values()]
+    assert held[1:] == [0, 0] and held[0] > 0
+    assert (central.server.dealt == shared.server.owner).all()
+    a, b = (d.scores["test"] for d in (central, shared))
+    assert a["n"]["all"]["n_across"] == b["n"]["all"]["n_across"] > 0

@@ -169,3 +169,21 @@ class SharedGraph(Method):
         return {"nodes": server.sizes.tolist(), **{k: float(v) for k, v in found.items()},
                 "border_nodes": {"one": int(many[1:2].sum()), "two": int(many[2:3].sum()),
                                  "three or more": int(many[3:].sum())}}
+
+
+def named(clients, each: list[Any], here: tuple[str, ...]) -> dict[str, Any]:
+    """What each of the clients ``here`` gets, by name."""
+    return {n: e for n, e in zip(clients.names, each, strict=True) if n in here}
+
+
+def filled(clients, sent: Any, sizes: np.ndarray) -> list[np.ndarray]:
+    """What every client sent, in order of names; rows of 0 for those that are missing."""
+    found = {n: reply.numpy() for n, reply in sent.items()}
+    one = next(iter(found.values()))
+    return [found.get(n, np.zeros((size, one.shape[1]), one.dtype))
+            for n, size in zip(clients.names, sizes, strict=True)]
+
+
+def tensors(arrays: list[np.ndarray]) -> list[torch.Tensor]:
+    """The same as tensors."""
+    return [torch.from_numpy(a) for a in arrays]

@@ -33,9 +33,9 @@ import torch
 from fedvine import tree
 from fedvine.exchange import Border
 from fedvine.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._shared_graph import SharedGraph
+from fedvine.methods._shared_graph import SharedGraph, filled, named, tensors
 from fedvine.models.roland import Roland
-from fedvine.rng import rng
+from fedvine.rng import rng, torch_rng
 
 
 class DgCoLearn(SharedGraph):
@@ -53,11 +53,12 @@ class DgCoLearn(SharedGraph):
         default="gru", description="how states go on: a gated recurrent unit (Eq. 3), the moving "
         "average of the authors' code, or none")
     rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
-    exchange: Literal["layerwise", "none"] = Field(
-        default="layerwise", description="what clients learn of neighbours elsewhere")
+    exchange: Literal["layerwise", "paper", "fedgcn", "none"] = Field(
+        default="layerwise", description="what clients learn of neighbours elsewhere: sums before "
+        "each layer; Eqs. (5), (6) as printed; sums of features in place of features; nothing")
     exchange_gradients: bool = Field(
-        default=True, description="clients return gradients of sums too, and the server makes the "
-        "step: exactly one machine's; false: local epochs, and averaging")
+        default=True, description="with layerwise: clients return gradients of sums too, and the "
+        "server makes the step, exactly one machine's; false: local epochs, and averaging")
 
     # -- memory ----------------------------------------------------------------------------------
     def net(self, seed: int) -> Roland:
@@ -86,7 +87,7 @@ class DgCoLearn(SharedGraph):
     def round(self, server, clients, at: At) -> None:
         border = self.border(server, clients)
         pairs, truth = self.drawn(server, rng(clients.world.seed, "pairs", at.t, at.r))
-        if self.exchange_gradients:
+        if self.exchange_gradients and self.exchange == "layerwise":
             self.together(server, clients, border, pairs, truth)
         else:
             self.apart(server, clients, border, pairs, truth)
@@ -105,10 +106,10 @@ class DgCoLearn(SharedGraph):
         loss.backward()
         each = list(rows.grad.split(server.sizes.tolist()))  # type: ignore[union-attr]
         for layer in reversed(range(self.layers)):
-            sent = clients.call(self.back, layer, each=_named(clients, each, here))
+            sent = clients.call(self.back, layer, each=named(clients, each, here))
             here = sent.names
-            each = _tensors(border.back(_filled(clients, sent, border.sizes)))
-        for gradient in clients.call(self.first, each=_named(clients, each, here)):
+            each = tensors(border.back(filled(clients, sent, border.sizes)))
+        for gradient in clients.call(self.first, each=named(clients, each, here)):
             for name, p in server.net.named_parameters():
                 p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
         server.optimizer.step()
@@ -133,20 +134,70 @@ class DgCoLearn(SharedGraph):
         self.advance(server, clients, border)       # for who was away when the others went on
         model: Any = tree.weights(server.net)
         here, each = clients.names, [None] * len(clients.names)
+        if self.exchange in ("paper", "fedgcn"):
+            self.features_travel(server, clients, model)
         for layer in range(self.layers):
-            sent = clients.call(self.say, layer, model, each=_named(clients, each, here))
+            sent = clients.call(self.say, layer, model, each=named(clients, each, here))
             here = sent.names
-            each = _tensors(border.sums(_filled(clients, sent, border.sizes)))
+            each = tensors(border.sums(filled(clients, sent, border.sizes)))
             model = None                            # it is there since the first layer
-        sent = clients.call(self.embed, commit, each=_named(clients, each, here))
-        return torch.cat(_tensors(_filled(clients, sent, server.sizes))), sent.names
+        sent = clients.call(self.embed, commit, each=named(clients, each, here))
+        return torch.cat(tensors(filled(clients, sent, server.sizes))), sent.names
 
     def border(self, server: Server, clients) -> Border:
-        """The edges between clients; none where nothing is exchanged."""
+        """The edges between clients; none where nothing is exchanged in layers."""
         edges = server.edges if self.exchange == "layerwise" else server.edges[:, :0]
         return Border(edges, server.owner, len(clients.names), self.min_group)
 
+    def features_travel(self, server: Server, clients, model: Any) -> None:
+        """One exchange for all layers: raw features, and for Eq. (6) first-layer rows."""
+        border = super().border(server, clients)
+        places = [server.place[n] for n in border.nodes]
+        sent = clients.call(self.offer, model, each=named(clients, places, clients.names))
+        rows = border.sums(filled(clients, sent, border.sizes))
+        again = border.sums([r[:, :self.features] for r in rows])   # sums over N_j of Eq. (6)
+        each = list(zip(places, border.count, rows, again, strict=True))
+        clients.call(self.take, each=named(clients, each, sent.names))
+
     # -- at a client -----------------------------------------------------------------------------
+    @on_client
+    def offer(self, client: Client, model: Any, places: np.ndarray) -> torch.Tensor:
+        """Features, and for Eq. (6) rows of the first layer, of these nodes."""
+        tree.load(client.net, model)
+        client.cache.pop("others", None)
+        x = self.inputs(client)
+        if self.exchange == "fedgcn":
+            return x[torch.from_numpy(places)]
+        message = client.net.message(0, x, self.degree(client))
+        h = self.layer(client, 0, x, message, message[:0])
+        return torch.cat([x, h], 1)[torch.from_numpy(places)].detach()
+
+    @on_client
+    def take(self, client: Client, found: tuple[np.ndarray, ...]) -> None:
+        """What the sums come to, until the next exchange."""
+        places, count, rows, again = (torch.from_numpy(f) for f in found)
+        x, F = self.inputs(client)[places], self.features
+        if self.exchange == "fedgcn":
+            client.cache["others"] = places, count.to(x), rows
+            return
+        P = torch.eye(F).to(x)
+        if self.hidden != F:                        # their code projects at random
+            draw = torch_rng(client.world.seed, "project")
+            P = torch.randn(F, self.hidden, generator=draw).to(x) / F ** 0.5
+        sums = rows[:, :F] @ P
+        client.cache["others"] = places, sums, rows[:, F:] + sums + (
+            count[:, None] * x + again) @ P
+
+    def inputs(self, client: Client) -> torch.Tensor:
+        """Features; for FedGCN their means over all neighbours, here and elsewhere."""
+        x = super().inputs(client)
+        if self.exchange != "fedgcn" or "others" not in client.cache:
+            return x
+        (a, b), (places, count, sums) = (torch.from_numpy(e) for e in client.ends), \
+            client.cache["others"]
+        total = x.index_add(0, a, x[b]).index_add(0, b, x[a]).index_add(0, places, sums)
+        return total / (1 + self.degree(client).index_add(0, places, count))[:, None]
+
     @on_client
     def say(self, client: Client, layer: int, model: Any, sums: Any) -> torch.Tensor:
         """Messages [border, .] of border nodes to their neighbours elsewhere."""
@@ -174,8 +225,12 @@ class DgCoLearn(SharedGraph):
         a, b = (torch.from_numpy(e) for e in client.ends)
         total = torch.zeros_like(message).index_add(0, a, message[b]).index_add(0, b, message[a])
         total = total.index_add(0, torch.from_numpy(client.border), sums)
-        return client.net.update(layer, x, message, total, self.degree(client),
-                                 client.states[layer])
+        out = client.net.update(layer, x, message, total, self.degree(client),
+                                client.states[layer])
+        if self.exchange != "paper" or "others" not in client.cache or layer > 1:
+            return out
+        places, *corrections = client.cache["others"]
+        return out.index_add(0, places, corrections[layer])            # (5), (6)
 
     @on_client
     def embed(self, client: Client, commit: bool, sums: torch.Tensor) -> torch.Tensor:
@@ -234,27 +289,18 @@ class DgCoLearn(SharedGraph):
             net.score(a, b), torch.from_numpy(truth).to(a), reduction="sum") / max(len(truth), 1)
 
     def answer(self, server, clients, at: At):
-        """Scores of the server's queries by the newest rows; nodes never seen have rows of 0."""
+        """Scores of the server's queries by the newest rows (nodes never seen have rows of 0), and
+        which pairs have their ends at two clients."""
         rows, _ = self.rows(server, clients, self.border(server, clients))
         rows = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
         number = self.number(server)
         shift = server.stage.num_src if server.stage.bipartite else 0
         a, b = number[server.queries.src], number[server.queries.dst + shift]
+        ends = [self.parts(server)[n] for n in (server.queries.src, server.queries.dst + shift)]
         with torch.no_grad():
-            return server.net.score(rows[a], rows[b]).numpy()
+            return {"scores": server.net.score(rows[a], rows[b]).numpy(),
+                    "across": (ends[0] != ends[1]) & (ends[0] >= 0) & (ends[1] >= 0)}
 
-
-def _named(clients, each: list[Any], here: tuple[str, ...]) -> dict[str, Any]:
-    return {n: e for n, e in zip(clients.names, each, strict=True) if n in here}
-
-
-def _filled(clients, sent: Any, sizes: np.ndarray) -> list[np.ndarray]:
-    """What every client sent, in order of names; rows of 0 for those that are missing."""
-    found = {n: reply.numpy() for n, reply in sent.items()}
-    one = next(iter(found.values()))
-    return [found.get(n, np.zeros((size, one.shape[1]), one.dtype))
-            for n, size in zip(clients.names, sizes, strict=True)]
-
-
-def _tensors(arrays: list[np.ndarray]) -> list[torch.Tensor]:
-    return [torch.from_numpy(a) for a in arrays]
+    def parts(self, server: Server) -> np.ndarray:
+        """The part that each node belongs to [N], -1 where it was never seen."""
+        return server.owner

@@ -52,8 +52,9 @@ class Roland(nn.Module):
 
     def score(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """How likely edges from rows ``a`` to rows ``b`` [P, hidden] are, as logits [P]."""
-        both = torch.cat([a * b, a, b], 1) @ self.pair_in + self.pair_bias
-        return (a * b).sum(1) + (both.relu() @ self.pair_out)[:, 0]
+        get = self.get_parameter
+        both = torch.cat([a * b, a, b], 1) @ get("pair_in") + get("pair_bias")
+        return (a * b).sum(1) + (both.relu() @ get("pair_out"))[:, 0]
 
     @property
     def layers(self) -> int:
