@@ -118,7 +118,8 @@ def test_columns_are_chosen_by_name(tmp_path):
                    [["from", "to", "src"], ["p", "q", 7]])
     columns = {"node": "account", "label": "kind", "src": "from", "dst": "to"}
     found = read_graph(*tables, **columns)
-    assert np.asarray(found.x).tolist() == [[5, 1, 2], [6, 3, 4]] and found.edges.tolist() == [[0], [1]]
+    assert np.asarray(found.x).tolist() == [[5, 1, 2], [6, 3, 4]]
+    assert found.edges.tolist() == [[0], [1]]
     chosen = read_graph(*tables, **columns, features=["b", "a"])
     assert np.asarray(chosen.x).tolist() == [[2, 1], [4, 3]]
     assert read_graph(*tables, **columns, name="mine").name == "mine"
@@ -148,6 +149,7 @@ REFUSED = [
     (changed(NODES, 2, 0, ""), EDGES, {}, 'nodes.csv: column "id" is empty in row 2'),
     (NODES, changed(EDGES, 2, 1, "zz"), {}, 'edges.csv: column "dst" holds "zz" in row 2, which is '
                                             "no node of .*nodes.csv"),
+    ([NODES[0], [7, *NODES[1][1:]]], [["src", "dst"], [7, "zz"]], {}, '"dst" holds "zz" in row 1'),
     (NODES, changed(EDGES, 1, 0, ""), {}, 'edges.csv: column "src" is empty in row 1'),
     (changed(NODES, 2, 1, ""), EDGES, {}, 'nodes.csv: column "x" is empty in row 2'),
     (changed(NODES, 2, 1, "NaN"), EDGES, {}, 'column "x" holds "NaN" in row 2, .* finite number'),

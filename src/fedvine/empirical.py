@@ -107,12 +107,13 @@ def _drawn(met: Any, scores: Any, curve: Any, last: int) -> bytes:
         bottom = {i: bottom.get(i, 0) + h for i, h in enumerate(heights)}
     left.set_xticks(range(len(places)), [f"{n.split('-')[-1]}.{t + 1}" for n, t in places])
     left.set(xlabel="client.task", ylabel="labelled nodes", title="(a) what clients meet")
+    left.set_ylim(0, 1.1 * max(bottom.values()))
     left.legend(fontsize=7, frameon=False)
     for i, (name, by) in enumerate(scores.items()):
         pairs = [metrics.mean_interval(by[s]) for s in ("am", "fm")]
         middle.bar([i - 0.2, i + 0.2], [m for m, _ in pairs], width=0.36,
                    yerr=[0.0 if h != h else h for _, h in pairs], color=COLOURS[:2], capsize=3)
-        middle.text(i, 2, name, ha="center", fontsize=8, color="white")
+        middle.text(i, -0.15, name, ha="center", transform=middle.get_xaxis_transform())
     middle.set(xticks=[-0.2, 0.2, 0.8, 1.2], xticklabels=["AM", "FM"] * 2, ylabel="%",
                title="(b) ERGNN")
     for task in range(last + 1):

@@ -164,7 +164,7 @@ class Graph:
         known = [*([self.owner.column] if self.owner else []), *shelf.names("partitions")]
         if by not in shelf.names("partitions"):
             raise FedvineError(f'{self.name} has no column of clients "{by}", and there is no '
-                               f"partition of that name{near(by, known)}; it can be split by "
+                               f'partition called "{by}"{near(by, known)}; it can be split by '
                                f"{', '.join(known)}.")
         if not 1 <= k <= len(self):
             raise FedvineError(f"{self.name} has {len(self)} nodes; it cannot be split among {k} "
