@@ -108,9 +108,15 @@ def _dataset(name: str) -> Iterator[RenderableType]:
         yield from _graph(stream, module)
         return
     report = stream.split(**module.SPLIT).report()
-    days = (float(stream.t[-1]) - float(stream.t[0])) / 86400
-    yield (f"{len(stream):,} edges of {stream.num_src:,} users to {stream.num_dst:,} items in "
-           f"{days:,.1f} days; stages of {module.STAGES}, split by {report['by']}:\n")
+    first, last = float(stream.t[0]), float(stream.t[-1])
+    time = (f"in {(last - first) / 86400:,.1f} days" if last - first > 3600 else
+            f"at times {first:g} to {last:g}")
+    nodes = (f"of {stream.num_src:,} users to {stream.num_dst:,} items" if stream.bipartite else
+             f"between {stream.num_src:,} nodes")
+    yield (f"{len(stream):,} edges {nodes} {time}; stages of {module.STAGES}, split by "
+           f"{report['by']}:\n")
+    if stream.nodes is not None:
+        yield f"Nodes have classes over time: {', '.join(stream.nodes.classes)}.\n"
     table = Table("client", box=None)
     for column in ("edges", "users", "items", "shared users"):
         table.add_column(column, justify="right")

@@ -64,12 +64,16 @@ def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,
 
 
 def even_bounds(first: float, last: float, every: str | float, name: str) -> list[float]:
-    """The bounds of :func:`by_time` for events from ``first`` to ``last``."""
+    """The bounds of :func:`by_time` for events from ``first`` to ``last``.
+
+    Snapshots lie on the bounds, so an event on the last one is a stage of its own.
+    """
     step = _seconds(every)
     if (last - first) / step > 1_000_000:
         raise FedvineError(f"Stages of {every!r} cut {name} into over a million; "
                            "choose a longer time.")
     count = max(1, int(np.floor((last - first) / step + 0.5)))
+    count += last == first + step * count
     bounds = [first + step * i for i in range(count)]
     return [*bounds, float(np.nextafter(max(last, bounds[-1]), np.inf))]
 

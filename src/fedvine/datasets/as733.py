@@ -15,8 +15,7 @@ scores are no benchmark's, so its stream is called ``as733-last22``: 16,119 even
 1,112 of them deletions. The graph jumps at its end: 2,782 events are of 2000-01-01, and 6,872 of
 the day after.
 
-Stages are days; the last two share one, as a stage ends where the last event is. There is no
-natural client, so communities of systems are dealt to five.
+Stages are days. There is no natural client, so communities of systems are dealt to five.
 """
 
 from __future__ import annotations

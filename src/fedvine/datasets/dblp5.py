@@ -12,8 +12,8 @@ Times are numbers of snapshots. An edge is an event at the snapshot at which it 
 event with ``deleted`` at the one at which it is gone; each pair is one edge, from the lower number
 to the higher one. That makes 31,896 events, of which 14,940 are deletions.
 
-There are ten snapshots, and stages of 0.9 put each in one of its own: with 1 the last two would
-share one. There is no natural client, so communities of authors are dealt to five.
+There are ten snapshots, each a stage. There is no natural client, so communities of authors are
+dealt to five.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedvine.datasets._snapshots import attributed
 from fedvine.stream import EventStream
 
 SPLIT: dict = {"by": "louvain", "k": 5}
-STAGES: str | int = "0.9"
+STAGES: str | int = "1"
 
 _ORIGIN = ("get it from the authors of STAR (Xu et al., IJCAI 2019) or from a copy, such as "
            "github.com/trytodoit227/RTGCN-new, data/DBLP5/DBLP5.npz")

@@ -9,8 +9,7 @@ from fedvine.models.gat import Inputs, inputs
 
 
 class Mlp(Continual):
-    """The network of :class:`fedvine.models.gat.Gat` with each node as its only neighbour, which
-    makes it a perceptron of two layers."""
+    """FedAvg that sees no edges: each node is its only neighbour, in a perceptron of two layers."""
 
     name: ClassVar[str] = "mlp"
 
