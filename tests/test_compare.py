@@ -186,7 +186,7 @@ def test_text_of_tables_and_quantities():
 
 def test_partitions_times_initialisations(tmp_path):
     options = {"data": {"source": "digits"}, "split": {"k": 2}}
-    wanted = experiments(["fedavg:rounds=1:hidden=4", "mlp:rounds=1:hidden=4"], options)
+    wanted = experiments(["fedavg:rounds=1:hidden=4"], options)
     found = compare(wanted, 2, tmp_path, partitions=2, tell=lambda line: None)
     assert all(len(e.records) == 4 for e in found.entries)
     assert "2 partitions x 2 seeds" in found.title

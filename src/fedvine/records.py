@@ -56,6 +56,8 @@ def tables(summary: Mapping[str, Any], protocol: Mapping[str, Any]) -> list[Rend
     names = list(found["client"])
     if protocol.get("task") == "node" and names:
         return node_tables(found, bool(protocol["masked"]))
+    if not names and protocol.get("task") == "node":
+        return ["Nothing was scored: no client has nodes for the test."]
     if not names:
         return ["Nothing was scored: the test period holds no stage that has one before it."]
     many = "all" if protocol["negatives"] == "all" else f"{protocol['negatives']:,} random"

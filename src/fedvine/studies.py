@@ -97,7 +97,8 @@ def figure6(*, only: str | None, seeds: int, jobs: int, folder: str | Path, budg
     return Sheet(grids, ["The paper: POWER converges in fewer rounds than its rivals. Round 0 is "
                          "the model as it is received when the last task arrives; the others are "
                          f"local models after their epochs. Mean over {seeds} seeds; the band of "
-                         "the picture is the 95 % interval.", *notes], records,
+                         "the picture goes from the lowest to the highest of them.", *notes],
+                 records,
                  _drawn(names, curves, "POWER, Figure 6: AM by round of the last task"))
 
 
@@ -133,10 +134,8 @@ def _drawn(names: list[str], curves: dict[Any, np.ndarray], title: str) -> bytes
         for m, colour in zip(METHODS, COLOURS, strict=False):
             found = curves[d, m]
             if len(found):
-                pairs = [metrics.mean_interval(list(column)) for column in found.T]
-                mean, half = (np.nan_to_num(np.array(v)) for v in zip(*pairs, strict=True))
-                axes.plot(mean, marker="o", markersize=3, color=colour, label=m)
-                axes.fill_between(range(len(mean)), mean - half, mean + half, color=colour,
+                axes.plot(found.mean(0), marker="o", markersize=3, color=colour, label=m)
+                axes.fill_between(range(found.shape[1]), found.min(0), found.max(0), color=colour,
                                   alpha=0.15, linewidth=0)
         axes.set(xlabel="round of the last task", ylabel="AM, %", title=d)
     axes.legend(fontsize=8, frameon=False)  # type: ignore[possibly-undefined]

@@ -18,7 +18,7 @@ from fedvine.cells import FOLDER, Cell, Tell, cells, fill
 from fedvine.compare import SCORES, Entry
 from fedvine.errors import FedvineError, near
 from fedvine.experiment import Experiment
-from fedvine.grid import Grid, Sheet, plus_minus
+from fedvine.grid import Grid, Sheet
 from fedvine.published import PAPERS
 from fedvine.settings import assignment, build, merged
 
@@ -117,7 +117,7 @@ def sweep(figure: Figure, *, only: str | None = None, seeds: int = 3, jobs: int 
     grids = [grid for panel in panels for score in figure.scores
              for grid in _grids(figure, panel, score, found)]
     notes = [f"The paper: {figure.claim}", *figure.notes,
-             f"Mean over {seeds} seeds ± half width of the 95 % interval." if seeds > 1 else
+             f"Mean over {seeds} seeds, and the lowest and the highest." if seeds > 1 else
              "One seed.", *([f"{len(left)} runs were not made, the budget was spent; the same "
                              "command goes on."] if left else [])]
     records = [{"panel": k[0], "line": k[1], "value": k[2], "other": k[3], **r}
@@ -135,7 +135,10 @@ def _grids(figure: Figure, panel: Panel, score: str, found: dict[Any, Entry]) ->
     head = [f"{axis.name} = {v}" if i == 0 else str(v) for i, v in enumerate(axis.values)]
 
     def text(line: Line, value: Any, other: Any = None) -> str:
-        return plus_minus(*found[panel.name, line.name, value, other].estimate(score), digits=1)
+        values = found[panel.name, line.name, value, other].values(score).values()
+        if len(values) < 2:
+            return "".join(f"{v:.1f}" for v in values) or "-"
+        return f"{sum(values) / len(values):.1f} ({min(values):.0f} to {max(values):.0f})"
     if figure.other is None:
         return [Grid(title, ["method", *head], [[line.name, *(text(line, v) for v in axis.values)]
                                                 for line in figure.row])]
@@ -174,16 +177,13 @@ def _lines(axes: Any, figure: Figure, panel: Panel, score: str, found: dict[Any,
     axis = figure.along(panel)
     places = range(len(axis.values))
     for line, colour in zip(figure.row, COLOURS, strict=False):
-        points = [(x, *found[panel.name, line.name, v, None].estimate(score))
-                  for x, v in zip(places, axis.values, strict=True)]
-        points = [(x, mean, half if half == half else 0.0) for x, mean, half in points
-                  if mean is not None]
+        runs = [(x, list(found[panel.name, line.name, v, None].values(score).values()))
+                for x, v in zip(places, axis.values, strict=True)]
+        points = [(x, sum(v) / len(v), min(v), max(v)) for x, v in runs if v]
         if points:
-            x, mean, half = zip(*points, strict=True)
+            x, mean, low, high = zip(*points, strict=True)
             axes.plot(x, mean, marker="o", markersize=4, color=colour, label=line.name)
-            axes.fill_between(x, [m - h for m, h in zip(mean, half, strict=True)],
-                              [m + h for m, h in zip(mean, half, strict=True)], color=colour,
-                              alpha=0.15, linewidth=0)
+            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xticks(places, [str(v) for v in axis.values])
     axes.set_xlabel(axis.name)
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.8)

@@ -14,7 +14,7 @@ import torch
 
 from fedvine.exchange import Border
 from fedvine.method import At, Client, Field, Method, Server, World, on_client
-from fedvine.partitions import _csr, _incremental, _quality, multilevel
+from fedvine.partitions import _csr, _incremental, _quality, colearn, multilevel
 from fedvine.rng import hashed_uniform, key
 from fedvine.snapshot import Snapshot, ends_of, nodes_of
 
@@ -30,9 +30,10 @@ class SharedGraph(Method):
     window: int | None = Field(default=3, ge=1, description="stages that an edge lives after it "
                                "was last seen; none: for ever")
     min_group: int = Field(default=1, ge=1, description="sums of fewer neighbours are withheld")
-    partition: Literal["multilevel", "hash"] = Field(
-        default="multilevel", description="who gets which nodes: few edges between clients, or "
-        "blindly")
+    partition: Literal["multilevel", "colearn", "hash"] = Field(
+        default="multilevel", description="who gets the nodes of the first stage: few edges "
+        "between clients, the paper's growth from seeds (Section 4.1), or blindly; later ones are "
+        "placed beside their neighbours, or blindly")
     precision: Literal["float32", "float64"] = Field(default="float32", description="of all "
                                                      "numbers")
 
@@ -79,8 +80,9 @@ class SharedGraph(Method):
             owner[fresh] = [key("dgcolearn", int(n)) % K for n in np.flatnonzero(fresh)]
         else:
             nodes, graph = self.graph(known, server.snapshot.edges)
+            by = colearn if self.partition == "colearn" else multilevel
             owner[nodes] = (_incremental.place(*graph, owner[nodes], K) if (owner >= 0).any()
-                            else multilevel.parts(*graph, K, world.seed))
+                            else by.parts(*graph, K, world.seed))
         server.owner = owner
 
     @staticmethod
