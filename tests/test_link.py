@@ -6,7 +6,8 @@ import pytest
 from fedvine import metrics
 from fedvine.checks import tiny_case, tiny_stream
 from fedvine.link import Links, Pairs, summarise
-from fedvine.run import StageScores
+from fedvine.methods.edgebank import EdgeBank
+from fedvine.run import StageScores, run
 from fedvine.stages import Plan
 
 
@@ -152,3 +153,18 @@ def test_a_summary_weighs_stages_by_positives_and_clients_two_ways():
     assert test["mean"]["auc"] == pytest.approx((0.65 + 0.6) / 2)
     assert test["mean_edges"]["auc"] == pytest.approx((0.8*10 + 0.6*30 + 0.6*10) / 50)
     assert summarise(stages, plan, "val")["client"]["a"]["auc"] == 0.1
+
+
+def test_two_stages_ahead_are_scored_without_the_one_between(case):
+    """EdgeBank answers for stage t + 2 from what it met up to t."""
+    parts, plan = case
+    done = run(EdgeBank(), parts, plan, protocol=Links(negatives=5, positives=30, lead=2)).finish()
+    assert [sorted(s.found) for s in done.stages] == [
+        [s.t + 2] if s.t + 2 < len(plan) else [] for s in done.stages]
+    part = parts.parts["ada"]
+    made = Links(negatives=5, positives=30, lead=2).scorer(part, plan, "ada", 0)
+    pairs, past = made.queries(2), plan.past(part, 0)
+    met = set(zip(past.src.tolist(), past.dst.tolist(), strict=True))
+    known = [(u, v) in met for u, v in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
+    expected = made.measure(2, np.array(known, float))
+    assert done.stages[0].found[2]["ada"]["scores"] == pytest.approx(expected["scores"])

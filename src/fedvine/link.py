@@ -49,11 +49,13 @@ class Links(BaseModel):
         "item")
     positives: int = Field(
         default=2000, ge=1, description="edges scored at most, a client and stage, drawn evenly")
+    lead: int = Field(default=1, ge=1, description="how many stages ahead is scored; 2 leaves one "
+                      "between learning and the test, to choose by")
     k: int = Field(default=10, ge=1, description="the k of hits@k")
 
     def scored(self, t: int, stages: int) -> list[int]:
-        """The stage that is scored once stage ``t`` is learned: the next one."""
-        return [t + 1] if t + 1 < stages else []
+        """The stage that is scored once stage ``t`` is learned: the next one, or ``lead`` on."""
+        return [t + self.lead] if t + self.lead < stages else []
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> Scorer:
         """The scorer that lives beside one client's part."""
