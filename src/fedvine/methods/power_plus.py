@@ -1,7 +1,7 @@
 """Beyond POWER: means of smoothed features, summed over clients, are replayed and asked as well.
 
 One row a class, as POWER keeps with b = 1, but a better one, shared by all clients, and used twice.
-Each choice was made on validation (:doc:`results-node-classification` has what each is worth):
+Each choice was made on validation; what each is worth is on the page of results for nodes:
 
 - **the row** is the mean of the labelled nodes' features after averaging over neighbours. A
   replayed row has no neighbours, so it should look as nodes look once a layer has looked around; a
@@ -22,7 +22,7 @@ calibrated noise at every client.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ class PowerPlus(SecureSums, Continual):
 
     name: ClassVar[str] = "power_plus"
 
+    criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
+        default="cross-entropy", description="of a node; the loss is its mean over classes")
     secure: bool = Field(default=False, description="add the class sums so that the server sees "
                          "only their total (needs fedvine[flare])")
     hops: int = Field(default=2, ge=0, description="steps of averaging over neighbours")
