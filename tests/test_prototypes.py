@@ -1,6 +1,7 @@
 """Prototypes: gradients equal autograd's, the server reads them back, noise is what it says."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -341,3 +342,13 @@ def test_equal_seeds_make_equal_encoders():
     assert not torch.equal(a.weights[0], c.weights[0])
     assert [tuple(w.shape) for w in a.weights] == [(128, 5), (128, 128), (64, 128), (3, 64)]
     assert all(w.abs().max() <= 1 / math.sqrt(w.shape[1]) for w in a.weights)
+
+
+def test_a_network_that_is_dead_at_the_sample_says_that_nothing_came_back():
+    """No unit of the first layer is alive, so every gradient fits any prototype."""
+    made = Encoder.make(3, 2, generator=torch_rng("dead"))
+    dead = replace(made, weights=(made.weights[0] * 0, *made.weights[1:]),
+                   biases=(made.biases[0] * 0 - 1, *made.biases[1:]))
+    sent = encode(dead, torch.tensor([[0.9, -1.0, 0.6]]), torch.tensor([1]))
+    assert not sent["bias_0"].any()
+    assert not reconstruct(dead, sent).converged.any()

@@ -31,8 +31,9 @@ class Reconstructed(NamedTuple):
     """What :func:`reconstruct` found: ``prototypes`` [P, F], and how well they fit.
 
     ``loss`` [P] is Eq. (11) as a share of the squared norm of what was sent. ``converged`` [P]
-    says whether every layer's own share is below the tolerance; ``iterations`` [P] is what the
-    chosen start took (0 for the closed form).
+    says whether every layer's own share is below the tolerance (never of a network that is dead at
+    the sample, whose first layer is sent as zeros); ``iterations`` [P] is what the chosen start
+    took (0 for the closed form).
     """
 
     prototypes: Tensor
@@ -102,7 +103,7 @@ def reconstruct(encoder: Encoder, gradients: dict[str, Tensor], labels: Tensor |
         x, taken = (part.clone() for part in found)
     whole, parts = sizes(encoder, target), mismatch(encoder, x, truth, target)[0]
     return Reconstructed(x, parts.sum(1) / whole.sum(1).clamp(min=1e-30),
-                         (parts <= tolerance * whole).all(1), taken)
+                         (parts <= tolerance * whole).all(1) & (whole[:, 0] > 0), taken)
 
 
 def _match(encoder: Encoder, truth: Tensor, target: Tensor, restarts: int, iterations: int,
