@@ -42,17 +42,15 @@ class Reconstructed(NamedTuple):
     iterations: Tensor
 
 
-def class_means(features: Tensor, labels: Tensor, classes: int,
+def class_means(features: Any, labels: Any, classes: int,
                 clip: float = math.inf) -> tuple[Tensor, Tensor]:
     """Prototypes [classes, F] and node counts [classes] (Eq. 8); a class without nodes gets 0.
 
-    Each node's features [N, F] are first shortened to an L2 norm of ``clip`` at most, which is
-    what bounds the part of one node in a mean. ``labels`` [N] lie in [0, classes).
+    The :func:`class_sums` of ``features`` [N, F] (a tensor, an array or CSR), divided by counts.
     """
-    if math.isfinite(clip):
-        features = features * (clip / features.norm(dim=1, keepdim=True)).clamp(max=1)
-    counts = torch.bincount(labels, minlength=classes)
-    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    x = features if issparse(features) else np.asarray(features)
+    sums, counts = (torch.from_numpy(part) for part in class_sums(
+        x, np.asarray(labels), classes, clip if math.isfinite(clip) else None))
     return sums / counts.clamp(min=1)[:, None], counts
 
 

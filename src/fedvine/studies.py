@@ -11,6 +11,7 @@ import numpy as np
 
 from fedvine import metrics, runs
 from fedvine.cells import Cell, Tell, cells, fill
+from fedvine.empirical import figure2
 from fedvine.errors import FedvineError
 from fedvine.experiment import Experiment
 from fedvine.grid import Grid, Sheet, plus_minus
@@ -177,11 +178,6 @@ def last_tasks(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
         *notes], records)
 
 
-def _figure2(**options: Any) -> Sheet:
-    from fedvine.empirical import figure2
-    return figure2(**options)
-
-
 NAMES: dict[str, Callable[..., Sheet]] = {
-    "power-table4": table4, "power-figure2": _figure2, "power-figure6": figure6,
+    "power-table4": table4, "power-figure2": figure2, "power-figure6": figure6,
     "power-last-tasks": last_tasks}

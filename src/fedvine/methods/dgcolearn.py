@@ -17,6 +17,14 @@ Where this differs from the paper, and why:
   server knows: clients send the rows, and get gradients of their own rows alone
 - nodes without features get random ones, from the hash of their names, and log(1 + degree)
 
+**What crosses the wire**, by client function:
+
+- ``meet``: keys of new nodes. ``join``: edges inside the part, which of its nodes have neighbours
+  elsewhere, and how many
+- ``say``, ``embed``: up what border nodes say, and in the end all rows; down sums for border nodes
+- ``back``, ``first``: down gradients of own rows and messages; up gradients of sums, of parameters
+- ``train``: down pairs inside the part; up the model. ``offer``, ``take``: for "paper" and "fedgcn"
+
 **Who learns what.** The server has the graph and sees the rows that clients send (Section 3.3
 trusts it). A client gets, for its own nodes, how many neighbours each has elsewhere and the sum of
 what they say; of one neighbour that is what it says (Appendix H.3 concedes it for colluders;
@@ -33,12 +41,13 @@ import torch
 from fedvine import tree
 from fedvine.exchange import Border
 from fedvine.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._shared_graph import SharedGraph, filled, named, tensors
+from fedvine.methods._raw_features import RawFeatures
+from fedvine.methods._shared_graph import filled, named, tensors
 from fedvine.models.roland import Roland
-from fedvine.rng import rng, torch_rng
+from fedvine.rng import rng
 
 
-class DgCoLearn(SharedGraph):
+class DgCoLearn(RawFeatures):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
@@ -53,9 +62,6 @@ class DgCoLearn(SharedGraph):
         default="gru", description="how states go on: a gated recurrent unit (Eq. 3), the moving "
         "average of the authors' code, or none")
     rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
-    exchange: Literal["layerwise", "paper", "fedgcn", "none"] = Field(
-        default="layerwise", description="what clients learn of neighbours elsewhere: sums before "
-        "each layer; Eqs. (5), (6) as printed; sums of features in place of features; nothing")
     exchange_gradients: bool = Field(
         default=True, description="with layerwise: clients return gradients of sums too, and the "
         "server makes the step, exactly one machine's; false: local epochs, and averaging")
@@ -149,55 +155,7 @@ class DgCoLearn(SharedGraph):
         edges = server.edges if self.exchange == "layerwise" else server.edges[:, :0]
         return Border(edges, server.owner, len(clients.names), self.min_group)
 
-    def features_travel(self, server: Server, clients, model: Any) -> None:
-        """One exchange for all layers: raw features, and for Eq. (6) first-layer rows."""
-        border = super().border(server, clients)
-        places = [server.place[n] for n in border.nodes]
-        sent = clients.call(self.offer, model, each=named(clients, places, clients.names))
-        rows = border.sums(filled(clients, sent, border.sizes))
-        again = border.sums([r[:, :self.features] for r in rows])   # sums over N_j of Eq. (6)
-        each = list(zip(places, border.count, rows, again, strict=True))
-        clients.call(self.take, each=named(clients, each, sent.names))
-
     # -- at a client -----------------------------------------------------------------------------
-    @on_client
-    def offer(self, client: Client, model: Any, places: np.ndarray) -> torch.Tensor:
-        """Features, and for Eq. (6) rows of the first layer, of these nodes."""
-        tree.load(client.net, model)
-        client.cache.pop("others", None)
-        x = self.inputs(client)
-        if self.exchange == "fedgcn":
-            return x[torch.from_numpy(places)]
-        message = client.net.message(0, x, self.degree(client))
-        h = self.layer(client, 0, x, message, message[:0])
-        return torch.cat([x, h], 1)[torch.from_numpy(places)].detach()
-
-    @on_client
-    def take(self, client: Client, found: tuple[np.ndarray, ...]) -> None:
-        """What the sums come to, until the next exchange."""
-        places, count, rows, again = (torch.from_numpy(f) for f in found)
-        x, F = self.inputs(client)[places], self.features
-        if self.exchange == "fedgcn":
-            client.cache["others"] = places, count.to(x), rows
-            return
-        P = torch.eye(F).to(x)
-        if self.hidden != F:                        # their code projects at random
-            draw = torch_rng(client.world.seed, "project")
-            P = torch.randn(F, self.hidden, generator=draw).to(x) / F ** 0.5
-        sums = rows[:, :F] @ P
-        client.cache["others"] = places, sums, rows[:, F:] + sums + (
-            count[:, None] * x + again) @ P
-
-    def inputs(self, client: Client) -> torch.Tensor:
-        """Features; for FedGCN their means over all neighbours, here and elsewhere."""
-        x = super().inputs(client)
-        if self.exchange != "fedgcn" or "others" not in client.cache:
-            return x
-        (a, b), (places, count, sums) = (torch.from_numpy(e) for e in client.ends), \
-            client.cache["others"]
-        total = x.index_add(0, a, x[b]).index_add(0, b, x[a]).index_add(0, places, sums)
-        return total / (1 + self.degree(client).index_add(0, places, count))[:, None]
-
     @on_client
     def say(self, client: Client, layer: int, model: Any, sums: Any) -> torch.Tensor:
         """Messages [border, .] of border nodes to their neighbours elsewhere."""
@@ -227,10 +185,7 @@ class DgCoLearn(SharedGraph):
         total = total.index_add(0, torch.from_numpy(client.border), sums)
         out = client.net.update(layer, x, message, total, self.degree(client),
                                 client.states[layer])
-        if self.exchange != "paper" or "others" not in client.cache or layer > 1:
-            return out
-        places, *corrections = client.cache["others"]
-        return out.index_add(0, places, corrections[layer])            # (5), (6)
+        return self.corrected(client, layer, out)                      # (5), (6), if asked for
 
     @on_client
     def embed(self, client: Client, commit: bool, sums: torch.Tensor) -> torch.Tensor:

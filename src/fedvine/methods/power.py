@@ -25,6 +25,7 @@ Where the paper leaves it open, or its public code differs:
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -38,7 +39,7 @@ from fedvine.methods._replay import Replaying
 from fedvine.models.gat import Inputs
 from fedvine.prototypes import (
     Encoder,
-    class_sums,
+    class_means,
     encode,
     infer_labels,
     neighbours,
@@ -155,12 +156,11 @@ class Power(Replaying):
 
     def prototypes(self, client: Client, counts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean features of the task's classes [P, F], Eq. (8), protected; and the classes [P]."""
-        sums, _ = class_sums(client.stage.x, client.stage.y, len(counts), self.clip)
-        classes = np.flatnonzero(counts)
-        means = torch.from_numpy(sums[classes] / counts[classes, None].astype(np.float32))
-        kept, row = protect(means, torch.from_numpy(counts[classes]), min_count=self.min_count,
-                            clip=float("inf") if self.clip is None else self.clip,
-                            noise=self.noise, generator=client.torch_rng("prototypes"))
+        clip, classes = math.inf if self.clip is None else self.clip, np.flatnonzero(counts)
+        means, _ = class_means(client.stage.x, client.stage.y, len(counts), clip)
+        kept, row = protect(means[classes], torch.from_numpy(counts[classes]), clip=clip,
+                            min_count=self.min_count, noise=self.noise,
+                            generator=client.torch_rng("prototypes"))
         return kept, torch.from_numpy(classes)[row]
 
     def encoder(self, world: World) -> Encoder:

@@ -1,0 +1,86 @@
+"""One exchange of raw features for all layers: Eqs. (5), (6) of DG-CoLearn as printed, and FedGCN.
+
+Neither is exact through weights and non-linearities (:mod:`fedvine.exchange`); they are here to
+compare with. What crosses the wire: a client offers its border nodes' features (for Eq. (6) their
+first-layer rows too), and gets, for its own border nodes, sums of what others offered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fedvine import tree
+from fedvine.method import Client, Field, Server, on_client
+from fedvine.methods._shared_graph import SharedGraph, filled, named
+from fedvine.rng import torch_rng
+
+
+class RawFeatures(SharedGraph):
+    """Base: what is offered and taken. A client has a ``net`` of :mod:`fedvine.models.roland`."""
+
+    exchange: Literal["layerwise", "paper", "fedgcn", "none"] = Field(
+        default="layerwise", description="what clients learn of neighbours elsewhere: sums before "
+        "each layer; Eqs. (5), (6) as printed; sums of features in place of features; nothing")
+
+    def layer(self, client: Client, layer: int, x: torch.Tensor, message: torch.Tensor,
+              sums: torch.Tensor) -> torch.Tensor:
+        """A layer's rows; ``sums`` are what neighbours elsewhere say."""
+        raise NotImplementedError
+
+    def features_travel(self, server: Server, clients, model: Any) -> None:
+        """One exchange: every client's corrections, until the next one."""
+        border = SharedGraph.border(self, server, clients)
+        places = [server.place[n] for n in border.nodes]
+        sent = clients.call(self.offer, model, each=named(clients, places, clients.names))
+        rows = border.sums(filled(clients, sent, border.sizes))
+        again = border.sums([r[:, :self.features] for r in rows])   # sums over N_j of Eq. (6)
+        each = list(zip(places, border.count, rows, again, strict=True))
+        clients.call(self.take, each=named(clients, each, sent.names))
+
+    @on_client
+    def offer(self, client: Client, model: Any, places: np.ndarray) -> torch.Tensor:
+        """Features, and for Eq. (6) rows of the first layer, of these nodes."""
+        tree.load(client.net, model)
+        client.cache.pop("others", None)
+        x = self.inputs(client)
+        if self.exchange == "fedgcn":
+            return x[torch.from_numpy(places)]
+        message = client.net.message(0, x, self.degree(client))
+        h = self.layer(client, 0, x, message, message[:0])
+        return torch.cat([x, h], 1)[torch.from_numpy(places)].detach()
+
+    @on_client
+    def take(self, client: Client, found: tuple[np.ndarray, ...]) -> None:
+        """What the sums come to."""
+        places, count, rows, again = (torch.from_numpy(f) for f in found)
+        x, F = self.inputs(client)[places], self.features
+        if self.exchange == "fedgcn":
+            client.cache["others"] = places, count.to(x), rows
+            return
+        P = torch.eye(F).to(x)
+        if self.hidden != F:                        # their code projects at random
+            draw = torch_rng(client.world.seed, "project")
+            P = torch.randn(F, self.hidden, generator=draw).to(x) / F ** 0.5
+        sums = rows[:, :F] @ P
+        client.cache["others"] = places, sums, rows[:, F:] + sums + (
+            count[:, None] * x + again) @ P
+
+    def inputs(self, client: Client) -> torch.Tensor:
+        """Features; for FedGCN their means over all neighbours, here and elsewhere."""
+        x = super().inputs(client)
+        if self.exchange != "fedgcn" or "others" not in client.cache:
+            return x
+        (a, b), (places, count, sums) = (torch.from_numpy(e) for e in client.ends), \
+            client.cache["others"]
+        total = x.index_add(0, a, x[b]).index_add(0, b, x[a]).index_add(0, places, sums)
+        return total / (1 + self.degree(client).index_add(0, places, count))[:, None]
+
+    def corrected(self, client: Client, layer: int, out: torch.Tensor) -> torch.Tensor:
+        """A layer's rows with what Eqs. (5), (6) add to the first two; others as they are."""
+        if self.exchange != "paper" or "others" not in client.cache or layer > 1:
+            return out
+        places, *corrections = client.cache["others"]
+        return out.index_add(0, places, corrections[layer])
