@@ -112,6 +112,33 @@ def test_rows_come_back_in_the_order_asked_and_known_rows_travel_as_numbers():
     assert torch.equal(got, table.values[at.astype(int)]) and book.number[ids].tolist() == list(at)
 
 
+@given(st.lists(st.sets(st.integers(0, 9), min_size=1), min_size=1, max_size=5), st.booleans())
+def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds, some_at_home):
+    """Rows that were never touched lie between such that were, and some live at home."""
+    names, table, book = Ids.of(list("abcdefghij")), Table(5, 2, 1.0), RowBook(2, 5, 1.0)
+    if some_at_home:
+        book.adopt(2, 5, names)
+    every = names.keys(np.arange(10))
+    expected = table.peek(every).clone()
+    for number, touched in enumerate(rounds):
+        ids = np.array(sorted(touched))
+        answer, rows = hand_out(table, book.ask(ids, names), grow=True)
+        torch.testing.assert_close(book.take(ids, answer), expected[ids])
+        change = torch.from_numpy(ids + 100.0 * number).float()[:, None].repeat(1, 2)
+        sent = book.give(ids, change, answer)
+        assert len(sent) == len(rows)
+        table.add_(rows, sent)
+        expected[ids] += change
+    if some_at_home:
+        assert not np.isin(every[2:5], table.keys).any()
+        change = book.share(np.array([3]), np.array([2, 4]), names)
+        table.add_(table.rows(every[[2, 4]]), change)
+        answer, _ = hand_out(table, book.ask(np.arange(10), names), grow=True)
+        book.take(np.arange(10), answer)
+        expected[3] = Table(5, 2, 1.0).peek(every[3:4])[0]  # was not asked for what it learned
+    torch.testing.assert_close(table.peek(every), expected)
+
+
 def test_a_forecast_hands_out_no_rows():
     names, table, book = Ids.of(list("abc")), Table(5, 3, 1.0), RowBook(3, 5, 1.0)
     answer, _ = hand_out(table, book.ask(np.array([0, 1]), names), grow=False)

@@ -21,13 +21,15 @@ from fedvine.table import Table
 class RowBook:
     """One side (users or items) of one client; ``home`` keeps the values here, shared with nobody.
 
-    ``scale`` and ``seed`` are the server table's, so that a row starts the same everywhere.
+    ``scale`` and ``seed`` are the server table's, so that a row starts the same everywhere. Without
+    ``home`` single rows may live here, too: :meth:`adopt` takes them, :meth:`share` gives them up.
     """
 
     def __init__(self, width: int, seed: int, scale: float, home: bool = False) -> None:
         self.width, self.seed, self.scale, self.home = width, seed, scale, home
         self.number = np.empty(0, np.int32)      # server row by local id, -1 unknown
-        self.values = torch.empty(0, width)      # by local id, only at home
+        self.own = np.empty(0, bool)             # whether a row's value lives here, by local id
+        self.values = torch.empty(0, width)      # by local id, of those
         self.held = np.empty(0, np.int64)        # local ids that a buffer holds, ascending
         self.moments = torch.zeros(2, 0, width)  # Adam's m and v of those
         self.steps = torch.zeros(0)              # steps that each of those has taken
@@ -42,9 +44,10 @@ class RowBook:
 
     def ask(self, ids: np.ndarray, names: Ids) -> dict[str, np.ndarray]:
         """What to send for rows of local ``ids``: known row numbers, and keys of unknown ones."""
-        self._grow(ids, names)
+        self._grow(int(ids.max(initial=-1)) + 1)
         if self.home:
-            return {"rows": np.empty(0, np.int32), "keys": np.empty(0, np.uint64)}
+            self._root(len(self.number), names)
+        ids = ids[~self.own[ids]]
         number = self.number[ids]
         return {"rows": number[number >= 0], "keys": names.keys(ids[number < 0])}
 
@@ -53,25 +56,58 @@ class RowBook:
 
         Row numbers that came with the answer are remembered.
         """
-        if self.home:
+        own = self.own[ids]
+        if own.all():
             return self.values[torch.from_numpy(ids)]
-        unknown = self.number[ids] < 0
-        order = np.concatenate([np.flatnonzero(~unknown), np.flatnonzero(unknown)])
-        if len(sent["values"]) != len(ids):
-            raise FedvineError(f"The server sent {len(sent['values'])} rows where {len(ids)} were "
+        unknown, away = (self.number[ids] < 0) & ~own, np.flatnonzero(~own)
+        order = np.concatenate([away[~unknown[away]], away[unknown[away]]])
+        if len(sent["values"]) != len(away):
+            raise FedvineError(f"The server sent {len(sent['values'])} rows where {len(away)} were "
                                "asked for.")
         values = torch.empty(len(ids), self.width)
         values[torch.from_numpy(order)] = sent["values"]
+        if own.any():
+            values[torch.from_numpy(own)] = self.values[torch.from_numpy(ids[own])]
         if len(sent["rows"]):
             self.number[ids[unknown]] = sent["rows"]
         return values
 
-    def give(self, ids: np.ndarray, change: torch.Tensor) -> torch.Tensor:
-        """What to send of a change [n, width] of ``ids``, in the server's order: all or nothing."""
-        if self.home:
-            self.values[torch.from_numpy(ids)] += change
-            return change[:0]
-        return change
+    def give(self, ids: np.ndarray, change: torch.Tensor, sent: dict[str, Any] | None = None
+             ) -> torch.Tensor:
+        """What to send of a change [n, width] of ``ids``: rows that do not live here, in the order
+        of the server's answer ``sent``: known rows first, those that it just handed out last."""
+        own = self.own[ids]
+        if own.any():
+            mine = torch.from_numpy(own)
+            self.values[torch.from_numpy(ids[own])] += change[mine]
+            ids, change = ids[~own], change[~mine]
+        if sent is None or not len(sent["rows"]):
+            return change
+        fresh = np.isin(self.number[ids], sent["rows"])
+        return change[torch.from_numpy(np.argsort(fresh, kind="stable"))]
+
+    # -- single rows at home ---------------------------------------------------------------------
+    def adopt(self, start: int, stop: int, names: Ids) -> None:
+        """The rows of local ids ``start`` to ``stop - 1`` live here from now on."""
+        self._grow(stop)
+        self._root(stop, names)
+        self.own[start:stop] = True
+
+    def share(self, told: np.ndarray, asked: np.ndarray, names: Ids) -> torch.Tensor:
+        """The rows of these local ids live at the server from now on; what those that were
+        ``asked`` for have learned here [n, width], their change since the first value."""
+        self.own[told] = self.own[asked] = False
+        return self.values[torch.from_numpy(asked.astype(np.int64))] - self._first(asked, names)
+
+    def _root(self, stop: int, names: Ids) -> None:
+        """First values of all rows up to ``stop``."""
+        if stop > len(self.values):
+            fresh = self._first(np.arange(len(self.values), stop), names)
+            self.values = torch.cat([self.values, fresh])
+
+    def _first(self, ids: np.ndarray, names: Ids) -> torch.Tensor:
+        return torch.from_numpy(hashed_uniform(self.seed, names.keys(ids), self.width)
+                                * np.float32(self.scale))
 
     def step(self, ids: np.ndarray, values: torch.Tensor, gradient: torch.Tensor, rate: float,
              betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> torch.Tensor:
@@ -85,18 +121,15 @@ class RowBook:
                      *betas, eps)
         return found
 
-    def _grow(self, ids: np.ndarray, names: Ids) -> None:
-        known, need = len(self.number), int(ids.max(initial=-1)) + 1
-        if need > known:
-            self.number = np.concatenate([self.number, np.full(need - known, -1, np.int32)])
-            if self.home:
-                fresh = hashed_uniform(self.seed, names.keys(np.arange(known, need)), self.width)
-                self.values = torch.cat([self.values,
-                                         torch.from_numpy(fresh * np.float32(self.scale))])
+    def _grow(self, need: int) -> None:
+        more = max(need - len(self.number), 0)
+        self.number = np.concatenate([self.number, np.full(more, -1, np.int32)])
+        self.own = np.concatenate([self.own, np.full(more, self.home)])
 
     def state_dict(self) -> dict[str, Any]:
         """What a save keeps."""
-        return {n: getattr(self, n) for n in ("number", "values", "held", "moments", "steps")}
+        return {n: getattr(self, n) for n in ("number", "own", "values", "held", "moments",
+                                              "steps")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the book that was saved."""

@@ -75,12 +75,13 @@ class Fed4DGnn(STFL):
         return client.newest[0], client.newest[1]
 
     @on_client
-    def observe(self, client: Client) -> None:
+    def observe(self, client: Client, heard: int) -> dict[str, Any]:
         """A new snapshot takes the place of the old."""
         self.keep(client)
         ends = np.concatenate([client.former, client.newest], 1)
         for side, nodes in zip(SIDES, ends, strict=True):
             getattr(client, side).hold(np.unique(nodes).astype(np.int64))
+        return self.report_arrival(client, heard)
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
         """Graph generator where there is a former snapshot, else self-encoder."""
@@ -98,7 +99,7 @@ class Fed4DGnn(STFL):
         if self.meeting == 1 or "model" not in self.share:
             super().round(server, clients, at)
             return
-        asked = clients.call(self.choose)
+        asked = clients.call(self.choose, only=server.joining)
         rows, sent, begin = {}, {}, {}
         for name, wanted in asked.items():
             sent[name], rows[name] = hand_out_both(server, wanted, grow=True)

@@ -73,7 +73,7 @@ class FedDGL(STFL):
                          for side in SIDES}
 
     def round(self, server, clients, at: At) -> None:
-        asked = clients.call(self.choose)
+        asked = clients.call(self.choose, only=server.joining)
         rows, sent = {}, {}
         for name, wanted in asked.items():
             sent[name], rows[name] = hand_out_both(server, wanted, grow=True)

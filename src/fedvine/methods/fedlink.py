@@ -26,8 +26,9 @@ import torch
 
 from fedvine import kernels, tree
 from fedvine.buffer import EdgeBuffer
+from fedvine.claims import Claims
 from fedvine.link import Pairs
-from fedvine.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._buffered import (
     SIDES,
     Batch,
@@ -36,6 +37,7 @@ from fedvine.methods._buffered import (
     hand_out_both,
     make_batch,
 )
+from fedvine.methods._items_at_home import ItemsAtHome
 from fedvine.models.sage import BipartiteSage
 from fedvine.rowbook import RowBook, Sum
 from fedvine.spmm import Bipartite
@@ -46,7 +48,7 @@ SMALLEST, LARGEST = 100, 50_000     # edges of a buffer, with capacity = "auto"
 LOOKED_AT = 500_000                 # edges that drift is measured on, the newest ones
 
 
-class FedLink(Method):
+class FedLink(ItemsAtHome):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
@@ -73,8 +75,9 @@ class FedLink(Method):
         default="buffer", description="a step takes one buffer, or C edges evenly from all")
     start_scale: float = Field(
         default=0.1, gt=0, description="half width of the first values of a row")
-    share: tuple[Literal["model", "users", "items"], ...] = Field(
-        default=("model", "users", "items"), description="what travels; the rest stays at home")
+    join: Literal["stage", "full"] = Field(
+        default="stage", description="who takes part in a stage's rounds: all, or those that C new "
+        "edges have reached since they last did (Section 3.2.1)")
     device: str = Field(default="cpu", description="where a client computes: cpu, cuda")
 
     @classmethod
@@ -87,7 +90,8 @@ class FedLink(Method):
         return BipartiteSage(self.width, seed=seed)
 
     def start(self, world: World) -> Server:
-        server = Server(model=tree.weights(self.encoder(world.seed)))
+        server = Server(model=tree.weights(self.encoder(world.seed)), claims=Claims(),
+                        joining=None)
         for side in SIDES:
             setattr(server, side, Table(world.seed, self.width, self.start_scale))
         return server
@@ -97,16 +101,22 @@ class FedLink(Method):
         client.optimizer = (torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD)(
             client.model.to(self.device).parameters(), lr=self.rate)
         client.kept = EdgeBuffer(self.size())
+        client.fresh = client.met = 0           # edges since it last joined; items met
         for side in SIDES:
             setattr(client, side, RowBook(self.width, client.world.seed, self.start_scale,
                                           home=side not in self.share))
 
     # -- the algorithm box -----------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
-        clients.call(self.observe)
+        met = clients.call(self.observe, each={n: server.claims.heard.get(n, 0)
+                                               for n in clients.names})
+        if self.join == "full":
+            server.joining = [name for name, found in met.items() if found["joins"]]
+        if self.claims:
+            self.settle(server, clients, met)
 
     def round(self, server, clients, at: At) -> None:
-        asked = clients.call(self.choose)                # L buffers, and the rows W^(r) they touch
+        asked = clients.call(self.choose, only=server.joining)  # L buffers, the rows they touch
         rows, sent = {}, {}
         for name, wanted in asked.items():
             sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
@@ -118,12 +128,13 @@ class FedLink(Method):
                                    self.aggregate)       # W^(r+1) = W^(r) + Delta
 
     @on_client
-    def observe(self, client: Client) -> None:
+    def observe(self, client: Client, heard: int) -> dict[str, Any]:
         """New edges enter the buffers, the oldest leave."""
         self.keep(client)
         src, dst = self.retained(client)
         client.users.hold(np.unique(src).astype(np.int64))
         client.items.hold(np.unique(dst).astype(np.int64))
+        return self.report_arrival(client, heard)
 
     @on_client
     def choose(self, client: Client) -> dict[str, Any]:
@@ -149,8 +160,8 @@ class FedLink(Method):
             if len(batch.graph):
                 self.step(client, batch, touched, now, client.rng(f"step {step}"))
         delta: dict[str, Any] = {
-            side: getattr(client, side).give(getattr(touched, side), now[side] - begin[side])
-            for side in SIDES}
+            side: getattr(client, side).give(getattr(touched, side), now[side] - begin[side],
+                                             sent[side]) for side in SIDES}
         if model is not None:
             delta["model"] = tree.subtract(tree.weights(client.model), model)
         return delta
@@ -199,6 +210,11 @@ class FedLink(Method):
         """Edges that a client keeps, S x C, at first."""
         return self.buffers * (SMALLEST if self.capacity == "auto" else self.capacity)
 
+    def per_buffer(self, client: Client) -> int:
+        """Edges in a buffer, C."""
+        return (-(-client.kept.capacity // self.buffers) if self.capacity == "auto" else
+                self.capacity)
+
     def keep(self, client: Client) -> None:
         """FIFO; with ``capacity = "auto"`` as many edges as tell most of the tastes of now."""
         client.kept.push(*edges(client.stage))
@@ -217,7 +233,7 @@ class FedLink(Method):
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
         """One buffer, drawn evenly; kept in the cache until the buffers change."""
-        count, C = len(client.kept), -(-client.kept.capacity // self.buffers)
+        count, C = len(client.kept), self.per_buffer(client)
         if self.draw == "uniform":
             src, dst = self.retained(client)
             chosen = np.sort(draw.choice(count, min(C, count), replace=False))
@@ -230,6 +246,13 @@ class FedLink(Method):
             src, dst = client.kept.last(s * C, (s + 1) * C)
             client.cache[name] = make_batch(src, dst, self.device)
         return client.cache[name]
+
+    def report_arrival(self, client: Client, heard: int) -> dict[str, Any]:
+        """Whether C new edges have come since this client last joined, and what items are new."""
+        client.fresh += len(edges(client.stage)[0])
+        joins = self.join == "stage" or client.fresh >= self.per_buffer(client)
+        client.fresh = 0 if joins else client.fresh
+        return {"joins": joins, "keys": self.new_items(client, heard)}
 
     # -- forecasts -------------------------------------------------------------------------------
     def answer(self, server, clients, at: At):

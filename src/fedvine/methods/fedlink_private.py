@@ -53,6 +53,9 @@ class FedLinkPrivate(SecureSums, FedLink):
     def _noise_needs_clip(self) -> Self:
         if self.noise and self.clip is None:
             raise ValueError("noise needs clip, the norm that it is measured in")
+        if self.join != "stage" or not self.share_items:
+            raise ValueError("sums are of all clients, and must not say who holds which row: leave "
+                             "out join and share_items")
         return self
 
     def privacy(self, rounds: int) -> dict[str, Any]:
@@ -138,8 +141,10 @@ class FedLinkPrivate(SecureSums, FedLink):
                           rng(client.world.seed, client.name, *client.place[:2], f"step {step}"))
         values, touches = [], []
         for side in SIDES:
-            change = getattr(client, side).give(getattr(touched, side), now[side] - begin[side])
-            if side in union:  # a row is not in it if this client was away when it was agreed
+            change = now[side] - begin[side]
+            if side not in union:
+                getattr(client, side).give(getattr(touched, side), change)
+            else:  # a row is not in it if this client was away when it was agreed
                 keys = self.keys(client, side, getattr(touched, side))
                 there = np.flatnonzero(np.isin(keys, union[side]))
                 at = torch.from_numpy(np.searchsorted(union[side], keys[there]))

@@ -1,0 +1,64 @@
+"""Items at home: a row that no other client needs is not shared, and nothing changes but bytes.
+
+A row that one client alone touches moves by that client's differences, wherever it lives (with
+``aggregate="touching"``). So a client keeps the rows of its items, and says once what it has met,
+by keyed hashes (8 bytes an item). When a second client meets an item, its row moves to the server's
+table with what it has learned, and travels from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+
+from fedvine.clients import Clients, Replies
+from fedvine.method import Client, Field, Method, Server, on_client
+
+
+class ItemsAtHome(Method):
+    """What travels, and which rows of items stay with the one client that has met them."""
+
+    share: tuple[Literal["model", "users", "items"], ...] = Field(
+        default=("model", "users", "items"), description="what travels; the rest stays at home")
+    share_items: bool = Field(
+        default=True, description="false: the row of an item stays at home for as long as no other "
+        "client has met the item")
+
+    @property
+    def claims(self) -> bool:
+        """Whether single rows stay at home."""
+        return not self.share_items and "items" in self.share
+
+    def new_items(self, client: Client, heard: int) -> np.ndarray:
+        """Keys (uint64) of items that the server, which has ``heard`` of so many, does not know
+        this client to have met; their rows live here from now on."""
+        if not self.claims:
+            return np.empty(0, np.uint64)
+        # Local numbers follow first appearance, so what was met is 0 to the highest number.
+        client.met = max(client.met, int(np.asarray(client.stage.dst).max(initial=-1)) + 1)
+        client.items.adopt(heard, client.met, client.past.dst_ids)
+        return client.past.dst_ids.keys(np.arange(heard, client.met))
+
+    def settle(self, server: Server, clients: Clients, met: Replies) -> None:
+        """Items that two clients have met by now: their rows move to the server's table."""
+        for name, found in met.items():
+            server.claims.claim(name, found["keys"])
+        owed = server.claims.owed()
+
+        def take(name: str, change: torch.Tensor) -> None:
+            if len(change):
+                server.items.add_(server.items.rows(server.claims.keys[name]), change)
+            server.claims.settled(name)
+
+        def like(name: str) -> torch.Tensor:
+            return torch.empty(len(owed[name]["asked"]), server.items.width, device="meta")
+
+        if owed:    # who does not answer now is asked again
+            clients.call(self.hand_over, each=owed, quorum=0, like=like, fold=take)
+
+    @on_client
+    def hand_over(self, client: Client, owed: dict[str, np.ndarray]) -> torch.Tensor:
+        """Rows (local ids) that others need too; what those ``asked`` for have learned here."""
+        return client.items.share(owed["told"], owed["asked"], client.past.dst_ids)
