@@ -13,6 +13,7 @@ from fedvine import theory
 from fedvine.data import load
 from fedvine.datasets import synthetic
 from fedvine.errors import FedvineError
+from fedvine.rng import rng
 from fedvine.stream import EventStream
 
 K, MIX = 5, 0.1
@@ -190,13 +191,30 @@ def test_drift_is_measured(drift):
     assert theory.best_capacity(*ranks) == pytest.approx(theory.best_capacity(*found[0]), rel=0.1)
 
 
-def test_travel_counts_as_drift():
-    """Who leaves for good leaves edges that are worth nothing here."""
-    for travel, least, most in ((0.0, 0.8, 1.25), (0.05, 2.0, 6.0)):
+def test_who_leaves_is_no_drift_but_takes_room():
+    """A user who left leaves edges that say nothing here, so that more of them are needed."""
+    noise = []
+    for travel in (0.0, 0.05):
         stream = synthetic.load(users=300, items=100, steps=100, rate=600.0, drift=0.02,
                                 travel=travel).split(**synthetic.SPLIT).parts["region-1"]
         found = theory.measure(stream.src, stream.dst, stream.t)
-        assert least < found.decay / theory.decay(0.02, K) < most
+        assert 0.8 < found.decay / theory.decay(0.02, K) < 1.25
+        noise.append(found.noise)
+    assert noise[1] > 1.5 * noise[0]
+
+
+def test_a_few_busy_users_do_not_speak_for_all():
+    """Two users with a hundred times the edges of the others, and no taste of their own."""
+    one, draw = one_region(0, users=300, items=100, steps=100, rate=600.0, drift=0.02), rng(0)
+    calm = theory.measure(one.src, one.dst, one.t)
+    many = 40_000
+    at = np.searchsorted(one.t, np.sort(draw.uniform(0, 100, many)))
+    src = np.insert(one.src, at, draw.integers(300, 302, many))
+    dst, t = np.insert(one.dst, at, draw.integers(0, 100, many)), np.insert(
+        one.t, at, one.t[np.minimum(at, len(one) - 1)])
+    busy = theory.measure(src, dst, t)
+    assert busy.decay == pytest.approx(calm.decay, rel=0.1)
+    assert busy.noise == pytest.approx(calm.noise * len(src) / len(one), rel=0.1)   # they take room
 
 
 def test_where_nothing_can_be_told():

@@ -130,47 +130,53 @@ def best_capacity(rate: float, decay: float, noise: float = np.inf) -> float:
 def measure(src: np.ndarray, dst: np.ndarray, t: np.ndarray, bins: int = 64) -> Drift:
     """Rate, decay and noise of edges [E] sorted by time, for :func:`best_capacity`. Ours.
 
-    Two edges of the same user and item, at times that lie a apart, are more frequent by
-    s e^(-theta a) than the user's activity and the item's popularity make them; s and theta are
-    fitted by least squares over lags of ``bins`` equal times, and noise is (1 - chance)/s. Lags
-    within a bin, the repeats of one sitting, are left out. With ranks for ``t`` the clock is the
-    stream's own, and rate is 1. Users who leave, or fall silent, count as drift. Lifetimes from
-    about 1/50 of the time to all of it can be told; decay is 0 where it would be above 20 times
-    that, and where no tastes are seen above chance by four standard errors (noise is infinite).
+    Two edges of one user, at times that lie a apart, go to the same item more often by
+    s e^(-theta a) than edges of two users do; s and theta are fitted by least squares over lags of
+    ``bins`` equal times, and noise is (1 - chance)/s edges of every user. Each edge counts alike,
+    not each pair of edges, or a few busy users would speak for all; and it is users who met again
+    that are compared, so that one who leaves is no drift. Lags within a bin, the repeats of one
+    sitting, are left out. With ranks for ``t`` the clock is the stream's own, and rate is 1.
+    Lifetimes from about 1/50 of the time to 20 times that can be told; decay is 0 where it is
+    longer, and where no tastes are seen above chance by four standard errors (noise is infinite).
     """
-    user, item = (np.unique(ends, return_inverse=True)[1] for ends in (src, dst))
+    names, user = np.unique(src, return_inverse=True)
+    item = np.unique(dst, return_inverse=True)[1]
     time = np.asarray(t, float) - float(t[0]) if len(t) else np.zeros(0)
     span = float(time[-1]) if len(t) else 0.0
     if not span > 0:
         return Drift(np.inf, 0.0, np.inf)
     rate, at = len(time) / span, np.minimum((time / span * bins).astype(int), bins - 1)
-    same, users, items, pairs = (_met(cell, at, bins) for cell in (
-        user * (item.max() + 1) + item, user, item, np.zeros(len(at), int)))
+    pair, one = user * (item.max() + 1) + item, np.ones(len(at))
+    share = 1 / np.bincount(user)[user]
+    same, users, items, pairs = (_met(cell, at, one, bins) for cell in (
+        pair, user, item, np.zeros(len(at), int)))
     strangers = (pairs - users).sum()
     chance = float((items - same).sum() / strangers) if strangers else 0.0
     lag = np.abs(np.subtract.outer(np.arange(bins), np.arange(bins))).reshape(-1)
-    hits, expected, count = (np.bincount(lag, met.reshape(-1))[1:]
-                             for met in (same, chance * users, pairs))
+    hits, count, square = (np.bincount(lag, met.reshape(-1))[1:] for met in (
+        _met(pair, at, share, bins), _met(user, at, share, bins), _met(user, at, share**2, bins)))
     theta = np.geomspace(0.05, 3 * bins, 600) / span
     curve = np.exp(-theta[:, None] * np.arange(1, bins) * span / bins)
-    fit = curve @ (hits - expected)
-    gain = np.maximum(fit, 0)**2 / np.maximum(curve**2 @ count, 1)  # how much it lowers the squares
-    best = int(gain.argmax())
-    if fit[best] <= 4 * np.sqrt(2 * curve[best]**2 @ expected):     # four standard errors
+    fit, weight = curve @ (hits - chance * count), np.maximum(curve**2 @ count, 1e-12)
+    best = int((np.maximum(fit, 0)**2 / weight).argmax())       # how much it lowers the squares
+    if fit[best] <= 4 * np.sqrt(2 * chance * curve[best]**2 @ square):
         return Drift(rate, 0.0, np.inf)
-    size = float(fit[best] / (curve[best]**2 @ count))
-    return Drift(rate, float(theta[best]) if best else 0.0, (1 - chance) / size)
+    size = float(fit[best] / weight[best])
+    return Drift(rate, float(theta[best]) if best else 0.0, len(names) * (1 - chance) / size)
 
 
-def _met(cell: np.ndarray, at: np.ndarray, bins: int) -> np.ndarray:
-    """[bins, bins]: how many pairs of edges in the same cell lie in each two bins of time."""
-    key, count = np.unique(cell.astype(np.int64) * bins + at, return_counts=True)
+def _met(cell: np.ndarray, at: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:
+    """[bins, bins]: how many pairs of edges in the same cell lie in each two bins of time; a pair
+    counts as much as the ``weight`` [E] of its cell."""
+    key, first, count = np.unique(cell.astype(np.int64) * bins + at, return_index=True,
+                                  return_counts=True)
     row, column = np.unique(key // bins, return_inverse=True)[1], key % bins
-    found = -np.diag(np.bincount(at, minlength=bins)).astype(float)     # an edge and itself
+    each = count * np.sqrt(weight[first])
+    found = -np.diag(np.bincount(at, weight, minlength=bins))           # an edge and itself
     for start in range(0, int(row[-1]) + 1, 8192):
         some = slice(*np.searchsorted(row, [start, start + 8192]))
         counts = np.zeros((8192, bins))
-        counts[row[some] - start, column[some]] = count[some]
+        counts[row[some] - start, column[some]] = each[some]
         found += counts.T @ counts
     return found
 

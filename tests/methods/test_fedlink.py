@@ -213,7 +213,7 @@ def test_embeddings_follow_a_travelled_user():
     assert score["fedlink"] > 0.75 > 0.65 > score["fedlink_noemb"]
 
 
-def test_a_client_may_size_its_buffers_by_the_drift_it_measures():
+def test_a_client_may_size_its_buffers_by_how_far_back_its_edges_tell_what_comes():
     """Fast drift at one client, none at the other; and the contract holds with it."""
     checks.check_method(FedLink(rounds=2, capacity="auto", buffers=2, steps=2, width=4))
     found = {}
@@ -223,7 +223,7 @@ def test_a_client_may_size_its_buffers_by_the_drift_it_measures():
         done = run(FedLink(rounds=1, capacity="auto", steps=1, width=4), data.split("region"),
                    data.by_time("10")).finish()
         found[drift] = next(iter(done.clients.residents.values())).client.kept
-    assert found[0.2].capacity < found[0.002].capacity / 2
+    assert found[0.2].capacity < found[0.002].capacity
     kept = found[0.002]
     part = next(iter(data.split("region").parts.values()))
     assert (kept.last(0, 50)[0] == np.asarray(part.src[-50:])).all()

@@ -28,17 +28,14 @@ origin's hybrid secure aggregation; what a server that sees sums alone costs is 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
-from fedvine import tree
-from fedvine.link import Pairs
-from fedvine.method import Client, Field, on_client
-from fedvine.methods.fedlink import Batch
-from fedvine.methods.fedlink_private import model_scores
+from fedvine.method import Client, Field
+from fedvine.methods.fedlink import Batch, Touched
 from fedvine.methods.stfl import STFL
 from fedvine.models.sage import BipartiteSage
 from fedvine.rng import torch_rng
@@ -92,24 +89,11 @@ class Feddy(STFL):
                 len(items)).to(self.device))
         return client.cache[name]
 
-    @on_client
-    def predict(self, client: Client, model: Any, sent: dict[str, Any],
-                queries: Pairs) -> torch.Tensor:
-        """Eq. (1) of FedLink for each pair, from all snapshots that the client has learned."""
-        nodes = client.cache.pop("look")
-        net = client.model
-        if model is not None:
-            net = tree.load(self.encoder(0), model).to(self.device)
+    def passing(self, client: Client, nodes: Touched) -> Snapshots:
+        """All snapshots that the client has learned."""
         src, dst, age = self.snapshots(client)
-        graph = Snapshots(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst), age,
-                          len(nodes.users), len(nodes.items)).to(self.device)
-        with torch.no_grad():
-            users = client.users.take(nodes.users, sent["users"]).to(self.device)
-            items = client.items.take(nodes.items, sent["items"]).to(self.device)
-            u, i = (torch.from_numpy(np.searchsorted(at, asked)).to(self.device) for at, asked in
-                    ((nodes.users, queries.src), (nodes.items, queries.dst)))
-            users, items = net(users, items, graph, graph.weight)
-            return model_scores(net, users, items, u, i, self.score_by == "cosine")
+        return Snapshots(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst), age,
+                         len(nodes.users), len(nodes.items)).to(self.device)
 
 
 class Snapshots(Bipartite):

@@ -28,6 +28,7 @@ from fedvine import kernels, tree
 from fedvine.buffer import EdgeBuffer
 from fedvine.claims import Claims
 from fedvine.link import Pairs
+from fedvine.lookback import Lookback
 from fedvine.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._buffered import (
     SIDES,
@@ -42,10 +43,8 @@ from fedvine.models.sage import BipartiteSage
 from fedvine.rowbook import RowBook, Sum
 from fedvine.spmm import Bipartite
 from fedvine.table import Table
-from fedvine.theory import best_capacity, measure
 
-SMALLEST, LARGEST = 100, 50_000     # edges of a buffer, with capacity = "auto"
-LOOKED_AT = 500_000                 # edges that drift is measured on, the newest ones
+SMALLEST, DOUBLINGS = 100, 9        # edges of a buffer, with capacity = "auto": 100 to 51,200
 
 
 class FedLink(ItemsAtHome):
@@ -55,8 +54,8 @@ class FedLink(ItemsAtHome):
 
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
     capacity: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        default=4000, description="edges in a buffer, C; auto: each client's own, from its rate of "
-        "edges and how fast its users' tastes drift (fedvine.theory)")
+        default=4000, description="edges in a buffer, C; auto: each client's own, from how far "
+        "back its edges tell what comes (fedvine.lookback)")
     buffers: int = Field(default=4, ge=1, description="buffers a client keeps, S")
     steps: int = Field(default=3, ge=1, description="local steps a round, L")
     width: int = Field(default=64, ge=1, description="width of embeddings and layers, d")
@@ -71,8 +70,9 @@ class FedLink(ItemsAtHome):
         "of message passing; 0: all are supervised and all carry messages, as in the code")
     aggregate: Literal["clients", "touching"] = Field(
         default="touching", description="divide a row's change by K, or by those that touched it")
-    draw: Literal["buffer", "uniform"] = Field(
-        default="buffer", description="a step takes one buffer, or C edges evenly from all")
+    draw: Literal["buffer", "newest", "uniform"] = Field(
+        default="buffer", description="what a step takes: one buffer, all alike; the newest one "
+        "half the time; C edges evenly from all")
     start_scale: float = Field(
         default=0.1, gt=0, description="half width of the first values of a row")
     join: Literal["stage", "full"] = Field(
@@ -102,6 +102,8 @@ class FedLink(ItemsAtHome):
             client.model.to(self.device).parameters(), lr=self.rate)
         client.kept = EdgeBuffer(self.size())
         client.fresh = client.met = 0           # edges since it last joined; items met
+        if self.capacity == "auto":
+            client.lookback = Lookback([self.buffers * SMALLEST << n for n in range(DOUBLINGS + 1)])
         for side in SIDES:
             setattr(client, side, RowBook(self.width, client.world.seed, self.start_scale,
                                           home=side not in self.share))
@@ -216,14 +218,13 @@ class FedLink(ItemsAtHome):
                 self.capacity)
 
     def keep(self, client: Client) -> None:
-        """FIFO; with ``capacity = "auto"`` as many edges as tell most of the tastes of now."""
-        client.kept.push(*edges(client.stage))
+        """FIFO; with ``capacity = "auto"`` as many edges as tell what comes."""
+        new = edges(client.stage)
+        client.kept.push(*new)
         if self.capacity == "auto":
             src, dst = edges(client.past)
-            t = np.asarray(client.past.t)
-            t = t if client.past.deleted is None else t[~client.past.deleted]
-            best = best_capacity(*measure(src[-LOOKED_AT:], dst[-LOOKED_AT:], t[-LOOKED_AT:]))
-            wanted = int(np.clip(best, self.buffers * SMALLEST, self.buffers * LARGEST))
+            client.lookback.see(src, dst, len(new[0]), client.rng("lookback"))
+            wanted = client.lookback.wanted(src, dst)
             if not 0.8 < wanted / client.kept.capacity < 1.25:
                 client.kept.refill(wanted, src[-wanted:], dst[-wanted:])
 
@@ -239,6 +240,8 @@ class FedLink(ItemsAtHome):
             chosen = np.sort(draw.choice(count, min(C, count), replace=False))
             return make_batch(src[chosen], dst[chosen], self.device)
         s = int(draw.integers(0, max(-(-count // C), 1)))
+        if self.draw == "newest" and draw.random() < 0.5:
+            s = 0
         name = (client.kept.seen, s)
         if name not in client.cache:
             for old in [k for k in client.cache if isinstance(k, tuple) and k[0] != name[0]]:
@@ -278,9 +281,7 @@ class FedLink(ItemsAtHome):
         net = client.model
         if model is not None:
             net = tree.load(self.encoder(0), model).to(self.device)
-        src, dst = self.retained(client)
-        graph = Bipartite(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst),
-                          len(nodes.users), len(nodes.items)).to(self.device)
+        graph = self.passing(client, nodes)
         with torch.no_grad():
             users, items = (getattr(client, side).take(getattr(nodes, side), sent[side])
                             .to(self.device) for side in SIDES)
@@ -292,6 +293,12 @@ class FedLink(ItemsAtHome):
                          np.searchsorted(nodes.users, queries.src),
                          np.searchsorted(nodes.items, queries.dst), scores.numpy())
             return scores
+
+    def passing(self, client: Client, nodes: Touched) -> Bipartite:
+        """What messages of a forecast pass over: all edges that the client still has."""
+        src, dst = self.retained(client)
+        return Bipartite(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst),
+                         len(nodes.users), len(nodes.items)).to(self.device)
 
     def shared(self, server: Server) -> Any:
         """The weights that clients get, or None where each has its own."""

@@ -1,0 +1,65 @@
+"""How far back edges tell what comes, against paths that are walked one by one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvine.datasets import synthetic
+from fedvine.lookback import RARE, Lookback, walks
+
+edges = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=12)
+
+
+@given(edges, st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=6))
+def test_walks_equal_all_paths_one_by_one(met, asked):
+    src, dst = (np.array(c) for c in zip(*met, strict=True))
+    u, i = (np.array(c) for c in zip(*asked, strict=True))
+    expected = np.zeros(len(u))
+    for n, (user, item) in enumerate(asked):
+        for a in np.flatnonzero(src == user):                   # user - item
+            for b in np.flatnonzero(dst == dst[a]):             # - another user
+                for c in np.flatnonzero(src == src[b]):         # - item
+                    expected[n] += (dst[c] == item) / ((src == user).sum() * (dst == dst[a]).sum()
+                                                       * (src == src[b]).sum())
+        expected[n] += RARE * (dst == item).mean()
+    np.testing.assert_allclose(walks(src, dst, 5, 4, u, i[None])[0], expected, rtol=1e-5)
+
+
+def drifting(drift):
+    stream = synthetic.load(regions=1, users=100, items=50, steps=100, rate=300.0, drift=drift,
+                            travel=0.0)
+    return np.asarray(stream.src), np.asarray(stream.dst)
+
+
+def test_tastes_that_drift_are_looked_back_on_less():
+    sizes, found = [400 << n for n in range(8)], {}
+    for drift in (0.2, 0.002):
+        src, dst = drifting(drift)
+        lookback = Lookback(sizes)
+        start = lookback.wanted(src[:3000], dst[:3000])         # by theory
+        for n in range(3000, len(src), 3000):
+            lookback.see(src[:n + 3000], dst[:n + 3000], 3000, np.random.default_rng(n))
+        again = Lookback(sizes)
+        again.load_state_dict(lookback.state_dict())
+        assert again.wanted(src, dst) == lookback.wanted(src, dst)
+        found[drift] = start, lookback.wanted(src, dst)
+    assert found[0.2][0] < found[0.002][0] and found[0.2][1] < found[0.002][1]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_few_edges_are_all_kept(count):
+    src, dst = (x[:count] for x in drifting(0.01))
+    lookback = Lookback([400, 800])
+    lookback.see(src, dst, count, np.random.default_rng(0))
+    assert lookback.wanted(src, dst) == 400 and not lookback.weight
+
+
+def test_what_has_just_come_is_not_foretold_from_itself():
+    """Edges without any past tell nothing, however often they come at once."""
+    src, dst = np.arange(2000) % 100, (np.arange(2000) * 7) % 50
+    lookback = Lookback([400, 800])
+    new = np.full(500, 3)
+    lookback.see(np.append(src, new + 200), np.append(dst, new), 500, np.random.default_rng(0))
+    by = lookback.auc / lookback.weight
+    assert by[0] == pytest.approx(0.5, abs=0.1)                 # strangers: by popularity alone
