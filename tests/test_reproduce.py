@@ -7,11 +7,11 @@ import duckdb
 import pytest
 import shop
 
-from fedvine import cli, reproduce
+from fedvine import cli, published, reproduce
 from fedvine.cells import cells
 from fedvine.errors import FedvineError
 from fedvine.experiment import Experiment
-from fedvine.published import PAPERS, PaperTable, names, numbers
+from fedvine.published import PAPERS, PaperTable, half, names, numbers
 
 CSVS = sorted(f.name for f in PAPERS.iterdir() if f.name.endswith(".csv"))
 
@@ -31,6 +31,8 @@ def test_every_row_of_a_table_has_its_numbers_and_can_be_built(name):
     table = PaperTable.named(name)
     printed = table.printed()
     of_paper = [e.id for e in table.experiment if "not of the paper" not in e.name]
+    means = {e.printed_mean[0] for e in table.experiment if e.printed_mean}
+    printed = {place: line for place, line in printed.items() if place[0] not in means}
     assert {e for e, _ in printed} == set(of_paper)
     assert {m for _, m in printed} == {r.name for r in table.row if r.published}
     every = {(e, r.name) for e in of_paper for r in table.row if r.published}
@@ -38,10 +40,12 @@ def test_every_row_of_a_table_has_its_numbers_and_can_be_built(name):
     for setting in table.experiment:
         for row in table.row:
             if (setting.id, row.name) in printed:
-                for column in table.column:
+                for column in table.columns(setting):
                     if column.published:
-                        number = printed[setting.id, row.name][column.published]
+                        number, *spread = table.paper(setting, row, column).split(" ±")
                         assert number == "O.O.M" or float(number) > -5, number
+                        assert len(spread) == (column.spread is not None and not column.mean
+                                               and column.place is None)
             if row.method:
                 made = table.build(setting, row)
                 assert made.method.name == row.method["name"]
@@ -111,13 +115,117 @@ def test_what_was_run_stands_beside_the_paper(small, tmp_path):
     assert sheet.markdown().endswith("Why they differ:\n\n- It is.\n")
 
 
+@pytest.fixture
+def by_client(tmp_path, monkeypatch):
+    """A table by client, of two experiments on a shop; the second has no data."""
+    data = {"source": str(shop.write(tmp_path)), **shop.COLUMNS}
+    (tmp_path / "numbers.csv").write_text(
+        "group,method,client,auc,sd,total\n"
+        "1,Pop,cyd(5%),0.70,0.01,9.5\n1,Pop,ada(5%),0.75,0.02,9.5\n1,Pop,all,0.8,0.01,9.5\n"
+        "2,Pop,ada,0.60,0.03,8.5\n2,Pop,cyd,0.61,0.04,8.5\n")
+    monkeypatch.setattr(published, "PAPERS", tmp_path)
+    table = PaperTable.model_validate({
+        "title": "By client", "numbers": "numbers.csv", "experiment_column": "group",
+        "method_column": "method", "client_column": "client", "differences": ["It is."],
+        "common": {"stages": "400s"},
+        "column": [{"name": "AUC {}", "published": "auc", "spread": "sd", "ours": "auc",
+                    "each": True},
+                   {"name": "mean", "published": "auc", "ours": "auc", "mean": True},
+                   {"name": "total", "published": "total", "ours": "seconds_total", "unit": "s"},
+                   {"name": "new", "ours": "auc_new"}],
+        "experiment": [{"id": "1", "name": "shop", "settings": {"data": data},
+                        "clients": ["cyd", "ada"], "client": "{}(5%)",
+                        "printed_mean": ["1", "all"]},
+                       {"id": "2", "name": "none", "clients": ["ada", "cyd"], "settings": {
+                           "data": {**data, "source": str(tmp_path / "none.csv")}}},
+                       {"id": "3", "name": "ours", "clients": ["bob"], "settings": {"data": data}}],
+        "row": [{"name": "Pop", "method": {"name": "popularity"}},
+                {"name": "Bank", "published": False, "method": {"name": "edgebank"}}]})
+    monkeypatch.setattr(reproduce, "names", lambda: ["by-client"])
+    monkeypatch.setattr(PaperTable, "named", staticmethod(lambda name: table))
+    return table
+
+
+def test_clients_have_columns_with_the_papers_numbers_above_ours(by_client, tmp_path, monkeypatch):
+    folder = tmp_path / "cells"
+    made = cells((by_client.build(by_client.experiment[0], row) for row in by_client.row), folder)
+    for cell in made:
+        cell.experiment.run(cell.folder).finish()
+    sizes = {n: len(p) for n, p in made[0].experiment.open()[1].parts.items()}
+    limit = max(sizes["ada"], sizes["cyd"])                 # the other one has fewer
+    monkeypatch.setattr(reproduce, "FEW", limit)
+    sheet = reproduce.reproduce("by-client", seeds=1, budget=0, folder=folder)
+    first, second, third = sheet.grids
+    scores = {(r["method"], r["client"]): r["scores"] for r in sheet.records
+              if r["experiment"] == "1"}
+    small = [n for n in ("cyd", "ada") if sizes[n] < limit]
+    assert len(small) == 1
+    heads = [f"AUC {n}" + "‡" * (n in small) for n in ("cyd", "ada")]
+    assert first.columns == ["method", *heads, "mean", "mean, as printed", "total (s)", "new"]
+    paper, ours, bank = first.rows
+    assert paper == ["Pop, paper", "0.70 ±0.01", "0.75 ±0.02", "0.725", "0.8", "9.5", ""]
+    for name, row, method in (("Pop, ours", ours, "popularity"), ("Bank", bank, "edgebank")):
+        assert row[0] == name and row[4] == ""
+        assert row[1:3] == [f"{scores[method, c]['auc']:.3f}" for c in ("cyd", "ada")]
+        assert row[3].rstrip("†") == f"{scores[method, None]['auc']:.3f}"
+        assert row[6].rstrip("†") == f"{scores[method, None]['auc_new']:.3f}"
+        assert float(row[5]) > 0
+    assert second.columns == ["method", "AUC ada", "AUC cyd", "mean", "total (s)", "new"]
+    assert second.rows == [["Pop, paper", "0.60 ±0.03", "0.61 ±0.04", "0.605", "8.5", ""],
+                           ["Pop, ours", "no data", "", "", "", ""],
+                           ["Bank", "no data", "", "", "", ""]]
+    bob = "‡" * (sizes["bob"] < limit)
+    assert third.columns == ["method", f"AUC bob{bob}", "mean", "total (s)", "new"]
+    assert [row[0] for row in third.rows] == ["Pop", "Bank"]        # the paper has no numbers
+    marks, = (note for note in sheet.notes if note.startswith("‡"))
+    assert f"experiment 1, {small[0]} {sizes[small[0]]}" in marks and str(limit) in marks
+    assert reproduce.COMPUTED in sheet.notes
+
+
+def test_numbers_by_client_of_fedlink_as_printed():
+    table = PaperTable.named("fedlink-tablec3")
+    second = table.experiment[1]
+    row = next(r for r in table.row if r.name == "FedLink")
+    found = {c.name: table.paper(second, row, c) for c in table.columns(second, ["MX"])
+             if c.published}
+    assert found == {"US": "0.828 ±0.005", "BR": "0.929 ±0.001", "JP": "0.835 ±0.004",
+                     "MX‡": "0.903 ±0.005", "ES": "0.859 ±0.003", "mean": "0.871",
+                     "mean, as printed": "0.871"}
+    times = PaperTable.named("fedlink-tablec1")
+    stfl = {c.name: times.paper(times.experiment[3], times.row[0], c)
+            for c in times.columns(times.experiment[3])}
+    assert stfl == {"US": "2.015", "IT": "1.894", "GB": "1.723", "TR": "1.879", "ES": "1.982",
+                    "total": "2.015", "memory": "4.449"}
+
+
+def test_tables_of_fedlink_share_their_cells():
+    """What is the same experiment is the same run."""
+    def plain(name, experiment, method):
+        table = PaperTable.named(name)
+        setting = next(e for e in table.experiment if e.id == experiment)
+        row = next(r for r in table.row if r.method and r.method["name"] == method)
+        return table.build(setting, row).plain()
+    for group in "123":
+        for method in ("stfl", "local", "fed4dgnn", "fedlink", "edgebank", "popularity"):
+            assert plain("fedlink-tablec2", group, method) == plain("fedlink-table1", group, method)
+    for method in ("stfl", "local", "fed4dgnn", "fedlink"):
+        for group, experiment in zip("1235", "1234", strict=True):
+            assert plain("fedlink-tablec1", group, method) == plain(
+                "fedlink-table1", experiment, method)
+        assert plain("fedlink-tablec1", "4", method) == plain("fedlink-tablec2", "4", method)
+    for method in ("fedlink", "fedlink_local", "fedlink_noemb"):
+        assert plain("fedlink-tablec4", "1", method) == plain("fedlink-table2", "200000", method)
+    assert plain("fedlink-table2", "200000", "fedlink") == plain("fedlink-table1", "1", "fedlink")
+    assert plain("fedlink-table2", "300000", "fedlink")["method"]["capacity"] == 1725
+
+
 def test_experiments_are_chosen_by_number_or_name():
     table = PaperTable.named("fedlink-table1")
-    assert [e.id for e in table.chosen(None)] == ["1", "2", "3", "4", "5", "6"]
+    assert [e.id for e in table.chosen(None)] == ["1", "2", "3", "4", "5", "6", "7"]
     assert [e.id for e in table.chosen("wiki")] == ["5", "6"]
     assert [e.id for e in table.chosen("6,1")] == ["1", "6"]
-    with pytest.raises(FedvineError, match='no experiment "7"; there are 1'):
-        table.chosen("7")
+    with pytest.raises(FedvineError, match='no experiment "8"; there are 1'):
+        table.chosen("8")
     with pytest.raises(FedvineError, match=r"did you mean .*fedlink-table1.*tgb-wiki"):
         reproduce.reproduce("fedlink-tabel1")
 
@@ -125,7 +233,7 @@ def test_experiments_are_chosen_by_number_or_name():
 def test_halves_of_the_time_span(data):
     parts = {}
     for setting in PaperTable.named("fedlink-table1").chosen("wiki"):
-        file = reproduce.half(setting)["source"]
+        file = half(setting)["source"]
         parts[setting.half] = duckdb.sql(
             f"SELECT count(*), min(time), max(time) FROM '{file}'").fetchall()[0]
     assert parts["early"][0] + parts["late"][0] == 157_474

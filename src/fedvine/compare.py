@@ -54,9 +54,11 @@ class Entry:
         mean, half = metrics.mean_interval(values)
         return (mean if values else None), half
 
-    def cost(self, key: str) -> float | None:
-        """Mean over seeds of seconds or bytes; of memory the largest; None without rounds."""
-        values = [found[0][key] for found in self.records.values()]
+    def cost(self, key: str, client: str | None = None) -> float | None:
+        """Mean over seeds of seconds or bytes; of memory the largest; None without rounds, and
+        where no run tells it."""
+        values = [record[key] for found in self.records.values() for record in found
+                  if record["client"] == client and record.get(key) is not None]
         if not values or (key == "seconds_round" and not any(values)):
             return None
         return max(values) if key == "peak_memory_bytes" else sum(values) / len(values)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from fedvine import shelf
 from fedvine.errors import FedvineError, near
 from fedvine.graph import Graph
+from fedvine.rng import rng
 from fedvine.stream import EventStream
 
 _COLUMNS = ("src", "dst", "time", "client", "weight")
@@ -38,6 +39,8 @@ class Data(BaseModel):
     client: str | None = Field(default=None, description="its column of clients, if it has one")
     weight: str | None = Field(default=None, description="its column of weights, if it has one")
     folder: str | None = Field(default=None, description="the folder of a data set's own files")
+    share: float | None = Field(default=None, gt=0, le=1, description="share of the edges that are "
+                                "kept, drawn evenly, the same ones in every run")
     options: dict[str, Any] = Field(
         default_factory=dict, description="more arguments of the data set's load, of read or of "
         "read_graph, such as features")
@@ -68,6 +71,10 @@ class Data(BaseModel):
 
     def open(self) -> Any:
         """The stream, or the labelled graph. Raises :class:`FedvineError` if it cannot be had."""
+        found = self._whole()
+        return found if self.share is None else thinned(found, self.share)
+
+    def _whole(self) -> Any:
         from fedvine.read import read
         if self.edges is not None and not self.dataset:
             return self._graph()
@@ -121,6 +128,24 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Any:
     """
     found = shelf.find("datasets", name)
     return _call(found.load, None if folder is None else Path(folder), **options)
+
+
+def thinned(stream: Any, share: float) -> EventStream:
+    """The stream with this share (0 to 1) of its edges, each drawn by itself, the same ones always.
+
+    Its name tells, as ``flights-50%``. Raises :class:`FedvineError` for a labelled graph, and where
+    no edge is left.
+    """
+    if isinstance(stream, Graph):
+        raise FedvineError(f"{stream.name} is a labelled graph, and data.share is of streams; "
+                           "leave it out and set tasks.edges.")
+    drawn = rng("share", repr(float(share))).random(len(stream)) < share
+    if not drawn.any():
+        raise FedvineError(f"No edge of {stream.name} is left with data.share = {share:g}; take "
+                           "more.")
+    found = stream.take(drawn.nonzero()[0])
+    found.name = f"{stream.name}-{100 * share:g}%"
+    return found
 
 
 def dataset(source: str) -> ModuleType | None:

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import csv
 import tomllib
+from collections.abc import Collection
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedvine.cache import cache_folder
+from fedvine.cells import Cell, cells
+from fedvine.data import Data, digest, load
 from fedvine.errors import FedvineError
 from fedvine.experiment import Experiment
+from fedvine.files import atomic
 from fedvine.settings import build, merged
 
 PAPERS = files("fedvine") / "papers"
@@ -32,6 +38,13 @@ class Column(_Part):
     published: str | None = Field(default=None, description="its column in the paper's numbers")
     spread: str | None = Field(default=None, description="the column of its standard deviation")
     unit: Literal["", "%", "s", "MB", "GB"] = ""
+    each: bool = Field(default=False, description="one column a client of the experiment; {} in "
+                       "the name stands for the client")
+    mean: bool = Field(default=False, description="the paper prints it by client: its number is "
+                       "computed, the mean of those")
+    client: str | None = Field(default=None, description="of this client; else of all")
+    place: tuple[str, str] | None = Field(default=None, description="experiment and client under "
+                                          "which the paper prints it; the paper's alone")
 
 
 class Setting(_Part):
@@ -45,6 +58,12 @@ class Setting(_Part):
     methods: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="fields of a method in this experiment, by its name")
     seeds: int | None = Field(default=None, ge=1, description="no more seeds than this")
+    clients: list[str] = Field(default=[], description="the clients that have columns, in the "
+                               "paper's order")
+    client: str = Field(default="{}", description="how the paper writes a client, such as {}(50%)")
+    printed_mean: tuple[str, str] | None = Field(
+        default=None, description="experiment and client under which the paper prints a mean over "
+        "the clients after all")
 
 
 class Row(_Part):
@@ -65,6 +84,7 @@ class PaperTable(_Part):
     method_column: str
     metric_column: str | None = Field(default=None, description="where a line is one number: the "
                                       "column of its name; the number is in value")
+    client_column: str | None = Field(default=None, description="where a line is one client's")
     differences: list[str]
     common: dict[str, Any] = {}
     column: list[Column]
@@ -77,13 +97,50 @@ class PaperTable(_Part):
         return build(PaperTable, tomllib.loads((PAPERS / f"{name}.toml").read_text("utf-8")), name)
 
     def printed(self) -> dict[tuple[str, str], dict[str, str]]:
-        """The paper's numbers, as printed, by (experiment, method)."""
+        """The paper's numbers, as printed, by (experiment, method).
+
+        Where a line is one client's, those that are the same for all clients are right here.
+        """
         column, found = self.experiment_column, {}
         for line in numbers(self.numbers):
             place = line[column] if column else self.experiment[0].id, line[self.method_column]
             more = {line[self.metric_column]: line["value"]} if self.metric_column else line
             found.setdefault(place, {}).update(more)
         return found
+
+    def printed_by_client(self) -> dict[tuple[str, str, str], dict[str, str]]:
+        """The same by (experiment, method, client as the paper writes it); empty without."""
+        places = self.experiment_column, self.method_column, self.client_column
+        return {tuple(line[p] for p in places): line  # type: ignore[misc]
+                for line in numbers(self.numbers)} if all(places) else {}
+
+    def columns(self, setting: Setting, small: Collection[str] = ()) -> list[Column]:
+        """The columns of an experiment, one a client where that is wanted; clients in ``small``
+        are marked."""
+        made = []
+        for c in self.column:
+            made += [c.model_copy(update={"name": c.name.format(name + "‡" * (name in small)),
+                                          "client": name}) for name in setting.clients
+                     ] if c.each else [c]
+            if c.mean and setting.printed_mean:
+                made.append(c.model_copy(update={"name": f"{c.name}, as printed", "mean": False,
+                                                 "place": setting.printed_mean}))
+        return made
+
+    def paper(self, setting: Setting, row: Row, column: Column) -> str:
+        """The paper's number of a cell, as printed, with its spread; ``-`` for none."""
+        by_client = self.printed_by_client()
+        if column.place:
+            line = by_client.get((column.place[0], row.name, column.place[1]), {})
+            return line.get(column.published or "", "-")
+        key, names = column.published or "", [column.client] if column.client else setting.clients
+        lines = [by_client.get((setting.id, row.name, setting.client.format(n)), {}) for n in names]
+        if column.mean:
+            found = [float(line[key]) for line in lines if key in line]
+            return f"{sum(found) / len(found):.3f}" if found else "-"
+        line = lines[0] if column.client else self.printed().get((setting.id, row.name), {})
+        spread = line.get(column.spread or "")
+        return line.get(key, "-") + (f" ±{spread}" if spread else "")
 
     def chosen(self, only: str | None) -> list[Setting]:
         """The experiments whose id is ``only`` or whose name holds it; several with commas."""
@@ -105,6 +162,43 @@ class PaperTable(_Part):
         values = merged(values, {"method": {**row.method, **own}})
         return build(Experiment, {**values, **({"data": data} if data else {})},
                      f"{self.title}, experiment {setting.id}, {row.name}")
+
+    def of(self, setting: Setting, row: Row) -> Experiment:
+        """The experiment of a cell with its data at hand, also where they are half of a stream."""
+        return self.build(setting, row, half(setting) if setting.half else None)
+
+    def cells(self, setting: Setting, seeds: int, folder: str | Path) -> dict[str, list[Cell]]:
+        """The cells of an experiment by the names of its rows, one a seed.
+
+        Raises :class:`FedvineError` where its data cannot be had.
+        """
+        made = {row.name: self.of(setting, row) for row in self.row if row.method}
+        count = min(seeds, setting.seeds or seeds)
+        every = cells((e.model_copy(update={"seed": s}) for e in made.values()
+                       for s in range(count)), folder)
+        return {name: every[i * count:(i + 1) * count] for i, name in enumerate(made)}
+
+
+def half(setting: Setting) -> dict[str, Any]:
+    """The early or the late half of a data set's time span, as a Parquet file in the cache.
+
+    The bound is the middle between first and last time; it belongs to the early half.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    data = Data.model_validate(setting.settings["data"])
+    stream = load(data.source, data.folder, **data.options)
+    name = f"{data.source}-{setting.half}"
+    file = cache_folder() / f"halves-{digest(stream)}" / f"{name}.parquet"
+    if not file.exists():
+        middle = (float(stream.t[0]) + float(stream.t[-1])) / 2
+        first = stream.t <= middle
+        part = stream.take((first if setting.half == "early" else ~first).nonzero()[0])
+        columns = {"src": [stream.src_ids[int(u)] for u in part.src],
+                   "dst": [stream.dst_ids[int(v)] for v in part.dst], "time": part.t}
+        with atomic(file) as handle:
+            pq.write_table(pa.table(columns), handle)
+    return {"source": str(file)}
 
 
 def names() -> list[str]:

@@ -7,18 +7,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedvine import dynamic_partitions, dynamic_studies, published, studies, sweep, tgb
-from fedvine.cache import cache_folder
-from fedvine.cells import FOLDER, Cell, Tell, cells, fill
+from fedvine import (
+    dynamic_partitions,
+    dynamic_studies,
+    fedlink_buffers,
+    fedlink_studies,
+    published,
+    studies,
+    sweep,
+    tgb,
+)
+from fedvine.cells import FOLDER, Cell, Tell, fill
 from fedvine.compare import COSTS, UNBEATEN, Comparison, Entry
-from fedvine.data import Data, digest, load
+from fedvine.data import load
 from fedvine.errors import FedvineError, near
-from fedvine.files import atomic
 from fedvine.grid import Grid, Sheet, plus_minus
-from fedvine.published import Column, PaperTable, Setting
+from fedvine.published import Column, PaperTable, Row, Setting
 
-STUDIES = studies.NAMES | dynamic_studies.NAMES | dynamic_partitions.NAMES
+STUDIES = (studies.NAMES | dynamic_studies.NAMES | dynamic_partitions.NAMES | fedlink_studies.NAMES
+           | fedlink_buffers.NAMES)
 _UNITS = {"s": 1.0, "MB": 1e6, "GB": 1e9}
+FEW = 2_000         # edges of a client below which its scores tell little
+COMPUTED = "The paper's mean over clients is computed here, from its numbers by client."
 UNBUILT, UNPAID, NO_DATA = "later", "budget", "no data"   # short: they stand in cells
 STATES = {UNBUILT: "a rival of the paper that is not built yet.",
           UNPAID: "not run, the budget was spent; the same command again goes on.",
@@ -57,13 +67,8 @@ def reproduce(name: str, *, only: str | None = None, seeds: int = 3, budget: flo
     absent: dict[str, str] = {}
     for setting in table.chosen(only):
         try:
-            data = half(setting) if setting.half else None
-            for row in table.row:
-                if row.method is not None:
-                    made = table.build(setting, row, data)
-                    held[setting.id, row.name] = cells(
-                        (made.model_copy(update={"seed": s})
-                         for s in range(min(seeds, setting.seeds or seeds))), folder)
+            held |= {(setting.id, row): run
+                     for row, run in table.cells(setting, seeds, folder).items()}
         except FedvineError as error:
             absent[setting.id] = str(error)
     fill([c for row in held.values() for c in row], jobs=jobs, budget=budget, tell=tell)
@@ -74,7 +79,8 @@ def beside(table: PaperTable, settings: Sequence[Setting],
            held: dict[tuple[str, str], list[Cell]], absent: dict[str, str], seeds: int) -> Sheet:
     """The sheet of these cells, whatever of them is finished."""
     printed = table.printed()
-    grids, records, few, marked = [], [], [], False
+    grids, records, few, sizes = [], [], [], {}
+    marked = computed = False
     for setting in settings:
         runs = [held.get((setting.id, row.name), []) for row in table.row]
         entries = [Entry(row.name, (row.method or {}).get("name", ""),
@@ -82,6 +88,10 @@ def beside(table: PaperTable, settings: Sequence[Setting],
                    for row, run in zip(table.row, runs, strict=True)]
         first = next((c for run in runs for c in run), None)
         found = Comparison(first.data if first else "", seeds, {}, entries)
+        sizes[setting.id] = _small(setting, first)
+        columns = table.columns(setting, sizes[setting.id])
+        if not any(place == setting.id for place, _ in printed):
+            columns = [c.model_copy(update={"published": None}) for c in columns]
         rows = []
         for row, entry in zip(table.row, entries, strict=True):
             state = (UNBUILT if row.method is None else NO_DATA if setting.id in absent else
@@ -89,8 +99,10 @@ def beside(table: PaperTable, settings: Sequence[Setting],
             if 0 < len(entry.records) < min(seeds, setting.seeds or seeds):
                 few.append(f"{row.name} in experiment {setting.id}: {len(entry.records)} of "
                            f"{seeds} seeds were run, the budget was spent.")
-            paper = printed.get((setting.id, row.name), {})
-            rows.append([row.name, *_cells(table.column, paper, found, entry, state)])
+            paper = [table.paper(setting, row, c) if c.published else "" for c in columns]
+            ours = [("" if i else state) if state else _ours(c, found, entry)
+                    for i, c in enumerate(columns)]
+            rows += _rows(setting, row, columns, paper, ours)
             records += [{"experiment": setting.id, **r} for by in entry.records.values()
                         for r in by]
         what = "nodes" if first and first.experiment.method.task == "node" else "edges"
@@ -98,12 +110,18 @@ def beside(table: PaperTable, settings: Sequence[Setting],
         if setting.seeds and setting.seeds < seeds:
             stands += f", {setting.seeds} seed{'s' * (setting.seeds > 1)}"
         grids.append(Grid(f"Experiment {setting.id}: {setting.name}{stands}",
-                          ["method", *_heads(table.column)], rows))
+                          ["method", *_heads(setting, columns)], rows))
+        computed |= any(c.mean and c.published for c in columns)
         marked |= any("†" in cell for row in rows for cell in row)
     notes = [f"{table.title}, as printed, beside ours"
              + (f": mean over {seeds} seeds ± half width of the 95 % interval." if seeds > 1 else
                 " (one seed)."),
-             *([UNBEATEN] if marked else []), *few,
+             *([UNBEATEN] if marked else []), *([COMPUTED] if computed else []),
+             *([f"‡ Fewer than {FEW:,} edges in our data, too few to tell methods apart at that "
+                "client: " + "; ".join(f"experiment {i}, " + ", ".join(
+                    f"{name} {n:,}" for name, n in small.items())
+                    for i, small in sizes.items() if small) + "."] if any(sizes.values()) else []),
+             *few,
              *(f"{word}: {why}" for word, why in STATES.items()
                if any(word in row for g in grids for row in g.rows)),
              *(f"Experiment {i} was not run: {why}" for i, why in absent.items()),
@@ -111,57 +129,51 @@ def beside(table: PaperTable, settings: Sequence[Setting],
     return Sheet(grids, notes, records)
 
 
-def _heads(columns: Sequence[Column]) -> list[str]:
+def _small(setting: Setting, cell: Cell | None) -> dict[str, int]:
+    """Edges of the clients that have few of them, where there are columns for clients."""
+    if cell is None or not setting.clients:
+        return {}
+    _, split, _ = cell.experiment.open()
+    sizes = {name: len(split.parts[name]) if name in split.parts else 0
+             for name in setting.clients}
+    return {name: count for name, count in sizes.items() if count < FEW}
+
+
+def _heads(setting: Setting, columns: Sequence[Column]) -> list[str]:
     heads = []
     for c in columns:
         name = f"{c.name} ({c.unit})" if c.unit else c.name
-        heads += [f"{name}, paper"] * (c.published is not None) + [f"{name}, ours"]
+        heads += [name] if setting.clients else [
+            *([f"{name}, paper"] if c.published else []), f"{name}, ours"]
     return heads
 
 
-def _cells(columns: Sequence[Column], paper: dict[str, str], found: Comparison, entry: Entry,
-           state: str) -> list[str]:
-    texts = []
-    for i, c in enumerate(columns):
-        if c.published is not None:
-            spread = f" ±{paper[c.spread]}" if c.spread and c.spread in paper else ""
-            texts.append(paper.get(c.published, "-") + spread)
-        if state:
-            texts.append("" if i else state)
-        elif c.unit == "%":
-            texts.append(plus_minus(*entry.estimate(c.ours), digits=1))
-        elif not c.unit:
-            texts.append(found.score(entry, c.ours))
-        else:
-            value = entry.cost(c.ours)
-            texts.append("-" if value is None else _short(value / _UNITS[c.unit]))
-    return texts
+def _rows(setting: Setting, row: Row, columns: Sequence[Column], paper: list[str],
+          ours: list[str]) -> list[list[str]]:
+    """Ours beside the paper's; below it where clients have columns."""
+    if not setting.clients:
+        return [[row.name, *(text for c, p, o in zip(columns, paper, ours, strict=True)
+                             for text in ([p, o] if c.published else [o]))]]
+    if not row.published or not any(c.published for c in columns):
+        return [[row.name, *ours]]
+    return [[f"{row.name}, paper", *paper], [f"{row.name}, ours", *ours]]
+
+
+def _ours(column: Column, found: Comparison, entry: Entry) -> str:
+    if column.place:
+        return ""
+    if column.unit == "%":
+        return plus_minus(*entry.estimate(column.ours, column.client), digits=1)
+    if not column.unit and column.client:
+        return plus_minus(*entry.estimate(column.ours, column.client))
+    if not column.unit:
+        return found.score(entry, column.ours)
+    value = entry.cost(column.ours, column.client)
+    return "-" if value is None else _short(value / _UNITS[column.unit])
 
 
 def _short(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
-
-
-def half(setting: Setting) -> dict[str, Any]:
-    """The early or the late half of a data set's time span, as a Parquet file in the cache.
-
-    The bound is the middle between first and last time; it belongs to the early half.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    data = Data.model_validate(setting.settings["data"])
-    stream = load(data.source, data.folder, **data.options)
-    name = f"{data.source}-{setting.half}"
-    file = cache_folder() / f"halves-{digest(stream)}" / f"{name}.parquet"
-    if not file.exists():
-        middle = (float(stream.t[0]) + float(stream.t[-1])) / 2
-        first = stream.t <= middle
-        part = stream.take((first if setting.half == "early" else ~first).nonzero()[0])
-        columns = {"src": [stream.src_ids[int(u)] for u in part.src],
-                   "dst": [stream.dst_ids[int(v)] for v in part.dst], "time": part.t}
-        with atomic(file) as handle:
-            pq.write_table(pa.table(columns), handle)
-    return {"source": str(file)}
 
 
 def _tgb_wiki() -> Sheet:

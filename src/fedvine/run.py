@@ -90,6 +90,8 @@ class Run:
         self._round_seconds: list[float] = []
         self._client_seconds: list[float] = []  # of one client, by round
         self._call_seconds: list[float] = []    # of all calls
+        self._own: dict[str, float] | None = {}     # seconds of rounds by client; None: not known
+        self._heard: dict[str, float] = {}          # what clients had spent before the round
         self._round_began = self._last_save = 0.0
 
     def __iter__(self) -> Iterator[StageScores]:
@@ -142,14 +144,21 @@ class Run:
             calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
             self._client_seconds.append(sum(c["seconds"] / max(c["clients"], 1) for c in calls))
             self._call_seconds.append(sum(c["seconds"] for c in calls))
-        self._round_began = time.perf_counter()
+            if self._own is not None:
+                self._own = {name: self._own.get(name, 0.0) + heard["seconds"] - self._heard.get(
+                    name, 0.0) for name, heard in clients.heard.items()}
+        self._begin()
         self.tell(at, clients)
         if self.folder and time.perf_counter() - self._last_save > self.save_every:
             self._save(at.t, at.r)
 
+    def _begin(self) -> None:
+        self._round_began = time.perf_counter()
+        self._heard = {name: heard["seconds"] for name, heard in self.clients.heard.items()}
+
     def _stage_done(self, stage: StageScores) -> None:
         self.stages.append(stage)
-        self._round_began = time.perf_counter()
+        self._begin()
         self._flush()
         if self.folder:
             self.folder.append("metrics.jsonl", [
@@ -174,7 +183,7 @@ class Run:
     def _save(self, t: int, r: int) -> None:
         self._flush()
         assert self.folder is not None and self.server is not None
-        state = {"server": self.server.dump(), "clients": self.clients.dump(),
+        state = {"server": self.server.dump(), "clients": self.clients.dump(), "own": self._own,
                  "bytes": self._bytes, "rounds": [self._round_seconds, self._client_seconds,
                                                   self._call_seconds]}
         self._last_save = time.perf_counter()
@@ -188,13 +197,15 @@ class Run:
         save = self.folder.restore(self.clients.moments(), end) if self.folder else None
         self.server = self.method.start(self.clients.world)
         self.server.cache = {}
-        self._began = self._last_save = self._round_began = time.perf_counter()
+        self._began = self._last_save = time.perf_counter()
+        self._begin()
         self.clients.log = []
         if save is None:
             self.clients.restore({}, None)
             self.clients.load(None)
             self._seconds = 0.0
             self._round_seconds, self._client_seconds, self._call_seconds = [], [], []
+            self._own = {}
             self._bytes = {"down": 0, "up": 0, "calls": 0, "by": {}}
             return -1, -1
         state = unpack(save.server)
@@ -203,6 +214,7 @@ class Run:
         self.clients.restore(save.clients, runs.moment(save.t, save.r))
         self._bytes, self._seconds = state["bytes"], save.seconds
         self._round_seconds, self._client_seconds, self._call_seconds = state["rounds"]
+        self._own = state.get("own")                # older saves have none
         return save.t, save.r
 
     def _measured(self) -> list[StageScores]:
@@ -228,6 +240,8 @@ class Run:
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "bytes_down": self._bytes["down"], "bytes_up": self._bytes["up"],
             "calls": self._bytes["calls"], "stages": len(self.plan), "by": self._bytes["by"]}
+        if rounds and self._own:
+            self.summary["seconds_by_client"] = {n: s / rounds for n, s in self._own.items()}
         stated = self.method.privacy(sum(map(self.method.rounds_at, range(len(self.plan)))))
         self.summary |= {"privacy": stated} if stated else {}
         assert self.server is not None

@@ -70,9 +70,9 @@ class FedLink(ItemsAtHome):
         "of message passing; 0: all are supervised and all carry messages, as in the code")
     aggregate: Literal["clients", "touching"] = Field(
         default="touching", description="divide a row's change by K, or by those that touched it")
-    draw: Literal["buffer", "newest", "uniform"] = Field(
-        default="buffer", description="what a step takes: one buffer, all alike; the newest one "
-        "half the time; C edges evenly from all")
+    draw: Literal["buffer", "newest", "uniform"] | None = Field(
+        default=None, description="what a step takes: one buffer, all alike; the newest one half "
+        "the time; C edges evenly from all. If not said, newest with capacity = auto, else buffer")
     start_scale: float = Field(
         default=0.1, gt=0, description="half width of the first values of a row")
     join: Literal["stage", "full"] = Field(
@@ -240,7 +240,8 @@ class FedLink(ItemsAtHome):
             chosen = np.sort(draw.choice(count, min(C, count), replace=False))
             return make_batch(src[chosen], dst[chosen], self.device)
         s = int(draw.integers(0, max(-(-count // C), 1)))
-        if self.draw == "newest" and draw.random() < 0.5:
+        newest = self.draw == "newest" or (self.draw is None and self.capacity == "auto")
+        if newest and draw.random() < 0.5:
             s = 0
         name = (client.kept.seen, s)
         if name not in client.cache:

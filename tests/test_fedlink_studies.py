@@ -1,0 +1,160 @@
+"""FedLink's figures: their cells are those of the tables, their numbers those of the runs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fedvine import fedlink_buffers, fedlink_studies, published, reproduce
+from fedvine.cells import Cell
+from fedvine.errors import FedvineError
+from fedvine.fedlink_buffers import AUTO, LARGE, SMALL
+from fedvine.fedlink_studies import ROUNDS, SHARES, THINNED, chosen, of_group, table1, with_method
+from fedvine.published import PaperTable
+
+NAMES = fedlink_studies.NAMES | fedlink_buffers.NAMES
+OPTIONS: dict[str, Any] = {"seeds": 2, "jobs": 1, "budget": 0, "tell": print}
+ABSENT = "wikipedia"
+
+
+def scores(experiment):
+    """Made up, so that each cell has its own: AUC is best at a capacity of 1,000 or 1,150."""
+    method = experiment.method
+    capacity = getattr(method, "capacity", 1)
+    near = 0.0 if capacity == AUTO else abs(capacity - 1000) / 1e6
+    base = 0.8 - near - 0.001 * len(method.name) - 0.1 * (1 - (experiment.data.share or 1))
+    return base + 0.01 * experiment.seed * (capacity == AUTO) + 0.0001 * method.rounds
+
+
+@dataclass(frozen=True)
+class Made(Cell):
+    """A finished cell without a run."""
+
+    @property
+    def finished(self):
+        return not (self.experiment.method.name == "stfl" and self.experiment.seed == 1)
+
+    def records(self):
+        auc, method = scores(self.experiment), self.experiment.method
+        cost = {"seconds_round": 0.01 * method.rounds,
+                "peak_memory_bytes": 500_000_000 + 1_000_000 * method.rounds}
+        countries = self.experiment.data.options.get("countries", ["x", "y"])
+        return [{"client": c, "scores": {"auc": auc + 0.001 * i, "auc_new": auc - 0.1}, **cost}
+                for i, c in enumerate([None, *countries])]
+
+
+@pytest.fixture(autouse=True)
+def cells(monkeypatch, tmp_path):
+    """Every cell is finished, but STFL's second seed; there are no data of Wikipedia."""
+    asked = []
+
+    def made(experiments, folder):
+        found = []
+        for e in experiments:
+            if ABSENT in e.data.source:
+                raise FedvineError("Wikipedia is not here.")
+            found.append(Made(e, tmp_path / "none", e.data.source, 1000))
+        asked.extend(found)
+        return found
+    monkeypatch.setattr(fedlink_studies, "cells", made)
+    monkeypatch.setattr(fedlink_studies, "_run", lambda rows, *more: [])
+    monkeypatch.setattr(published, "half", lambda setting: {"source": "wikipedia"})
+    return asked
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_has_tables_and_a_picture_and_says_what_is_not_here(name):
+    sheet = reproduce.reproduce(name, **OPTIONS)
+    assert name in reproduce.names() and sheet.records
+    for grid in sheet.grids:
+        assert grid.rows and all(len(row) == len(grid.columns) for row in grid.rows)
+    assert sheet.picture and sheet.picture[:4] == b"\x89PNG"
+    assert sheet.notes[0].startswith("The paper")
+    gone = [note for note in sheet.notes if "Wikipedia is not here." in note]
+    assert len(gone) == {"fedlink-figure2": 1, "fedlink-figurec3": 1, "fedlink-figure3": 2}.get(
+        name, 0)
+    if name == "fedlink-figure2":
+        nothing = reproduce.reproduce(name, only="wiki", **OPTIONS)
+        assert nothing.picture is None and not nothing.records
+
+
+def test_buffers_by_client_the_best_and_auto():
+    sheet = reproduce.reproduce("fedlink-figure2", only="Foursquare,flights", **OPTIONS)
+    whole, flights, last = sheet.grids
+    assert whole.columns == ["edges of a buffer", "US", "BR", "ID", "TR", "JP", "mean", "AUC new",
+                             "memory (MB)"]
+    assert [row[0] for row in whole.rows] == [
+        "125", "250", "500", "1,150 *", "2,300", "4,600", "9,200", "auto (each client's own)"]
+    assert [row[0] for row in flights.rows] == ["250", "1,000 *", "4,000", "16,000", "64,000",
+                                                "auto (each client's own)"]
+    best = table1("1")
+    assert whole.rows[3][1] == f"{scores(best) + 0.001:.3f} ±0.000"
+    assert {row[-1] for row in whole.rows} == {"20"}        # above EdgeBank's, which has no rounds
+    assert [row[:2] for row in last.rows] == [["Foursquare", "1,150"], ["flights", "1,000"]]
+    mean = sum(scores(with_method(best, capacity=AUTO).model_copy(update={"seed": s}))
+               for s in (0, 1)) / 2 - scores(best)          # seeds differ by 0.01
+    assert last.rows[0][4] == last.rows[0][5] == f"{mean:+.3f} ±{0.005 * 12.706:.3f}"
+
+
+def test_buffers_are_of_what_table_1_runs_with_auto_and_a_bank(cells):
+    reproduce.reproduce("fedlink-figure2", only="50 %", **OPTIONS | {"seeds": 1})
+    assert [c.experiment.method.name for c in cells] == ["fedlink"] * (len(SMALL) + 1) + [
+        "edgebank"]
+    assert [c.experiment.method.capacity for c in cells[:-1]] == [*SMALL, AUTO]
+    assert {c.experiment.data.share for c in cells} == {0.5}
+    table = PaperTable.named("fedlink-tablec4")
+    flights = table.build(table.experiment[1], table.row[0]).plain()
+    cells.clear()
+    reproduce.reproduce("fedlink-figure2", only="flights", **OPTIONS | {"seeds": 1})
+    assert cells[LARGE.index(4000)].experiment.plain() == flights
+
+
+def test_costs_are_table_1s(cells):
+    sheet = reproduce.reproduce("fedlink-figure3", only="1,4", **OPTIONS | {"seeds": 1})
+    table = PaperTable.named("fedlink-table1")
+    assert [g.title for g in sheet.grids] == ["1: Foursquare US BR ID TR JP",
+                                              "4: Foursquare DE NL KR FR CA"]
+    assert [c.experiment.plain() for c in cells] == [
+        table.build(table.experiment[i], row).plain() for i in (0, 3) for row in table.row]
+    lines = {row[0]: row[1:] for row in sheet.grids[0].rows}
+    assert lines["FedLink"][1:] == [f"{scores(table1('1')) - 0.1:.3f}", "0.200", "520"]
+    assert list(lines) == [row.name for row in table.row]
+
+
+def test_thinned_data_are_those_of_table_c3(cells):
+    sheet = reproduce.reproduce("fedlink-figurec5", **OPTIONS)
+    plain = [c.experiment.plain() for c in cells]
+    c3, first = PaperTable.named("fedlink-tablec3"), PaperTable.named("fedlink-table1")
+    for setting in c3.experiment:
+        for row in c3.row:
+            assert c3.build(setting, row).plain() in plain
+    for place in (0, 2):
+        for row in first.row:
+            assert (first.build(first.experiment[place], row).plain() in plain) == (
+                row.name in THINNED)
+    auc = next(g for g in sheet.grids if g.title == "Foursquare US BR JP MX ES: AUC")
+    assert auc.columns == ["method", "100 %", "50 %", "25 %", "2 %"]
+    rows = {row[0]: row[1:] for row in auc.rows}
+    assert rows["STFL"] == [f"{scores(table1('3', 'STFL', s)):.3f}" for s in SHARES]   # one seed
+    assert rows["Local"] == [f"{scores(table1('3', 'Local', s)):.3f} ±0.000" for s in SHARES]
+
+
+def test_rounds_by_client(cells):
+    sheet = reproduce.reproduce("fedlink-figurec4", **OPTIONS | {"seeds": 1})
+    assert [c.experiment.method.rounds for c in cells] == [*ROUNDS, *ROUNDS]
+    assert table1("2").plain() in [c.experiment.plain() for c in cells]
+    first, second = sheet.grids
+    assert second.columns == ["rounds a stage", "MX", "PH", "ES", "GB", "IT", "mean", "AUC new"]
+    for row, rounds in zip(first.rows, ROUNDS, strict=True):
+        auc = scores(with_method(table1("1"), rounds=rounds))
+        assert row[0] == str(rounds) and row[6] == f"{auc:.3f}"
+        assert row[1:6] == [f"{auc + 0.001 * i:.3f}" for i in range(1, 6)]
+
+
+def test_panels_are_chosen_by_name_or_a_part_of_it():
+    panels = [of_group("1", (), n) for n in ("Foursquare", "Foursquare 50 %", "flights")]
+    assert [p.name for p in chosen(panels, "foursquare")] == ["Foursquare"]
+    assert [p.name for p in chosen(panels, "50, fli")] == ["Foursquare 50 %", "flights"]
+    assert chosen(panels, None) == panels
+    with pytest.raises(FedvineError, match=r'no "flihgts" \(did you mean "flights"'):
+        chosen(panels, "flihgts")

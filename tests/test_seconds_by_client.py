@@ -1,0 +1,70 @@
+"""Seconds that each client spends in rounds: arrivals and scores aside, and kept over a stop."""
+
+import json
+
+import pytest
+
+from fedvine import checks
+from fedvine.compare import Entry
+from fedvine.engines.local import LocalClients
+from fedvine.methods.fedlink import FedLink
+from fedvine.methods.popularity import Popularity
+from fedvine.records import records
+
+SLOW = {"ada": 0.25, "bob": 2.0, "cyd": 0.5}       # seconds of any call
+CALLS = 2                                          # of a round of FedLink: choose, train
+
+
+class Timed(LocalClients):
+    """Clients that each take as long as they take."""
+
+    def exchange(self, letters):
+        for name, reply, _ in super().exchange(letters):
+            yield name, reply, SLOW[name]
+
+
+def test_only_rounds_count():
+    summary = checks._run(FedLink.tiny(), engine=Timed).finish().summary
+    assert summary is not None
+    assert summary["seconds_by_client"] == {n: CALLS * s for n, s in SLOW.items()}
+
+
+@pytest.mark.parametrize("stop", [(0, 1), (1, 0), (1, 2), (2, 1)])
+def test_a_stopped_run_goes_on_counting_where_it_was_saved(stop, tmp_path):
+    class Stop(Exception):
+        pass
+
+    def tell(at, clients):
+        if (at.t, at.r) == stop:
+            raise Stop
+
+    with pytest.raises(Stop):
+        checks._run(FedLink.tiny(), engine=Timed, out=tmp_path / "run", save_every=0,
+                    tell=tell).finish()
+    checks._run(FedLink.tiny(), engine=Timed, out=tmp_path / "run").finish()
+    found = {r["client"]: r for r in records(tmp_path / "run")}
+    assert {n: r["seconds_own"] for n, r in found.items()} == {
+        None: CALLS * 2.0, **{n: CALLS * s for n, s in SLOW.items()}}
+
+
+def test_runs_without_them_have_none(tmp_path):
+    """Of methods without rounds, and runs that are older than the record."""
+    checks._run(Popularity(), out=tmp_path / "bank").finish()
+    checks._run(FedLink.tiny(), out=tmp_path / "old").finish()
+    file = tmp_path / "old" / "summary.json"
+    summary = json.loads(file.read_text())
+    del summary["seconds_by_client"]
+    file.write_text(json.dumps(summary))
+    for name in ("bank", "old"):
+        found = records(tmp_path / name)
+        assert [r["seconds_own"] for r in found] == [None] * 4
+        entry = Entry(name, name, {0: found})
+        assert entry.cost("seconds_own") is None and entry.cost("seconds_own", "ada") is None
+        assert entry.cost("seconds_total") == found[0]["seconds_total"]
+
+
+def test_costs_are_means_over_seeds_by_client():
+    made = Entry("a", "a", {s: [{"client": c, "seconds_own": v + s, "peak_memory_bytes": v + s}
+                                for c, v in ((None, 5.0), ("ada", 3.0))] for s in (0, 1)})
+    assert [made.cost("seconds_own"), made.cost("seconds_own", "ada")] == [5.5, 3.5]
+    assert made.cost("peak_memory_bytes") == 6.0 and made.cost("seconds_own", "eve") is None
