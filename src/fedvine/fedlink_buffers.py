@@ -1,7 +1,7 @@
 """FedLink's Figures 2 and C.3: AUC and memory by the capacity of a buffer, and ``auto`` beside it.
 
-Foursquare and half of it as in the paper; flights and Wikipedia so that ``capacity = "auto"`` is
-compared on more than one kind of data.
+Foursquare and half of it as in the paper; the others so that ``capacity = "auto"`` is compared on
+more than one kind of data.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from fedvine.grid import Grid, Sheet, plus_minus
 
 SMALL = (125, 250, 500, 1150, 2300, 4600, 9200)     # of Foursquare, whose US has 11,433 edges
 LARGE = (250, 1000, 4000, 16000, 64000)
+CITIES = (3200, 12800, 51200, 204800)               # of four cities, whose MY has 526,405
 AUTO, BANK = "auto", "edgebank"
 
 
@@ -35,9 +36,11 @@ def figure2(*, only: str | None, **options: Any) -> Sheet:
     panels = chosen([of_group("1", SMALL, "Foursquare"),
                      of_group("1", SMALL, "Foursquare 50 %", 0.5),
                      *(Panel(d, Experiment.model_validate({
-                         "data": d, "protocol": {"negatives": 100},
-                         "method": {"name": "fedlink", "rounds": 20, "steps": 3}}), LARGE)
-                       for d in ("flights", "wikipedia"))], only)
+                         "data": d, "method": "fedlink"}), LARGE)
+                         for d in ("flights", "wikipedia", "synthetic")),
+                     Panel("four cities", Experiment.model_validate({
+                         "data": "four_cities", "stages": "120d", "method": "fedlink"}), CITIES,
+                         seeds=3)], only)
     found = run(panels, lambda p: {
         **{c: with_method(p.first, capacity=c) for c in (*p.values, AUTO)},
         BANK: with_method(p.first, name=BANK)}, **options)
