@@ -4,11 +4,14 @@ import numpy as np
 import polars
 import pytest
 import shop
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedvine import predict
 from fedvine.errors import FedvineError
 from fedvine.experiment import Experiment
 from fedvine.predict import Forecast, Forecasts
+from fedvine.run import run
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +142,28 @@ def test_a_forecast_after_the_run_equals_one_from_its_folder(folder):
     user = kept.parts["bob"].src_ids[0]
     assert fresh.top("bob", user, 7) == kept.top("bob", user, 7)
     assert np.isfinite([f.score for f in kept.top("bob", user, 7)]).all()
+
+
+@given(st.integers(1, 4), st.integers(1, 30), st.integers(1, 8), st.integers(0, 2**16))
+def test_the_likeliest_are_the_first_of_a_stable_sort(users, items, count, seed):
+    score = np.random.default_rng(seed).integers(0, 5, (users, items)).astype(float)    # many ties
+    expected = np.argsort(-score, axis=1, kind="stable")[:, :count]
+    assert predict.likeliest(score, count).tolist() == expected.tolist()
+
+
+def test_what_was_met_after_the_plan_is_not_known(tmp_path):
+    stream = Experiment.model_validate({"data": {"source": str(shop.write(tmp_path)),
+                                                 **shop.COLUMNS}, "method": "popularity"})
+    method, split, plan = stream.open()
+    short = plan.cut(len(plan) - 1)
+    client, part = next((n, p) for n, p in split.parts.items()
+                        if len(plan.stage(p, len(plan) - 1)))
+    early, whole = (set(predict.met(part, p).tolist()) for p in (short, plan))
+    known = part.before(short.bounds[-1])
+    assert early == {u * part.num_dst + i for u, i in zip(known.src.tolist(), known.dst.tolist(),
+                                                          strict=True)}
+    assert early < whole or len(known) < len(part)
+    made = Forecasts(run(method, split, short).finish())
+    u, i = divmod(next(iter(whole - early), next(iter(whole))), part.num_dst)
+    best = made.top(client, part.src_ids[u], part.num_dst)
+    assert {f.item: f.known for f in best}[part.dst_ids[i]] == ((u * part.num_dst + i) in early)

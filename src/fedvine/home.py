@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from fedvine.errors import FedvineError, near
 from fedvine.files import atomic
-from fedvine.predict import BLOCK, Best, Forecast, _rows
+from fedvine.predict import BLOCK, Best, Forecast, _rows, likeliest, met
 from fedvine.stages import Plan
 from fedvine.stream import EventStream
 
@@ -24,7 +24,7 @@ class Home:
         self.step = max(1, BLOCK // max(1, part.num_dst))
         self.blocks = -(-part.num_src // self.step)
         self.found: dict[int, Best] = {}
-        self._met = np.unique(part.src.astype(np.int64) * part.num_dst + part.dst)
+        self._met = met(part, plan)
 
     def _users(self, block: int) -> np.ndarray:
         return np.arange(block * self.step, min((block + 1) * self.step, self.part.num_src))
@@ -39,7 +39,7 @@ class Home:
         """Keep the best of a block's answers [users x items]; the number of users."""
         users = self._users(block)
         score = np.asarray(answer, float).reshape(len(users), self.part.num_dst)
-        item = np.argsort(-score, axis=1, kind="stable")[:, :self.count]
+        item = likeliest(score, self.count)
         known = np.isin(users[:, None] * self.part.num_dst + item, self._met)
         self.found[block] = Best(users, item, np.take_along_axis(score, item, 1), known)
         return len(users)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -160,7 +160,7 @@ class Forecasts:
     def _known(self, client: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         part = self.parts[client]
         if client not in self._met:
-            self._met[client] = np.unique(part.src.astype(np.int64) * part.num_dst + part.dst)
+            self._met[client] = met(part, self.run.plan)
         return np.isin(src.astype(np.int64) * part.num_dst + dst, self._met[client])
 
     def _best(self, client: str, users: np.ndarray, count: int,
@@ -172,9 +172,27 @@ class Forecasts:
             some = users[start:start + step]
             src, dst = np.repeat(some, len(items)), np.tile(items, len(some))
             score = self._ask(client, src, dst, guests).reshape(len(some), len(items))
-            item = np.argsort(-score, axis=1, kind="stable")[:, :count]
+            item = likeliest(score, count)
             known = self._known(client, np.repeat(some, item.shape[1]), item.reshape(-1))
             yield Best(some, item, np.take_along_axis(score, item, 1), known.reshape(item.shape))
+
+
+def met(part: EventStream, plan: Any) -> np.ndarray:
+    """Codes (user x items + item, ascending) of the pairs that met before the plan's end."""
+    known = part.before(plan.bounds[-1])
+    return np.unique(known.src.astype(np.int64) * part.num_dst + known.dst)
+
+
+def likeliest(score: np.ndarray, count: int) -> np.ndarray:
+    """The ``count`` highest of each row [n, items], best first; ties in order of the items."""
+    if 4 * count >= score.shape[1]:
+        return np.argsort(-score, axis=1, kind="stable")[:, :count]
+    least = -np.partition(-score, count - 1, axis=1)[:, count - 1:count]
+    found = np.empty((len(score), count), np.int64)
+    for n, row in enumerate(score):         # what ties with the last one is sorted too, and cut
+        some = np.flatnonzero(row >= least[n])
+        found[n] = some[np.argsort(-row[some], kind="stable")[:count]]
+    return found
 
 
 class Best(NamedTuple):
