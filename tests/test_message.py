@@ -69,17 +69,17 @@ def test_packing_copies_nothing_and_a_receiver_copies_once():
 
 def test_memory_is_used_again_only_when_nobody_holds_it():
     pool = Pool()
-    first = unpack(pool.take(pack(torch.full((1000,), 1.0))))
+    first = unpack(pool.take(pack(torch.full((100_000,), 1.0))))
     part = first[10:20]
     address = first.data_ptr()
     del first
-    second = unpack(pool.take(pack(torch.full((1000,), 2.0))))
+    second = unpack(pool.take(pack(torch.full((100_000,), 2.0))))
     assert second.data_ptr() != address and part.sum() == 10
     gc.disable()  # leaving must not wait for the collector
     del part
-    third = unpack(pool.take(pack(torch.full((1000,), 3.0))))
+    third = unpack(pool.take(pack(torch.full((100_000,), 3.0))))
     gc.enable()
-    assert third.data_ptr() == address and second.sum() == 2000
+    assert third.data_ptr() == address and second.sum() == 200_000
 
 
 @pytest.mark.parametrize("bad", [{1, 2}, object(), lambda: 0, {("a",): 1}, np.array(["x"]),

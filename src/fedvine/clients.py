@@ -135,14 +135,14 @@ class Clients:
         shared, down, began = pack(list(same)), 0, time.perf_counter()
         if fold is not None and len(chosen) > 1:
             shared = self.pool.take(shared)  # the server may change its model while folding
+        again = [] if each is None else unpack(shared)
         self._calls += 1
         place = (*self._place, self._calls)
         letters = []
         for name in chosen:
-            body = shared if each is None else _with(same, shared, each[name])
+            body = shared if each is None else pack([*again, each[name]])
             if self._asks == -1:
-                body = _with([*same, *([] if each is None else [each[name]])], None,
-                             self._given[name])
+                body = pack([*same, *([] if each is None else [each[name]]), self._given[name]])
             envelope = Envelope(place, function.__name__, self._asks, body)
             down += body.nbytes
             self._hear(name, down=body.nbytes)
@@ -152,12 +152,12 @@ class Clients:
         refused: dict[str, str] = {}
         for (name, envelopes), (_, reply, seconds) in zip(letters, self.exchange(letters),
                                                           strict=True):
-            slowest = max(slowest, seconds)
+            slowest, message = max(slowest, seconds), None
             try:
                 if isinstance(reply, Refused):
                     raise reply
                 if reply is not None:
-                    accept(reply, like(name) if callable(like) else like)
+                    message = accept(reply, like(name) if callable(like) else like)
             except Refused as reason:
                 refused[name], reply = str(reason), None
             self._hear(name, up=reply.nbytes if reply else 0, seconds=seconds,
@@ -170,6 +170,7 @@ class Clients:
                 reply = self._replied.get(function.__name__, {}).get(name)
                 if on_missing != "last" or reply is None:
                     continue
+                message = unpack(reply)
             else:
                 answered += 1
                 up += reply.nbytes
@@ -179,7 +180,7 @@ class Clients:
             if fold is None:
                 kept[name] = reply
             else:
-                fold(name, unpack(reply))
+                fold(name, message)
         self.log.append({"t": place[0], "r": place[1], "call": place[2],
                          "function": function.__name__, "clients": len(chosen),
                          "missing": missing, "refused": refused, "down": down, "up": up,
@@ -282,11 +283,6 @@ class Clients:
             raise MethodError(f'a call names the client "{lacking}", which is not in this run '
                               "or has no message.")
         return sorted(names)
-
-
-def _with(same: Iterable[Any], shared: Packed | None, own: Any) -> Packed:
-    """A message of the shared arguments and one more; shared buffers are not copied."""
-    return pack([*(same if shared is None else unpack(shared)), own])
 
 
 def _plain(packed: Packed) -> list[Any]:

@@ -58,3 +58,14 @@ def dots(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np.nda
         for j in range(x.shape[1]):
             total += x[u, j] * y[i, j]
         out[p] = total
+
+
+@njit(cache=True, fastmath=True)
+def dots_back(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, g: np.ndarray,
+              gx: np.ndarray, gy: np.ndarray) -> None:
+    """Gradients of :func:`dots`, added to ``gx`` and ``gy``; ``g`` [P] is that of its result."""
+    for p in range(len(a)):
+        u, i, s = a[p], b[p], g[p]
+        for j in range(x.shape[1]):
+            gx[u, j] += s * y[i, j]
+            gy[i, j] += s * x[u, j]

@@ -20,6 +20,7 @@ import torch
 from fedvine.errors import FedvineError
 
 ALIGN = 64  # every buffer starts at a multiple of this many bytes, as vector loads like it
+SMALL = 1 << 16  # bytes of a message that need no memory kept for them
 _TUPLE, _TENSOR, _ARRAY = 1, 2, 3
 _TORCH = {str(d).removeprefix("torch."): d for d in (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
@@ -120,8 +121,9 @@ def _number(code: int, dtype: str, shape: tuple[int, ...], raw: np.ndarray,
         code, msgspec.msgpack.encode((dtype, list(shape), len(buffers) - 1)))
 
 
-def accept(packed: Packed, like: Any = None) -> None:
-    """Raise :class:`Refused` unless the message can be read, is finite, and is ``like`` a tree.
+def accept(packed: Packed, like: Any = None) -> Any:
+    """The message; raises :class:`Refused` unless it can be read, is finite, and is ``like`` a
+    tree.
 
     ``like`` counts by names, lengths, shapes and types; where it is None anything may be.
     """
@@ -130,6 +132,7 @@ def accept(packed: Packed, like: Any = None) -> None:
     except (FedvineError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise Refused(f"it cannot be read ({error})") from error
     _compare(message, like, "it")
+    return message
 
 
 def _compare(value: Any, like: Any, where: str) -> None:
@@ -187,11 +190,12 @@ class Pool:
     """Memory that received messages live in, used again once nobody holds them.
 
     Fresh pages cost ten times the copy itself, so a receiver's copy goes into memory that an
-    earlier message has left. ``keep`` bounds what waits unused, in bytes.
+    earlier message has left. ``keep`` bounds what waits unused, in bytes. Small messages are left
+    to the allocator, which does the same.
     """
 
     def __init__(self, keep: int = 1 << 30) -> None:
-        self.keep, self._free = keep, list[bytearray]()
+        self.keep, self._free, self._idle = keep, dict[int, list[bytearray]](), 0   # by size
         self._lock = threading.RLock()  # replies of several clients are taken at a time
 
     def take(self, packed: Packed) -> Packed:
@@ -199,10 +203,12 @@ class Pool:
         total = sum(-(-b.nbytes // ALIGN) * ALIGN for b in packed.buffers)
         if not total:
             return Packed(packed.skeleton, [np.empty(0, np.uint8) for _ in packed.buffers])
-        memory = self._find(total + ALIGN)
-        # ``lease`` is the base of every view handed out: when it dies, no view is left.
-        lease = np.frombuffer(memory, np.uint8)
-        weakref.finalize(lease, self._give_back, memory)
+        if total <= SMALL:
+            lease = np.empty(total + ALIGN, np.uint8)
+        else:   # ``lease`` is the base of every view handed out: when it dies, no view is left.
+            memory = self._find(total + ALIGN)
+            lease = np.frombuffer(memory, np.uint8)
+            weakref.finalize(lease, self._give_back, memory)
         start, copies = -lease.ctypes.data % ALIGN, []
         for buffer in packed.buffers:
             copies.append(lease[start:start + buffer.nbytes])
@@ -211,14 +217,21 @@ class Pool:
         return Packed(packed.skeleton, copies)
 
     def _find(self, size: int) -> bytearray:
+        step = max(1 << max(size.bit_length() - 4, 0), 4096)    # at most an eighth too large
+        size = -(-size // step) * step
         with self._lock:
-            fitting = [i for i, m in enumerate(self._free) if size <= len(m) <= 4 * size + 4096]
-            if fitting:
-                return self._free.pop(min(fitting, key=lambda i: len(self._free[i])))
+            if self._free.get(size):
+                self._idle -= size
+                return self._free[size].pop()
         return bytearray(size)
 
     def _give_back(self, memory: bytearray) -> None:
         with self._lock:
-            self._free.append(memory)
-            while sum(map(len, self._free)) > self.keep:
-                self._free.pop(0)
+            self._free.setdefault(len(memory), []).append(memory)
+            self._idle += len(memory)
+            while self._idle > self.keep:       # of the size that was first seen longest ago
+                size = next(iter(self._free))
+                self._free[size].pop()
+                self._idle -= size
+                if not self._free[size]:
+                    del self._free[size]

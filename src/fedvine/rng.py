@@ -8,6 +8,7 @@ round or restarting a client changes nothing.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,23 @@ def key(*place: Place) -> int:
 
 def rng(*place: Place) -> np.random.Generator:
     """A NumPy generator (Philox, counter-based) that belongs to ``place``."""
-    return np.random.Generator(np.random.Philox(key=key(*place)))
+    number = key(*place)
+    bits = np.random.Philox(_STILL)
+    bits.state = {"bit_generator": "Philox", "state": {
+        "counter": np.zeros(4, np.uint64),
+        "key": np.array([number & (2**64 - 1), number >> 64], np.uint64)},
+        "buffer": np.zeros(4, np.uint64), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+    return np.random.Generator(bits)
+
+
+class _Still(np.random.bit_generator.ISeedSequence):
+    """Stands where a Philox of a key alone would ask the system for a seed, and not use it."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return np.zeros(n_words, dtype)
+
+
+_STILL: Any = _Still()
 
 
 def torch_rng(*place: Place) -> torch.Generator:

@@ -45,6 +45,7 @@ def _uploads(width, share):
 
     made = run(method, parts, plan, seed=7, protocol=checks.PROTOCOL, tell=tell)
     next(iter(made))
+    assert made.server is not None
     skeletons = made.clients.world.facts["skeletons"]
     assert all(size < SKELETON for sizes in skeletons.values() for size in sizes)
     touched = 0

@@ -48,3 +48,12 @@ def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
     items, i = np.unique(dst, return_inverse=True)
     return Batch(users.astype(np.int64), items.astype(np.int64),
                  Bipartite(u, i, len(users), len(items)).to(device))
+
+
+def joined(batches: list[Batch]) -> Touched:
+    """The nodes of several buffers; the same one may be there several times."""
+    several = list({id(b): b for b in batches}.values())
+    if len(several) == 1:
+        return Touched(several[0].users, several[0].items)
+    return Touched(*(np.unique(np.concatenate([getattr(b, side) for b in several]))
+                     for side in SIDES))

@@ -8,23 +8,21 @@ table with what it has learned, and travels from then on.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fedvine.clients import Clients, Replies
-from fedvine.method import Client, Field, Method, Server, on_client
+from fedvine.method import Client, Server, on_client
 
 
-class ItemsAtHome(Method):
-    """What travels, and which rows of items stay with the one client that has met them."""
+class ItemsAtHome:
+    """Which rows of items stay with the one client that has met them."""
 
-    share: tuple[Literal["model", "users", "items"], ...] = Field(
-        default=("model", "users", "items"), description="what travels; the rest stays at home")
-    share_items: bool = Field(
-        default=True, description="false: the row of an item stays at home for as long as no other "
-        "client has met the item")
+    if TYPE_CHECKING:
+        share: Any
+        share_items: bool
 
     @property
     def claims(self) -> bool:

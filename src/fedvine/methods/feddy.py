@@ -28,7 +28,7 @@ origin's hybrid secure aggregation; what a server that sees sums alone costs is 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -145,22 +145,14 @@ class TemporalSage(BipartiteSage):
         """Embeddings [users, width] and [items, width]; ``weight`` weights the newest pairs."""
         assert isinstance(graph, Snapshots)
         old = self.layer(0, users.index_select(0, graph.node[0]),
-                         items.index_select(0, graph.node[1]), graph.past, graph.past.weight)
-        now = self.layer(0, users, items, graph, weight)
-        z_users, z_items = self.layer(1, now[0].relu(), now[1].relu(), graph, weight)
+                         items.index_select(0, graph.node[1]), *passing(graph.past))
+        now = self.layer(0, users, items, *passing(graph, weight))
+        z_users, z_items = self.layer(1, now[0].relu(), now[1].relu(), *passing(graph, weight))
         return (z_users + graph.over_time(0, old[0].relu()) @ self.get_parameter("user_time"),
                 z_items + graph.over_time(1, old[1].relu()) @ self.get_parameter("item_time"))
 
-    def layer(self, layer: int, users: torch.Tensor, items: torch.Tensor, graph: Bipartite,
-              weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """One layer of :class:`BipartiteSage`, before its activation."""
-        get = self.get_parameter
-        out = []
-        for side, own, near, degree in zip(
-                ("user", "item"), (users, items),
-                (m(x) for m, x in zip(graph.messages(weight), (items, users), strict=True)),
-                graph.degrees(weight), strict=True):
-            z = torch.addmm(get(f"{side}_bias_{layer}"), own, get(f"{side}_self_{layer}")) \
-                + near @ get(f"{side}_near_{layer}")
-            out.append(torch.addcmul(z, degree, get(f"{side}_degree_{layer}")))
-        return out[0], out[1]
+
+def passing(graph: Bipartite, weight: torch.Tensor | None = None) -> Any:
+    """What a layer passes over: means, and degrees."""
+    weight = graph.weight if weight is None else weight
+    return graph.messages(weight), graph.degrees(weight)

@@ -24,18 +24,19 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from fedvine import kernels, tree
+from fedvine import tree
 from fedvine.buffer import EdgeBuffer
 from fedvine.claims import Claims
 from fedvine.link import Pairs
 from fedvine.lookback import Lookback
-from fedvine.method import At, Client, Field, Server, World, on_client
+from fedvine.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.methods._buffered import (
     SIDES,
     Batch,
     Touched,
     edges,
     hand_out_both,
+    joined,
     make_batch,
 )
 from fedvine.methods._items_at_home import ItemsAtHome
@@ -47,7 +48,7 @@ from fedvine.table import Table
 SMALLEST, DOUBLINGS = 100, 9        # edges of a buffer, with capacity = "auto": 100 to 51,200
 
 
-class FedLink(ItemsAtHome):
+class FedLink(ItemsAtHome, Method):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
@@ -75,6 +76,11 @@ class FedLink(ItemsAtHome):
         "the time; C edges evenly from all. If not said, newest with capacity = auto, else buffer")
     start_scale: float = Field(
         default=0.1, gt=0, description="half width of the first values of a row")
+    share: tuple[Literal["model", "users", "items"], ...] = Field(
+        default=("model", "users", "items"), description="what travels; the rest stays at home")
+    share_items: bool = Field(
+        default=True, description="false: the row of an item stays at home for as long as no other "
+        "client has met the item")
     join: Literal["stage", "full"] = Field(
         default="stage", description="who takes part in a stage's rounds: all, or those that C new "
         "edges have reached since they last did (Section 3.2.1)")
@@ -143,8 +149,7 @@ class FedLink(ItemsAtHome):
         """Choose a buffer G^s for every local step; ask for the rows that they touch."""
         draw = client.rng("buffers")
         batches = [self.batch(client, draw) for _ in range(self.steps)]
-        touched = Touched(*(np.unique(np.concatenate([getattr(b, side) for b in batches]))
-                            for side in SIDES))
+        touched = joined(batches)
         client.cache["round"] = batches, touched
         return {side: getattr(client, side).ask(getattr(touched, side), names)
                 for side, names in zip(SIDES, self.names(client), strict=True)}
@@ -161,6 +166,7 @@ class FedLink(ItemsAtHome):
         for step, batch in enumerate(batches):
             if len(batch.graph):
                 self.step(client, batch, touched, now, client.rng(f"step {step}"))
+        client.optimizer.zero_grad()    # nothing is held between rounds that can be made again
         delta: dict[str, Any] = {
             side: getattr(client, side).give(getattr(touched, side), now[side] - begin[side],
                                              sent[side]) for side in SIDES}
@@ -199,11 +205,11 @@ class FedLink(ItemsAtHome):
         z_users, z_items = model(users, items, graph, weight)
         src, dst = (x.index_select(0, asked) for x in (graph.src, graph.dst))
         wrong = torch.from_numpy(draw.integers(0, graph.items, (self.negatives, len(asked))))
-        z_src = z_users.index_select(0, src)
-        scores = [model.logits(z_src, z_items.index_select(0, item), self.score_by == "cosine")
-                  for item in (dst, *wrong.to(self.device))]
+        scores = model.logits(z_users, z_items, src.repeat(1 + self.negatives),
+                              torch.cat([dst, wrong.to(self.device).reshape(-1)]),
+                              self.score_by == "cosine").view(1 + self.negatives, -1)
         softplus = torch.nn.functional.softplus
-        each = softplus(-scores[0]) + torch.stack([softplus(s) for s in scores[1:]]).mean(0)
+        each = softplus(-scores[0]) + softplus(scores[1:]).mean(0)
         count = count.index_select(0, asked)
         return (each * count).sum() / count.sum()
 
@@ -287,13 +293,9 @@ class FedLink(ItemsAtHome):
             users, items = (getattr(client, side).take(getattr(nodes, side), sent[side])
                             .to(self.device) for side in SIDES)
             users, items = net(users, items, graph, graph.weight)
-            if self.score_by == "cosine":
-                users, items = (torch.nn.functional.normalize(x, dim=1) for x in (users, items))
-            scores = torch.empty(len(queries))
-            kernels.dots(users.cpu().numpy(), items.cpu().numpy(),
-                         np.searchsorted(nodes.users, queries.src),
-                         np.searchsorted(nodes.items, queries.dst), scores.numpy())
-            return scores
+            at = (torch.from_numpy(np.searchsorted(known, asked)).to(self.device)
+                  for known, asked in zip(nodes, (queries.src, queries.dst), strict=True))
+            return net.logits(users, items, *at, self.score_by == "cosine").cpu()
 
     def passing(self, client: Client, nodes: Touched) -> Bipartite:
         """What messages of a forecast pass over: all edges that the client still has."""

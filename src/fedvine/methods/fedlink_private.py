@@ -27,8 +27,8 @@ from fedvine import tree
 from fedvine.fixed import from_fixed, to_fixed
 from fedvine.link import Pairs
 from fedvine.method import At, Client, Field, Server, on_client
-from fedvine.methods.fedlink import SIDES, FedLink, Touched
-from fedvine.models.sage import BipartiteSage
+from fedvine.methods._buffered import SIDES, joined
+from fedvine.methods.fedlink import FedLink
 from fedvine.rng import hashed_uniform, rng
 from fedvine.spmm import Bipartite
 from fedvine.sums import LEVELS, SecureSums, marks, occupied, short
@@ -128,8 +128,7 @@ class FedLinkPrivate(SecureSums, FedLink):
         """L local steps; the differences over the whole union, clipped, noised, masked."""
         draw = rng(client.world.seed, client.name, *client.place[:2], "buffers")
         batches = [self.batch(client, draw) for _ in range(self.steps)]
-        touched = Touched(*(np.unique(np.concatenate([getattr(b, s) for b in batches]))
-                            for s in SIDES))
+        touched = joined(batches)
         if model is not None:
             tree.load(client.model, model)
         known = {s: {"keys": keys, "values": sent[s]} for s, keys in union.items()}
@@ -194,7 +193,7 @@ class FedLinkPrivate(SecureSums, FedLink):
             users, items = net(rows["users"], rows["items"], graph, graph.weight)
             u, i = (torch.from_numpy(np.searchsorted(nodes[s], asked)) for s, asked in
                     (("users", queries.src), ("items", queries.dst)))
-            return model_scores(net, users, items, u, i, self.score_by == "cosine")
+            return net.logits(users, items, u, i, self.score_by == "cosine")
 
     def rows(self, client: Client, side: str, ids: np.ndarray, known: dict[str, Any]
              ) -> torch.Tensor:
@@ -211,15 +210,6 @@ class FedLinkPrivate(SecureSums, FedLink):
         here = np.flatnonzero(ordered[at] == keys) if len(ordered) else np.empty(0, int)
         values[torch.from_numpy(here)] = known[side]["values"][torch.from_numpy(order[at[here]])]
         return values
-
-
-def model_scores(net: BipartiteSage, users: torch.Tensor, items: torch.Tensor, u: torch.Tensor,
-                 i: torch.Tensor, cosine: bool) -> torch.Tensor:
-    """Scores of pairs in blocks, for memory."""
-    if cosine:
-        users, items = (torch.nn.functional.normalize(x, dim=1) for x in (users, items))
-    return torch.cat([(users[a] * items[b]).sum(1) for a, b in
-                      zip(torch.split(u, 65536), torch.split(i, 65536), strict=True)])
 
 
 def _unflatten(flat: torch.Tensor, like: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -18,51 +18,66 @@ import torch
 from torch import nn
 
 from fedvine.rng import torch_rng
-from fedvine.spmm import Bipartite
+from fedvine.spmm import Bipartite, Mean, dots
 
 
 class BipartiteSage(nn.Module):
     """``width`` -> ``width`` in ``layers`` layers, and a scale for cosine scores.
 
-    Weights start Glorot-uniform from (seed, name), not from a global generator.
+    All weights are one parameter: where steps are small, time goes into the number of tensors, and
+    it is one piece in a message. They start Glorot-uniform from (seed, name), not from a global
+    generator.
     """
 
     def __init__(self, width: int, layers: int = 2, seed: int = 0) -> None:
         super().__init__()
+        self.width, self.layers, start = width, layers, []
         for layer in range(layers):
             for side in ("user", "item"):
                 for part in ("self", "near"):
-                    weight = torch.empty(width, width)
+                    weight = torch.empty(width * width)
                     draw = torch_rng(seed, "sage", layer, side, part)
-                    weight.uniform_(-math.sqrt(3 / width), math.sqrt(3 / width), generator=draw)
-                    self.register_parameter(f"{side}_{part}_{layer}", nn.Parameter(weight))
-                self.register_parameter(f"{side}_bias_{layer}", nn.Parameter(torch.zeros(width)))
-                self.register_parameter(f"{side}_degree_{layer}",
-                                        nn.Parameter(torch.zeros(width)))
-        self.scale = nn.Parameter(torch.tensor(math.log(5.0)))
-        self.layers = layers
+                    start.append(weight.uniform_(-math.sqrt(3 / width), math.sqrt(3 / width),
+                                                 generator=draw))
+                start.append(torch.zeros(2 * width))    # degree and bias
+        self.weights = nn.Parameter(torch.cat([*start, torch.tensor([math.log(5.0)])]))
+
+    def weights_of(self, layer: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        """Of users and of items: W^self and W^near [width, width], v and b [width], views."""
+        d = self.width
+        sides = self.weights[:-1].view(self.layers, 2, 2 * d * (d + 1))[layer]
+        users, items = (side.split([d * d, d * d, d, d]) for side in sides)
+        return ((users[0].view(d, d), users[1].view(d, d), *users[2:]),
+                (items[0].view(d, d), items[1].view(d, d), *items[2:]))
 
     def forward(self, users: torch.Tensor, items: torch.Tensor, graph: Bipartite,
                 weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Embeddings [users, width] and [items, width]; ``weight`` [P] weights the pairs."""
-        to_users, to_items = graph.messages(weight)
-        get = self.get_parameter
-        degrees = graph.degrees(weight)
+        messages, degrees = graph.messages(weight), graph.degrees(weight)
         for layer in range(self.layers):
-            near_users, near_items = to_users(items), to_items(users)
-            users = torch.addmm(get(f"user_bias_{layer}"), users, get(f"user_self_{layer}")) \
-                + near_users @ get(f"user_near_{layer}")
-            items = torch.addmm(get(f"item_bias_{layer}"), items, get(f"item_self_{layer}")) \
-                + near_items @ get(f"item_near_{layer}")
-            users = torch.addcmul(users, degrees[0], get(f"user_degree_{layer}"))
-            items = torch.addcmul(items, degrees[1], get(f"item_degree_{layer}"))
+            users, items = self.layer(layer, users, items, messages, degrees)
             if layer + 1 < self.layers:
                 users, items = users.relu(), items.relu()
         return users, items
 
-    def logits(self, users: torch.Tensor, items: torch.Tensor, cosine: bool) -> torch.Tensor:
-        """Scores of row-wise pairs [P]: dot product, or cosine similarity times a learned scale."""
+    def layer(self, layer: int, users: torch.Tensor, items: torch.Tensor,
+              messages: tuple[Mean, Mean], degrees: tuple[torch.Tensor, torch.Tensor]
+              ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One layer before its activation."""
+        to_users, to_items = messages
+        made = []
+        for x, near, degree, (own, other, by_degree, bias) in zip(
+                (users, items), (to_users(items), to_items(users)), degrees,
+                self.weights_of(layer), strict=True):
+            z = torch.addmm(torch.addmm(bias, x, own), near, other)
+            made.append(torch.addcmul(z, degree, by_degree))
+        return made[0], made[1]
+
+    def logits(self, users: torch.Tensor, items: torch.Tensor, a: torch.Tensor, b: torch.Tensor,
+               cosine: bool) -> torch.Tensor:
+        """Scores of pairs (users[a], items[b]) [P]: dot product, or cosine similarity times a
+        learned scale."""
         if cosine:
             users, items = (nn.functional.normalize(x, dim=1) for x in (users, items))
-            return (users * items).sum(1) * self.scale.exp()
-        return (users * items).sum(1)
+            return dots(users, items, a, b) * self.weights[-1].exp()
+        return dots(users, items, a, b)

@@ -1,0 +1,179 @@
+"""One client's rounds in a process of its own: ``python -m benchmarks._cities_client KIND FOLDER``.
+
+KIND is ``fedlink-S`` (its last 50,000 edges in S buffers, a step trains on one), ``stfl`` (its
+whole history, the same kernels) or ``scatter`` (its whole history the obvious way: every row a
+parameter, PyG's scatter over every edge). FOLDER holds the client's stream, mapped as in a run;
+``--free`` leaves the allocator as the system has it.
+Prints JSON: CPU seconds of a round (median), the highest memory above that after a
+warm-up on a small stream, rows and distinct pairs. What a server would send is made outside of the
+seconds, and counts for the memory as it would lie there on arrival.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import softplus
+from torch_geometric.utils import scatter
+
+from fedvine.allocator import keep_large_blocks
+from fedvine.ids import Ids
+from fedvine.memory import Client, World
+from fedvine.methods.fedlink import SIDES, FedLink
+from fedvine.methods.stfl import STFL
+from fedvine.models.sage import BipartiteSage
+from fedvine.rng import rng, torch_rng
+from fedvine.stream import EventStream
+
+LAST, WIDTH, STEPS, ROUNDS, NEGATIVES, MASKED = 50_000, 64, 3, 8, 2, 0.5
+
+
+class Shared:
+    """A client of FedLink or of STFL: ``choose``, then ``train`` on the rows that it gets."""
+
+    def __init__(self, method: FedLink, stream: EventStream) -> None:
+        self.method = method
+        world = World(("one",), 0, 1)
+        self.client = Client("one", world)
+        method.setup(self.client)
+        self.model = method.shared(method.start(world))
+        self.client.stage = self.client.past = stream
+        self.client.place = (0, 0, 1)
+        self.met = method.observe(self.client, 0)
+
+    def round(self, r: int) -> float:
+        """CPU seconds of both calls of round ``r``."""
+        method, client = self.method, self.client
+        client.place = (0, r, 1)
+        began = time.process_time()
+        asked = method.choose(client)
+        spent = time.process_time() - began
+        sent = {side: self._answer(asked[side], r) for side in SIDES}
+        client.place = (0, r, 2)
+        began = time.process_time()
+        method.train(client, self.model, sent)
+        return spent + time.process_time() - began
+
+    def _answer(self, asked: dict[str, np.ndarray], r: int) -> dict[str, Any]:
+        count = len(asked["rows"]) + len(asked["keys"])
+        values = torch.rand(count, WIDTH, generator=torch_rng("values", r)).mul_(0.2).sub_(0.1)
+        return {"values": values, "rows": np.arange(len(asked["keys"]), dtype=np.int32)}
+
+    def size(self) -> tuple[int, int]:
+        """Rows touched, distinct pairs."""
+        batch = self.method.batch(self.client, rng("size"))
+        return len(batch.users) + len(batch.items), len(batch.graph)
+
+
+class Scatter:
+    """The obvious way: all edges as they are, all rows in a parameter, Adam on everything."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self.src, self.dst = (torch.from_numpy(np.asarray(x).astype(np.int64))
+                              for x in (stream.src, stream.dst))
+        draw = torch_rng("scatter")
+        self.net = BipartiteSage(WIDTH)
+        self.users, self.items = (
+            torch.nn.Parameter(torch.rand(n, WIDTH, generator=draw) * 0.2 - 0.1)
+            for n in (stream.num_src, stream.num_dst))
+        self.optimizer = torch.optim.Adam([*self.net.parameters(), self.users, self.items], 0.01)
+
+    def messages(self, weight: torch.Tensor) -> tuple[Any, Any]:
+        """Items to users and users to items, over the edges that carry messages in this step."""
+        n, m = len(self.users), len(self.items)
+        return (lambda x: scatter(x[self.to], self.of, 0, n, "mean"),
+                lambda x: scatter(x[self.of], self.to, 0, m, "mean"))
+
+    def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """log(1 + degree) of all rows."""
+        return tuple(torch.bincount(at, minlength=len(x)).log1p()[:, None]  # type: ignore
+                     for at, x in ((self.of, self.users), (self.to, self.items)))
+
+    def step(self, draw: torch.Generator) -> None:
+        """One step: a random half of the edges is asked for, the other half carries messages."""
+        asked = torch.rand(len(self.src), generator=draw) < MASKED
+        self.of, self.to = self.src[~asked], self.dst[~asked]
+        src, dst = self.src[asked], self.dst[asked]
+        z_users, z_items = self.net(self.users, self.items, self, torch.empty(0))  # type: ignore
+        wrong = torch.randint(len(self.items), (NEGATIVES, len(src)), generator=draw)
+        z = z_users[src]
+        loss = (softplus(-(z * z_items[dst]).sum(1)) + torch.stack(
+            [softplus((z * z_items[w]).sum(1)) for w in wrong]).mean(0)).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def round(self, r: int) -> float:
+        """CPU seconds of a round's steps."""
+        draw, began = torch_rng("round", r), time.process_time()
+        for _ in range(STEPS):
+            self.step(draw)
+        return time.process_time() - began
+
+    def size(self) -> tuple[int, int]:
+        """Rows, edges."""
+        return len(self.users) + len(self.items), len(self.src)
+
+
+def _method(kind: type[FedLink], buffers: int = 1) -> FedLink:
+    return kind(capacity=LAST // buffers, buffers=buffers, steps=STEPS, width=WIDTH,
+                negatives=NEGATIVES, masked=MASKED)
+
+
+KINDS: dict[str, Callable[[EventStream], Any]] = {
+    "fedlink-1": lambda stream: Shared(_method(FedLink), stream),
+    "fedlink-5": lambda stream: Shared(_method(FedLink, 5), stream),
+    "stfl": lambda stream: Shared(_method(STFL), stream), "scatter": Scatter}
+
+
+def small() -> EventStream:
+    """A stream of a few edges, to warm up on."""
+    draw = rng("warm up")
+    src, dst = draw.integers(0, 40, (2, 200), dtype=np.int32)
+    return EventStream(src, dst, np.arange(200), *(Ids.of(np.arange(40)) for _ in SIDES))
+
+
+def status(name: str) -> int:
+    """A figure of this process's memory in bytes: VmHWM, the highest so far, or VmRSS."""
+    found = re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+def forget() -> int:
+    """Lower the highest mark to what is resident now, where the system allows it; the mark."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return status("VmHWM")
+
+
+def main() -> None:
+    """Warm up, carry out the rounds, print."""
+    kind, folder, *free = sys.argv[1:]
+    torch.set_num_threads(1)
+    kept = not free and keep_large_blocks()
+    warm = KINDS[kind](small())
+    for r in (1, 2):
+        warm.round(r)
+    del warm
+    before, resident = forget(), status("VmRSS")
+    ours = KINDS[kind](EventStream.open(folder))
+    seconds = [ours.round(r) for r in range(1, ROUNDS + 1)]
+    highest = status("VmHWM")
+    rows, pairs = ours.size()
+    print(json.dumps({"seconds": statistics.median(seconds[1:]), "first": seconds[0],
+                      "memory": highest - before, "warm": before, "resident": resident,
+                      "rows": rows, "pairs": pairs, "kept": kept}))
+
+
+if __name__ == "__main__":
+    main()

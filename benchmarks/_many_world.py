@@ -1,0 +1,104 @@
+"""A thousand simulated clients in one process: their world, and one run of FedLink over it.
+
+``python -m benchmarks._many_world FOLDER CAPACITY`` carries out the run on the world in FOLDER with
+so many edges a buffer and prints its figures as JSON. The world is made and written by another
+process, so that the memory measured is the run's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from fedvine.allocator import keep_large_blocks
+from fedvine.ids import Ids
+from fedvine.link import Links
+from fedvine.methods.fedlink import FedLink
+from fedvine.rng import rng
+from fedvine.run import run
+from fedvine.split import Split, split
+from fedvine.stages import Plan
+from fedvine.stream import EventStream
+
+STAGE, USERS, ITEMS = 100_000, 20_000, 10_000   # edges of each of two stages; who has them
+
+
+class Unscored(Links):
+    """A protocol that scores nothing."""
+
+    def scored(self, t: int, stages: int) -> list[int]:
+        return []
+
+
+class Timed(FedLink):
+    """FedLink that adds up the CPU seconds of its steps: forward, backward, optimiser."""
+
+    name: ClassVar[str] = "many_timed"
+    spent: ClassVar[dict[str, float]] = {"steps": 0.0}
+
+    def step(self, client: Any, batch: Any, touched: Any, now: Any, draw: Any) -> None:
+        began = time.process_time()
+        super().step(client, batch, touched, now, draw)
+        self.spent["steps"] += time.process_time() - began
+
+
+def make(folder: str, clients: int, history: int, old: int) -> None:
+    """Write a stream and its split: ``history`` edges of ``old`` users and as many items that no
+    later edge names, then two stages. Clients get edges in turn."""
+    draw, count = rng("many", clients), 2 * STAGE
+    src, dst = (np.concatenate([draw.integers(n, n + old, history), draw.integers(0, n, count)])
+                .astype(np.int32) for n in (USERS, ITEMS))
+    owner = (np.arange(history + count) % clients).astype(np.int32)
+    stream = EventStream(
+        src, dst, np.arange(history + count), Ids.of(np.arange(USERS + old)),
+        Ids.of(np.arange(ITEMS + old)), name="many", codes={"client": owner},
+        categories={"client": [f"c{i:04d}" for i in range(clients)]})
+    split(stream, "client").write(Path(folder) / "split")
+    stream.write(Path(folder) / "stream")
+
+
+def peak() -> int:
+    """The highest resident memory of this process so far, bytes."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+def walk(folder: str, capacity: int) -> dict[str, float]:
+    """CPU seconds a client and round in all and of its steps; the memory above the start's."""
+    torch.set_num_threads(1)
+    keep_large_blocks()
+    stream = EventStream.open(Path(folder) / "stream")
+    parts = Split.open(Path(folder) / "split", stream)
+    end = float(len(stream))
+    method = Timed(rounds=3, capacity=capacity, buffers=2)
+    clock, rounds, steps = [0.0, 0.0], [], []
+
+    def tell(at: Any, clients: Any) -> None:
+        now = [time.process_time(), method.spent["steps"]]
+        if at.t and at.r:
+            rounds.append(now[0] - clock[0])
+            steps.append(now[1] - clock[1])
+        clock[:] = now
+
+    before = peak()
+    made = run(method, parts, Plan((0.0, end - STAGE, end), 2, 2), protocol=Unscored(), tell=tell)
+    made.finish()
+    highest = peak()
+    residents = made.clients.residents.values()     # type: ignore[attr-defined]
+    count = len(residents)
+    above = statistics.median(a - b for a, b in zip(rounds, steps, strict=True))
+    return {"steps": statistics.median(steps) / count, "above": above / count,
+            "memory": highest - before, "world": stream.num_src + stream.num_dst,
+            "rows": sum(len(b.held) for r in residents for b in (r.client.users, r.client.items))}
+
+
+if __name__ == "__main__":
+    print(json.dumps(walk(sys.argv[1], int(sys.argv[2]))))
