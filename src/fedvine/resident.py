@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
 from typing import Any, NamedTuple
@@ -25,6 +26,11 @@ class Envelope(NamedTuple):
     function: str
     asks: int | None
     body: Packed
+
+
+@functools.cache
+def _asks_for_queries(function: Any) -> bool:
+    return "queries" in inspect.signature(function).parameters
 
 
 class Resident:
@@ -81,7 +87,7 @@ class Resident:
                        self._given(message.pop()) if envelope.asks == -1 else
                        self.scorer.given(self.home.pairs(-2 - envelope.asks)))
         named: dict[str, Any] = {}
-        if "queries" in inspect.signature(function).parameters:  # type: ignore[arg-type]
+        if _asks_for_queries(function):
             if queries is None:
                 raise MethodError(f"{envelope.function} of {self.method.name} takes queries, which "
                                   "exist only while the library scores; call it from answer().")

@@ -25,7 +25,8 @@ class Table:
     def __init__(self, seed: int, width: int, scale: float) -> None:
         self.seed, self.width, self.scale = seed, width, scale
         self.keys = np.empty(0, np.uint64)          # by row number
-        self._order = np.empty(0, np.int64)         # row numbers, by ascending key
+        self._sorted = np.empty(0, np.uint64)       # keys, ascending
+        self._order = np.empty(0, np.int32)         # their row numbers
         self._values = torch.empty((0, width))      # grows by doubling
 
     def __len__(self) -> int:
@@ -49,9 +50,8 @@ class Table:
         """Row numbers (int32) of uint64 ``keys``, -1 where a key has no row."""
         if not len(self):
             return np.full(len(keys), -1, np.int32)
-        ordered = self.keys[self._order]
-        at = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
-        return np.where(ordered[at] == keys, self._order[at], -1).astype(np.int32)
+        at = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
+        return np.where(self._sorted[at] == keys, self._order[at], np.int32(-1))
 
     def take(self, rows: np.ndarray) -> torch.Tensor:
         """A copy of the given rows [n, width]; raises :class:`FedvineError` for unknown rows."""
@@ -85,7 +85,10 @@ class Table:
             self._values = grown
         self._values[start:stop] = torch.from_numpy(self._fresh(keys))
         self.keys = np.concatenate([self.keys, keys])
-        self._order = np.argsort(self.keys, kind="stable")
+        order = np.argsort(keys)
+        at = np.searchsorted(self._sorted, keys[order])
+        self._sorted = np.insert(self._sorted, at, keys[order])
+        self._order = np.insert(self._order, at, (start + order).astype(np.int32))
 
     def _fresh(self, keys: np.ndarray) -> np.ndarray:
         return hashed_uniform(self.seed, keys, self.width) * np.float32(self.scale)
@@ -97,5 +100,6 @@ class Table:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the table that was saved."""
         self.keys = np.array(state["keys"])
-        self._order = np.argsort(self.keys, kind="stable")
+        self._order = np.argsort(self.keys).astype(np.int32)
+        self._sorted = self.keys[self._order]
         self._values = state["values"].clone()
