@@ -3,7 +3,7 @@
 STFL trains on the whole history with the same kernels; full batch by scatter trains on it the
 obvious way. Those 50,000 are one buffer that every step trains on, or five buffers of 10,000, one
 a step. Each is a process of its own (:mod:`benchmarks._cities_client`). The paper measures 1.29
-times less memory and 3.41 times less time than STFL. Seconds are CPU seconds of a round of three
+times less time and 3.41 times less memory than STFL. Seconds are CPU seconds of a round of three
 local steps; memory is the highest resident memory less that after a warm-up. The floors: arithmetic
 and rows moved at measured rates; the values, gradients and two moments of the rows.
 """
