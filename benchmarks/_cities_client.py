@@ -29,7 +29,8 @@ from torch_geometric.utils import scatter
 from fedvine.allocator import keep_large_blocks
 from fedvine.ids import Ids
 from fedvine.memory import Client, World
-from fedvine.methods.fedlink import SIDES, FedLink
+from fedvine.methods._buffered import SIDES
+from fedvine.methods.fedlink import FedLink
 from fedvine.methods.stfl import STFL
 from fedvine.models.sage import BipartiteSage
 from fedvine.rng import rng, torch_rng

@@ -22,7 +22,8 @@ from torch.nn.functional import softplus
 from fedvine.allocator import keep_large_blocks
 from fedvine.ids import Ids
 from fedvine.memory import Client, World
-from fedvine.methods.fedlink import FedLink, Touched, make_batch
+from fedvine.methods._buffered import Touched, make_batch
+from fedvine.methods.fedlink import FedLink
 from fedvine.models.sage import BipartiteSage
 from fedvine.rng import rng
 from fedvine.spmm import Bipartite

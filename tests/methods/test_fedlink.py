@@ -10,7 +10,8 @@ from fedvine import checks, tree
 from fedvine.datasets import synthetic
 from fedvine.ids import Ids
 from fedvine.method import on_client
-from fedvine.methods.fedlink import FedLink, make_batch
+from fedvine.methods._buffered import make_batch
+from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.fedlink_minibatch import FedLinkMiniBatch
 from fedvine.methods.fedlink_noemb import FedLinkNoEmb

@@ -10,7 +10,8 @@ import pytest
 from fedvine import checks
 from fedvine.message import pack
 from fedvine.method import on_client
-from fedvine.methods.fedlink import SIDES, FedLink
+from fedvine.methods._buffered import SIDES
+from fedvine.methods.fedlink import FedLink
 from fedvine.run import run
 
 CAPACITY, SKELETON = 40, 2000    # edges of the one buffer; more bytes than any skeleton here has

@@ -10,10 +10,10 @@ from fedvine import checks, tree
 from fedvine.ids import Ids
 from fedvine.memory import Client, World
 from fedvine.method import on_client
+from fedvine.methods._buffered import edges, make_batch
 from fedvine.methods.fed4dgnn import Fed4DGnn, Follow, follow
 from fedvine.methods.feddgl import FedDGL, Lesson, moved_most
 from fedvine.methods.feddy import Feddy, Snapshots, TemporalSage
-from fedvine.methods.fedlink import edges, make_batch
 from fedvine.methods.stfl import STFL
 from fedvine.models.sage import BipartiteSage
 from fedvine.rng import rng

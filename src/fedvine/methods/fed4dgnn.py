@@ -34,7 +34,7 @@ import torch
 
 from fedvine import tree
 from fedvine.method import At, Client, Field, Server, World, on_client
-from fedvine.methods.fedlink import SIDES, Batch, edges, hand_out_both, make_batch
+from fedvine.methods._buffered import SIDES, Batch, edges, hand_out_both, make_batch
 from fedvine.methods.stfl import STFL
 from fedvine.rng import rng
 from fedvine.rowbook import Sum

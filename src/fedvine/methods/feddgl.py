@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 from fedvine.method import At, Client, Field, Server, World, on_client
-from fedvine.methods.fedlink import SIDES, Batch, Touched, edges, hand_out_both
+from fedvine.methods._buffered import SIDES, Batch, Touched, edges, hand_out_both
 from fedvine.methods.stfl import STFL
 from fedvine.models.sage import BipartiteSage
 from fedvine.rowbook import Sum

@@ -35,7 +35,7 @@ import torch
 from torch import nn
 
 from fedvine.method import Client, Field
-from fedvine.methods.fedlink import Batch, Touched
+from fedvine.methods._buffered import Batch, Touched
 from fedvine.methods.stfl import STFL
 from fedvine.models.sage import BipartiteSage
 from fedvine.rng import torch_rng

@@ -25,30 +25,25 @@ import numpy as np
 import torch
 
 from fedvine import tree
-from fedvine.buffer import EdgeBuffer
 from fedvine.claims import Claims
 from fedvine.link import Pairs
-from fedvine.lookback import Lookback
 from fedvine.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.methods._arrivals import Arrivals
 from fedvine.methods._buffered import (
     SIDES,
     Batch,
     Touched,
-    edges,
     hand_out_both,
     joined,
-    make_batch,
 )
-from fedvine.methods._items_at_home import ItemsAtHome
+from fedvine.methods._kept import Buffers
 from fedvine.models.sage import BipartiteSage
 from fedvine.rowbook import RowBook, Sum
 from fedvine.spmm import Bipartite
 from fedvine.table import Table
 
-SMALLEST, DOUBLINGS = 100, 9        # edges of a buffer, with capacity = "auto": 100 to 51,200
 
-
-class FedLink(ItemsAtHome, Method):
+class FedLink(Arrivals, Buffers, Method):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
@@ -106,10 +101,8 @@ class FedLink(ItemsAtHome, Method):
         client.model = self.encoder(client.world.seed)
         client.optimizer = (torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD)(
             client.model.to(self.device).parameters(), lr=self.rate)
-        client.kept = EdgeBuffer(self.size())
+        self.make_room(client)
         client.fresh = client.met = 0           # edges since it last joined; items met
-        if self.capacity == "auto":
-            client.lookback = Lookback([self.buffers * SMALLEST << n for n in range(DOUBLINGS + 1)])
         for side in SIDES:
             setattr(client, side, RowBook(self.width, client.world.seed, self.start_scale,
                                           home=side not in self.share))
@@ -212,57 +205,6 @@ class FedLink(ItemsAtHome, Method):
         each = softplus(-scores[0]) + softplus(scores[1:]).mean(0)
         count = count.index_select(0, asked)
         return (each * count).sum() / count.sum()
-
-    # -- what is kept, and one buffer of it ------------------------------------------------------
-    def size(self) -> int:
-        """Edges that a client keeps, S x C, at first."""
-        return self.buffers * (SMALLEST if self.capacity == "auto" else self.capacity)
-
-    def per_buffer(self, client: Client) -> int:
-        """Edges in a buffer, C."""
-        return (-(-client.kept.capacity // self.buffers) if self.capacity == "auto" else
-                self.capacity)
-
-    def keep(self, client: Client) -> None:
-        """FIFO; with ``capacity = "auto"`` as many edges as tell what comes."""
-        new = edges(client.stage)
-        client.kept.push(*new)
-        if self.capacity == "auto":
-            src, dst = edges(client.past)
-            client.lookback.see(src, dst, len(new[0]), client.rng("lookback"))
-            wanted = client.lookback.wanted(src, dst)
-            if not 0.8 < wanted / client.kept.capacity < 1.25:
-                client.kept.refill(wanted, src[-wanted:], dst[-wanted:])
-
-    def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
-        """All edges that the client still has."""
-        return client.kept.last(0, len(client.kept))
-
-    def batch(self, client: Client, draw: np.random.Generator) -> Batch:
-        """One buffer, drawn evenly; kept in the cache until the buffers change."""
-        count, C = len(client.kept), self.per_buffer(client)
-        if self.draw == "uniform":
-            src, dst = self.retained(client)
-            chosen = np.sort(draw.choice(count, min(C, count), replace=False))
-            return make_batch(src[chosen], dst[chosen], self.device)
-        s = int(draw.integers(0, max(-(-count // C), 1)))
-        newest = self.draw == "newest" or (self.draw is None and self.capacity == "auto")
-        if newest and draw.random() < 0.5:
-            s = 0
-        name = (client.kept.seen, s)
-        if name not in client.cache:
-            for old in [k for k in client.cache if isinstance(k, tuple) and k[0] != name[0]]:
-                del client.cache[old]
-            src, dst = client.kept.last(s * C, (s + 1) * C)
-            client.cache[name] = make_batch(src, dst, self.device)
-        return client.cache[name]
-
-    def report_arrival(self, client: Client, heard: int) -> dict[str, Any]:
-        """Whether C new edges have come since this client last joined, and what items are new."""
-        client.fresh += len(edges(client.stage)[0])
-        joins = self.join == "stage" or client.fresh >= self.per_buffer(client)
-        client.fresh = 0 if joins else client.fresh
-        return {"joins": joins, "keys": self.new_items(client, heard)}
 
     # -- forecasts -------------------------------------------------------------------------------
     def answer(self, server, clients, at: At):

@@ -11,7 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedvine.method import Client
-from fedvine.methods.fedlink import Batch, FedLink, edges, make_batch
+from fedvine.methods._buffered import Batch, edges, make_batch
+from fedvine.methods.fedlink import FedLink
 
 
 class STFL(FedLink):

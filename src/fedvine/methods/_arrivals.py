@@ -1,4 +1,8 @@
-"""Items at home: a row that no other client needs is not shared, and nothing changes but bytes.
+"""Arrivals: who joins a stage's rounds, and which rows of items stay at home.
+
+With ``join = "full"`` a client joins once C new edges have come since it last did (Section 3.2.1).
+With ``share_items = false`` a row that no other client needs is not shared, and nothing changes but
+bytes.
 
 A row that one client alone touches moves by that client's differences, wherever it lives (with
 ``aggregate="touching"``). So a client keeps the rows of its items, and says once what it has met,
@@ -15,14 +19,25 @@ import torch
 
 from fedvine.clients import Clients, Replies
 from fedvine.method import Client, Server, on_client
+from fedvine.methods._buffered import edges
 
 
-class ItemsAtHome:
-    """Which rows of items stay with the one client that has met them."""
+class Arrivals:
+    """What a client says of new edges, and what the server makes of it."""
 
     if TYPE_CHECKING:
+        join: Any
         share: Any
-        share_items: bool
+        share_items: Any
+
+        def per_buffer(self, client: Client) -> int: ...
+
+    def report_arrival(self, client: Client, heard: int) -> dict[str, Any]:
+        """Whether C new edges have come since this client last joined, and what items are new."""
+        client.fresh += len(edges(client.stage)[0])
+        joins = self.join == "stage" or client.fresh >= self.per_buffer(client)
+        client.fresh = 0 if joins else client.fresh
+        return {"joins": joins, "keys": self.new_items(client, heard)}
 
     @property
     def claims(self) -> bool:
