@@ -6,7 +6,7 @@ best: with fewer edges chance weighs, with more tastes that are gone. That is wh
 buffers says too (:mod:`fedvine.theory`), from which a client starts before it has seen new edges.
 
 The network that is trained remembers older edges in its rows, and learns more from rare users than
-a walk does. So edges are dropped only where they are seen to do harm, and then as many as can be.
+a walk does. So edges are dropped only where they are seen to do harm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedvine.theory import best_capacity, measure
 PAIRS = 1000        # new edges that are foretold at most, a stage
 RARE = 1e-3         # what an item's popularity adds to a walk's share, for users nobody knows
 FADES = 0.8         # what an earlier stage counts, beside the one after it
-HARM, LOSS = 0.004, 0.002   # AUC: what all edges must lose to be too many; what few may lose
+HARM = 0.004        # AUC by which all edges must be worse than the best size to be too many
 
 
 class Lookback:
@@ -53,15 +53,13 @@ class Lookback:
         self.weight = FADES * self.weight + len(u)
 
     def wanted(self, src: np.ndarray, dst: np.ndarray) -> int:
-        """How many of the edges to keep: all, up to the largest size; if that is worse than the
-        best by HARM, the smallest size within LOSS of it. By theory before any edge was foretold.
-        No more than there are, no fewer than the smallest size."""
+        """How many of the edges to keep: all, up to the largest size; if that is worse by HARM
+        than the best size, this. By theory before any edge was foretold. No more than there are,
+        no fewer than the smallest size."""
         least, most = self.sizes[0], self.sizes[-1]
         if self.weight:
             auc = self.auc / self.weight
-            best = most
-            if auc[-1] < auc.max() - HARM:
-                best = self.sizes[int((auc >= auc.max() - LOSS).argmax())]
+            best = self.sizes[int(auc.argmax())] if auc[-1] < auc.max() - HARM else most
         else:
             src, dst = src[-most:], dst[-most:]
             best = best_capacity(*measure(src, dst, np.arange(len(src))))

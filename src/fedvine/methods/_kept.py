@@ -11,7 +11,9 @@ from fedvine.lookback import Lookback
 from fedvine.method import Client
 from fedvine.methods._buffered import Batch, edges, make_batch
 
-SMALLEST, DOUBLINGS = 100, 9        # edges of a buffer, with capacity = "auto": 100 to 51,200
+# With capacity = "auto": edges of a buffer are 100 to 51,200; and where a user has so many edges on
+# average, an even draw leaves enough of them, else it tears apart what came together.
+SMALLEST, DOUBLINGS, MANY = 100, 9, 5
 
 
 class Buffers:
@@ -54,15 +56,16 @@ class Buffers:
         return client.kept.last(0, len(client.kept))
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
-        """One buffer, drawn evenly; kept in the cache until the buffers change."""
+        """One buffer, kept in the cache until the buffers change; or edges drawn evenly."""
         count, C = len(client.kept), self.per_buffer(client)
-        if self.draw == "uniform":
+        how = self.draw or ("buffer" if self.capacity != "auto" else
+                            "uniform" if count >= MANY * len(client.users.held) else "newest")
+        if how == "uniform":
             src, dst = self.retained(client)
             chosen = np.sort(draw.choice(count, min(C, count), replace=False))
             return make_batch(src[chosen], dst[chosen], self.device)
         s = int(draw.integers(0, max(-(-count // C), 1)))
-        newest = self.draw == "newest" or (self.draw is None and self.capacity == "auto")
-        if newest and draw.random() < 0.5:
+        if how == "newest" and draw.random() < 0.5:
             s = 0
         name = (client.kept.seen, s)
         if name not in client.cache:

@@ -68,7 +68,8 @@ class FedLink(Arrivals, Buffers, Method):
         default="touching", description="divide a row's change by K, or by those that touched it")
     draw: Literal["buffer", "newest", "uniform"] | None = Field(
         default=None, description="what a step takes: one buffer, all alike; the newest one half "
-        "the time; C edges evenly from all. If not said, newest with capacity = auto, else buffer")
+        "the time; C edges evenly from all. If not said, buffer; with capacity = auto uniform "
+        "where users have five edges and more, else newest")
     start_scale: float = Field(
         default=0.1, gt=0, description="half width of the first values of a row")
     share: tuple[Literal["model", "users", "items"], ...] = Field(
