@@ -248,6 +248,7 @@ def test_another_encoder_is_one_line():
 
 def test_rows_of_items_that_no_other_client_needs_stay_at_home_and_nothing_else_changes():
     """Whatever lives where, users and items end up the same; only bytes differ."""
+    checks.check_method(FedLink.tiny().model_copy(update={"share_items": False}))
     tables, sent = {}, {}
     for share_items in (True, False):
         method = FedLink.tiny().model_copy(update={"share_items": share_items})
