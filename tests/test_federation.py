@@ -119,7 +119,8 @@ def order(folder, out, method=TINY, **settings):
               "data": {"source": str(folder / "all.csv"), "src": "user", "dst": "item",
                        "time": "t"},
               "protocol": checks.PROTOCOL.model_dump(),
-              "method": {"name": method.name, **method.model_dump(mode="json")}}
+              "method": {"name": method.name,
+                         **method.model_dump(mode="json", exclude_none=True)}}
     file.write_text(tomlkit.dumps(values))
     return read_order(file, out, **settings)
 
