@@ -223,12 +223,13 @@ def test_a_full_disk(run, monkeypatch, what):
     assert results(run.with_name("other")) == results(run)
 
 
-@pytest.mark.parametrize(("size", "words"), [(3000, ["FEDVINE_CACHE"]), (5000, ["saves"])])
+@pytest.mark.parametrize(("size", "words"), [(3000, ["FEDVINE_CACHE"]), (13000, ["saves"])])
 def test_a_disk_that_really_takes_no_more(run, tmp_path, size, words):
     """The system refuses to let any file grow beyond ``size`` bytes, whichever code writes it."""
     (tmp_path / "good.csv").write_text(GOOD)
     ended = subprocess.run(
-        [sys.executable, "-m", "fedvine", "run", "fedlink", *TABLE, *TINY, "--out", "other"],
+        [sys.executable, "-m", "fedvine", "run", "fedlink", *TABLE, *TINY, "--out", "other",
+         "--set", "method.width=16"],
         cwd=tmp_path, text=True, capture_output=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
     assert ended.returncode == 2
