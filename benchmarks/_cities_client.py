@@ -24,15 +24,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.functional import softplus
-from torch_geometric.utils import scatter
 
+from benchmarks.fedlink import Dense
 from fedvine.allocator import keep_large_blocks
 from fedvine.ids import Ids
 from fedvine.memory import Client, World
 from fedvine.methods._buffered import SIDES
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.stfl import STFL
-from fedvine.models.sage import BipartiteSage
 from fedvine.rng import rng, torch_rng
 from fedvine.stream import EventStream
 
@@ -76,35 +75,29 @@ class Shared:
         return len(batch.users) + len(batch.items), len(batch.graph)
 
 
-class Scatter:
+class Scatter(Dense):
     """The obvious way: all edges as they are, all rows in a parameter, Adam on everything."""
 
     def __init__(self, stream: EventStream) -> None:
-        self.src, self.dst = (torch.from_numpy(np.asarray(x).astype(np.int64))
-                              for x in (stream.src, stream.dst))
-        draw = torch_rng("scatter")
-        self.net = BipartiteSage(WIDTH)
-        self.users, self.items = (
-            torch.nn.Parameter(torch.rand(n, WIDTH, generator=draw) * 0.2 - 0.1)
-            for n in (stream.num_src, stream.num_dst))
-        self.optimizer = torch.optim.Adam([*self.net.parameters(), self.users, self.items], 0.01)
+        super().__init__(stream.src, stream.dst, stream.num_src, stream.num_dst)
+        self.every = self.src, self.dst
 
-    def messages(self, weight: torch.Tensor) -> tuple[Any, Any]:
-        """Items to users and users to items, over the edges that carry messages in this step."""
-        n, m = len(self.users), len(self.items)
-        return (lambda x: scatter(x[self.to], self.of, 0, n, "mean"),
-                lambda x: scatter(x[self.of], self.to, 0, m, "mean"))
+    def round(self, r: int) -> float:
+        """CPU seconds of a round's steps."""
+        draw, began = torch_rng("round", r), time.process_time()
+        for _ in range(STEPS):
+            self.masked_step(draw)
+        return time.process_time() - began
 
-    def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """log(1 + degree) of all rows."""
-        return tuple(torch.bincount(at, minlength=len(x)).log1p()[:, None]  # type: ignore
-                     for at, x in ((self.of, self.users), (self.to, self.items)))
+    def size(self) -> tuple[int, int]:
+        """Rows, edges."""
+        return len(self.users) + len(self.items), len(self.every[0])
 
-    def step(self, draw: torch.Generator) -> None:
+    def masked_step(self, draw: torch.Generator) -> None:
         """One step: a random half of the edges is asked for, the other half carries messages."""
-        asked = torch.rand(len(self.src), generator=draw) < MASKED
-        self.of, self.to = self.src[~asked], self.dst[~asked]
-        src, dst = self.src[asked], self.dst[asked]
+        asked = torch.rand(len(self.every[0]), generator=draw) < MASKED
+        self.src, self.dst = (x[~asked] for x in self.every)
+        src, dst = (x[asked] for x in self.every)
         z_users, z_items = self.net(self.users, self.items, self, torch.empty(0))  # type: ignore
         wrong = torch.randint(len(self.items), (NEGATIVES, len(src)), generator=draw)
         z = z_users[src]
@@ -113,17 +106,6 @@ class Scatter:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-
-    def round(self, r: int) -> float:
-        """CPU seconds of a round's steps."""
-        draw, began = torch_rng("round", r), time.process_time()
-        for _ in range(STEPS):
-            self.step(draw)
-        return time.process_time() - began
-
-    def size(self) -> tuple[int, int]:
-        """Rows, edges."""
-        return len(self.users) + len(self.items), len(self.src)
 
 
 def _method(kind: type[FedLink], buffers: int = 1) -> FedLink:

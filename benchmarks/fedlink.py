@@ -77,8 +77,9 @@ class Dense:
                 lambda x: scatter(x[self.src], self.dst, 0, m, "mean"))
 
     def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """log(1 + degree) of all rows."""
-        return tuple(torch.bincount(at, minlength=len(x)).log1p()[:, None]  # type: ignore
+        """log(1 + degree), and 1, of all rows."""
+        return tuple(torch.stack([torch.bincount(at, minlength=len(x)).log1p(),  # type: ignore
+                                  torch.ones(len(x))], 1)
                      for at, x in ((self.src, self.users), (self.dst, self.items)))
 
     def step(self) -> None:

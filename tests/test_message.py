@@ -52,6 +52,12 @@ def test_a_slice_and_a_transposed_tensor_arrive_as_they_look():
         assert torch.equal(unpack(Pool().take(pack(view))), view)
 
 
+def test_numbers_of_another_byte_order_arrive_as_numbers():
+    sent = np.arange(300, dtype=">i4")
+    found = unpack(pack({"a": sent}))["a"]
+    assert found.dtype == np.int32 and (found == sent).all()
+
+
 def test_autograd_does_not_travel():
     x = torch.ones(3, requires_grad=True) * 2
     assert not unpack(pack([x]))[0].requires_grad
@@ -64,7 +70,8 @@ def test_packing_copies_nothing_and_a_receiver_copies_once():
     x += 1
     assert unpack(packed)["x"].sum() == 1000   # still the sender's own memory
     assert received.sum() == 0                 # the receiver's copy
-    assert received.data_ptr() % 64 == 0
+    large = unpack(Pool().take(pack({"x": torch.zeros(100_001)})))["x"]
+    assert large.data_ptr() % 64 == 0
 
 
 def test_memory_is_used_again_only_when_nobody_holds_it():

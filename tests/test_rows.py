@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fedvine.buffer import EdgeBuffer
 from fedvine.ids import Ids
+from fedvine.methods._buffered import union
 from fedvine.rowbook import RowBook, hand_out
 from fedvine.spmm import Bipartite
 from fedvine.table import Table
@@ -79,7 +80,7 @@ def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move():
         rows = np.sort(draw.choice(9, draw.integers(1, 6), replace=False))  # row 9: never
         gradient = draw.normal(size=(len(rows), 4)).astype(np.float32)
         history.append(dict(zip(rows.tolist(), gradient.astype(float), strict=True)))
-        values[rows] = book.step(rows, values[rows], torch.from_numpy(gradient), 0.05)
+        book.step(rows, values, rows, torch.from_numpy(gradient), 0.05)
     np.testing.assert_allclose(values.numpy(), adam_reference(history, start, 0.05), atol=1e-5)
     assert (values[9].numpy() == start[9]).all()
 
@@ -87,7 +88,7 @@ def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move():
 def test_moments_live_while_a_buffer_holds_the_row():
     book = RowBook(2, 0, 1.0)
     book.hold(np.array([1, 4, 7]))
-    book.step(np.array([4, 7]), torch.zeros(2, 2), torch.ones(2, 2), 0.1)
+    book.step(np.array([4, 7]), torch.zeros(2, 2), np.arange(2), torch.ones(2, 2), 0.1)
     book.hold(np.array([0, 4]))
     assert book.steps.tolist() == [0, 1] and book.moments[0, :, 0].tolist() == [
         0, pytest.approx(0.1)]
@@ -170,3 +171,9 @@ def test_a_buffer_that_is_resized_keeps_what_it_is_given(first, second, before, 
     saved.load_state_dict(buffer.state_dict())
     assert saved.capacity == second
     assert saved.last(0, second)[0].tolist() == edges[-second:].tolist()
+
+
+def test_buffers_are_joined_as_sets():
+    several = [np.array([1, 4, 9]), np.array([], int), np.array([0, 4, 8, 9])]
+    assert union(several).tolist() == [0, 1, 4, 8, 9]
+    assert union([np.array([], int)] * 2).tolist() == []

@@ -91,3 +91,12 @@ def test_hashed_rows_are_uniform_and_independent_of_order():
     assert abs(np.corrcoef(values.T) - np.eye(8)).max() < 0.03
     assert np.array_equal(hashed_uniform(0, keys[::-1], 8), values[::-1])
     assert not np.array_equal(hashed_uniform(1, keys, 8), values)
+
+
+def test_a_modules_change_is_what_it_moved_by():
+    model = torch.nn.Linear(2, 3)
+    before = tree.weights(model)
+    with torch.no_grad():
+        model.weight += 1.5
+    moved = tree.change(model, before)
+    assert moved["weight"].eq(1.5).all() and moved["bias"].eq(0).all()

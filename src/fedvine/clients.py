@@ -82,10 +82,11 @@ class Clients:
         self._replied: dict[str, dict[str, Packed]] = {}     # last replies, where asked for
 
     # -- what an engine adds -------------------------------------------------------------------
-    def exchange(self, letters: list[tuple[str, list[Envelope]]]) -> Iterator[
+    def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Refused | None, float]]:
         """Deliver letters; yield (client, reply to its last envelope, seconds) in order.
 
+        Letters are written as they are taken, so that a thousand need not lie here at a time.
         The reply is None if none came, and :class:`Refused` if it could not be read. A reply's
         memory belongs to the receiver. A client's own error is raised as
         :class:`ClientError`.
@@ -132,27 +133,31 @@ class Clients:
         """
         self._check(function)
         chosen = self._chosen(only, each)
-        shared, down, began = pack(list(same)), 0, time.perf_counter()
+        shared, began = pack(list(same)), time.perf_counter()
         if fold is not None and len(chosen) > 1:
             shared = self.pool.take(shared)  # the server may change its model while folding
         again = [] if each is None else unpack(shared)
         self._calls += 1
         place = (*self._place, self._calls)
-        letters = []
-        for name in chosen:
-            body = shared if each is None else pack([*again, each[name]])
-            if self._asks == -1:
-                body = pack([*same, *([] if each is None else [each[name]]), self._given[name]])
-            envelope = Envelope(place, function.__name__, self._asks, body)
-            down += body.nbytes
-            self._hear(name, down=body.nbytes)
-            letters.append((name, [*self._missed.get(name, []), envelope]))
+        sent: dict[str, list[Envelope]] = {}
+
+        def letters() -> Iterator[tuple[str, list[Envelope]]]:
+            for name in chosen:
+                body = shared if each is None else pack([*again, each[name]])
+                if self._asks == -1:
+                    body = pack([*same, *([] if each is None else [each[name]]),
+                                 self._given[name]])
+                envelope = Envelope(place, function.__name__, self._asks, body)
+                sent[name] = [*self._missed.get(name, []), envelope]
+                yield name, sent[name]
+
         kept: dict[str, Packed] = {}
-        missing, up, slowest, answered = [], 0, 0.0, 0
+        missing, down, up, slowest, answered = [], 0, 0, 0.0, 0
         refused: dict[str, str] = {}
-        for (name, envelopes), (_, reply, seconds) in zip(letters, self.exchange(letters),
-                                                          strict=True):
-            slowest, message = max(slowest, seconds), None
+        for name, reply, seconds in self.exchange(letters()):
+            envelopes, slowest, message = sent.pop(name), max(slowest, seconds), None
+            asked = envelopes[-1].body.nbytes
+            down += asked
             try:
                 if isinstance(reply, Refused):
                     raise reply
@@ -160,7 +165,7 @@ class Clients:
                     message = accept(reply, like(name) if callable(like) else like)
             except Refused as reason:
                 refused[name], reply = str(reason), None
-            self._hear(name, up=reply.nbytes if reply else 0, seconds=seconds,
+            self._hear(name, down=asked, up=reply.nbytes if reply else 0, seconds=seconds,
                        answers=reply is not None)
             if reply is None:
                 missing.append(name)

@@ -17,14 +17,16 @@ def add_rows(values: np.ndarray, rows: np.ndarray, change: np.ndarray, scale: np
             values[r, j] += s * change[n, j]
 
 
-@njit(cache=True)
-def adam(values: np.ndarray, gradient: np.ndarray, at: np.ndarray, m: np.ndarray, v: np.ndarray,
-         steps: np.ndarray, rate: float, beta1: float, beta2: float, eps: float) -> None:
-    """A step of Adam on ``values`` [n, d]; moments and steps of row n are those numbered at[n]."""
+@njit(cache=True, error_model="numpy")  # a check for division by zero would keep it from SIMD
+def adam(values: np.ndarray, rows: np.ndarray, gradient: np.ndarray, at: np.ndarray, m: np.ndarray,
+         v: np.ndarray, steps: np.ndarray, rate: float, beta1: float, beta2: float, eps: float
+         ) -> None:
+    """A step of Adam on ``values[rows[n]]`` with ``gradient[n]`` [d]; its moments and its count of
+    steps are those numbered at[n]."""
     a, b = np.float32(beta1), np.float32(beta2)
     a_, b_, small = np.float32(1 - beta1), np.float32(1 - beta2), np.float32(eps)
     for n in range(len(at)):
-        r = at[n]
+        w, r = rows[n], at[n]
         steps[r] += 1
         first = np.float32(rate / (1 - beta1 ** steps[r]))
         second = np.float32(1 / (1 - beta2 ** steps[r]))
@@ -32,7 +34,7 @@ def adam(values: np.ndarray, gradient: np.ndarray, at: np.ndarray, m: np.ndarray
             g = gradient[n, j]
             m[r, j] = a * m[r, j] + a_ * g
             v[r, j] = b * v[r, j] + b_ * g * g
-            values[n, j] -= first * m[r, j] / (np.sqrt(v[r, j] * second) + small)
+            values[w, j] -= first * m[r, j] / (np.sqrt(v[r, j] * second) + small)
 
 
 @njit(cache=True)

@@ -19,14 +19,15 @@ import torch
 
 from fedvine.errors import FedvineError
 
-ALIGN = 64  # every buffer starts at a multiple of this many bytes, as vector loads like it
+ALIGN = 64  # buffers of large messages start at a multiple of it, as vector loads like it
 SMALL = 1 << 16  # bytes of a message that need no memory kept for them
 _TUPLE, _TENSOR, _ARRAY = 1, 2, 3
 _TORCH = {str(d).removeprefix("torch."): d for d in (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
     torch.int16, torch.int8, torch.uint8, torch.bool)}
-_NUMPY = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 "
-                   "bool".split())
+_NUMPY = {name: np.dtype(name) for name in (
+    "float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())}
+_NAMES: dict[Any, str] = {dtype: name for kind in (_TORCH, _NUMPY) for name, dtype in kind.items()}
 
 
 class Refused(Exception):
@@ -76,7 +77,7 @@ class _Rebuild:
         if not 0 <= number < len(self.buffers):
             raise FedvineError("A message names a buffer that did not come with it; refused.")
         raw = self.buffers[number]
-        size = _TORCH[dtype].itemsize if code == _TENSOR else np.dtype(dtype).itemsize
+        size = (_TORCH if code == _TENSOR else _NUMPY)[dtype].itemsize
         if raw.nbytes != size * math.prod(shape):
             raise FedvineError("A message's buffer has not the size it states; refused.")
         if code == _ARRAY:
@@ -102,14 +103,16 @@ def _strip(value: Any, buffers: list[np.ndarray], where: str) -> Any:
         return msgspec.msgpack.Ext(_TUPLE, encode(items)) if isinstance(value, tuple) else items
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         tensor = value.detach().to("cpu").contiguous()
-        name = str(tensor.dtype).removeprefix("torch.")
-        if name in _TORCH:
+        name = _NAMES.get(tensor.dtype)
+        if name is not None:
             flat = tensor.reshape(-1)
             raw = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
             return _number(_TENSOR, name, tuple(value.shape), raw, buffers)
-    if isinstance(value, np.ndarray) and value.dtype.name in _NUMPY:
-        flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        return _number(_ARRAY, value.dtype.name, value.shape, flat, buffers)
+    if isinstance(value, np.ndarray):
+        native = value.dtype.newbyteorder("=")
+        if native in _NAMES:
+            flat = np.ascontiguousarray(value, native).reshape(-1).view(np.uint8)
+            return _number(_ARRAY, _NAMES[native], value.shape, flat, buffers)
     raise FedvineError(f"{where} is a {type(value).__name__}, which cannot travel; "
                        "send numbers, text, lists, dicts, arrays or tensors.")
 
@@ -156,7 +159,7 @@ def _compare(value: Any, like: Any, where: str) -> None:
         raise Refused(f"{where} is not a finite number")
     elif isinstance(value, torch.Tensor) and value.is_floating_point():
         # A finite sum says that all are finite, in one pass and without a mask.
-        if not bool(value.sum().isfinite()) and not bool(value.isfinite().all()):
+        if not math.isfinite(value.sum().item()) and not bool(value.isfinite().all()):
             raise Refused(f"{where} holds a number that is not finite")
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
         with np.errstate(all="ignore"):
@@ -204,11 +207,11 @@ class Pool:
         if not total:
             return Packed(packed.skeleton, [np.empty(0, np.uint8) for _ in packed.buffers])
         if total <= SMALL:
-            lease = np.empty(total + ALIGN, np.uint8)
-        else:   # ``lease`` is the base of every view handed out: when it dies, no view is left.
-            memory = self._find(total + ALIGN)
-            lease = np.frombuffer(memory, np.uint8)
-            weakref.finalize(lease, self._give_back, memory)
+            return Packed(packed.skeleton, [b.copy() for b in packed.buffers])
+        # ``lease`` is the base of every view handed out: when it dies, no view is left.
+        memory = self._find(total + ALIGN)
+        lease = np.frombuffer(memory, np.uint8)
+        weakref.finalize(lease, self._give_back, memory)
         start, copies = -lease.ctypes.data % ALIGN, []
         for buffer in packed.buffers:
             copies.append(lease[start:start + buffer.nbytes])

@@ -18,32 +18,26 @@ Place = str | int | bytes
 
 def key(*place: Place) -> int:
     """A 128-bit number for a place; different places, also ("a", "b") and ("ab",), differ."""
-    digest = hashlib.blake2b(digest_size=16)
+    parts = []
     for part in place:
         text = part if isinstance(part, bytes) else str(part).encode()
-        digest.update(len(text).to_bytes(8, "little") + type(part).__name__[:1].encode() + text)
-    return int.from_bytes(digest.digest(), "little")
+        parts += [len(text).to_bytes(8, "little"), type(part).__name__[:1].encode(), text]
+    return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=16).digest(), "little")
+
+
+class _Key(np.random.bit_generator.ISeedSequence):
+    """Hands a Philox its key, where it would otherwise ask the system for a seed."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return np.array([self.number & (2**64 - 1), self.number >> 64], np.uint64)
 
 
 def rng(*place: Place) -> np.random.Generator:
     """A NumPy generator (Philox, counter-based) that belongs to ``place``."""
-    number = key(*place)
-    bits = np.random.Philox(_STILL)
-    bits.state = {"bit_generator": "Philox", "state": {
-        "counter": np.zeros(4, np.uint64),
-        "key": np.array([number & (2**64 - 1), number >> 64], np.uint64)},
-        "buffer": np.zeros(4, np.uint64), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
-    return np.random.Generator(bits)
-
-
-class _Still(np.random.bit_generator.ISeedSequence):
-    """Stands where a Philox of a key alone would ask the system for a seed, and not use it."""
-
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        return np.zeros(n_words, dtype)
-
-
-_STILL: Any = _Still()
+    return np.random.Generator(np.random.Philox(_Key(key(*place))))  # type: ignore[arg-type]
 
 
 def torch_rng(*place: Place) -> torch.Generator:

@@ -60,6 +60,8 @@ class RowBook:
         if own.all():
             return self.values[torch.from_numpy(ids)]
         unknown, away = (self.number[ids] < 0) & ~own, np.flatnonzero(~own)
+        if len(sent["values"]) == len(away) == len(ids) and not unknown.any():
+            return sent["values"]       # all are known: they came in this order
         order = np.concatenate([away[~unknown[away]], away[unknown[away]]])
         if len(sent["values"]) != len(away):
             raise FedvineError(f"The server sent {len(sent['values'])} rows where {len(away)} were "
@@ -83,7 +85,8 @@ class RowBook:
             ids, change = ids[~own], change[~mine]
         if sent is None or not len(sent["rows"]):
             return change
-        fresh = np.isin(self.number[ids], sent["rows"])
+        rows, number = np.sort(sent["rows"]), self.number[ids]
+        fresh = rows[np.minimum(np.searchsorted(rows, number), len(rows) - 1)] == number
         return change[torch.from_numpy(np.argsort(fresh, kind="stable"))]
 
     # -- single rows at home ---------------------------------------------------------------------
@@ -109,17 +112,16 @@ class RowBook:
         return torch.from_numpy(hashed_uniform(self.seed, names.keys(ids), self.width)
                                 * np.float32(self.scale))
 
-    def step(self, ids: np.ndarray, values: torch.Tensor, gradient: torch.Tensor, rate: float,
-             betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> torch.Tensor:
-        """One row-wise Adam step (Kingma and Ba 2015) on the rows of ``ids``; the new values.
+    def step(self, ids: np.ndarray, values: torch.Tensor, at: np.ndarray, gradient: torch.Tensor,
+             rate: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:
+        """One row-wise Adam step (Kingma and Ba 2015), in place: ``ids[n]`` is row at[n] of
+        ``values`` float32 [., width] and has ``gradient[n]``.
 
         Each row counts its own steps for the bias correction; rows not named do not move.
         """
-        found = values.detach().clone()
-        kernels.adam(found.numpy(), gradient.contiguous().numpy(), np.searchsorted(self.held, ids),
-                     self.moments[0].numpy(), self.moments[1].numpy(), self.steps.numpy(), rate,
-                     *betas, eps)
-        return found
+        kernels.adam(values.numpy(), at, gradient.contiguous().numpy(),
+                     np.searchsorted(self.held, ids), self.moments[0].numpy(),
+                     self.moments[1].numpy(), self.steps.numpy(), rate, *betas, eps)
 
     def _grow(self, need: int) -> None:
         more = max(need - len(self.number), 0)
@@ -163,7 +165,7 @@ class Sum:
         """One client's differences, and the numbers of the rows that they belong to."""
         self.count += 1
         if "model" in delta:
-            self.model = tree.add(self.model, delta["model"])
+            self.model = tree.map_tree(torch.Tensor.add_, self.model, delta["model"])
         for side, numbers in rows.items():
             if len(delta[side]):
                 self.parts.setdefault(side, []).append((numbers, delta[side].clone()))

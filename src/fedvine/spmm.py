@@ -59,9 +59,10 @@ class Bipartite:
         return self
 
     def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """log(1 + weighted degree) of users [users, 1] and of items [items, 1]."""
+        """log(1 + weighted degree), and 1 for a bias: of users [users, 2], of items [items, 2]."""
         users, items = (
-            weight.new_zeros(n).index_add_(0, at, weight).log1p_()[:, None]
+            torch.stack([weight.new_zeros(n).index_add_(0, at, weight).log1p_(),
+                         weight.new_ones(n)], 1)
             for at, n in ((self.src, self.users), (self.dst, self.items)))
         return users, items
 

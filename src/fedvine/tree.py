@@ -68,6 +68,11 @@ def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {n: p.detach().cpu().clone() for n, p in model.named_parameters()}
 
 
+def change(model: torch.nn.Module, since: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A module's parameters less their values ``since``, by name, on the CPU."""
+    return {n: torch.sub(p.detach().cpu(), since[n]) for n, p in model.named_parameters()}
+
+
 M = TypeVar("M", bound=torch.nn.Module)
 
 

@@ -90,7 +90,7 @@ def test_the_generator_asks_for_the_newest_from_messages_over_the_former_alone()
     plain = Bipartite(np.searchsorted(batch.users, former[0]),
                       np.searchsorted(batch.items, former[1]), len(batch.users), len(batch.items))
     net = BipartiteSage(4, seed=1)
-    torch.nn.init.ones_(net.weights_of(0)[0][2])          # of degrees
+    torch.nn.init.ones_(net.weights_of(0)[0][2][0])        # of degrees
     rows = [torch.from_numpy(draw.normal(size=(len(n), 4))).float()
             for n in (batch.users, batch.items)]
     for weight in (batch.graph.weight, torch.zeros_like(batch.graph.weight)):
@@ -259,9 +259,9 @@ def test_temporal_aggregation_equals_a_node_by_node_reference():
             p.add_(torch.from_numpy(draw.normal(size=p.shape)) / 3)
     w = {n: p.detach().numpy() for n, p in net.named_parameters()}
     for n in range(2):
-        for side, weights in zip(("user", "item"), net.weights_of(n), strict=True):
+        for side, (own, near, rest) in zip(("user", "item"), net.weights_of(n), strict=True):
             w |= {f"{side}_{part}_{n}": x.detach().numpy() for part, x in zip(
-                ("self", "near", "degree", "bias"), weights, strict=True)}
+                ("self", "near", "degree", "bias"), (own, near, *rest), strict=True)}
     x = {"user": draw.normal(size=(users, d)), "item": draw.normal(size=(items, d))}
 
     def near(side, node, s):

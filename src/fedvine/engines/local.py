@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedvine.clients import ClientError, Clients
@@ -28,7 +28,7 @@ class LocalClients(Clients):
         self.residents = {n: Resident(method, n, parts[n], plan, protocol, world,
                                       keep_last=self.keep_last) for n in self.names}
 
-    def exchange(self, letters: list[tuple[str, list[Envelope]]]) -> Iterator[
+    def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | None, float]]:
         for name, envelopes in letters:
             reply = None

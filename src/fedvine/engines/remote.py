@@ -46,7 +46,7 @@ class RemoteClients(Clients):
         self.gone: set[str] = set()  # clients whose process died
         self._threads = ThreadPoolExecutor(max(1, len(self.names)))
 
-    def exchange(self, letters: list[tuple[str, list[Envelope]]]) -> Iterator[
+    def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Refused | None, float]]:
         waiting = [(name, self._threads.submit(self._letter, name, envelopes))
                    for name, envelopes in letters]

@@ -53,7 +53,12 @@ def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
 def joined(batches: list[Batch]) -> Touched:
     """The nodes of several buffers; the same one may be there several times."""
     several = list({id(b): b for b in batches}.values())
+    return Touched(*(union([getattr(b, side) for b in several]) for side in SIDES))
+
+
+def union(several: list[np.ndarray]) -> np.ndarray:
+    """What is in any of these ascending arrays, ascending; they are merged, not sorted anew."""
     if len(several) == 1:
-        return Touched(several[0].users, several[0].items)
-    return Touched(*(np.unique(np.concatenate([getattr(b, side) for b in several]))
-                     for side in SIDES))
+        return several[0]
+    merged = np.sort(np.concatenate(several), kind="stable")
+    return merged[np.concatenate([[True], merged[1:] != merged[:-1]])] if len(merged) else merged

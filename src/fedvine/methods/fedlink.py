@@ -42,6 +42,8 @@ from fedvine.rowbook import RowBook, Sum
 from fedvine.spmm import Bipartite
 from fedvine.table import Table
 
+ROW = torch.empty(1, 1)     # spread over a shape, it is a shape without memory
+
 
 class FedLink(Arrivals, Buffers, Method):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
@@ -100,8 +102,9 @@ class FedLink(Arrivals, Buffers, Method):
 
     def setup(self, client: Client) -> None:
         client.model = self.encoder(client.world.seed)
-        client.optimizer = (torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD)(
-            client.model.to(self.device).parameters(), lr=self.rate)
+        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
+        client.optimizer = kind(client.model.to(self.device).parameters(), lr=self.rate,
+                                fused=True)
         self.make_room(client)
         client.fresh = client.met = 0           # edges since it last joined; items met
         for side in SIDES:
@@ -157,35 +160,34 @@ class FedLink(Arrivals, Buffers, Method):
         begin = {side: getattr(client, side).take(getattr(touched, side), sent[side])
                  for side in SIDES}
         now = {side: begin[side].clone() for side in SIDES}
-        for step, batch in enumerate(batches):
+        draws = [client.rng(f"step {step}") for step in range(self.steps)]
+        for batch, draw in zip(batches, draws, strict=True):
             if len(batch.graph):
-                self.step(client, batch, touched, now, client.rng(f"step {step}"))
-        client.optimizer.zero_grad()    # nothing is held between rounds that can be made again
+                self.step(client, batch, touched, now, draw)
         delta: dict[str, Any] = {
             side: getattr(client, side).give(getattr(touched, side), now[side] - begin[side],
                                              sent[side]) for side in SIDES}
         if model is not None:
-            delta["model"] = tree.subtract(tree.weights(client.model), model)
+            delta["model"] = tree.change(client.model, model)
         return delta
 
     def step(self, client: Client, batch: Batch, touched: Touched,
              now: dict[str, torch.Tensor], draw: np.random.Generator) -> None:
         """W <- W - eta grad f_k(W; G^s), on the rows of one buffer."""
-        at = {side: torch.from_numpy(np.searchsorted(getattr(touched, side), getattr(batch, side)))
-              for side in SIDES}
-        rows = {side: now[side].index_select(0, at[side]).to(self.device).requires_grad_()
-                for side in SIDES}
+        at = {side: np.searchsorted(getattr(touched, side), getattr(batch, side)) for side in SIDES}
+        rows = {side: now[side].index_select(0, torch.from_numpy(at[side])).to(self.device)
+                .requires_grad_() for side in SIDES}
         loss = self.loss(client.model, rows["users"], rows["items"], batch.graph, draw)
-        client.optimizer.zero_grad()
         loss.backward()
         client.optimizer.step()
-        grads = {side: torch.zeros_like(x) if x.grad is None else x.grad
-                 for side, x in rows.items()}
-        for side in SIDES:
-            gradient, value = grads[side].cpu(), rows[side].detach().cpu()
-            value = (getattr(client, side).step(getattr(batch, side), value, gradient, self.rate)
-                     if self.optimizer == "adam" else value - self.rate * gradient)
-            now[side][at[side]] = value
+        client.model.zero_grad()    # nothing is held that can be made again
+        for side, x in rows.items():
+            gradient = torch.zeros(x.shape) if x.grad is None else x.grad.cpu()
+            if self.optimizer == "adam":
+                getattr(client, side).step(getattr(batch, side), now[side], at[side], gradient,
+                                           self.rate)
+            else:
+                now[side].index_add_(0, torch.from_numpy(at[side]), gradient, alpha=-self.rate)
 
     def loss(self, model: BipartiteSage, users: torch.Tensor, items: torch.Tensor,
              graph: Bipartite, draw: np.random.Generator) -> torch.Tensor:
@@ -252,8 +254,7 @@ class FedLink(Arrivals, Buffers, Method):
 
     def change(self, server: Server, rows: dict[str, np.ndarray]) -> dict[str, Any]:
         """The shape of a client's differences, to tell a broken upload by."""
-        like: dict[str, Any] = {side: torch.empty(len(rows[side]), self.width, device="meta")
-                                for side in SIDES}
+        like: dict[str, Any] = {side: ROW.expand(len(rows[side]), self.width) for side in SIDES}
         return like | ({"model": server.model} if "model" in self.share else {})
 
     def names(self, client: Client):

@@ -151,7 +151,7 @@ class FedLinkPrivate(SecureSums, FedLink):
                 values[-1][at, :-1] = change[torch.from_numpy(there)]
                 touches.append(at)
         if model is not None:
-            delta = tree.subtract(tree.weights(client.model), model)
+            delta = tree.change(client.model, model)
             values += [delta[name].reshape(-1) for name in sorted(delta)]
         flat = self.protect(client, torch.cat([v.reshape(-1) for v in values]).double().numpy()
                             if values else np.empty(0))

@@ -17,6 +17,7 @@ import math
 import torch
 from torch import nn
 
+from fedvine.products import sum_of_products
 from fedvine.rng import torch_rng
 from fedvine.spmm import Bipartite, Mean, dots
 
@@ -43,12 +44,11 @@ class BipartiteSage(nn.Module):
         self.weights = nn.Parameter(torch.cat([*start, torch.tensor([math.log(5.0)])]))
 
     def weights_of(self, layer: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-        """Of users and of items: W^self and W^near [width, width], v and b [width], views."""
+        """Of users and of items: W^self and W^near [width, width], v and b [2, width], views."""
         d = self.width
         sides = self.weights[:-1].view(self.layers, 2, 2 * d * (d + 1))[layer]
-        users, items = (side.split([d * d, d * d, d, d]) for side in sides)
-        return ((users[0].view(d, d), users[1].view(d, d), *users[2:]),
-                (items[0].view(d, d), items[1].view(d, d), *items[2:]))
+        users, items = (side.split([d * d, d * d, 2 * d]) for side in sides)
+        return tuple(u.view(-1, d) for u in users), tuple(i.view(-1, d) for i in items)
 
     def forward(self, users: torch.Tensor, items: torch.Tensor, graph: Bipartite,
                 weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,12 +65,10 @@ class BipartiteSage(nn.Module):
               ) -> tuple[torch.Tensor, torch.Tensor]:
         """One layer before its activation."""
         to_users, to_items = messages
-        made = []
-        for x, near, degree, (own, other, by_degree, bias) in zip(
-                (users, items), (to_users(items), to_items(users)), degrees,
-                self.weights_of(layer), strict=True):
-            z = torch.addmm(torch.addmm(bias, x, own), near, other)
-            made.append(torch.addcmul(z, degree, by_degree))
+        made = [sum_of_products(degree, rest, x, own, near, other)
+                for x, near, degree, (own, other, rest) in zip(
+                    (users, items), (to_users(items), to_items(users)), degrees,
+                    self.weights_of(layer), strict=True)]
         return made[0], made[1]
 
     def logits(self, users: torch.Tensor, items: torch.Tensor, a: torch.Tensor, b: torch.Tensor,
