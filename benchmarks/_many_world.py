@@ -8,7 +8,6 @@ process, so that the memory measured is the run's.
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fedvine.allocator import keep_large_blocks
+from fedvine.allocator import keep_large_blocks, peak_memory
 from fedvine.ids import Ids
 from fedvine.link import Links
 from fedvine.methods.fedlink import FedLink
@@ -65,12 +64,6 @@ def make(folder: str, clients: int, history: int, old: int) -> None:
     stream.write(Path(folder) / "stream")
 
 
-def peak() -> int:
-    """The highest resident memory of this process so far, bytes."""
-    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found[1]) * 1024 if found else 0
-
-
 def walk(folder: str, capacity: int) -> dict[str, float]:
     """CPU seconds a client and round in all and of its steps; the memory above the start's."""
     torch.set_num_threads(1)
@@ -88,10 +81,10 @@ def walk(folder: str, capacity: int) -> dict[str, float]:
             steps.append(now[1] - clock[1])
         clock[:] = now
 
-    before = peak()
+    before = peak_memory()
     made = run(method, parts, Plan((0.0, end - STAGE, end), 2, 2), protocol=Unscored(), tell=tell)
     made.finish()
-    highest = peak()
+    highest = peak_memory()
     residents = made.clients.residents.values()     # type: ignore[attr-defined]
     count = len(residents)
     above = statistics.median(a - b for a, b in zip(rounds, steps, strict=True))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Any
 
 from fedvine import runs
 from fedvine.clients import Clients, StartOver
+from fedvine.costs import Costs
 from fedvine.engines.local import LocalClients
 from fedvine.errors import FedvineError
 from fedvine.labels import Labels
@@ -85,14 +84,7 @@ class Run:
         self.server: Memory | None = None
         self.stages: list[StageScores] = []
         self.summary: dict[str, Any] | None = runs.read_summary(folder.path) if folder else None
-        self._seconds, self._began = 0.0, time.perf_counter()
-        self._bytes: dict[str, Any] = {"down": 0, "up": 0, "calls": 0, "by": {}}
-        self._round_seconds: list[float] = []
-        self._client_seconds: list[float] = []  # of one client, by round
-        self._call_seconds: list[float] = []    # of all calls
-        self._own: dict[str, float] | None = {}     # seconds of rounds by client; None: not known
-        self._heard: dict[str, float] = {}          # what clients had spent before the round
-        self._round_began = self._last_save = 0.0
+        self.costs, self._last_save = Costs(), 0.0
 
     def __iter__(self) -> Iterator[StageScores]:
         """Stages as they are scored; goes on from the last save. A finished run yields again
@@ -139,26 +131,14 @@ class Run:
 
     # -- what happens around rounds and stages ---------------------------------------------------
     def _round_done(self, at: At, clients: Clients) -> None:
-        if at.r > 0:
-            self._round_seconds.append(time.perf_counter() - self._round_began)
-            calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
-            self._client_seconds.append(sum(c["seconds"] / max(c["clients"], 1) for c in calls))
-            self._call_seconds.append(sum(c["seconds"] for c in calls))
-            if self._own is not None:
-                self._own = {name: self._own.get(name, 0.0) + heard["seconds"] - self._heard.get(
-                    name, 0.0) for name, heard in clients.heard.items()}
-        self._begin()
+        self.costs.round_done(at, clients)
         self.tell(at, clients)
         if self.folder and time.perf_counter() - self._last_save > self.save_every:
             self._save(at.t, at.r)
 
-    def _begin(self) -> None:
-        self._round_began = time.perf_counter()
-        self._heard = {name: heard["seconds"] for name, heard in self.clients.heard.items()}
-
     def _stage_done(self, stage: StageScores) -> None:
         self.stages.append(stage)
-        self._begin()
+        self.costs.begin(self.clients)
         self._flush()
         if self.folder:
             self.folder.append("metrics.jsonl", [
@@ -168,14 +148,7 @@ class Run:
             self._save(stage.t, self.method.rounds_at(stage.t) + 1)
 
     def _flush(self) -> None:
-        for call in self.clients.log:
-            self._bytes["down"] += call["down"]
-            self._bytes["up"] += call["up"]
-            self._bytes["calls"] += 1
-            by = self._bytes["by"].setdefault(call["function"], dict.fromkeys(
-                ("calls", "down", "up", "seconds"), 0))
-            for key, more in (("calls", 1), *((k, call[k]) for k in ("down", "up", "seconds"))):
-                by[key] += more
+        self.costs.count(self.clients.log)
         if self.folder:
             self.folder.append("messages.jsonl", self.clients.log)
         self.clients.log = []
@@ -183,12 +156,11 @@ class Run:
     def _save(self, t: int, r: int) -> None:
         self._flush()
         assert self.folder is not None and self.server is not None
-        state = {"server": self.server.dump(), "clients": self.clients.dump(), "own": self._own,
-                 "bytes": self._bytes, "rounds": [self._round_seconds, self._client_seconds,
-                                                  self._call_seconds]}
+        state = {"server": self.server.dump(), "clients": self.clients.dump(),
+                 **self.costs.dump()}
         self._last_save = time.perf_counter()
         self.folder.save(runs.Save(t, r, pack(state), self.clients.save(runs.moment(t, r)),
-                                   self._seconds + time.perf_counter() - self._began))
+                                   self.costs.seconds))
 
     def _restore(self) -> tuple[int, int]:
         """Both sides as at the last save, or fresh; the (stage, round) that was saved."""
@@ -197,24 +169,18 @@ class Run:
         save = self.folder.restore(self.clients.moments(), end) if self.folder else None
         self.server = self.method.start(self.clients.world)
         self.server.cache = {}
-        self._began = self._last_save = time.perf_counter()
-        self._begin()
+        self.costs, self._last_save = Costs(), time.perf_counter()
+        self.costs.begin(self.clients)
         self.clients.log = []
         if save is None:
             self.clients.restore({}, None)
             self.clients.load(None)
-            self._seconds = 0.0
-            self._round_seconds, self._client_seconds, self._call_seconds = [], [], []
-            self._own = {}
-            self._bytes = {"down": 0, "up": 0, "calls": 0, "by": {}}
             return -1, -1
         state = unpack(save.server)
         self.server.load(state["server"])
         self.clients.load(state["clients"])
         self.clients.restore(save.clients, runs.moment(save.t, save.r))
-        self._bytes, self._seconds = state["bytes"], save.seconds
-        self._round_seconds, self._client_seconds, self._call_seconds = state["rounds"]
-        self._own = state.get("own")                # older saves have none
+        self.costs.load(state, save.seconds)
         return save.t, save.r
 
     def _measured(self) -> list[StageScores]:
@@ -228,20 +194,8 @@ class Run:
 
     def _finish(self) -> None:
         self._flush()
-        seconds = self._seconds + time.perf_counter() - self._began
-        rounds = len(self._round_seconds)
-        self.summary = {
-            "scores": self.protocol.summary(self.stages, self.plan),
-            "seconds_total": seconds,
-            "seconds_round": statistics.median(self._round_seconds) if rounds else 0.0,
-            "seconds_client": sum(self._client_seconds) / rounds if rounds else 0.0,
-            "seconds_server": (sum(self._round_seconds) - sum(self._call_seconds)) / rounds
-            if rounds else 0.0,
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "bytes_down": self._bytes["down"], "bytes_up": self._bytes["up"],
-            "calls": self._bytes["calls"], "stages": len(self.plan), "by": self._bytes["by"]}
-        if rounds and self._own:
-            self.summary["seconds_by_client"] = {n: s / rounds for n, s in self._own.items()}
+        self.summary = {"scores": self.protocol.summary(self.stages, self.plan),
+                        "stages": len(self.plan), **self.costs.summary()}
         stated = self.method.privacy(sum(map(self.method.rounds_at, range(len(self.plan)))))
         self.summary |= {"privacy": stated} if stated else {}
         assert self.server is not None

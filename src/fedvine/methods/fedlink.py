@@ -12,6 +12,8 @@ Where the paper is silent or its public code differs:
 - the encoder also sees log degrees (:mod:`fedvine.models.sage`)
 - an event that deletes an edge is not an edge; the buffers, ruled by age alone, pass it over
 - negatives come from the buffer's own items, drawn anew each step
+- besides: rows of items that no other client needs may stay at home (``share_items``), a client may
+  join a stage's rounds only once C new edges came (``join``), C may be each client's own (``auto``)
 - ``aggregate="clients"`` divides by K as printed, which shrinks the step of a row that one client
   alone touches by K; ``"touching"`` divides by the number of clients that touched the row
 - the algorithm box writes plain SGD, the code uses Adam: ``optimizer``
@@ -29,13 +31,7 @@ from fedvine.claims import Claims
 from fedvine.link import Pairs
 from fedvine.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.methods._arrivals import Arrivals
-from fedvine.methods._buffered import (
-    SIDES,
-    Batch,
-    Touched,
-    hand_out_both,
-    joined,
-)
+from fedvine.methods._buffered import SIDES, Batch, Touched, hand_out_both, joined
 from fedvine.methods._kept import Buffers
 from fedvine.models.sage import BipartiteSage
 from fedvine.rowbook import RowBook, Sum
@@ -113,6 +109,7 @@ class FedLink(Arrivals, Buffers, Method):
 
     # -- the algorithm box -----------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
+        # New edges enter the buffers; what a client met tells who joins, and which rows are shared.
         met = clients.call(self.observe, each={n: server.claims.heard.get(n, 0)
                                                for n in clients.names})
         if self.join == "full":
@@ -121,7 +118,9 @@ class FedLink(Arrivals, Buffers, Method):
             self.settle(server, clients, met)
 
     def round(self, server, clients, at: At) -> None:
-        asked = clients.call(self.choose, only=server.joining)  # L buffers, the rows they touch
+        # Each client draws L buffers and asks for the rows that they touch: numbers of rows that it
+        # knows, keys of the others. It gets W^(r): these rows, and the model.
+        asked = clients.call(self.choose, only=server.joining)
         rows, sent = {}, {}
         for name, wanted in asked.items():
             sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
