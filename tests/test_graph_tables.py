@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from test_readme import code
 
 from fedvine import cli
+from fedvine.cells import cells
+from fedvine.compare import gathered
 from fedvine.data import digest, names
 from fedvine.errors import FedvineError
 from fedvine.experiment import Experiment
@@ -292,6 +294,16 @@ def test_the_clients_column_is_the_split_unless_another_is_asked_for(tmp_path):
     assert alone.plain()["split"] == {"by": "louvain", "k": 3}
     whole = alone.open()[1].stream
     assert isinstance(whole, Graph) and whole.facts() == {"features": 4, "classes": 4}
+
+
+def test_a_table_of_scores_says_what_a_seed_draws(tmp_path):
+    made = experiment(write(tmp_path, *banks()), "power")
+    for split, drawn in (({}, False), ({"by": "louvain", "k": 2}, True),
+                         ({"by": "louvain", "k": 2, "seed": 3}, False)):
+        found = gathered([cells([made.updated({"split": split})], tmp_path)], ["power"])
+        assert found.notes()[0].endswith(
+            "A seed draws " + "the partition, " * drawn + "the order of tasks, the training nodes "
+            "and the initialisation.")
 
 
 def test_an_experiment_file_finds_both_tables_beside_it(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Seconds that each client spends in rounds: arrivals and scores aside, and kept over a stop."""
 
 import json
+import time
 
 import pytest
 
@@ -35,13 +36,22 @@ def test_a_stopped_run_goes_on_counting_where_it_was_saved(stop, tmp_path):
         pass
 
     def tell(at, clients):
+        if (at.t, at.r) == (0, 0):
+            time.sleep(0.2)
         if (at.t, at.r) == stop:
             raise Stop
 
     with pytest.raises(Stop):
         checks._run(FedLink.tiny(), engine=Timed, out=tmp_path / "run", save_every=0,
                     tell=tell).finish()
-    checks._run(FedLink.tiny(), engine=Timed, out=tmp_path / "run").finish()
+    resumed = checks._run(FedLink.tiny(), engine=Timed, out=tmp_path / "run").finish()
+    whole = checks._run(FedLink.tiny(), engine=Timed).finish()
+    assert resumed.costs.seconds > resumed.costs.earlier > 0.2
+    ours, theirs = ({f: {k: v for k, v in by.items() if k != "seconds"}
+                     for f, by in made.summary["by"].items()} for made in (resumed, whole))
+    assert ours == theirs
+    for key in ("bytes_up", "bytes_down", "calls"):
+        assert resumed.summary[key] == whole.summary[key]
     found = {r["client"]: r for r in records(tmp_path / "run")}
     assert {n: r["seconds_own"] for n, r in found.items()} == {
         None: CALLS * 2.0, **{n: CALLS * s for n, s in SLOW.items()}}

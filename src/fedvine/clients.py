@@ -86,7 +86,7 @@ class Clients:
             tuple[str, Packed | Refused | None, float]]:
         """Deliver letters; yield (client, reply to its last envelope, seconds) in order.
 
-        Letters are written as they are taken, so that a thousand need not lie here at a time.
+        Letters are written as they are taken: an engine that takes one at a time holds no other.
         The reply is None if none came, and :class:`Refused` if it could not be read. A reply's
         memory belongs to the receiver. A client's own error is raised as
         :class:`ClientError`.
@@ -154,7 +154,7 @@ class Clients:
         kept: dict[str, Packed] = {}
         missing, down, up, slowest, answered = [], 0, 0, 0.0, 0
         refused: dict[str, str] = {}
-        for name, reply, seconds in self.exchange(letters()):
+        for name, (_, reply, seconds) in zip(chosen, self.exchange(letters()), strict=True):
             envelopes, slowest, message = sent.pop(name), max(slowest, seconds), None
             asked = envelopes[-1].body.nbytes
             down += asked

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedvine import metrics
+from fedvine import metrics, shelf
 from fedvine.cells import FOLDER, Cell, Tell, cells, fill
 from fedvine.errors import FedvineError
 from fedvine.experiment import Experiment, from_command
@@ -79,6 +79,7 @@ class Comparison:
     entries: list[Entry]
     missing: list[str] = field(default_factory=list)
     partitions: int | None = None
+    dealt: bool = True      # whether a seed draws who owns what; else a column or [split] says it
 
     def difference(self, entry: Entry, to: Entry, key: str) -> tuple[float | None, float, float]:
         """Mean of ``entry - to`` over the seeds that both have, half width, p value (paired)."""
@@ -156,8 +157,8 @@ class Comparison:
                      "learned. " + (
                          "A partition has orders of tasks and training nodes of its own; a seed "
                          "draws the initialisation." if self.partitions else
-                         "A seed draws the partition, the order of tasks, the training nodes and "
-                         "the initialisation."),
+                         f"A seed draws {'the partition, ' * self.dealt}the order of tasks, the "
+                         "training nodes and the initialisation."),
                      "± is the half width of the 95 % interval over all runs."
                      if self.seeds > 1 else "One seed: no intervals and no test; take more."]
             return [*found, *(f"Not run (budget): {cell}." for cell in self.missing)]
@@ -249,12 +250,17 @@ def gathered(by_method: Sequence[Sequence[Cell]], names: Sequence[str],
              partitions: int | None = None) -> Comparison:
     """The comparison of cells by method, whatever of them is finished."""
     one = by_method[0][0]
+    dealt = True
+    if one.experiment.method.task == "node" and not partitions:
+        dealt = (one.experiment.split.seed is None
+                 and one.experiment.plain()["split"]["by"] in shelf.names("partitions"))
     entries = [Entry(name, row[0].experiment.method.name,
                      {one.experiment.seed + i: c.records() for i, c in enumerate(row)
                       if c.finished}) for name, row in zip(names, by_method, strict=True)]
     return Comparison(one.data, len(by_method[0]) // (partitions or 1),
                       one.experiment.protocol.model_dump(), entries,
-                      [str(c) for row in by_method for c in row if not c.finished], partitions)
+                      [str(c) for row in by_method for c in row if not c.finished], partitions,
+                      dealt)
 
 
 def labels(wanted: Sequence[Experiment]) -> list[str]:

@@ -39,8 +39,8 @@ def figure2(*, only: str | None, **options: Any) -> Sheet:
                          "data": d, "method": "fedlink"}), LARGE)
                          for d in ("flights", "wikipedia", "synthetic")),
                      Panel("four cities", Experiment.model_validate({
-                         "data": "four_cities", "stages": "120d", "method": "fedlink"}), CITIES,
-                         seeds=3)], only)
+                         "data": "four_cities", "stages": "120d", "method": "fedlink"}), CITIES)],
+                    only)
     found = run(panels, lambda p: {
         **{c: with_method(p.first, capacity=c) for c in (*p.values, AUTO)},
         BANK: with_method(p.first, name=BANK)}, **options)

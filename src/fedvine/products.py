@@ -1,23 +1,22 @@
 """Products of many float32 rows with small matrices, by the processor's widest instructions.
 
 torch leaves float32 products to MKL, which on AMD's processors does without AVX-512; oneDNN, which
-torch carries too, has it, at twice the rate on Zen 5. torch asks oneDNN for them only where a loss
-of precision is permitted, so it is permitted here for that one product, and only if a check shows
-that nothing is lost. oneDNN compiles code for each shape: rows are given to it in multiples of
-``BLOCK``, so that shapes come again, and what is left over goes to MKL.
+torch carries too, has it, at twice the rate on Zen 5, and is asked here by name. It compiles code
+for each shape: rows are given to it in multiples of ``BLOCK``, so that shapes come again, and what
+is left over goes to MKL.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
-BLOCK, NARROW = 256, 16     # rows; columns below which MKL is the faster one
+BLOCK, NARROW = 256, 16     # rows; columns of the left factor below which MKL is the faster one
 
 
 def sum_of_products(x: torch.Tensor, a: torch.Tensor, y: torch.Tensor, b: torch.Tensor,
@@ -30,13 +29,13 @@ def sum_of_products(x: torch.Tensor, a: torch.Tensor, y: torch.Tensor, b: torch.
 
 @functools.cache
 def wide() -> bool:
-    """Whether oneDNN is worth asking here, and loses nothing: x @ 1 is x to the last bit."""
-    if not (hasattr(torch.backends.mkldnn, "matmul") and torch.backends.mkldnn.is_available()
-            and _needed()):
+    """Whether oneDNN is worth asking here, can be asked, and loses nothing: x @ 1 is x."""
+    if not _needed() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
-    x = torch.rand(4 * BLOCK, 64, generator=torch.Generator().manual_seed(0))
-    with _permitted():
-        return bool((x @ torch.eye(64) == x).all() and (torch.eye(4 * BLOCK) @ x == x).all())
+    x = torch.rand(BLOCK, 64, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
+    with contextlib.suppress(RuntimeError, TypeError):      # it is not part of torch's promises
+        return torch.equal(_wide_product(x, torch.eye(64, dtype=torch.float32)), x)
+    return False
 
 
 def _needed() -> bool:
@@ -47,15 +46,9 @@ def _needed() -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _permitted() -> Iterator[None]:
-    switch: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before = switch.fp32_precision
-    switch.fp32_precision = "bf16"
-    try:
-        yield
-    finally:
-        switch.fp32_precision = before
+def _wide_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """``x @ w`` by oneDNN."""
+    return torch.ops.mkldnn._linear_pointwise(x, w.t(), None, "none", [], "")
 
 
 def _whole(rows: int, width: int) -> int:
@@ -63,24 +56,22 @@ def _whole(rows: int, width: int) -> int:
     return rows // BLOCK * BLOCK if width >= NARROW else 0
 
 
+def _times(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """``x @ w``."""
+    whole = _whole(*x.shape)
+    if not whole:
+        return x @ w
+    found = _wide_product(x[:whole], w)
+    return found if whole == len(x) else torch.cat([found, x[whole:] @ w])
+
+
 def _add(out: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """``out += x @ w``."""
     whole = _whole(*x.shape)
     if whole:
-        with _permitted():
-            out[:whole].addmm_(x[:whole], w)
+        out[:whole] += _wide_product(x[:whole], w)
     if whole < len(x):
         out[whole:].addmm_(x[whole:], w)
-    return out
-
-
-def _times(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    out, whole = x.new_empty(len(x), w.shape[1]), _whole(*x.shape)
-    if whole:
-        with _permitted():
-            torch.mm(x[:whole], w, out=out[:whole])
-    if whole < len(x):
-        torch.mm(x[whole:], w, out=out[whole:])
     return out
 
 
@@ -89,8 +80,7 @@ def _across(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     whole = _whole(*x.shape)
     if not whole:
         return x.t() @ y
-    with _permitted():
-        out = x[:whole].t() @ y[:whole]
+    out = _wide_product(x[:whole].t(), y[:whole])
     return out.addmm_(x[whole:].t(), y[whole:]) if whole < len(x) else out
 
 
@@ -102,6 +92,7 @@ class _Sum(torch.autograd.Function):
         return _add(_add(_times(x, a), y, b), z, c)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor):  # type: ignore[override]
         pairs, asked, g = ctx.saved_tensors, ctx.needs_input_grad, gradient.contiguous()
         return tuple(None if not asked[n] else _across(pairs[n - 1], g) if n % 2 else

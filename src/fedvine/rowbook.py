@@ -54,13 +54,14 @@ class RowBook:
     def take(self, ids: np.ndarray, sent: dict[str, Any]) -> torch.Tensor:
         """Values [n, width] of ``ids`` from the server's answer to :meth:`ask` (or from home).
 
-        Row numbers that came with the answer are remembered.
+        Row numbers that came with the answer are remembered. The values may be the answer's own
+        memory: write to a copy.
         """
         own = self.own[ids]
         if own.all():
             return self.values[torch.from_numpy(ids)]
         unknown, away = (self.number[ids] < 0) & ~own, np.flatnonzero(~own)
-        if len(sent["values"]) == len(away) == len(ids) and not unknown.any():
+        if sent["values"].shape == (len(ids), self.width) and not (unknown | own).any():
             return sent["values"]       # all are known: they came in this order
         order = np.concatenate([away[~unknown[away]], away[unknown[away]]])
         if len(sent["values"]) != len(away):
@@ -165,7 +166,7 @@ class Sum:
         """One client's differences, and the numbers of the rows that they belong to."""
         self.count += 1
         if "model" in delta:
-            self.model = tree.map_tree(torch.Tensor.add_, self.model, delta["model"])
+            tree.map_tree(torch.Tensor.add_, self.model, delta["model"])
         for side, numbers in rows.items():
             if len(delta[side]):
                 self.parts.setdefault(side, []).append((numbers, delta[side].clone()))

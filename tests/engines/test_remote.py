@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedvine import checks
+from fedvine.engines.local import LocalClients
 from fedvine.engines.remote import (
     RemoteClients,
     Unreachable,
@@ -13,14 +14,17 @@ from fedvine.engines.remote import (
     open_run,
     plan_together,
 )
+from fedvine.ids import Ids
 from fedvine.memory import World
 from fedvine.message import dumps, pack
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
+from fedvine.rng import rng
 from fedvine.run import Run
 from fedvine.runs import RunFolder
 from fedvine.site import Site
 from fedvine.stages import by_time
+from fedvine.stream import EventStream
 
 
 class Federation:
@@ -74,6 +78,30 @@ def test_sites_give_what_one_process_gives(tmp_path, method):
     assert scores(made) == scores(expected)
     assert dumps(pack(made.server.dump())) == dumps(pack(expected.server.dump()))
     assert made.summary["bytes_up"] == expected.summary["bytes_up"]
+
+
+def test_so_do_sites_with_many_rows_that_compute_beside_each_other(tmp_path, monkeypatch):
+    draw, count = rng("many rows"), 9000
+    ends = (draw.integers(0, n, count, dtype=np.int32) for n in (900, 600))
+    large = EventStream(*ends, np.sort(draw.integers(0, 4000, count)), Ids.of(np.arange(900)),
+                        Ids.of(np.arange(600)), name="large",
+                        codes={"client": draw.integers(0, 3, count, dtype=np.int32)},
+                        categories={"client": list(checks.NAMES)})
+    case = checks.tiny_case(large)
+    monkeypatch.setattr(checks, "tiny_case", lambda: case)
+    method = FedLink(rounds=1, capacity=700, buffers=2, steps=2, width=16)
+    made = Federation(tmp_path, method).run().finish()
+    assert scores(made) == scores(reference(method))
+    assert dumps(pack(made.server.dump())) == dumps(pack(reference(method).server.dump()))
+
+
+def test_an_engine_that_loses_a_letter_is_found_out():
+    class Loses(LocalClients):
+        def exchange(self, letters):
+            yield from list(super().exchange(letters))[1:]
+
+    with pytest.raises(ValueError, match="shorter"):
+        checks._run(EdgeBank.tiny(), engine=Loses, quorum=0.5).finish()
 
 
 class Killed(Exception):

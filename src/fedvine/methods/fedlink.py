@@ -98,9 +98,9 @@ class FedLink(Arrivals, Buffers, Method):
 
     def setup(self, client: Client) -> None:
         client.model = self.encoder(client.world.seed)
-        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
-        client.optimizer = kind(client.model.to(self.device).parameters(), lr=self.rate,
-                                fused=True)
+        weights = client.model.to(self.device).parameters()
+        client.optimizer = (torch.optim.Adam(weights, lr=self.rate, fused=True)
+                            if self.optimizer == "adam" else torch.optim.SGD(weights, lr=self.rate))
         self.make_room(client)
         client.fresh = client.met = 0           # edges since it last joined; items met
         for side in SIDES:
