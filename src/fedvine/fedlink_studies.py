@@ -34,7 +34,6 @@ class Panel:
     values: tuple[Any, ...] = ()
     clients: tuple[str, ...] = ()      # in the paper's order; the runs' own order where empty
     place: str = ""                    # its experiment of Table 1
-    seeds: int | None = None           # no more than this
 
 
 @dataclass(frozen=True)
@@ -68,19 +67,17 @@ def run(wanted: Iterable[Panel], lines: Callable[[Panel], dict[Any, Experiment]]
     panels, absent = [], []
     for panel in wanted:
         try:
-            made, count = lines(panel), min(seeds, panel.seeds or seeds)
+            made = lines(panel)
             every = cells((e.model_copy(update={"seed": s}) for e in made.values()
-                           for s in range(count)), folder)
+                           for s in range(seeds)), folder)
         except FedvineError as error:
             absent.append(f"{panel.name} was not run, its data are not here: {error}")
             continue
         panels.append(panel)
-        rows |= {(panel.name, line): every[i * count:(i + 1) * count]
+        rows |= {(panel.name, line): every[i * seeds:(i + 1) * seeds]
                  for i, line in enumerate(made)}
     notes = [f"Mean over {seeds} seeds ± half width of the 95 % interval." if seeds > 1 else
-             "One seed.", *(f"{p.name}: {p.seeds} seeds." for p in panels
-                            if p.seeds and p.seeds < seeds),
-             *_run(list(rows.values()), jobs, budget, tell), *absent]
+             "One seed.", *_run(list(rows.values()), jobs, budget, tell), *absent]
     found = {key: Entry(str(key[1]), row[0].experiment.method.name, {
         c.experiment.seed: c.records() for c in row if c.finished}) for key, row in rows.items()}
     return Lines(panels, {key: e for key, e in found.items() if e.records}, notes)
