@@ -49,7 +49,7 @@ class Packed(NamedTuple):
 def pack(message: Any) -> Packed:
     """Pack ``message``; raises :class:`FedvineError` naming the place of anything else in it."""
     buffers: list[np.ndarray] = []
-    return Packed(msgspec.msgpack.encode(_strip(message, buffers, "message")), buffers)
+    return Packed(msgspec.msgpack.encode(_strip(message, buffers, ())), buffers)
 
 
 def unpack(packed: Packed) -> Any:
@@ -87,7 +87,8 @@ class _Rebuild:
         return torch.from_numpy(raw).view(_TORCH[dtype]).reshape(shape)
 
 
-def _strip(value: Any, buffers: list[np.ndarray], where: str) -> Any:
+def _strip(value: Any, buffers: list[np.ndarray], where: tuple[Any, ...]) -> Any:
+    """``where`` is the way to ``value``, the last key first; it is spelt out only for an error."""
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
@@ -95,10 +96,11 @@ def _strip(value: Any, buffers: list[np.ndarray], where: str) -> Any:
     if isinstance(value, dict):
         for name in value:
             if not isinstance(name, (str, int)):
-                raise FedvineError(f"{where} has a key {name!r} that cannot travel; use text.")
-        return {k: _strip(v, buffers, f"{where}[{k!r}]") for k, v in value.items()}
+                raise FedvineError(f"{_place(where)} has a key {name!r} that cannot travel; use "
+                                   "text.")
+        return {k: _strip(v, buffers, (k, where)) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [_strip(v, buffers, f"{where}[{i}]") for i, v in enumerate(value)]
+        items = [_strip(v, buffers, (i, where)) for i, v in enumerate(value)]
         encode = msgspec.msgpack.encode
         return msgspec.msgpack.Ext(_TUPLE, encode(items)) if isinstance(value, tuple) else items
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
@@ -113,8 +115,12 @@ def _strip(value: Any, buffers: list[np.ndarray], where: str) -> Any:
         if native in _NAMES:
             flat = np.ascontiguousarray(value, native).reshape(-1).view(np.uint8)
             return _number(_ARRAY, _NAMES[native], value.shape, flat, buffers)
-    raise FedvineError(f"{where} is a {type(value).__name__}, which cannot travel; "
+    raise FedvineError(f"{_place(where)} is a {type(value).__name__}, which cannot travel; "
                        "send numbers, text, lists, dicts, arrays or tensors.")
+
+
+def _place(where: tuple[Any, ...]) -> str:
+    return f"{_place(where[1])}[{where[0]!r}]" if where else "message"
 
 
 def _number(code: int, dtype: str, shape: tuple[int, ...], raw: np.ndarray,
@@ -199,6 +205,7 @@ class Pool:
 
     def __init__(self, keep: int = 1 << 30) -> None:
         self.keep, self._free, self._idle = keep, dict[int, list[bytearray]](), 0   # by size
+        self._leased: dict[int, tuple[weakref.ref, bytearray]] = {}
         self._lock = threading.RLock()  # replies of several clients are taken at a time
 
     def take(self, packed: Packed) -> Packed:
@@ -211,7 +218,8 @@ class Pool:
         # ``lease`` is the base of every view handed out: when it dies, no view is left.
         memory = self._find(total + ALIGN)
         lease = np.frombuffer(memory, np.uint8)
-        weakref.finalize(lease, self._give_back, memory)
+        watch = weakref.ref(lease, self._give_back)
+        self._leased[id(watch)] = watch, memory
         start, copies = -lease.ctypes.data % ALIGN, []
         for buffer in packed.buffers:
             copies.append(lease[start:start + buffer.nbytes])
@@ -228,8 +236,9 @@ class Pool:
                 return self._free[size].pop()
         return bytearray(size)
 
-    def _give_back(self, memory: bytearray) -> None:
+    def _give_back(self, watch: weakref.ref) -> None:
         with self._lock:
+            _, memory = self._leased.pop(id(watch))
             self._free.setdefault(len(memory), []).append(memory)
             self._idle += len(memory)
             while self._idle > self.keep:       # of the size that was first seen longest ago

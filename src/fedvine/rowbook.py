@@ -29,7 +29,7 @@ class RowBook:
         self.width, self.seed, self.scale, self.home = width, seed, scale, home
         self.number = np.empty(0, np.int32)      # server row by local id, -1 unknown
         self.own = np.empty(0, bool)             # whether a row's value lives here, by local id
-        self.values = torch.empty(0, width)      # by local id, of those
+        self.values = torch.empty(0, width)      # by local id, of those; empty: none ever did
         self.held = np.empty(0, np.int64)        # local ids that a buffer holds, ascending
         self.moments = torch.zeros(2, 0, width)  # Adam's m and v of those
         self.steps = torch.zeros(0)              # steps that each of those has taken
@@ -47,9 +47,11 @@ class RowBook:
         self._grow(int(ids.max(initial=-1)) + 1)
         if self.home:
             self._root(len(self.number), names)
-        ids = ids[~self.own[ids]]
+        if len(self.values):
+            ids = ids[~self.own[ids]]
         number = self.number[ids]
-        return {"rows": number[number >= 0], "keys": names.keys(ids[number < 0])}
+        known = number >= 0
+        return {"rows": number[known], "keys": names.keys(ids[~known])}
 
     def take(self, ids: np.ndarray, sent: dict[str, Any]) -> torch.Tensor:
         """Values [n, width] of ``ids`` from the server's answer to :meth:`ask` (or from home).
@@ -57,12 +59,14 @@ class RowBook:
         Row numbers that came with the answer are remembered. The values may be the answer's own
         memory: write to a copy.
         """
+        unknown = self.number[ids] < 0
+        if (not len(self.values) and sent["values"].shape == (len(ids), self.width)
+                and not unknown.any()):
+            return sent["values"]       # none lives here, all are known: they came in this order
         own = self.own[ids]
         if own.all():
             return self.values[torch.from_numpy(ids)]
-        unknown, away = (self.number[ids] < 0) & ~own, np.flatnonzero(~own)
-        if sent["values"].shape == (len(ids), self.width) and not (unknown | own).any():
-            return sent["values"]       # all are known: they came in this order
+        unknown, away = unknown & ~own, np.flatnonzero(~own)
         order = np.concatenate([away[~unknown[away]], away[unknown[away]]])
         if len(sent["values"]) != len(away):
             raise FedvineError(f"The server sent {len(sent['values'])} rows where {len(away)} were "
@@ -79,8 +83,7 @@ class RowBook:
              ) -> torch.Tensor:
         """What to send of a change [n, width] of ``ids``: rows that do not live here, in the order
         of the server's answer ``sent``: known rows first, those that it just handed out last."""
-        own = self.own[ids]
-        if own.any():
+        if len(self.values) and (own := self.own[ids]).any():
             mine = torch.from_numpy(own)
             self.values[torch.from_numpy(ids[own])] += change[mine]
             ids, change = ids[~own], change[~mine]
@@ -125,9 +128,10 @@ class RowBook:
                      self.moments[1].numpy(), self.steps.numpy(), rate, *betas, eps)
 
     def _grow(self, need: int) -> None:
-        more = max(need - len(self.number), 0)
-        self.number = np.concatenate([self.number, np.full(more, -1, np.int32)])
-        self.own = np.concatenate([self.own, np.full(more, self.home)])
+        more = need - len(self.number)
+        if more > 0:
+            self.number = np.concatenate([self.number, np.full(more, -1, np.int32)])
+            self.own = np.concatenate([self.own, np.full(more, self.home)])
 
     def state_dict(self) -> dict[str, Any]:
         """What a save keeps."""
