@@ -116,6 +116,7 @@ def _method(kind: type[FedLink], buffers: int = 1) -> FedLink:
 KINDS: dict[str, Callable[[EventStream], Any]] = {
     "fedlink-1": lambda stream: Shared(_method(FedLink), stream),
     "fedlink-5": lambda stream: Shared(_method(FedLink, 5), stream),
+    "fedlink-10": lambda stream: Shared(_method(FedLink, 10), stream),
     "stfl": lambda stream: Shared(_method(STFL), stream), "scatter": Scatter}
 
 
