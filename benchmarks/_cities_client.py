@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import statistics
 import sys
 import time
@@ -26,7 +25,7 @@ import torch
 from torch.nn.functional import softplus
 
 from benchmarks.fedlink import Dense
-from fedvine.allocator import keep_large_blocks
+from fedvine.allocator import keep_large_blocks, peak_memory
 from fedvine.ids import Ids
 from fedvine.memory import Client, World
 from fedvine.methods._buffered import SIDES
@@ -127,17 +126,11 @@ def small() -> EventStream:
     return EventStream(src, dst, np.arange(200), *(Ids.of(np.arange(40)) for _ in SIDES))
 
 
-def status(name: str) -> int:
-    """A figure of this process's memory in bytes: VmHWM, the highest so far, or VmRSS."""
-    found = re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found[1]) * 1024 if found else 0
-
-
 def forget() -> int:
     """Lower the highest mark to what is resident now, where the system allows it; the mark."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    return status("VmHWM")
+    return peak_memory()
 
 
 def main() -> None:
@@ -149,13 +142,13 @@ def main() -> None:
     for r in (1, 2):
         warm.round(r)
     del warm
-    before, resident = forget(), status("VmRSS")
+    before = forget()
     ours = KINDS[kind](EventStream.open(folder))
     seconds = [ours.round(r) for r in range(1, ROUNDS + 1)]
-    highest = status("VmHWM")
+    highest = peak_memory()
     rows, pairs = ours.size()
     print(json.dumps({"seconds": statistics.median(seconds[1:]), "first": seconds[0],
-                      "memory": highest - before, "warm": before, "resident": resident,
+                      "memory": highest - before, "warm": before,
                       "rows": rows, "pairs": pairs, "kept": kept}))
 
 

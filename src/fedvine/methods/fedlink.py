@@ -124,6 +124,7 @@ class FedLink(Arrivals, Buffers, Method):
         rows, sent = {}, {}
         for name, wanted in asked.items():
             sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
+        # Delta_k comes back, of these rows and of the model, and is added as it arrives.
         total = Sum(server.model)
         clients.call(self.train, self.shared(server), each=sent,
                      like=lambda name: self.change(server, rows[name]),
