@@ -16,7 +16,7 @@ from fedvine import testing
 from fedvine.core.files import atomic
 from fedvine.core.method import At, Method, on_client
 from fedvine.core.state import World
-from fedvine.core.worker import Resident
+from fedvine.core.worker import ClientWorker
 from fedvine.engines.remote import RemoteClients
 from fedvine.federation.flare import HUB, Desk, _call
 from fedvine.federation.signed import Signer
@@ -55,8 +55,8 @@ class EchoDesk(Desk):
                 split, plan = testing.tiny_case()
                 self._site = Site("echo", lambda: split.parts["ada"], Path(), trusted)
                 self._site.run = "bench"                       # it saves nothing
-                self._site.resident = Resident(Echo(), "echo", None, plan, testing.PROTOCOL,
-                                               World(("echo",), 0, 1))
+                self._site.resident = ClientWorker(Echo(), "echo", None, plan, testing.PROTOCOL,
+                                                   World(("echo",), 0, 1))
             return self._site.handle(letter, seal)
 
 

@@ -25,12 +25,12 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.allocator import keep_large_blocks, peak_memory
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink import FedLink
-from fedvine.tasks.link_prediction import Links
+from fedvine.tasks.link_prediction import LinkPrediction
 
 STAGE, USERS, ITEMS = 100_000, 20_000, 10_000   # edges of each of two stages; who has them
 
 
-class Unscored(Links):
+class Unscored(LinkPrediction):
     """A protocol that scores nothing."""
 
     def scored(self, t: int, stages: int) -> list[int]:

@@ -23,7 +23,7 @@ from fedvine.experiments.run import run
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
-from fedvine.tasks.task_plan import Tasks, by_task
+from fedvine.tasks.task_plan import TaskPlan, by_task
 
 NODES, EDGES, FEATURES, CLASSES, WORDS, REPEATS = 2708, 5429, 1433, 7, 18, 5
 
@@ -70,7 +70,7 @@ def measure() -> list[dict[str, Any]]:
     return rows
 
 
-def _clients(method: Any, part: Any, plan: Tasks, whole: Graph) -> tuple[float, float]:
+def _clients(method: Any, part: Any, plan: TaskPlan, whole: Graph) -> tuple[float, float]:
     """CPU seconds of all rounds of one client by ``method``, and by FedAvg."""
     world = World(("a",), 0, len(plan), whole.facts())
     plain: Any = FedAvg()

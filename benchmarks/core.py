@@ -13,7 +13,7 @@ from fedvine.core.method import At, Method, on_client
 from fedvine.core.state import World
 from fedvine.data.plan import Plan
 from fedvine.engines.local import LocalClients
-from fedvine.tasks.link_prediction import Links
+from fedvine.tasks.link_prediction import LinkPrediction
 
 
 class Echo(Method):
@@ -34,7 +34,7 @@ def cpu(work: Any) -> float:
 def measure(megabytes: int = 300, repeats: int = 9) -> list[dict[str, Any]]:
     """Medians over alternating pairs in one run; the floor is one copy each way."""
     world = World(("one",), 0, 1)
-    clients = LocalClients(Echo(), {"one": None}, Plan((0.0, 1.0), 0, 0), Links(), world)
+    clients = LocalClients(Echo(), {"one": None}, Plan((0.0, 1.0), 0, 0), LinkPrediction(), world)
     message = {f"layer {i}": torch.rand(megabytes * 250_000 // 10) for i in range(10)}
     source = np.concatenate([m.numpy() for m in message.values()])
     target = np.empty_like(source)

@@ -19,7 +19,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
-from fedvine.tasks.link_prediction import Links
+from fedvine.tasks.link_prediction import LinkPrediction
 
 NODES, EDGES, FEATURES, CLIENTS = 2708, 5429, 1433, 5
 
@@ -47,7 +47,7 @@ def calls(method: DgCoLearn, clients: int) -> tuple[list[dict[str, Any]], float]
         log.update({(c["r"], c["call"]): c for c in held.log if c["t"] == 1})
 
     run(method, data.split("hash", k=clients), data.by_count(EDGES), on_round=on_round,
-        protocol=Links(negatives=1, positives=10)).finish()
+        protocol=LinkPrediction(negatives=1, positives=10)).finish()
     rounds = np.diff(spent)[-method.rounds:]
     return list(log.values()), statistics.median(rounds)
 

@@ -25,7 +25,7 @@ from fedvine.data.ids import Ids
 from fedvine.experiments.allocator import keep_large_blocks
 from fedvine.methods._fedlink.batches import Touched, make_batch
 from fedvine.methods.fedlink import FedLink
-from fedvine.nn.embedding import Table
+from fedvine.nn.embedding import EmbeddingTable
 from fedvine.nn.sage import BipartiteSage
 from fedvine.nn.sparse import Bipartite
 
@@ -176,7 +176,7 @@ def _aggregation(repeats: int) -> list[dict[str, Any]]:
 def _averaging(repeats: int) -> dict[str, Any]:
     """Five uploads of a tenth of 600k rows each."""
     draw, n = rng("averaging"), 600_000
-    table = Table(0, WIDTH, 0.1)
+    table = EmbeddingTable(0, WIDTH, 0.1)
     table.rows(Ids.of(np.arange(n)).keys(np.arange(n)))
     sent = [(np.sort(draw.choice(n, n // 10, False)).astype(np.int32),
              torch.rand(n // 10, WIDTH)) for _ in range(5)]

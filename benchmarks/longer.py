@@ -24,13 +24,13 @@ from fedvine.data.split import Split, split
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink import FedLink
-from fedvine.tasks.link_prediction import Links
+from fedvine.tasks.link_prediction import LinkPrediction
 
 STAGE, USERS, ITEMS, CLIENTS = 6000, 3000, 300, 3
 SHORT, TIMES, WARM = 12, 100, 6  # stages of the short stream; how much longer; warm-up stages
 
 
-class Unscored(Links):
+class Unscored(LinkPrediction):
     """A protocol that scores nothing."""
 
     def scored(self, t: int, stages: int) -> list[int]:

@@ -70,7 +70,7 @@ def hit_rates(stream: fv.EventStream, every: str | float = "1d", days: int = 3,
     for day in range(len(plan) - days, len(plan)):
         known = stream.before(plan.bounds[day])             # nothing of the day itself
         run = fv.run(fv.FedLink(rounds=rounds, capacity=1000), known.split(by="region"),
-                     plan.cut(day), protocol=fv.Links(negatives=1, positives=100)).finish()
+                     plan.cut(day), protocol=fv.LinkPrediction(negatives=1, positives=100)).finish()
         coming, hits = plan.stage(stream, day), defaultdict(int)
         for number, region in enumerate(stream.categories["region"]):
             own = coming.dst[coming.codes["region"] == number]

@@ -11,7 +11,7 @@ from fedvine.core import tree
 from fedvine.core.expect import Array, Number, Tensor
 from fedvine.core.method import Field, Method, Server, on_client
 from fedvine.core.rng import hashed_uniform, key, torch_rng
-from fedvine.nn.embedding import Table
+from fedvine.nn.embedding import EmbeddingTable
 
 
 class Exchange(Method):
@@ -48,7 +48,7 @@ class Exchange(Method):
     def arrive(self, server, clients, at):
         src, dst = self._nodes(server.stage)
         owner = self.owner(src, server.names)
-        clients.call(self.receive, each={
+        clients.call(self.receive, per_client={
             n: (src[owner == k], dst[owner == k]) for k, n in enumerate(server.names)})
         server.sent = server.sent + len(src)
 
@@ -93,7 +93,7 @@ class Exchange(Method):
             number.index_add_(0, torch.from_numpy(nodes), count)
         each = {name: (total[nodes] - sums, number[nodes] - count)
                 for name, (nodes, sums, count) in seen.items()}
-        sent = clients.call(self.gradient, each=each, expect=(
+        sent = clients.call(self.gradient, per_client=each, expect=(
             Tensor("float32", (self.width, self.width)), Number(0, whole=True)))
         edges = sum(sent.each(1))
         server.gradient = sum(sent.each(0)) / max(edges, 1)
@@ -102,7 +102,7 @@ class Exchange(Method):
     def answer(self, server, clients, at):
         pairs = server.queries
         owner = self.owner(pairs.src * 2, server.names)
-        replies = clients.call(self.closeness, server.model, each={
+        replies = clients.call(self.closeness, server.model, per_client={
             n: (pairs.src[owner == k] * 2, pairs.dst[owner == k] * 2 + 1)
             for k, n in enumerate(server.names)}, expect=Tensor("float32", (None,)))
         scores = np.zeros(len(pairs))
@@ -211,7 +211,7 @@ class Fifo(Method):
         return cls()
 
     def start(self, world):
-        return Server(table=Table(world.seed, self.width, 1.0))
+        return Server(table=EmbeddingTable(world.seed, self.width, 1.0))
 
     def setup(self, client):
         client.edges = np.empty((0, 2), np.int64)
@@ -244,7 +244,7 @@ class Fifo(Method):
         def aggregate(name, change):
             server.table.add_(rows[name], change, 1 / len(clients.names))
 
-        clients.call(self.train, each={n: server.table.take(r) for n, r in rows.items()},
+        clients.call(self.train, per_client={n: server.table.take(r) for n, r in rows.items()},
                      expect=lambda name: Tensor("float32", (len(rows[name]), self.width)),
                      fold=aggregate)
 
@@ -260,5 +260,5 @@ class Fifo(Method):
 
     def answer(self, server, clients, at):
         asked = clients.call(self.wanted, expect=Array("uint64", (None,), keys="unique"))
-        return clients.call(self.predict, each={
+        return clients.call(self.predict, per_client={
             n: server.table.peek(k) for n, k in asked.items()})

@@ -6,12 +6,15 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from fedvine.core import renamed
+
 _PUBLIC = {  # name: the file it is in; opened when it is first asked for
     "At": "core.method", "Client": "core.method", "EventStream": "data.stream",
     "Experiment": "experiments.experiment", "FedvineError": "core.errors", "Field": "core.method",
-    "Forecasts": "experiments.forecasts", "Labels": "tasks.snapshot_classification",
-    "Links": "tasks.link_prediction", "Method": "core.method", "NodeData": "data.node_data",
-    "Plan": "data.plan", "Run": "experiments.run", "Server": "core.method", "Split": "data.split",
+    "Forecasts": "experiments.forecasts", "LinkPrediction": "tasks.link_prediction",
+    "Method": "core.method", "NodeData": "data.node_data",
+    "Plan": "data.plan", "Run": "experiments.run", "Server": "core.method",
+    "SnapshotClassification": "tasks.snapshot_classification", "Split": "data.split",
     "World": "core.method", "check_method": "testing", "from_frame": "data.io.read",
     "from_pyg": "data.io.read", "load": "data.spec", "on_client": "core.method",
     "read": "data.io.read", "run": "experiments.run", "to_pyg": "data.io.read",
@@ -21,6 +24,9 @@ _PUBLIC = {  # name: the file it is in; opened when it is first asked for
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         found = getattr(import_module(f"fedvine.{_PUBLIC[name]}"), name)
+    elif name in renamed.PUBLIC:
+        renamed.notice(f"fedvine.{name}", f"fedvine.{renamed.PUBLIC[name]}")
+        return __getattr__(renamed.PUBLIC[name])
     elif name == "__version__":
         from importlib.metadata import version
         found = version("fedvine")

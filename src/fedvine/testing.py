@@ -32,8 +32,8 @@ from fedvine.engines import bad_replies
 from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import PROTOCOLS, Run, run
-from fedvine.tasks.link_prediction import Links
-from fedvine.tasks.task_plan import Tasks
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task_plan import TaskPlan
 
 NAMES = ("ada", "bob", "cyd")
 
@@ -60,13 +60,13 @@ def tiny_case(stream: EventStream | None = None) -> tuple[Split, Plan]:
     return split(stream, "client"), Plan(bounds, val=2, test=3)
 
 
-PROTOCOL = Links(negatives=5, positives=40)
+PROTOCOL = LinkPrediction(negatives=5, positives=40)
 
 
-def tiny_graphs() -> tuple[GraphSplit, Tasks]:
+def tiny_graphs() -> tuple[GraphSplit, TaskPlan]:
     """The same for labelled graphs: four tasks of two classes, three clients with unlike parts."""
-    draw, plan = rng(0, "tiny graph"), Tasks(tuple((2 * g, 2 * g + 1) for g in range(4)),
-                                             (0.5, 0.2, 0.3))
+    draw, plan = rng(0, "tiny graph"), TaskPlan(tuple((2 * g, 2 * g + 1) for g in range(4)),
+                                                (0.5, 0.2, 0.3))
     y = draw.integers(-1, 8, 150)
     x = draw.normal(size=(150, 6)) + np.eye(8, 6)[y] * 2
     ends = draw.integers(0, 150, (2, 600))
@@ -189,11 +189,11 @@ def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
     """Parts with only what belongs to the stages ``keep[name]`` of a client (all if not named)."""
     parts = {}
     for name, part in split.parts.items():
-        stage = (plan.deal(part)[0] if isinstance(plan, Tasks) else
+        stage = (plan.deal(part)[0] if isinstance(plan, TaskPlan) else
                  np.searchsorted(plan.bounds, part.t, side="right") - 1)
         kept = np.flatnonzero(np.isin(stage, list(keep.get(name, range(len(plan))))))
-        parts[name] = part.induced(kept, part.name) if isinstance(plan, Tasks) else kept
-    if isinstance(plan, Tasks):
+        parts[name] = part.induced(kept, part.name) if isinstance(plan, TaskPlan) else kept
+    if isinstance(plan, TaskPlan):
         return GraphSplit(parts, split.stream, split.by)
     stream = split.stream
     owner = stream.codes["client"]

@@ -31,8 +31,8 @@ class Letters(Method):
         if self.common:
             clients.call(self.receive, np.zeros(1000), expect=WORD)
         else:
-            clients.call(self.receive, "same", each={n: np.zeros(100 * (k + 1))
-                                                     for k, n in enumerate(clients.names)},
+            clients.call(self.receive, "same", per_client={n: np.zeros(100 * (k + 1))
+                                                           for k, n in enumerate(clients.names)},
                          expect=WORD)
 
     @on_client

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedvine.core import tree
 from fedvine.core.rng import hashed_uniform, key, rng, torch_rng
-from fedvine.nn.embedding import Table
+from fedvine.nn.embedding import EmbeddingTable
 
 
 def model(value):
@@ -39,7 +39,7 @@ def test_wrong_trees_are_refused():
 @given(st.lists(st.lists(st.integers(0, 60), max_size=20), min_size=1, max_size=6))
 def test_a_table_is_a_dictionary_of_rows(batches):
     """Rows are handed out once, in order of appearance; values are a function of the key."""
-    table, reference = Table(3, 4, 0.5), {}
+    table, reference = EmbeddingTable(3, 4, 0.5), {}
     for batch in batches:
         keys = np.array(batch, np.uint64) * np.uint64(2**57)
         for k in keys.tolist():
@@ -47,28 +47,28 @@ def test_a_table_is_a_dictionary_of_rows(batches):
         assert table.rows(keys).tolist() == [reference[k] for k in keys.tolist()]
     fresh = hashed_uniform(3, table.keys, 4) * np.float32(0.5)
     assert np.array_equal(table.values.numpy(), fresh) and (abs(fresh) <= 0.5).all()
-    again = Table(3, 4, 0.5)
+    again = EmbeddingTable(3, 4, 0.5)
     again.load_state_dict(table.state_dict())
     assert again.find(table.keys).tolist() == list(range(len(reference)))
 
 
 def test_peek_gives_first_values_without_a_row():
-    table = Table(0, 3, 1.0)
+    table = EmbeddingTable(0, 3, 1.0)
     rows = table.rows(np.array([5, 9], np.uint64))
     table.add_(rows[:1], torch.ones(1, 3))
     seen = table.peek(np.array([9, 77, 5], np.uint64))
     assert len(table) == 2
     assert torch.equal(seen[2], table.values[0]) and torch.equal(seen[0], table.values[1])
-    assert torch.equal(seen[1], Table(0, 3, 1.0).peek(np.array([77], np.uint64))[0])
+    assert torch.equal(seen[1], EmbeddingTable(0, 3, 1.0).peek(np.array([77], np.uint64))[0])
 
 
 def test_unknown_rows_are_refused():
     with pytest.raises(ValueError, match="not handed out"):
-        Table(0, 3, 1.0).take(np.array([0], np.int32))
+        EmbeddingTable(0, 3, 1.0).take(np.array([0], np.int32))
 
 
 def test_only_named_rows_move():
-    table = Table(0, 3, 1.0)
+    table = EmbeddingTable(0, 3, 1.0)
     rows = table.rows(np.arange(10, dtype=np.uint64))
     before = table.values.clone()
     table.add_(rows[3:5], torch.ones(2, 3), 0.5)

@@ -20,7 +20,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts, met
 from fedvine.experiments.run import run
 from fedvine.federation.site import Site
-from fedvine.federation.site_forecasts import Home
+from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.methods._fedlink.batches import SIDES, make_batch
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.edgebank import EdgeBank
@@ -29,7 +29,7 @@ from fedvine.methods.recency import Recency
 from fedvine.nn.sage import BipartiteSage
 from fedvine.results.records import tables
 from fedvine.tasks import metrics
-from fedvine.tasks.link_prediction import Links
+from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.testing import PROTOCOL, tiny_stream
 
 PLAN = Plan((0.0, 1000.0, 2000.0, 3000.0, 4000.0), val=2, test=3)
@@ -96,7 +96,7 @@ def test_whose_an_edge_is_does_not_depend_on_how_it_is_stored(by):
 def test_both_ends_are_asked_and_nobody_is_a_negative_of_itself(many):
     stream = contacts()
     part = split(stream, "client").parts["bob"]
-    scorer = Links(negatives=many, positives=9999).scorer(part, PLAN, "bob", 0)
+    scorer = LinkPrediction(negatives=many, positives=9999).scorer(part, PLAN, "bob", 0)
     asked = scorer.queries(3)
     half = len(asked) // 2                          # all pairs, and all of them turned round
     assert (asked.src[:half] == asked.dst[half:]).all()
@@ -117,7 +117,7 @@ def test_both_ends_are_asked_and_nobody_is_a_negative_of_itself(many):
 
 def test_scores_of_all_negatives_equal_a_slow_reference():
     part = split(contacts(), "client").parts["ada"]
-    scorer = Links(negatives="all", positives=9999).scorer(part, PLAN, "ada", 0)
+    scorer = LinkPrediction(negatives="all", positives=9999).scorer(part, PLAN, "ada", 0)
     asked, draw = scorer.queries(3), np.random.default_rng(1)
     value = draw.normal(size=(part.num_src, part.num_src))
     score = (value + value.T) / 2
@@ -247,7 +247,7 @@ def test_forecasts_know_both_directions_and_name_nobody_to_themselves():
             assert part.src_ids[n] not in {f.item for f in found}
             assert len(found) == min(count, part.num_src - 1)
             assert all(np.isfinite(f.score) for f in found)
-    home = Home("bob", part, PLAN, 99)
+    home = SiteForecasts("bob", part, PLAN, 99)
     home.keep(0, np.zeros((part.num_src, part.num_src)))
     assert all(n not in row for n, row in enumerate(home.found[0].item.tolist()))
 

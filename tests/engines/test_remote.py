@@ -8,7 +8,7 @@ import pytest
 from engines.small_kits import kit
 
 from fedvine import testing
-from fedvine.core.clients import StartOver
+from fedvine.core.clients import RoundAborted
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.message import dumps, loads, pack, unpack
 from fedvine.core.method import on_client
@@ -204,8 +204,9 @@ def test_a_table_that_changed_since_is_refused_in_a_sentence(tmp_path):
     was, federation.split.parts["bob"] = part, type(part)(
         part.src, dst, part.t, part.src_ids, part.dst_ids, name="bob")
     federation.start("bob")
-    with pytest.raises(StartOver, match=r"bob's answer to open was refused.* table .* has changed "
-                                        r"since this run began; put back .* another --out"):
+    with pytest.raises(RoundAborted, match=r"bob's answer to open was refused.* table .* has "
+                                           r"changed since this run began; "
+                                           r"put back .* another --out"):
         federation.run()
     federation.split.parts["bob"] = was
     federation.start("bob")
@@ -330,7 +331,7 @@ def test_whatever_a_site_answers_counts_as_missing(tmp_path, do):
 def test_with_a_full_quorum_the_sentence_says_why(tmp_path, do, answer, why):
     federation = Federation(tmp_path, EdgeBank.tiny())
     replaced(federation, do, answer)
-    with pytest.raises(StartOver, match=f"^bob's answer to {do} was .*{why}"):
+    with pytest.raises(RoundAborted, match=f"^bob's answer to {do} was .*{why}"):
         federation.run().finish()
 
 

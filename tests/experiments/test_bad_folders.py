@@ -230,9 +230,9 @@ OTHERS = {
     "four": (["--seed", "3", "--threads", "2", "--set", "method.rounds=2", "--set", "protocol.k=3"],
              "seed is 0", "threads is 1", "method.rounds is 1", "protocol.k is 10"),
     "eight": (["--seed", "3", "--threads", "2", "--stages", "9", "--set", "quorum=0.5", "--set",
-               "protocol.k=3", "--set", "method.rounds=2", "--set", "method.rate=0.5", "--set",
-               "method.steps=1"], "seed", "threads", "stages", "quorum", "protocol.k",
-              "method.rounds", "method.rate", "method.steps")}
+               "protocol.k=3", "--set", "method.rounds=2", "--set", "method.learning_rate=0.5",
+               "--set", "method.steps=1"], "seed", "threads", "stages", "quorum", "protocol.k",
+              "method.rounds", "method.learning_rate", "method.steps")}
 
 
 @pytest.mark.parametrize("name", OTHERS)

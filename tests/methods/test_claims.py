@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedvine.methods._fedlink.row_ownership import Claims
+from fedvine.methods._fedlink.row_ownership import RowOwnership
 
 rounds = st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 12), unique=True)),
                   max_size=9)
@@ -12,7 +12,7 @@ rounds = st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 12),
 
 @given(rounds)
 def test_claims_equal_a_dictionary(steps):
-    claims = Claims()
+    claims = RowOwnership()
     met = {name: [] for name in "abc"}                  # keys by client, in its own order
     owner: dict[int, tuple[str, int] | None] = {}
     told, asked = {n: [] for n in "abc"}, {n: [] for n in "abc"}
@@ -30,7 +30,7 @@ def test_claims_equal_a_dictionary(steps):
                 asked[owner[key][0]].append((owner[key][1], key))
                 owner[key] = None
         if number % 2:                                  # saved and back
-            again = Claims()
+            again = RowOwnership()
             again.load_state_dict(claims.state_dict())
             claims = again
         if number == 4:

@@ -8,8 +8,8 @@ from fedvine.core.state import Client, World
 from fedvine.experiments.run import run
 from fedvine.methods.common import Common
 from fedvine.methods.common_dyn import CommonDyn
-from fedvine.tasks.class_incremental import Nodes
-from fedvine.tasks.snapshot_classification import Labels
+from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
@@ -20,7 +20,7 @@ def test_contract(method, check):
 
 def test_of_tasks_the_commonest_label_of_training_so_far_is_said():
     parts, plan = testing.tiny_graphs()
-    done = run(Common(), parts, plan, protocol=Nodes()).finish()
+    done = run(Common(), parts, plan, protocol=ClassIncremental()).finish()
     for name, part in parts.parts.items():
         seen = []
         for stage in done.stages:
@@ -46,14 +46,14 @@ def test_a_class_that_this_client_never_had_has_no_share():
 def test_of_snapshots_the_commonest_known_class_is_said():
     stream = testing.tiny_labelled()
     parts, plan = testing.tiny_case(stream)
-    done = run(CommonDyn(), parts, plan, protocol=Labels(known=True)).finish()
+    done = run(CommonDyn(), parts, plan, protocol=SnapshotClassification(known=True)).finish()
     for stage in done.stages:
         known = plan.past(stream, stage.t).nodes.at(np.inf, stream.num_src)[1]
         best = int(np.bincount(known[known >= 0]).argmax())
         for asked, by in stage.found.items():
             events = plan.stage(stream, asked)
             y = plan.past(stream, asked).nodes.at(np.inf, stream.num_src)[1]
-            scorer = Labels(known=True).scorer(stream, plan, "all", 0)
+            scorer = SnapshotClassification(known=True).scorer(stream, plan, "all", 0)
             nodes = [n for n in np.unique(events.src) if scorer.aside[n] == asked - stage.t]
             assert by["all"]["scores"]["accuracy"] == pytest.approx(
                 np.mean([y[n] == best for n in nodes]))

@@ -15,11 +15,11 @@ from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.experiments.run import run
 from fedvine.methods._power.replay import unpacked
-from fedvine.tasks.class_incremental import Nodes
+from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.task_plan import TRAIN, by_task
 
 NAMES = ["fedavg", "replay", "ergnn", "ergnn_isolated", "mlp", "joint"]
-QUICK = {"rounds": 5, "epochs": 6, "hidden": 16, "rate": 0.03}
+QUICK = {"rounds": 5, "epochs": 6, "hidden": 16, "learning_rate": 0.03}
 KEPT = {"beta": 0.3, "per_class": 2}
 
 
@@ -217,7 +217,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(name, stop, tmp_path):
 
 def test_curves_show_the_model_as_received_and_after_each_epoch():
     split, plan = case()
-    protocol = Nodes(curves=True)
+    protocol = ClassIncremental(curves=True)
     done = run(registry.method("fedavg")(**QUICK), split, plan, protocol=protocol).finish()
     plain = made("fedavg").finish()
     assert done.scores == plain.scores                       # being watched changes nothing

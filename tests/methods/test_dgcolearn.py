@@ -26,9 +26,9 @@ from fedvine.methods._dgcolearn.border import Border
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.roland import Roland as RolandMethod
 from fedvine.nn.roland import Roland
-from fedvine.tasks.link_prediction import Links
+from fedvine.tasks.link_prediction import LinkPrediction
 
-PROTOCOL = Links(negatives=5, positives=50)
+PROTOCOL = LinkPrediction(negatives=5, positives=50)
 
 
 @pytest.mark.parametrize("options", [
@@ -155,7 +155,7 @@ def test_one_two_and_five_clients_score_the_same_on_uci(data, monkeypatch):
     plan, found = uci.by_time("5d").cut(5), []
     for clients in (1, 2, 5):
         done = run(DgCoLearn(rounds=3, precision="float64"), uci.split("hash", k=clients), plan,
-                   protocol=Links(negatives=100, positives=200)).finish()
+                   protocol=LinkPrediction(negatives=100, positives=200)).finish()
         found.append([s.found[s.t + 1]["all"]["scores"] for s in done.stages if s.found])
     for many in found[1:]:
         for a, b in zip(found[0], many, strict=True):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedvine import testing
 from fedvine.core.state import Client, World
 from fedvine.methods.edgebank import EdgeBank
-from fedvine.tasks.link_prediction import Pairs
+from fedvine.tasks.link_prediction import EdgeQueries
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
@@ -22,7 +22,7 @@ def queries(client):
     part = client.past
     src, dst = (x.reshape(-1) for x in np.meshgrid(
         np.arange(part.src.max(initial=-1) + 2), np.arange(part.dst.max(initial=-1) + 2)))
-    return Pairs(src, dst, np.zeros(len(src)))
+    return EdgeQueries(src, dst, np.zeros(len(src)))
 
 
 @given(window=st.one_of(st.just("unlimited"), st.integers(1, 5)), seed=st.integers(0, 99))

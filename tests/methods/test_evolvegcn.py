@@ -17,8 +17,8 @@ from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.mlp_dyn import MlpDyn
 from fedvine.nn.evolvegcn import HISTORY, EvolveGCN
-from fedvine.tasks.link_prediction import Links
-from fedvine.tasks.snapshot_classification import Labels
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 VERSIONS: Any = pytest.mark.parametrize("version", ["o", "h"])
 
@@ -36,7 +36,7 @@ def finished(method: DgCoLearn, clients: int, every: int = 30) -> Any:
     src, dst = draw.integers(0, 24, (2, 90)).astype(np.int32)
     data = EventStream(src, dst, np.arange(90), Ids.of([f"n{i}" for i in range(24)]))
     return run(method, data.split("hash", k=clients), data.by_count(every),
-               protocol=Links(negatives=5, positives=50)).finish()
+               protocol=LinkPrediction(negatives=5, positives=50)).finish()
 
 
 def network(version: Any, features: int = 5, hidden: int = 3, layers: int = 2) -> EvolveGCN:
@@ -159,4 +159,5 @@ def labelled(method: Any) -> Any:
     src, dst = draw.integers(0, 24, (2, 120)).astype(np.int32)
     known = NodeData.make(np.arange(24), np.zeros(24), np.arange(24) % 2, ["a", "b"])
     data = EventStream(src, dst, np.arange(120), Ids.of([f"n{i}" for i in range(24)]), nodes=known)
-    return run(method, data.split("hash", k=2), data.by_count(15), protocol=Labels()).finish()
+    return run(method, data.split("hash", k=2), data.by_count(15),
+               protocol=SnapshotClassification()).finish()

@@ -63,9 +63,9 @@ class Dense(FedLink):
                 with torch.no_grad():
                     for p in net.parameters():
                         if p.grad is not None:
-                            p -= self.rate * p.grad
+                            p -= self.learning_rate * p.grad
                     for s in now:
-                        now[s] = now[s] - self.rate * rows[s].grad
+                        now[s] = now[s] - self.learning_rate * rows[s].grad
             deltas.append((tree.subtract({n: p.detach() for n, p in net.named_parameters()},
                                          {n: v.double() for n, v in server_model.items()}),
                            now["users"] - users, now["items"] - items))
@@ -77,7 +77,7 @@ class Dense(FedLink):
 def test_a_round_equals_the_algorithm_box_on_dense_tables():
     """Touched rows, compact tables and streaming sums change nothing but rounding."""
     method = FedLink.tiny().model_copy(update={"optimizer": "sgd", "aggregate": "clients",
-                                               "rate": 0.5, "rounds": 1})
+                                               "learning_rate": 0.5, "rounds": 1})
     parts, plan = testing.tiny_case()
     seen = {}
 
@@ -106,7 +106,7 @@ def test_a_round_equals_the_algorithm_box_on_dense_tables():
     books = [(c.users.number, c.items.number) for c in clients]
     users = made.server.users.peek(made.server.users.keys).double()
     table = type(made.server.users)
-    fresh = {s: table(7, method.width, method.start_scale).peek(getattr(made.server, s).keys)
+    fresh = {s: table(7, method.width, method.init_scale).peek(getattr(made.server, s).keys)
              .double() for s in ("users", "items")}
     assert users.shape == fresh["users"].shape
     dense = Dense(**method.model_dump()).dense_round(

@@ -17,8 +17,8 @@ from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.neighgen import NeighGen, generated, impair, nearest, rows_of
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.fedsage_dyn import FedSageDyn
-from fedvine.tasks.link_prediction import Links
-from fedvine.tasks.snapshot_classification import Labels
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 SMALL: dict[str, Any] = {"rounds": 2, "features": 4, "hidden": 5, "epochs": 2}
 
@@ -47,7 +47,8 @@ def stream(seed: int, nodes: int = 40, edges: int = 240) -> EventStream:
 
 def finished(method: FedAvgDyn, seed: int = 0, **options: Any) -> Any:
     data = stream(seed)
-    asks = Labels() if method.target == "classes" else Links(negatives=5, positives=40)
+    asks = (SnapshotClassification() if method.target == "classes" else
+            LinkPrediction(negatives=5, positives=40))
     return run(method, data.split("hash", k=3), data.by_count(60), seed=3, protocol=asks,
                **options).finish()
 

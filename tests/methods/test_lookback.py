@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.datasets import synthetic
-from fedvine.methods._fedlink.auto_capacity import RARE, Lookback, walks
+from fedvine.methods._fedlink.auto_capacity import RARE, AutoCapacity, walks
 
 edges = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=12)
 
@@ -36,11 +36,11 @@ def test_tastes_that_drift_are_looked_back_on_less():
     sizes, found = [400 << n for n in range(8)], {}
     for drift in (0.2, 0.002):
         src, dst = drifting(drift)
-        lookback = Lookback(sizes)
+        lookback = AutoCapacity(sizes)
         assert lookback.wanted(3000) == 3000                    # nothing measured, nothing dropped
         for n in range(3000, len(src), 3000):
             lookback.see(src[:n + 3000], dst[:n + 3000], 3000, np.random.default_rng(n))
-        again = Lookback(sizes)
+        again = AutoCapacity(sizes)
         again.load_state_dict(lookback.state_dict())
         assert again.wanted(len(src)) == lookback.wanted(len(src))
         found[drift] = lookback.wanted(len(src))
@@ -50,7 +50,7 @@ def test_tastes_that_drift_are_looked_back_on_less():
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_few_edges_are_all_kept(count):
     src, dst = (x[:count] for x in drifting(0.01))
-    lookback = Lookback([400, 800])
+    lookback = AutoCapacity([400, 800])
     lookback.see(src, dst, count, np.random.default_rng(0))
     assert lookback.wanted(count) == 400 and not lookback.weight
 
@@ -58,7 +58,7 @@ def test_few_edges_are_all_kept(count):
 def test_what_has_just_come_is_not_foretold_from_itself():
     """Edges without any past tell nothing, however often they come at once."""
     src, dst = np.arange(2000) % 100, (np.arange(2000) * 7) % 50
-    lookback = Lookback([400, 800])
+    lookback = AutoCapacity([400, 800])
     new = np.full(500, 3)
     lookback.see(np.append(src, new + 200), np.append(dst, new), 500, np.random.default_rng(0))
     by = lookback.auc / lookback.weight
@@ -77,7 +77,7 @@ def items_that_go(count=3000, users=200, items=400, life=0.05):
 def test_a_walk_that_tells_no_more_than_chance_drops_no_edge():
     """Few edges foretell such a stream less badly than many, and all of them worse than chance."""
     src, dst = items_that_go()
-    lookback = Lookback([200, 400, 800, 1600, 3200])
+    lookback = AutoCapacity([200, 400, 800, 1600, 3200])
     for n in range(300, len(src), 300):
         lookback.see(src[:n + 300], dst[:n + 300], 300, np.random.default_rng(n))
     auc = lookback.auc / lookback.weight

@@ -14,7 +14,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
-from fedvine.tasks.link_prediction import Links
+from fedvine.tasks.link_prediction import LinkPrediction
 
 
 def learned(src: np.ndarray, dst: np.ndarray, users: int, items: int | None,
@@ -37,7 +37,7 @@ def learned(src: np.ndarray, dst: np.ndarray, users: int, items: int | None,
                        deleted=deleted)
     run(Watched(rounds=1, features=4, hidden=4, window="all", partition="hash"),
         data.split("hash", k=2), data.by_count(max(len(src) // 3, 1)),
-        protocol=Links(negatives=2, positives=5)).finish()
+        protocol=LinkPrediction(negatives=2, positives=5)).finish()
     return found
 
 
@@ -86,6 +86,6 @@ def test_a_stream_says_whether_its_edges_have_a_direction():
     data = EventStream(src, dst, np.arange(60), Ids.of([f"n{i}" for i in range(12)]))
     for stream, directed in ((data, True), (data.with_direction(False), False)):
         done: Any = run(DgCoLearn.tiny(), stream.split("hash", k=2), stream.by_count(20),
-                        protocol=Links(negatives=2, positives=5)).finish()
+                        protocol=LinkPrediction(negatives=2, positives=5)).finish()
         held = [done.server.net, *(r.client.net for r in done.clients.residents.values())]
         assert [net.directed for net in held] == [directed] * 3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedvine import testing
 from fedvine.core.state import Client, World
 from fedvine.methods.popularity import Popularity
-from fedvine.tasks.link_prediction import Pairs
+from fedvine.tasks.link_prediction import EdgeQueries
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
@@ -29,7 +29,7 @@ def test_the_score_is_the_decayed_sum_over_stages(decay, seed):
             items = np.arange(part.num_dst + 1)
             expected = [sum(decay ** (t - s) * int((plan.stage(part, s).dst == i).sum())
                             for s in range(t + 1)) for i in items]
-            asked = Pairs(np.zeros_like(items), items, np.zeros(len(items)))
+            asked = EdgeQueries(np.zeros_like(items), items, np.zeros(len(items)))
             np.testing.assert_allclose(method.predict(client, asked), expected, atol=1e-12)
 
 
@@ -44,5 +44,5 @@ def test_an_event_that_removes_an_edge_makes_nothing_popular():
     assert client.stage.deleted.any()
     items = np.arange(part.num_dst)
     expected = [int(((client.stage.dst == i) & ~client.stage.deleted).sum()) for i in items]
-    asked = Pairs(np.zeros_like(items), items, np.zeros(len(items)))
+    asked = EdgeQueries(np.zeros_like(items), items, np.zeros(len(items)))
     assert method.predict(client, asked).tolist() == expected

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedvine import testing
 from fedvine.core.state import Client, World
 from fedvine.methods.recency import Recency
-from fedvine.tasks.link_prediction import Pairs
+from fedvine.tasks.link_prediction import EdgeQueries
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
@@ -37,8 +37,8 @@ def test_items_are_ordered_by_the_last_meeting_and_then_by_popularity(seed, dele
                 popular[i] = popular.get(i, 0) + 0.5 ** (t - s)
         items = np.arange(part.num_dst + 1)                     # one that was never seen
         for user in range(part.num_src + 1):
-            score = method.predict(client, Pairs(np.full_like(items, user), items,
-                                                 np.zeros(len(items))))
+            score = method.predict(client, EdgeQueries(np.full_like(items, user), items,
+                                                       np.zeros(len(items))))
             key = [(1, last[user, i]) if (user, i) in last else (0, popular.get(i, 0.0))
                    for i in items]
             for a in items:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fedvine.data.ids import Ids
 from fedvine.methods._fedlink.batches import union
 from fedvine.methods._fedlink.edge_buffer import EdgeBuffer
-from fedvine.nn.client_embedding import RowBook, Sum, hand_out
-from fedvine.nn.embedding import Table
+from fedvine.nn.client_embedding import ClientEmbedding, Sum, hand_out
+from fedvine.nn.embedding import EmbeddingTable
 from fedvine.nn.sparse import Bipartite
 
 
@@ -72,7 +72,7 @@ def adam_reference(gradients, start, rate):
 
 def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move():
     draw = np.random.Generator(np.random.PCG64(0))
-    book = RowBook(4, 0, 1.0)
+    book = ClientEmbedding(4, 0, 1.0)
     book.hold(np.arange(10))
     start = draw.normal(size=(10, 4)).astype(np.float32)
     values, history = torch.from_numpy(start.copy()), []
@@ -86,7 +86,7 @@ def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move():
 
 
 def test_moments_live_while_a_buffer_holds_the_row():
-    book = RowBook(2, 0, 1.0)
+    book = ClientEmbedding(2, 0, 1.0)
     book.hold(np.array([1, 4, 7]))
     book.step(np.array([4, 7]), torch.zeros(2, 2), np.arange(2), torch.ones(2, 2), 0.1)
     book.hold(np.array([0, 4]))
@@ -97,7 +97,8 @@ def test_moments_live_while_a_buffer_holds_the_row():
 
 
 def test_rows_come_back_in_the_order_asked_and_known_rows_travel_as_numbers():
-    names, table, book = Ids.of(list("abcdefgh")), Table(5, 3, 1.0), RowBook(3, 5, 1.0)
+    names = Ids.of(list("abcdefgh"))
+    table, book = EmbeddingTable(5, 3, 1.0), ClientEmbedding(3, 5, 1.0)
     table.rows(Ids.of(["x", "c"]).keys(np.array([0, 1])))       # another client was here first
     first = book.ask(np.array([0, 2]), names)
     assert len(first["keys"]) == 2 and len(first["rows"]) == 0
@@ -116,7 +117,8 @@ def test_rows_come_back_in_the_order_asked_and_known_rows_travel_as_numbers():
 @given(st.lists(st.sets(st.integers(0, 9), min_size=1), min_size=1, max_size=5), st.booleans())
 def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds, some_at_home):
     """Rows that were never touched lie between such that were, and some live at home."""
-    names, table, book = Ids.of(list("abcdefghij")), Table(5, 2, 1.0), RowBook(2, 5, 1.0)
+    names = Ids.of(list("abcdefghij"))
+    table, book = EmbeddingTable(5, 2, 1.0), ClientEmbedding(2, 5, 1.0)
     if some_at_home:
         book.adopt(2, 5, names)
     every = names.keys(np.arange(10))
@@ -136,22 +138,23 @@ def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds, some
         table.add_(table.rows(every[[2, 4]]), change)
         answer, _ = hand_out(table, book.ask(np.arange(10), names), grow=True)
         book.take(np.arange(10), answer)
-        expected[3] = Table(5, 2, 1.0).peek(every[3:4])[0]  # was not asked for what it learned
+        # This row was not asked for what it learned.
+        expected[3] = EmbeddingTable(5, 2, 1.0).peek(every[3:4])[0]
     torch.testing.assert_close(table.peek(every), expected)
 
 
 def test_a_forecast_hands_out_no_rows():
-    names, table, book = Ids.of(list("abc")), Table(5, 3, 1.0), RowBook(3, 5, 1.0)
+    names, table, book = Ids.of(list("abc")), EmbeddingTable(5, 3, 1.0), ClientEmbedding(3, 5, 1.0)
     answer, _ = hand_out(table, book.ask(np.array([0, 1]), names), grow=False)
     book.take(np.array([0, 1]), answer)
     assert len(table) == 0 and (book.number == -1).all()
 
 
 def test_rows_at_home_start_as_the_server_would_start_them():
-    names, home = Ids.of(list("abc")), RowBook(3, 5, 0.2, home=True)
+    names, home = Ids.of(list("abc")), ClientEmbedding(3, 5, 0.2, home=True)
     nothing = home.ask(np.array([0, 2]), names)
     assert not len(nothing["rows"]) and not len(nothing["keys"])
-    table = Table(5, 3, 0.2)
+    table = EmbeddingTable(5, 3, 0.2)
     assert torch.equal(home.take(np.array([0, 2]), {}), table.peek(names.keys(np.array([0, 2]))))
     assert len(home.give(np.array([2]), torch.ones(1, 3))) == 0
     assert torch.equal(home.take(np.array([2]), {}),
@@ -183,7 +186,7 @@ def test_buffers_are_joined_as_sets():
 @pytest.mark.parametrize("by", ["clients", "touching"])
 def test_differences_are_averaged_over_all_who_answered_with_a_model_or_without(with_model, by):
     """Three answer; rows 0, 1, 2 and 3 are touched by one, two, three and none of them."""
-    table = Table(0, 2, 1.0)
+    table = EmbeddingTable(0, 2, 1.0)
     table.rows(np.arange(4, dtype=np.uint64))
     before = table.values.clone()
     model = {"w": torch.zeros(3)}

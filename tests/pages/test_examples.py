@@ -35,7 +35,7 @@ def stream_of(table, client="client"):
     return fv.from_frame(table, src="user", dst="item", time="time", client=client)
 
 
-METHOD = fv.FedLink(rounds=10, capacity=100, buffers=2, width=8, rate=0.05)
+METHOD = fv.FedLink(rounds=10, capacity=100, buffers=2, width=8, learning_rate=0.05)
 
 
 # -- missing entries ---------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from fedvine.papers.fedlink_studies import (
     with_method,
 )
 from fedvine.papers.published import PaperTable
-from fedvine.results.cells import Cell
+from fedvine.results.cells import Job
 
 NAMES = fedlink_studies.NAMES | fedlink_buffers.NAMES
 OPTIONS: dict[str, Any] = {"seeds": 2, "jobs": 1, "budget": 0, "tell": print}
@@ -35,7 +35,7 @@ def scores(experiment):
 
 
 @dataclass(frozen=True)
-class Made(Cell):
+class Made(Job):
     """A finished cell without a run."""
 
     @property

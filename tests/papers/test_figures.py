@@ -46,7 +46,8 @@ def test_every_cell_of_a_figure_can_be_built(name):
 def test_a_small_figure_is_run_read_back_and_drawn(tmp_path, monkeypatch, heat):
     quick.here(monkeypatch)
     monkeypatch.setattr(sweep, "PAPERS", tmp_path)
-    other = '[other]\nname = "rate"\nkey = "method.rate"\nvalues = [0.01, 0.1]\n' if heat else ""
+    other = ('[other]\nname = "rate"\nkey = "method.learning_rate"\nvalues = [0.01, 0.1]\n'
+             if heat else "")
     (tmp_path / "small.toml").write_text(SMALL % other)
     told: list[str] = []
     found = sweep.sweep(Figure.named("small"), seeds=1, folder=tmp_path / "cells", tell=told.append)
@@ -69,7 +70,7 @@ def test_tables_and_figures_are_told_apart():
     every = {f.name[:-5] for f in PAPERS.iterdir() if f.name.endswith(".toml")}
     assert set(reproduce.names()) == every | set(reproduce.STUDIES) | {"tgb-wiki"}
     with pytest.raises(FedvineError, match="no picture"):
-        reproduce.Sheet([], [], []).write(plot="x.png")
+        reproduce.TableSet([], [], []).write(plot="x.png")
 
 
 def test_the_formula_of_table_4_is_what_is_sent(data, tmp_path, monkeypatch):
@@ -98,7 +99,8 @@ def test_curves_of_the_last_task_start_with_what_was_received(data, tmp_path, mo
 def test_figure_2_puts_every_model_to_the_tasks_of_one_client():
     """Against the curves of that client, and by hand with the models at the end."""
     settings = {"data": "digits", "stages": 5, "split": {"k": 2}, "protocol": {"curves": True},
-                "method": {"name": "ergnn", "rounds": 5, "epochs": 2, "hidden": 8, "rate": 0.03}}
+                "method": {"name": "ergnn", "rounds": 5, "epochs": 2, "hidden": 8,
+                           "learning_rate": 0.03}}
     experiment = Experiment.model_validate(settings)
     found = empirical._experts(experiment, "client-1", 1)
     assert list(found) == [(r, n) for r in (4, 5) for n in ("client-1", "client-2", "global")]

@@ -19,7 +19,7 @@ from fedvine.results.chart import chart
 from fedvine.results.compare import Comparison, Entry, compare, experiments, labels
 from fedvine.results.fill import duration, fill
 from fedvine.results.records import records
-from fedvine.results.tables import EACH_SEED, Grid, seconds, size, spread
+from fedvine.results.tables import EACH_SEED, Table, seconds, size, spread
 from fedvine.tasks.metrics import mean_interval, paired
 
 TINY = ["rounds=2", "capacity=30", "buffers=2", "steps=2", "width=4"]
@@ -215,7 +215,7 @@ def test_a_picture_of_few_or_no_runs(tmp_path):
 
 
 def test_text_of_tables_and_quantities():
-    grid = Grid("Two", ["method", "a, b"], [["x|y", "1"], ["z", "-"]])
+    grid = Table("Two", ["method", "a, b"], [["x|y", "1"], ["z", "-"]])
     assert grid.markdown().splitlines() == [
         "**Two**", "", "| method | a, b |", "|---|---:|", "| x\\|y | 1 |", "| z | - |"]
     assert [size(n) for n in (0, 999, 1000, 12_300, 999_600, 1.3e9, 5e12)] == [

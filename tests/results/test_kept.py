@@ -13,7 +13,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.methods.popularity import Popularity
 from fedvine.results import cells as cell_module
 from fedvine.results import fill as filling
-from fedvine.results.cells import Cell, cells, kept_beside, rounded
+from fedvine.results.cells import Job, cells, kept_beside, rounded
 from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import Budget, fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
@@ -206,13 +206,13 @@ def rows(folder, *words, seeds=5):
 def cost(monkeypatch):
     """CPU seconds that a method's runs are kept with, by its name."""
     prices = {}
-    written = cell_module.Cell._written
+    written = cell_module.Job._written
 
     def priced(self, other):
         line = written(self, other)
         line["summary"]["seconds_cpu"] = prices.get(line["method"], 1.0)
         return line
-    monkeypatch.setattr(Cell, "_written", priced)
+    monkeypatch.setattr(Job, "_written", priced)
     return prices
 
 

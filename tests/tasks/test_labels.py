@@ -16,13 +16,13 @@ from fedvine.methods.last_label import LastLabel
 from fedvine.methods.mlp_dyn import MlpDyn
 from fedvine.methods.roland import Roland as RolandMethod
 from fedvine.tasks import metrics
-from fedvine.tasks.link_prediction import Links
-from fedvine.tasks.snapshot_classification import Labels
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 STREAM = testing.tiny_labelled()
 
 
-def finished(method: Any, protocol: Labels | None = None, clients: int = 3) -> Any:
+def finished(method: Any, protocol: SnapshotClassification | None = None, clients: int = 3) -> Any:
     _, plan = testing.tiny_case(STREAM)
     return run(method, STREAM.split("hash", k=clients), plan, protocol=protocol).finish()
 
@@ -61,7 +61,7 @@ def test_classes_of_nodes_that_are_scored_are_never_shown():
 
 
 def test_who_is_asked_is_active_there_and_one_or_two_stages_ahead():
-    scorer: Any = Labels().scorer(STREAM, testing.tiny_case(STREAM)[1], "all", 0)
+    scorer: Any = SnapshotClassification().scorer(STREAM, testing.tiny_case(STREAM)[1], "all", 0)
     plan = scorer.plan
     for learned, stage in ((0, 1), (0, 2), (1, 2), (1, 3)):
         scorer.learned = learned
@@ -70,13 +70,15 @@ def test_who_is_asked_is_active_there_and_one_or_two_stages_ahead():
         assert len(asked) and set(asked.nodes) <= set(active.tolist())
         assert (scorer.aside[asked.nodes] == stage - learned).all()
         assert len(asked.ahead) == stage - learned
-    assert Labels().scored(1, 4) == [2, 3] and Labels().scored(2, 4) == [3]
+    assert SnapshotClassification().scored(1, 4) == [2, 3]
+    assert SnapshotClassification().scored(2, 4) == [3]
 
 
 def test_the_past_of_those_set_aside_is_told_only_where_asked_for():
     """Some users change their class at 2500; persistence is worth much, the commonest little."""
     hidden = finished(LastLabel()).scores["test"]["mean"]["accuracy"]
-    known = finished(LastLabel(), Labels(known=True)).scores["test"]["mean"]["accuracy"]
+    given = SnapshotClassification(known=True)
+    known = finished(LastLabel(), given).scores["test"]["mean"]["accuracy"]
     assert hidden < 0.6 < known < 1
 
 
@@ -127,20 +129,20 @@ def test_without_edges_only_names_and_states_are_left():
     done = finished(method)
     assert all(not r.client.ends.size for r in done.clients.residents.values())
     assert done.scores["test"]["mean"]["accuracy"] < finished(
-        LastLabel(), Labels(known=True)).scores["test"]["mean"]["accuracy"]
+        LastLabel(), SnapshotClassification(known=True)).scores["test"]["mean"]["accuracy"]
 
 
 def test_wrong_data_methods_and_answers_are_refused_in_a_sentence():
     plain = testing.tiny_stream()
     with pytest.raises(FedvineError, match="tiny has no classes of nodes"):
         run(DgCoLearn(target="classes"), plain.split("hash", k=2), testing.tiny_case()[1])
-    scorer: Any = Labels().scorer(STREAM, testing.tiny_case(STREAM)[1], "all", 0)
+    scorer: Any = SnapshotClassification().scorer(STREAM, testing.tiny_case(STREAM)[1], "all", 0)
     scorer.learned = 0
     count = len(scorer.queries(1))
     with pytest.raises(MethodError, match="one score for each class"):
         scorer.measure(1, np.zeros((count, 2)))
     with pytest.raises(ValueError, match=r"answers for labels; .* is one for links"):
         Experiment.model_validate({"data": "flights", "method": {
-            "name": "dgcolearn", "target": "classes"}, "protocol": Links(negatives=5)})
+            "name": "dgcolearn", "target": "classes"}, "protocol": LinkPrediction(negatives=5)})
 
 

@@ -10,7 +10,7 @@ from fedvine.experiments.run import StageScores, run
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.tasks import metrics
 from fedvine.tasks.link_means import summarise
-from fedvine.tasks.link_prediction import Links, Pairs
+from fedvine.tasks.link_prediction import EdgeQueries, LinkPrediction
 from fedvine.testing import tiny_case, tiny_stream
 
 
@@ -21,7 +21,7 @@ def case():
 
 def scorer(case, name="ada", **options):
     parts, plan = case
-    return Links(**{"negatives": 7, "positives": 10_000, **options}).scorer(
+    return LinkPrediction(**{"negatives": 7, "positives": 10_000, **options}).scorer(
         parts.parts[name], plan, name, 3)
 
 
@@ -159,7 +159,7 @@ def test_wrong_answers_are_refused(case):
 
 def test_given_pairs_are_what_a_person_asks(case):
     pairs = scorer(case).given({"src": [1, 2], "dst": [0, 3], "t": [5, 5]})
-    assert isinstance(pairs, Pairs) and pairs.src.tolist() == [1, 2] and len(pairs) == 2
+    assert isinstance(pairs, EdgeQueries) and pairs.src.tolist() == [1, 2] and len(pairs) == 2
 
 
 def test_a_summary_weighs_stages_by_positives_and_clients_two_ways():
@@ -181,11 +181,12 @@ def test_a_summary_weighs_stages_by_positives_and_clients_two_ways():
 def test_two_stages_ahead_are_scored_without_the_one_between(case):
     """EdgeBank answers for stage t + 2 from what it met up to t."""
     parts, plan = case
-    done = run(EdgeBank(), parts, plan, protocol=Links(negatives=5, positives=30, lead=2)).finish()
+    done = run(EdgeBank(), parts, plan,
+               protocol=LinkPrediction(negatives=5, positives=30, lead=2)).finish()
     assert [sorted(s.found) for s in done.stages] == [
         [s.t + 2] if s.t + 2 < len(plan) else [] for s in done.stages]
     part = parts.parts["ada"]
-    made = Links(negatives=5, positives=30, lead=2).scorer(part, plan, "ada", 0)
+    made = LinkPrediction(negatives=5, positives=30, lead=2).scorer(part, plan, "ada", 0)
     pairs, past = made.queries(2), plan.past(part, 0)
     met = set(zip(past.src.tolist(), past.dst.tolist(), strict=True))
     known = [(u, v) in met for u, v in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
@@ -216,7 +217,7 @@ def test_items_that_nobody_has_met_yet_are_no_negatives():
     for bipartite in (True, False):
         part = stream if bipartite else EventStream(stream.src, stream.dst, stream.t,
                                                     stream.src_ids, name="one kind")
-        made = Links(negatives=20).scorer(part, plan, "all", 0)
+        made = LinkPrediction(negatives=20).scorer(part, plan, "all", 0)
         made.whole = True
         for t in (1, 3):
             known = plan.past(part, t)
@@ -231,7 +232,7 @@ def test_events_that_remove_an_edge_are_not_asked():
     made, (_, plan) = tiny_stream(), tiny_case()
     gone = rng("removed", 0).random(len(made)) < 0.3
     stream = EventStream(made.src, made.dst, made.t, made.src_ids, made.dst_ids, deleted=gone)
-    scorer = Links(positives=10**6, negatives=3).scorer(stream, plan, "all", 0)
+    scorer = LinkPrediction(positives=10**6, negatives=3).scorer(stream, plan, "all", 0)
     pairs = scorer.queries(2)
     left = np.flatnonzero((made.t >= plan.bounds[2]) & (made.t < plan.bounds[3]) & ~gone)
     assert scorer.measure(2, np.zeros(len(pairs)))["n"]["n"] == len(left) > 0

@@ -191,14 +191,14 @@ def serve(
     from rich.live import Live
 
     from fedvine.core.text import Terminal
-    from fedvine.federation.dashboard import Board
+    from fedvine.federation.dashboard import Dashboard
     from fedvine.federation.launch import read_order
     from fedvine.federation.supervisor import Supervisor
     _stopped_as_by_ctrl_c()
     target = out or Path("runs") / f"{experiment.stem}-federation"
     order = read_order(experiment, target, settings, quorum=quorum, deadline=deadline)
     console = Terminal()
-    board = Board(console)
+    board = Dashboard(console)
     with (Live(board, console=console, refresh_per_second=2) if console.is_terminal else
           contextlib.nullcontext(), Supervisor(folder, board.say, show=board.show,
                                                  patience=patience) as supervisor):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,10 @@ def main(arguments: list[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
-        code = app([a for a in given if a != "--debug"], prog_name="fedvine", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _notice
+            code = app([a for a in given if a != "--debug"], prog_name="fedvine",
+                       standalone_mode=False)
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # type: ignore[attr-defined]
@@ -39,6 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
         text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
         print("Error:", text, file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _notice(message: Warning | str, *where: Any) -> None:
+    """Print a warning's sentence to stderr, without the place in the code it comes from."""
+    print("Note:", message, file=sys.stderr)
 
 
 def _sentence(error: Exception) -> tuple[str, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
     from fedvine.core.clients import Clients, Replies
@@ -16,19 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["Array", "At", "Client", "Clients", "FedvineError", "Field", "Flag", "Maybe", "Method",
            "MethodError", "Named", "Number", "Replies", "Server", "Several", "Tensor", "Text",
            "World", "hashed_uniform", "key", "on_client", "torch_rng"]
-_FILES = {"Array": "expect", "At": "method", "Client": "state", "Clients": "clients",
-          "FedvineError": "errors", "Field": "method", "Flag": "expect", "Maybe": "expect",
-          "Method": "method", "MethodError": "errors", "Named": "expect", "Number": "expect",
-          "Replies": "clients", "Server": "method", "Several": "expect", "Tensor": "expect",
-          "Text": "expect", "World": "state", "hashed_uniform": "rng", "key": "rng",
-          "on_client": "method", "torch_rng": "rng"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(__name__, Array="expect", At="method", Client="state",
+                            Clients="clients", FedvineError="errors", Field="method", Flag="expect",
+                            Maybe="expect", Method="method", MethodError="errors", Named="expect",
+                            Number="expect", Replies="clients", Server="method", Several="expect",
+                            Tensor="expect", Text="expect", World="state", hashed_uniform="rng",
+                            key="rng", on_client="method", torch_rng="rng")

@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedvine.core.errors import Failed, FedvineError, MethodError, Refused
 from fedvine.core.expect import Number, Scores
@@ -22,11 +22,10 @@ from fedvine.core.worker import Envelope
 if TYPE_CHECKING:
     from fedvine.core.method import At, Method
 
-OnMissing = Literal["restart", "skip", "last"]
 REASON = 300    # characters of a reason that are kept
 
 
-class StartOver(Exception):
+class RoundAborted(Exception):
     """Too few replies came by the deadline: the round starts over from the last save."""
 
 
@@ -81,7 +80,6 @@ class Clients:
         self._asks: int | None = None
         self._given: dict[str, Any] = {}
         self._missed: dict[str, list[Envelope]] = {}         # arrivals a client has not had
-        self._replied: dict[str, dict[str, Packed]] = {}     # last replies, where asked for
 
     # -- what an engine adds -------------------------------------------------------------------
     def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
@@ -111,21 +109,18 @@ class Clients:
         return None
 
     # -- what a method uses --------------------------------------------------------------------
-    def call(self, function: Callable[..., Any], *same: Any, each: Mapping[str, Any] | None = None,
-             only: Iterable[str] | None = None, quorum: float | None = None,
-             on_missing: OnMissing = "skip", expect: Any = None,
+    def call(self, function: Callable[..., Any], *same: Any,
+             per_client: Mapping[str, Any] | None = None, only: Iterable[str] | None = None,
+             quorum: float | None = None, expect: Any = None,
              fold: Callable[[str, Any], None] | None = None) -> Replies:
         """Call a client function on clients and return their replies, in name order.
 
         same        what every client gets; packed once
-        each        what one client gets besides: one more argument, by client name; clients
+        per_client  what one client gets besides: one more argument, by client name; clients
                     that are not named are not called
         only        the names to call (default: all)
         quorum      share of the called clients that must answer (default: the engine's, which
                     is all of them); with fewer the round starts over from the last save
-        on_missing  when the quorum was reached and a reply is missing: ``"skip"`` goes on
-                    without, ``"last"`` takes the client's last known reply to this function,
-                    ``"restart"`` starts the round over all the same
         expect      what every reply must be (:mod:`fedvine.core.expect`), or a function of the
                     client's name that gives it; by default the reply must be None. What ``predict``
                     answers to the library's queries is stated by the protocol
@@ -135,20 +130,20 @@ class Clients:
         missing, and the reason is kept in the run's log of messages.
         """
         self._check(function)
-        chosen = self._chosen(only, each)
+        chosen = self._chosen(only, per_client)
         shared, began = pack(list(same)), time.perf_counter()
         if fold is not None and len(chosen) > 1:
             shared = self.pool.take(shared)  # the server may change its model while folding
-        again = [] if each is None else unpack(shared)
+        again = [] if per_client is None else unpack(shared)
         self._calls += 1
         place = (*self._place, self._calls)
         sent: dict[str, list[Envelope]] = {}
 
         def letters() -> Iterator[tuple[str, list[Envelope]]]:
             for name in chosen:
-                body = shared if each is None else pack([*again, each[name]])
+                body = shared if per_client is None else pack([*again, per_client[name]])
                 if self._asks == -1:
-                    body = pack([*same, *([] if each is None else [each[name]]),
+                    body = pack([*same, *([] if per_client is None else [per_client[name]]),
                                  self._given[name]])
                 envelope = Envelope(place, function.__name__, self._asks, body)
                 sent[name] = [*self._missed.get(name, []), envelope]
@@ -178,16 +173,10 @@ class Clients:
                     # An arrival: for when the client is back.
                     held = [e._replace(body=self.pool.take(e.body)) for e in envelopes[-1:]]
                     self._missed[name] = [*self._missed.get(name, []), *held]
-                reply = self._replied.get(function.__name__, {}).get(name)
-                if on_missing != "last" or reply is None:
-                    continue
-                message = unpack(reply)
-            else:
-                answered += 1
-                up += reply.nbytes
-                self._missed.pop(name, None)
-                if on_missing == "last":
-                    self._replied.setdefault(function.__name__, {})[name] = reply
+                continue
+            answered += 1
+            up += reply.nbytes
+            self._missed.pop(name, None)
             if fold is None:
                 kept[name] = reply
             else:
@@ -197,11 +186,11 @@ class Clients:
                          "missing": missing, "refused": refused, "down": down, "up": up,
                          "seconds": time.perf_counter() - began, "slowest": slowest})
         needed = math.ceil((self.quorum if quorum is None else quorum) * len(chosen) - 1e-9)
-        if answered < needed or (missing and on_missing == "restart"):
+        if answered < needed:
             why = "; ".join(f"{n}'s answer to {function.__name__} was refused, as {refused[n]}"
                             if n in refused else f"{n} did not answer {function.__name__}"
                             for n in missing)
-            raise StartOver(f"{why} (stage {place[0]}, round {place[1]})")
+            raise RoundAborted(f"{why} (stage {place[0]}, round {place[1]})")
         return Replies(kept, missing)
 
     def choose(self, fraction: float, at_least: int = 1) -> tuple[str, ...]:
@@ -258,17 +247,13 @@ class Clients:
     def dump(self) -> dict[str, Any]:
         """What the base itself must remember in a save."""
         return {"missed": {n: [[list(e.place), e.function, e.asks, _plain(e.body)] for e in held]
-                           for n, held in self._missed.items()},
-                "replied": {f: {n: _plain(p) for n, p in by.items()}
-                            for f, by in self._replied.items()}}
+                           for n, held in self._missed.items()}}
 
     def load(self, state: Mapping[str, Any] | None) -> None:
         """Take back what :meth:`dump` gave; None for the start of a run."""
-        state = state or {"missed": {}, "replied": {}}
+        state = state or {"missed": {}}
         self._missed = {n: [Envelope(tuple(p), f, asks, _packed(b)) for p, f, asks, b in held]
                         for n, held in state["missed"].items()}
-        self._replied = {f: {n: _packed(p) for n, p in by.items()}
-                         for f, by in state["replied"].items()}
 
     def _hear(self, name: str, answers: bool | None = None, **more: float) -> None:
         heard = self.heard.setdefault(name, {"down": 0, "up": 0, "seconds": 0.0, "answers": True})
@@ -289,15 +274,16 @@ class Clients:
                     Scores() if self._asks == -1 else Number(0, 2 ** 53, whole=True))
         return expect(name) if callable(expect) else expect
 
-    def _chosen(self, only: Iterable[str] | None, each: Mapping[str, Any] | None) -> list[str]:
+    def _chosen(self, only: Iterable[str] | None, per_client: Mapping[str, Any] | None
+                ) -> list[str]:
         names = set(self.names if only is None else only)
-        if each is not None:
-            names &= set(each) if only is None else names
+        if per_client is not None:
+            names &= set(per_client) if only is None else names
         if self._asks is not None and self._asks < 0:
             names &= set(self._given)
-        unknown = (names | set(each or ())) - set(self.names)
-        if unknown or (each is not None and not names <= set(each)):
-            lacking = sorted(unknown or names - set(each or ()))[0]
+        unknown = (names | set(per_client or ())) - set(self.names)
+        if unknown or (per_client is not None and not names <= set(per_client)):
+            lacking = sorted(unknown or names - set(per_client or ()))[0]
             raise MethodError(f'a call names the client "{lacking}", which is not in this run '
                               "or has no message.")
         return sorted(names)

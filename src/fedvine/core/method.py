@@ -40,8 +40,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fedvine.core import renamed
 from fedvine.core.state import Client, Memory, World
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class Method(BaseModel):
     space: ClassVar[dict[str, Any]] = {}
 
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, values: Any) -> Any:
+        return renamed.fields(values, cls.model_fields) if isinstance(values, dict) else values
 
     @classmethod
     def tiny(cls) -> Self:

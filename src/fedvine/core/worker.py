@@ -32,7 +32,7 @@ def _asks_for_queries(function: Any) -> bool:
     return "queries" in inspect.signature(function).parameters
 
 
-class Resident:
+class ClientWorker:
     """One client of a run: its part, its memory, its scorer.
 
     ``keep_last`` holds the last reply so that a call delivered twice is answered, not repeated;
@@ -44,7 +44,7 @@ class Resident:
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.protocol = protocol
         self.world, self.keep_last, self.secret = world, keep_last, secret
-        # A :class:`fedvine.federation.site_forecasts.Home` while a site asks for its own users.
+        # A fedvine.federation.site_forecasts.SiteForecasts while a site answers its own users.
         self.home: Any = None
         self.scorer = None if part is None else protocol.scorer(part, plan, name, world.seed)
         self.renew()

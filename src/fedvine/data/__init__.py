@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
     from fedvine.data.graph import Graph, GraphSplit
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EventStream", "Graph", "GraphSplit", "Ids", "NodeData", "Plan", "Snapshot", "Split",
            "by_count", "by_time", "load"]
-_FILES = {"EventStream": "stream", "Graph": "graph", "GraphSplit": "graph", "Ids": "ids",
-          "NodeData": "node_data", "Plan": "plan", "Snapshot": "snapshot", "Split": "split",
-          "by_count": "plan", "by_time": "plan", "load": "spec"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(__name__, EventStream="stream", Graph="graph", GraphSplit="graph",
+                            Ids="ids", NodeData="node_data", Plan="plan", Snapshot="snapshot",
+                            Split="split", by_count="plan", by_time="plan", load="spec")

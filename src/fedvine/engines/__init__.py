@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
     from fedvine.engines.faults import MockClients
@@ -11,14 +12,5 @@ if TYPE_CHECKING:
     from fedvine.engines.remote import RemoteClients
 
 __all__ = ["LocalClients", "MockClients", "RemoteClients"]
-_FILES = {"LocalClients": "local", "MockClients": "faults", "RemoteClients": "remote"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(__name__, LocalClients="local", MockClients="faults",
+                            RemoteClients="remote")

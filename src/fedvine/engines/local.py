@@ -10,7 +10,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed
 from fedvine.core.method import Method
 from fedvine.core.state import World
-from fedvine.core.worker import Envelope, Resident
+from fedvine.core.worker import ClientWorker, Envelope
 
 
 class LocalClients(Clients):
@@ -25,8 +25,8 @@ class LocalClients(Clients):
     def __init__(self, method: Method, parts: Mapping[str, Any], plan: Any, protocol: Any,
                  world: World, *, server_scorer: Any = None, quorum: float = 1.0) -> None:
         super().__init__(method, parts, world, protocol, server_scorer, quorum=quorum)
-        self.residents = {n: Resident(method, n, parts[n], plan, protocol, world,
-                                      keep_last=self.keep_last) for n in self.names}
+        self.residents = {n: ClientWorker(method, n, parts[n], plan, protocol, world,
+                                          keep_last=self.keep_last) for n in self.names}
 
     def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | None, float]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedvine.core.clients import Clients, StartOver
+from fedvine.core.clients import Clients, RoundAborted
 from fedvine.core.errors import Failed, FedvineError
 from fedvine.core.expect import MOST_BYTES, Array, Maybe, Number, Several, Text, check
 from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpack
@@ -80,7 +80,7 @@ class RemoteClients(Clients):
         """One request to every client (``each``: more of it, by name), answers by name.
 
         An answer that is not as ``expect`` says (:mod:`fedvine.core.expect`), or is an error, is
-        lost; raises :class:`StartOver` if more are lost than the quorum allows.
+        lost; raises :class:`RoundAborted` if more are lost than the quorum allows.
         """
         def one(name: str) -> Any:
             answer = ask(self.send, name, self.deadline, **request, **(each or {}).get(name, {}))
@@ -158,19 +158,19 @@ def _gathered(futures: Mapping[str, Future[Any]], what: str) -> tuple[
 
 def _enough(answers: Mapping[str, Any], lost: Mapping[str, tuple[Exception, str]], quorum: float
             ) -> None:
-    """Raise :class:`StartOver` with fewer than the quorum; :class:`FedvineError` where all refused,
-    as they would again."""
+    """Raise :class:`RoundAborted` with fewer than the quorum; :class:`FedvineError` where all
+    refused, as they would again."""
     if not answers and lost and all(isinstance(error, Refused) for error, _ in lost.values()):
         raise FedvineError("; ".join(why for _, why in lost.values()))
     if len(answers) < quorum * (len(answers) + len(lost)) - 1e-9:
-        raise StartOver("; ".join(why for _, why in lost.values()))
+        raise RoundAborted("; ".join(why for _, why in lost.values()))
 
 
 def plan_together(names: Iterable[str], send: Send, every: str | float, val: float, test: float,
                   deadline: float = 600.0, quorum: float = 1.0) -> Plan:
     """Stages of equal duration over all sites' times; sites tell counts and times, no edges.
 
-    A site whose answers cannot be is left out; raises :class:`StartOver` if fewer are left than
+    A site whose answers cannot be is left out; raises :class:`RoundAborted` if fewer are left than
     ``quorum`` asks for.
     """
     names, time_ = sorted(names), Number(-LATEST, LATEST)
@@ -233,7 +233,7 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelle
     """Tell every site which run begins; the method is a name and numbers, never code.
 
     ``number`` belongs to this run folder alone: two runs of one name and experiment share nothing.
-    Raises :class:`StartOver` if fewer sites answer than the quorum asks for.
+    Raises :class:`RoundAborted` if fewer sites answer than the quorum asks for.
     """
     with_data = not clients.method.server_holds_graph
     seen = (Array("uint64", ("users",)), Array("float64", ("users",), low=-LATEST, high=LATEST))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
@@ -12,14 +13,5 @@ if TYPE_CHECKING:
     from fedvine.experiments.track import tracked
 
 __all__ = ["Experiment", "Forecasts", "Run", "tracked"]
-_FILES = {"Experiment": "experiment", "Forecasts": "forecasts", "Run": "run", "tracked": "track"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(__name__, Experiment="experiment", Forecasts="forecasts", Run="run",
+                            tracked="track")

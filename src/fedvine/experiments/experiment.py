@@ -32,13 +32,14 @@ from fedvine.data.spec import Data, digest, names
 from fedvine.data.split import Split
 from fedvine.experiments import run_folder
 from fedvine.experiments.run import PROTOCOLS, Run, run
-from fedvine.tasks.class_incremental import Nodes
-from fedvine.tasks.link_prediction import Links
-from fedvine.tasks.snapshot_classification import Labels
-from fedvine.tasks.task_plan import Tasks, by_task
+from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.snapshot_classification import SnapshotClassification
+from fedvine.tasks.task_plan import TaskPlan, by_task
 
 SHARES = (0.2, 0.4, 0.4)  # of training, validation and test
 STAGES = 10   # about so many for a table, if nothing else is said
+Protocol = LinkPrediction | ClassIncremental | SnapshotClassification
 
 
 class SplitBy(BaseModel):
@@ -93,7 +94,7 @@ def _method(value: Any) -> Any:
                  under="method.")
 
 
-def _protocol(value: dict[str, Any], method: Any) -> Links | Nodes | Labels:
+def _protocol(value: dict[str, Any], method: Any) -> Protocol:
     """The protocol of the method's task, with these keys."""
     found = _method(method)
     task = found.task if isinstance(found, Method) else "link"
@@ -117,8 +118,8 @@ class Experiment(BaseModel):
         "the data set's, or about 10 stages of equal count")
     tasks: TasksOf = Field(default_factory=lambda: TasksOf(), description="tasks of a labelled "
                            "graph")
-    protocol: Links | Nodes | Labels = Field(default_factory=Links,
-                                              description="how answers are scored")
+    protocol: Protocol = Field(default_factory=LinkPrediction,
+                               description="how answers are scored")
     method: Annotated[Method, BeforeValidator(_method)] = Field(
         description="the method's name and its fields")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
@@ -248,7 +249,7 @@ class Experiment(BaseModel):
         text = json.dumps(self.plain(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def open(self) -> tuple[Method, Split, Plan | Tasks]:
+    def open(self) -> tuple[Method, Split, Plan | TaskPlan]:
         """The method, the split data and the plan of stages."""
         made = self.resolved()
         stream = self.data.open()
@@ -263,7 +264,7 @@ class Experiment(BaseModel):
         return made.method, stream.split(**made.split.model_dump(exclude_none=True)), plan
 
     @staticmethod
-    def _of_graph(made: Experiment, graph: Graph) -> tuple[Method, Split, Tasks]:
+    def _of_graph(made: Experiment, graph: Graph) -> tuple[Method, Split, TaskPlan]:
         if isinstance(made.stages, str):
             raise FedvineError(f"{graph.name} has no times; stages is a number of classes a task.")
         split = {"by": "louvain", "k": 3, "seed": made.seed} | made.split.model_dump(

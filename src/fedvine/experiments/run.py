@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedvine.core.clients import Clients, StartOver
+from fedvine.core.clients import Clients, RoundAborted
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
@@ -21,10 +21,10 @@ from fedvine.data.stream import EventStream
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
-from fedvine.tasks.class_incremental import Nodes
-from fedvine.tasks.link_prediction import Links
-from fedvine.tasks.snapshot_classification import Labels
-from fedvine.tasks.task_plan import Tasks
+from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.snapshot_classification import SnapshotClassification
+from fedvine.tasks.task_plan import TaskPlan
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
 
@@ -45,7 +45,8 @@ class StageScores:
 
 OnRound = Callable[[At, Clients], None]
 OnStage = Callable[[StageScores, "Run"], None]
-PROTOCOLS: dict[str, Any] = {"link": Links, "node": Nodes, "label": Labels}
+PROTOCOLS: dict[str, Any] = {"link": LinkPrediction, "node": ClassIncremental,
+                             "label": SnapshotClassification}
 
 
 def loop(method: Method, server: Memory, clients: Clients, plan: Any, done: tuple[int, int],
@@ -116,7 +117,7 @@ class Run:
                     self._stage_done(stage)
                     yield stage
                 break
-            except StartOver as reason:
+            except RoundAborted as reason:
                 done = self._restore()
                 self.stages = self._measured()
                 attempts = attempts + 1 if failed_at == done else 1
@@ -256,8 +257,9 @@ class Run:
         return self.server, at
 
 
-def run(method: Method, split: Split, stages: Plan | Tasks, *, seed: int = 0, protocol: Any = None,
-        out: str | os.PathLike[str] | None = None, source: dict[str, Any] | None = None,
+def run(method: Method, split: Split, stages: Plan | TaskPlan, *, seed: int = 0,
+        protocol: Any = None, out: str | os.PathLike[str] | None = None,
+        source: dict[str, Any] | None = None,
         engine: type[LocalClients] = LocalClients, save_every: float = 60.0,
         on_round: OnRound | None = None, on_stage: OnStage | None = None, **options: Any) -> Run:
     """Prepare a run of ``method`` on a split stream; nothing is computed until it is iterated.

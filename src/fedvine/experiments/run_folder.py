@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import tomlkit
 from safetensors import SafetensorError
 
+from fedvine.core import renamed
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
@@ -72,7 +73,7 @@ class RunFolder:
             raise FedvineError(f"{self.path} is a folder with other things in it; "
                                "choose another one with --out.")
         if there:
-            differs = difference(tomllib.loads(text), read_experiment(self.path))
+            differs = difference(tomllib.loads(text), _today(read_experiment(self.path)))
             if differs:
                 raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
                                    "choose another folder with --out or delete it.")
@@ -213,6 +214,16 @@ class RunFolder:
                 with open(self.path / log, "rb+", opener=_no_link) as file:
                     file.truncate(sizes.get(log, 0))
         self._sums = {}
+
+
+def _today(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's experiment with its method's fields under today's names."""
+    data = found.get("data")
+    if isinstance(data, dict) and isinstance(data.get("experiment"), dict):
+        found = {**found, "data": {**data, "experiment": _today(data["experiment"])}}
+    if isinstance(found.get("method"), dict):
+        found = {**found, "method": renamed.fields(found["method"], silent=True)}
+    return found
 
 
 def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:

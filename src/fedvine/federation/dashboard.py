@@ -12,7 +12,7 @@ from rich.text import Text
 from fedvine.experiments.progress import SHOWN, clock, size
 
 
-class Board:
+class Dashboard:
     """Shows the states that :class:`fedvine.federation.supervisor.Supervisor` reads; live, or a
     line a stage.
 

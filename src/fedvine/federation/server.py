@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.core import registry
-from fedvine.core.clients import StartOver
+from fedvine.core.clients import RoundAborted
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Number
 from fedvine.core.files import atomic
@@ -38,7 +38,7 @@ from fedvine.experiments.run import Run
 from fedvine.experiments.run_folder import RunFolder
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
-from fedvine.tasks.link_prediction import Links
+from fedvine.tasks.link_prediction import LinkPrediction
 
 BLOCKS = 100_000  # of users of one site for which forecasts are made
 OPENING = 120.0  # seconds a site may take to read its table, whatever a call may take later
@@ -56,7 +56,8 @@ class Order(BaseModel):
     stages: str = Field(default="30d", description="a duration such as 30d")
     val: float = Field(default=0.15, ge=0, lt=1, description="share of edges for validation")
     test: float = Field(default=0.15, ge=0, lt=1, description="share of edges for the test")
-    protocol: Links = Field(default_factory=Links, description="how links are scored")
+    protocol: LinkPrediction = Field(default_factory=LinkPrediction,
+                                     description="how links are scored")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
     threads: int = Field(default=1, ge=1, description="threads of torch")
     quorum: float = Field(default=1.0, gt=0, le=1, description="share of clients a call needs")
@@ -137,10 +138,10 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         for stage in made:
             scores = stage.scores
             if again(hub, run).exists() and stage.t + 1 < len(made.plan):
-                raise StartOver(again(hub, run).read_text("utf-8"))
+                raise RoundAborted(again(hub, run).read_text("utf-8"))
         why = forecast(made, order.forecasts) if order.forecasts else ""
         write_state(hub, run, "finished", f"without all forecasts, as {why}" if why else "")
-    except (StartOver, Unreachable) as error:
+    except (RoundAborted, Unreachable) as error:
         write_state(hub, run, "lost", str(error))
     except FedvineError as error:
         write_state(hub, run, "lost" if "attempts" in str(error) else "failed", str(error))
@@ -203,7 +204,7 @@ def forecast(made: Run, count: int) -> str:
             with clients.asking_own(block, [n for n, have in blocks.items() if block < have]):
                 made.method.answer(server, clients, at)
         clients.all(number, do="forecasts", count=0)
-    except StartOver as reason:
+    except RoundAborted as reason:
         if clients.gone:  # it comes back, and the job goes on from here
             raise
         return str(reason)

@@ -27,13 +27,13 @@ from fedvine.core.message import Packed, Pool, dumps, loads, pack, unpack
 from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.core.state import World
-from fedvine.core.worker import Envelope, Resident
+from fedvine.core.worker import ClientWorker, Envelope
 from fedvine.data.plan import Plan, known
 from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
-from fedvine.federation.site_forecasts import Home
-from fedvine.tasks.link_prediction import Links
+from fedvine.federation.site_forecasts import SiteForecasts
+from fedvine.tasks.link_prediction import LinkPrediction
 
 if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
@@ -54,7 +54,7 @@ class Site:
         self.name, self.open_part, self.folder = name, open_part, folder
         self.trusted = trusted
         self.part: EventStream | None = None
-        self.resident: Resident | None = None
+        self.resident: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
         self.saves, self.pool = folder / "saves", Pool()
         self._last: tuple[tuple[int, ...], bytes] | None = None  # place and answer
@@ -160,11 +160,11 @@ class Site:
         if constants.task != "link":
             raise FedvineError(f"{constants.name} names classes here; a federation carries link "
                                "prediction alone.")
-        scored = build(Links, protocol, under="protocol.")
+        scored = build(LinkPrediction, protocol, under="protocol.")
         if part is not None:
             _same_table(part, saves / "table.json")
-        self.resident = Resident(constants, self.name, part, bounds, scored, world,
-                                 secret=self._secret())
+        self.resident = ClientWorker(constants, self.name, part, bounds, scored, world,
+                                     secret=self._secret())
         self.run, self.saves, self._last = run, saves, None
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,
@@ -208,7 +208,7 @@ class Site:
         if resident.part is None:
             return 0
         if count:
-            resident.home = Home(self.name, resident.part, resident.plan, count)
+            resident.home = SiteForecasts(self.name, resident.part, resident.plan, count)
             return resident.home.blocks
         if resident.home is not None:
             resident.home.write(self.saves.parent / f"{self.saves.name}.parquet")
@@ -223,7 +223,7 @@ class Site:
             file.chmod(0o600)
         return file.read_bytes()
 
-    def _running(self) -> Resident:
+    def _running(self) -> ClientWorker:
         if self.resident is None:
             raise FedvineError("The server has not opened a run here.")
         return self.resident

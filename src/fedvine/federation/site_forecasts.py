@@ -16,7 +16,7 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.forecasts import BLOCK, Best, Forecast, _rows, likeliest, met
 
 
-class Home:
+class SiteForecasts:
     """Asks for the likeliest ``count`` items of every user of ``part``, in blocks of users."""
 
     def __init__(self, name: str, part: EventStream, plan: Plan, count: int) -> None:

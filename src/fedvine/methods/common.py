@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedvine.core.method import At, Client, Field, Method, on_client
-from fedvine.tasks.class_incremental import Asked
+from fedvine.tasks.class_incremental import NodeQueries
 
 
 class Common(Method):
@@ -44,6 +44,6 @@ class Common(Method):
         return clients.call(self.predict)
 
     @on_client
-    def predict(self, client: Client, queries: Asked) -> np.ndarray:
+    def predict(self, client: Client, queries: NodeQueries) -> np.ndarray:
         """The share of each class [Q, classes], the same for every node."""
         return np.tile(client.count / max(client.count.sum(), 1), (len(queries), 1))

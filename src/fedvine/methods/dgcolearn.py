@@ -62,13 +62,13 @@ class DgCoLearn(Layerwise):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
-    space: ClassVar[dict[str, Any]] = {"rate": (1e-3, 0.03, "log"), "hidden": [16, 32, 64],
+    space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "hidden": [16, 32, 64],
                                       "window": [1, 3, 10], "epochs": [1, 3]}
 
     rounds: int = Field(default=10, ge=0, description="rounds a stage, R")
     epochs: int = Field(default=1, ge=1, description="epochs a round, E: local ones, or with "
                         "exchange_gradients steps that all make together")
-    rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
+    learning_rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
     decay: float = Field(default=0.0, ge=0, description="weight decay of Adam; 5e-4 in the "
                          "authors' code")
     exchange_gradients: bool = Field(
@@ -102,7 +102,7 @@ class DgCoLearn(Layerwise):
 
     def adam(self, net: Network) -> torch.optim.Adam:
         """Its optimiser."""
-        return torch.optim.Adam(net.parameters(), lr=self.rate, weight_decay=self.decay)
+        return torch.optim.Adam(net.parameters(), lr=self.learning_rate, weight_decay=self.decay)
 
     # -- a round ---------------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
@@ -130,11 +130,11 @@ class DgCoLearn(Layerwise):
         each = list(rows.grad.split(server.sizes.tolist()))  # type: ignore[union-attr]
         for layer in reversed(range(self.layers)):
             wide = server.net.said(layer)
-            sent = clients.call(self.back, layer, each=named(clients, each, here),
+            sent = clients.call(self.back, layer, per_client=named(clients, each, here),
                                 expect=sized(self.precision, clients, border.sizes, wide))
             here, said = sent.names, filled(clients, sent, border.sizes)
             each = self.noisy(clients, border, said, tensors(border.back(said)))
-        for gradient in clients.call(self.first, each=named(clients, each, here),
+        for gradient in clients.call(self.first, per_client=named(clients, each, here),
                                      expect=tree.weights(server.net)):
             for name, p in server.net.named_parameters():
                 p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
@@ -156,12 +156,14 @@ class DgCoLearn(Layerwise):
         first, rest = {"before": (0, E), "first-epoch": (1, E - 1)}.get(self.schedule, (E, 0))
         model, here = tree.weights(server.net), tuple(server.joined)
         if first:
-            here = clients.call(self.train, model, first, each=each, only=here, expect=None).names
+            here = clients.call(self.train, model, first, per_client=each, only=here,
+                                expect=None).names
             model = None                                   # from here on each client has its own
         if due:
             here, model = self.swap(server, clients, border, model), None
         if rest:
-            here = clients.call(self.train, model, rest, each=each, only=here, expect=None).names
+            here = clients.call(self.train, model, rest, per_client=each, only=here,
+                                expect=None).names
         sent = clients.call(self.trained, only=here, expect=tree.weights(server.net))
         sizes = [len(each[n][1]) for n in sent.names]
         if sum(sizes):

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedvine.core.method import At, Client, Field, Method, on_client
 from fedvine.methods._fedlink.batches import edges
-from fedvine.tasks.link_prediction import Pairs
+from fedvine.tasks.link_prediction import EdgeQueries
 
 
 class EdgeBank(Method):
@@ -56,7 +56,7 @@ class EdgeBank(Method):
         return clients.call(self.predict, at.t)
 
     @on_client
-    def predict(self, client: Client, t: int, queries: Pairs) -> np.ndarray:
+    def predict(self, client: Client, t: int, queries: EdgeQueries) -> np.ndarray:
         """1.0 for a pair in the bank, else 0.0."""
         width = 1 + max(int(client.pairs[:, 1].max(initial=0)), int(queries.dst.max(initial=0)))
         bank = client.pairs[client.last >= self.oldest(t)].astype(np.int64)

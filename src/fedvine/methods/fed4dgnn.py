@@ -117,8 +117,8 @@ class Fed4DGnn(STFL):
             trained[name] = tree.add(begin[name], delta["model"])
             total.add(rows[name], delta | {"model": tree.subtract(trained[name], server.model)})
 
-        clients.call(self.train_own, each=sent, expect=lambda name: self.change(server, rows[name]),
-                     fold=take)
+        clients.call(self.train_own, per_client=sent,
+                     expect=lambda name: self.change(server, rows[name]), fold=take)
         mean = total.apply(server.model, {s: getattr(server, s) for s in SIDES}, self.aggregate)
         if at.last or at.r % self.meeting == 0:
             server.model, server.handed = mean, {}

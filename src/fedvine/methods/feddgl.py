@@ -92,7 +92,7 @@ class FedDGL(STFL):
             classes.add_(delta["classes"])
 
         clients.call(self.learn, self.shared(server), server.prototypes, at.first and at.t > 0,
-                     each=sent, expect=lambda name: self.change(server, rows[name]) | {
+                     per_client=sent, expect=lambda name: self.change(server, rows[name]) | {
                          "classes": classes}, fold=take)
         server.model = total.apply(server.model, {s: getattr(server, s) for s in SIDES},
                                    self.aggregate)

@@ -38,12 +38,12 @@ from fedvine.methods._fedlink.batches import (
     joined,
 )
 from fedvine.methods._fedlink.buffers import Buffers
-from fedvine.methods._fedlink.row_ownership import Claims
-from fedvine.nn.client_embedding import RowBook, Sum
-from fedvine.nn.embedding import Table
+from fedvine.methods._fedlink.row_ownership import RowOwnership
+from fedvine.nn.client_embedding import ClientEmbedding, Sum
+from fedvine.nn.embedding import EmbeddingTable
 from fedvine.nn.sage import BipartiteSage
 from fedvine.nn.sparse import Bipartite
-from fedvine.tasks.link_prediction import Pairs
+from fedvine.tasks.link_prediction import EdgeQueries
 
 ROW = torch.empty(1, 1)     # spread over a shape, it is a shape without memory
 
@@ -52,7 +52,7 @@ class FedLink(Arrivals, Buffers, Method):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
-    space: ClassVar[dict[str, Any]] = {"rate": (1e-3, 0.03, "log"), "steps": [1, 3, 10],
+    space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "steps": [1, 3, 10],
                                       "negatives": [1, 2, 5], "masked": (0.1, 0.9)}
 
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
@@ -62,7 +62,7 @@ class FedLink(Arrivals, Buffers, Method):
     buffers: int = Field(default=4, ge=1, description="buffers a client keeps, S")
     steps: int = Field(default=3, ge=1, description="local steps a round, L")
     width: int = Field(default=64, ge=1, description="width of embeddings and layers, d")
-    rate: float = Field(default=0.01, gt=0, description="learning rate, eta")
+    learning_rate: float = Field(default=0.01, gt=0, description="learning rate, eta")
     optimizer: Literal["adam", "sgd"] = Field(
         default="adam", description="Adam (row-wise on rows, the code) or SGD (the box)")
     score_by: Literal["cosine", "dot"] = Field(
@@ -77,7 +77,7 @@ class FedLink(Arrivals, Buffers, Method):
         default=None, description="what a step takes: one buffer, all alike; the newest one half "
         "the time; C edges evenly from all. If not said, buffer; with capacity = auto uniform "
         "where users have five edges and more, else newest")
-    start_scale: float = Field(
+    init_scale: float = Field(
         default=0.1, gt=0, description="half width of the first values of a row")
     share: tuple[Literal["model", "users", "items"], ...] = Field(
         default=("model", "users", "items"), description="what travels; the rest stays at home")
@@ -99,28 +99,29 @@ class FedLink(Arrivals, Buffers, Method):
         return BipartiteSage(self.width, seed=seed)
 
     def start(self, world: World) -> Server:
-        server = Server(model=tree.weights(self.encoder(world.seed)), claims=Claims(),
+        server = Server(model=tree.weights(self.encoder(world.seed)), claims=RowOwnership(),
                         joining=None)
         for side in SIDES:
-            setattr(server, side, Table(world.seed, self.width, self.start_scale))
+            setattr(server, side, EmbeddingTable(world.seed, self.width, self.init_scale))
         return server
 
     def setup(self, client: Client) -> None:
         client.model = self.encoder(client.world.seed)
         weights = client.model.to(self.device).parameters()
-        client.optimizer = (torch.optim.Adam(weights, lr=self.rate, fused=True)
-                            if self.optimizer == "adam" else torch.optim.SGD(weights, lr=self.rate))
+        client.optimizer = (torch.optim.Adam(weights, lr=self.learning_rate, fused=True)
+                            if self.optimizer == "adam" else
+                            torch.optim.SGD(weights, lr=self.learning_rate))
         self.make_room(client)
         client.fresh = client.met = 0           # edges since it last joined; items met
         for side in SIDES:
-            setattr(client, side, RowBook(self.width, client.world.seed, self.start_scale,
-                                          home=side not in self.share))
+            setattr(client, side, ClientEmbedding(self.width, client.world.seed, self.init_scale,
+                                                  home=side not in self.share))
 
     # -- the algorithm box -----------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
         # New edges enter the buffers; what a client met tells who joins, and which rows are shared.
-        met = clients.call(self.observe, each={n: server.claims.heard.get(n, 0)
-                                               for n in clients.names},
+        met = clients.call(self.observe, per_client={n: server.claims.heard.get(n, 0)
+                                                     for n in clients.names},
                            expect=ARRIVAL)
         if self.join == "full":
             server.joining = [name for name, found in met.items() if found["joins"]]
@@ -136,7 +137,7 @@ class FedLink(Arrivals, Buffers, Method):
             sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
         # Delta_k comes back, of these rows and of the model, and is added as it arrives.
         total = Sum(server.model)
-        clients.call(self.train, self.shared(server), each=sent,
+        clients.call(self.train, self.shared(server), per_client=sent,
                      expect=lambda name: self.change(server, rows[name]),
                      fold=lambda name, delta: total.add(rows[name], delta))
         server.model = total.apply(server.model, {s: getattr(server, s) for s in SIDES},
@@ -195,9 +196,10 @@ class FedLink(Arrivals, Buffers, Method):
             gradient = torch.zeros(x.shape) if x.grad is None else x.grad.cpu()
             if self.optimizer == "adam":
                 getattr(client, side).step(getattr(batch, side), now[side], at[side], gradient,
-                                           self.rate)
+                                           self.learning_rate)
             else:
-                now[side].index_add_(0, torch.from_numpy(at[side]), gradient, alpha=-self.rate)
+                now[side].index_add_(0, torch.from_numpy(at[side]), gradient,
+                                      alpha=-self.learning_rate)
 
     def loss(self, model: BipartiteSage, users: torch.Tensor, items: torch.Tensor,
              graph: Bipartite, draw: np.random.Generator) -> torch.Tensor:
@@ -222,11 +224,11 @@ class FedLink(Arrivals, Buffers, Method):
     # -- forecasts -------------------------------------------------------------------------------
     def answer(self, server, clients, at: At):
         asked = clients.call(self.look, expect=asked_rows(server))
-        return clients.call(self.predict, self.shared(server), each={
+        return clients.call(self.predict, self.shared(server), per_client={
             name: hand_out_both(server, wanted, grow=False)[0] for name, wanted in asked.items()})
 
     @on_client
-    def look(self, client: Client, queries: Pairs) -> dict[str, Any]:
+    def look(self, client: Client, queries: EdgeQueries) -> dict[str, Any]:
         """The rows that the queries and the messages about them need."""
         src, dst = self.retained(client)
         nodes = Touched(np.union1d(src, queries.src).astype(np.int64),
@@ -237,7 +239,7 @@ class FedLink(Arrivals, Buffers, Method):
 
     @on_client
     def predict(self, client: Client, model: Any, sent: dict[str, Any],
-                queries: Pairs) -> torch.Tensor:
+                queries: EdgeQueries) -> torch.Tensor:
         """Eq. (1) for each pair; messages pass over the edges that the client still has."""
         nodes = client.cache.pop("look")
         net = client.model

@@ -31,7 +31,7 @@ from fedvine.methods.fedlink import FedLink
 from fedvine.nn.sparse import Bipartite
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import LEVELS, SecureSums, marks, occupied, short
-from fedvine.tasks.link_prediction import Pairs
+from fedvine.tasks.link_prediction import EdgeQueries
 
 
 class FedLinkPrivate(SecureSums, FedLink):
@@ -180,7 +180,7 @@ class FedLinkPrivate(SecureSums, FedLink):
 
     @on_client
     def predict(self, client: Client, model: Any, sent: dict[str, Any],
-                queries: Pairs) -> torch.Tensor:
+                queries: EdgeQueries) -> torch.Tensor:
         """Eq. (1) for each pair, as in FedLink."""
         src, dst = self.retained(client)
         nodes = {"users": np.union1d(src, queries.src), "items": np.union1d(dst, queries.dst)}
@@ -203,7 +203,7 @@ class FedLinkPrivate(SecureSums, FedLink):
             return getattr(client, side).take(ids, {})
         keys = self.keys(client, side, ids)
         values = torch.from_numpy(hashed_uniform(client.world.seed, keys, self.width)
-                                  * np.float32(self.start_scale))
+                                  * np.float32(self.init_scale))
         order = np.argsort(known[side]["keys"], kind="stable")
         ordered = known[side]["keys"][order]
         at = np.minimum(np.searchsorted(ordered, keys), max(len(ordered) - 1, 0))

@@ -105,7 +105,8 @@ class FedSageDyn(FedAvgDyn):
         super().setup(client)
         client.neighgen = NeighGen(self.width(client.world), self.hidden, self.neighbours,
                                    seed=client.world.seed).to(client.x.dtype)
-        client.neighgen_optimizer = torch.optim.Adam(client.neighgen.parameters(), lr=self.rate)
+        client.neighgen_optimizer = torch.optim.Adam(client.neighgen.parameters(),
+                                                     lr=self.learning_rate)
 
     # -- NeighGen learns -------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
@@ -128,12 +129,12 @@ class FedSageDyn(FedAvgDyn):
         shown = {name: reply for name, reply in sent.items() if reply is not None}
         others = {name: {n: s for n, s in shown.items() if n != name} for name in clients.names}
         sums: dict[str, Weights] = {name: {} for name in shown}
-        for judged in clients.call(self.judge, each=others, expect=lambda name: Named(
+        for judged in clients.call(self.judge, per_client=others, expect=lambda name: Named(
                 fgen, only=frozenset(others[name]))):
             for name, slope in judged.items():
                 sums[name] = tree.add(sums[name], slope) if sums[name] else slope
         if sums:
-            clients.call(self.learn, each=sums, expect=None)
+            clients.call(self.learn, per_client=sums, expect=None)
 
     @on_client
     def learn_alone(self, client: Client) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedvine.core.method import At, Client, Field, Method, on_client
 from fedvine.methods._fedlink.batches import edges
-from fedvine.tasks.link_prediction import Pairs
+from fedvine.tasks.link_prediction import EdgeQueries
 
 
 class Popularity(Method):
@@ -52,7 +52,7 @@ class Popularity(Method):
         return clients.call(self.predict)
 
     @on_client
-    def predict(self, client: Client, queries: Pairs) -> np.ndarray:
+    def predict(self, client: Client, queries: EdgeQueries) -> np.ndarray:
         """The count of each queried item, 0 for one never seen."""
         return self.popularity(client, queries.dst)
 

@@ -69,7 +69,8 @@ class Power(Replaying):
         default="kl", description="the server's transfer: Eqs. (13), (14), the code's, or none")
     near: int = Field(default=1, ge=0, description="neighbours of a prototype, k of Eq. (13)")
     server_epochs: int = Field(default=10, ge=0, description="epochs of transfer, E_g")
-    server_rate: float = Field(default=1e-3, gt=0, description="learning rate of transfer, Adam")
+    server_learning_rate: float = Field(
+        default=1e-3, gt=0, description="learning rate of transfer, Adam")
     reconstruction: Literal["closed-form", "lbfgs"] = Field(
         default="closed-form", description="how prototypes are read back, Eqs. (10), (11)")
     min_count: int = Field(default=1, ge=1, description="classes of fewer labelled nodes are not "
@@ -173,7 +174,7 @@ class Power(Replaying):
         with torch.no_grad():
             local = torch.stack([tree.load(net, m)(graph) for m in sent.each("model")])
         tree.load(net, server.model)
-        optimizer = torch.optim.Adam(net.parameters(), lr=self.server_rate)
+        optimizer = torch.optim.Adam(net.parameters(), lr=self.server_learning_rate)
         for _ in range(self.server_epochs):
             loss = divergence(net(graph), local, share, self.transfer)        # (14)
             optimizer.zero_grad()

@@ -37,7 +37,7 @@ from fedvine.methods._power.replay import above
 from fedvine.nn.gat import Inputs
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import SecureSums
-from fedvine.tasks.class_incremental import Asked
+from fedvine.tasks.class_incremental import NodeQueries
 
 
 class PowerPlus(SecureSums, Continual):
@@ -130,7 +130,7 @@ class PowerPlus(SecureSums, Continual):
         return kept[1], kept[2]
 
     @on_client
-    def predict(self, client: Client, model: Any, queries: Asked) -> torch.Tensor:
+    def predict(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
         """Scores [Q, classes]: log probabilities, and how alike node and row are."""
         scores = super().predict(client, model, queries)
         has = known(client.means)

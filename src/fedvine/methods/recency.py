@@ -14,7 +14,7 @@ import numpy as np
 from fedvine.core.method import Client, on_client
 from fedvine.methods._fedlink.batches import edges
 from fedvine.methods.popularity import Popularity
-from fedvine.tasks.link_prediction import Pairs
+from fedvine.tasks.link_prediction import EdgeQueries
 
 
 class Recency(Popularity):
@@ -40,7 +40,7 @@ class Recency(Popularity):
         client.pairs, client.last = pairs, last
 
     @on_client
-    def predict(self, client: Client, queries: Pairs) -> np.ndarray:
+    def predict(self, client: Client, queries: EdgeQueries) -> np.ndarray:
         """1 to 2 for a pair that was met, by its time; less than 1 for others, by their count."""
         score = self.popularity(client, queries.dst)
         score = score / (1 + client.count.max(initial=0))

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from fedvine.nn.client_embedding import RowBook
-    from fedvine.nn.embedding import Table
+    from fedvine.nn.client_embedding import ClientEmbedding
+    from fedvine.nn.embedding import EmbeddingTable
     from fedvine.nn.gat import Gat
     from fedvine.nn.sage import BipartiteSage
 
-__all__ = ["BipartiteSage", "Gat", "RowBook", "Table"]
-_FILES = {"BipartiteSage": "sage", "Gat": "gat", "RowBook": "client_embedding",
-          "Table": "embedding"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["BipartiteSage", "ClientEmbedding", "EmbeddingTable", "Gat"]
+__getattr__, __dir__ = lazy(__name__, BipartiteSage="sage", ClientEmbedding="client_embedding",
+                            EmbeddingTable="embedding", Gat="gat")

@@ -16,10 +16,10 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.rng import hashed_uniform
 from fedvine.data.ids import Ids
 from fedvine.nn import kernels
-from fedvine.nn.embedding import Table
+from fedvine.nn.embedding import EmbeddingTable
 
 
-class RowBook:
+class ClientEmbedding:
     """One side (users or items) of one client; ``home`` keeps the values here, shared with nobody.
 
     ``scale`` and ``seed`` are the server table's, so that a row starts the same everywhere. Without
@@ -145,9 +145,9 @@ class RowBook:
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value.clone())
 
 
-def hand_out(table: Table, asked: dict[str, np.ndarray], grow: bool) -> tuple[
+def hand_out(table: EmbeddingTable, asked: dict[str, np.ndarray], grow: bool) -> tuple[
         dict[str, Any], np.ndarray]:
-    """The server's answer to :meth:`RowBook.ask`, and the row numbers in the same order.
+    """The server's answer to :meth:`ClientEmbedding.ask`, and the row numbers in the same order.
 
     In training (``grow``) new keys get rows; while scoring they get first values and no row.
     """
@@ -176,7 +176,7 @@ class Sum:
             if len(delta[side]):
                 self.parts.setdefault(side, []).append((numbers, delta[side].clone()))
 
-    def apply(self, model: tree.Tree, tables: dict[str, Table], by: str) -> tree.Tree:
+    def apply(self, model: tree.Tree, tables: dict[str, EmbeddingTable], by: str) -> tree.Tree:
         """The new model, W + (1/K) sum of differences; the tables' rows move in place.
 
         ``by="clients"`` divides a row's sum by K, ``"touching"`` by those that touched the row.

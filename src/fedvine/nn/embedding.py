@@ -16,7 +16,7 @@ from fedvine.core.rng import hashed_uniform
 from fedvine.nn import kernels
 
 
-class Table:
+class EmbeddingTable:
     """Rows of ``width`` float32, started from a hash of (seed, key) and kept by row number.
 
     ``scale`` is the half width of the uniform distribution that new rows come from.

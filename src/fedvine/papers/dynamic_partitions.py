@@ -18,8 +18,8 @@ from fedvine.data.snapshot import nodes_of
 from fedvine.experiments.run import show
 from fedvine.papers.dynamic_pictures import bars, boxes, curves
 from fedvine.papers.dynamic_studies import Held, facts, held, shown
-from fedvine.results.cells import Cell
-from fedvine.results.tables import Grid, Sheet
+from fedvine.results.cells import Job
+from fedvine.results.tables import Table, TableSet
 
 PARTITIONERS = {p: {"partition": p} for p in ("colearn", "multilevel", "metis", "louvain",
                                               "label_skew", "hash")}
@@ -29,7 +29,7 @@ COLUMNS = 12            # snapshots that a table shows
 
 
 # -- what is measured --------------------------------------------------------------------------
-def partition_seconds(cell: Cell) -> float:
+def partition_seconds(cell: Job) -> float:
     """Seconds of all partitions of a cell's run, carried out again here: the shortest of three
     times, so that compiling is not in it, which a run's own report has."""
     experiment, best = cell.experiment, float("inf")
@@ -57,20 +57,20 @@ def by_snapshot(found: Held, key: str) -> dict[tuple[str, str], np.ndarray]:
             for place, row in found.cells.items() if row}
 
 
-def classes(cell: Cell) -> int:
+def classes(cell: Job) -> int:
     """How many classes the nodes of the cell's data have."""
     return len(cell.experiment.data.open().nodes.classes)
 
 
 # -- Figures 4 and 8: time ---------------------------------------------------------------------
-def figure4(**options: Any) -> Sheet:
+def figure4(**options: Any) -> TableSet:
     """Seconds of partition and exchange by partitioner."""
     return _times("DG-CoLearn, Figure 4: partition and exchange by partitioner", PARTITIONERS,
                   "the exchange on its partition is up to 2.19 times faster than on Metis's, the "
                   "best of the others.", **options)
 
 
-def figure8(**options: Any) -> Sheet:
+def figure8(**options: Any) -> TableSet:
     """Seconds of partition and exchange by what the partition aims at first."""
     return _times("DG-CoLearn, Figure 8: partition and exchange by order", LINES,
                   "against mincut_first the exchange takes up to 5.11 times as long with "
@@ -78,25 +78,25 @@ def figure8(**options: Any) -> Sheet:
                   "exchange together take 1.81 times as long.", **options)
 
 
-def _times(title: str, lines: dict[str, dict[str, Any]], claim: str, **options: Any) -> Sheet:
+def _times(title: str, lines: dict[str, dict[str, Any]], claim: str, **options: Any) -> TableSet:
     found = held(lines, **options)
     records = [{**{k: v for k, v in facts(d, line, cell).items() if k != "history"},
                 "seconds_partition": cell.measured("partition_seconds", partition_seconds)}
                for (d, line), row in found.cells.items() for cell in row]
-    grids: list[Grid] = []
+    grids: list[Table] = []
     ms: dict[tuple[str, str], list[float]] = {}
     for d in found.names:
         by = {p: [r for r in records if (r["data"], r["line"]) == (d, p)] for p in lines}
         ms |= {(d, p): [1000 * float(np.mean([r[k] for r in row]))
                         for k in ("seconds_partition", "seconds")] for p, row in by.items() if row}
-        grids.append(Grid(f"{d}: a whole run", [
+        grids.append(Table(f"{d}: a whole run", [
             "partition", "partition (ms)", "exchange (ms)", "both (ms)", "exchange (MB)", "cut"],
             [[p, *(shown((1000 * sum(r[k] for k in keys) for r in row), 1) for keys in (
                 ("seconds_partition",), ("seconds",), ("seconds_partition", "seconds"))),
               shown(((r["down"] + r["up"]) / 1e6 for r in row), 2),
               shown(r["cut"] for r in row)] for p, row in by.items()]))
     both = {key: float(sum(value)) for key, value in ms.items()}
-    return Sheet(grids, [
+    return TableSet(grids, [
         f"The paper: {claim}", *_beside("Ours, both in ms", found, both, lines, 0),
         *(_alike(found) if lines is LINES else []),
         "Partitions are timed alone, after all is compiled; a new process needs some tenths of a "
@@ -107,14 +107,14 @@ def _times(title: str, lines: dict[str, dict[str, Any]], claim: str, **options: 
 
 
 # -- Figures 7, 9 to 12: by snapshot -----------------------------------------------------------
-def figure7(**options: Any) -> Sheet:
+def figure7(**options: Any) -> TableSet:
     """Cut edge ratio by snapshot."""
     return _along("DG-CoLearn, Figure 7: cut edge ratio by snapshot", {"cut": "cut edge ratio"},
                   "mincut_first has the lowest cut edge ratio on all data; label_first's is 2.34 "
                   "times, balance_first's up to 7.75 times as high.", [], **options)
 
 
-def figure12(**options: Any) -> Sheet:
+def figure12(**options: Any) -> TableSet:
     """Shannon entropy of the parts' classes by snapshot, beside the best one."""
     return _along("DG-CoLearn, Figure 12: entropy of classes by snapshot",
                   {"entropy": "entropy, bits"},
@@ -124,7 +124,7 @@ def figure12(**options: Any) -> Sheet:
                    "are not in them."], best=True, **options)
 
 
-def figure9(**options: Any) -> Sheet:
+def figure9(**options: Any) -> TableSet:
     """Coefficient of variation of the parts' edges by snapshot."""
     return _along("DG-CoLearn, Figures 9 to 11: coefficient of variation of edges", {
         "cov_inside": "CoV of edges inside", "cov": "CoV of edge ends"},
@@ -137,7 +137,7 @@ def figure9(**options: Any) -> Sheet:
 
 
 def _along(title: str, keys: dict[str, str], claim: str, notes: Sequence[str], *,
-           best: bool = False, roles: bool = False, **options: Any) -> Sheet:
+           best: bool = False, roles: bool = False, **options: Any) -> TableSet:
     found = held(LINES, **options)
     grids, records, said, lines, limits = [], [], [], {}, {}
     if best:
@@ -151,7 +151,7 @@ def _along(title: str, keys: dict[str, str], claim: str, notes: Sequence[str], *
         spans = {"training": slice(0, -2), "validation": slice(1, -1), "test": slice(2, None)}
         extra = spans if roles and T > 2 else {"mean": slice(None)}
         top = f"; at best log2(n) = {limits[d]:.2f}" if d in limits else ""
-        grids.append(Grid(f"{d}: {label}{top}", ["partition", *extra, *(
+        grids.append(Table(f"{d}: {label}{top}", ["partition", *extra, *(
             f"snapshot {t + 1}" if not t else str(t + 1) for t in seen)],
             [[line, *(shown(c[:, span].mean(1)) for span in extra.values()),
               *(f"{c[:, t].mean():.2f}" for t in seen)] for line, c in held_here.items()]))
@@ -160,8 +160,8 @@ def _along(title: str, keys: dict[str, str], claim: str, notes: Sequence[str], *
     for key, label in keys.items():
         means = {(d, line): float(c.mean()) for (k, d, line), c in lines.items() if k == key}
         said += _beside(f"Ours, mean {label}", found, means, LINES, 3)
-    return Sheet(grids, [f"The paper: {claim}", *said, *_alike(found), *notes, *found.notes],
-                 records, curves(found.names, list(LINES), keys, lines, limits, title))
+    return TableSet(grids, [f"The paper: {claim}", *said, *_alike(found), *notes, *found.notes],
+                    records, curves(found.names, list(LINES), keys, lines, limits, title))
 
 
 def _beside(what: str, found: Held, means: dict[tuple[str, str], float], lines: dict[str, Any],
@@ -189,7 +189,7 @@ def _alike(found: Held) -> list[str]:
 
 
 # -- Figure 13: accuracies of clients ------------------------------------------------------------
-def figure13(**options: Any) -> Sheet:
+def figure13(**options: Any) -> TableSet:
     """Accuracies of single clients by what the partition aims at first."""
     found = held(LINES, **options)
     title = "DG-CoLearn, Figure 13: accuracy of a client in a snapshot"
@@ -207,9 +207,9 @@ def figure13(**options: Any) -> Sheet:
             out = sum(a < low - reach or a > high + reach for a in every[d, line])
             rows.append([line, str(len(every[d, line])), *(f"{v:.3f}" for v in (
                 middle, low, high, high - low)), str(out), f"{cov[d, line]:.3f}"])
-        grids.append(Grid(f"{d}: accuracies", ["partition", "accuracies", "median", "Q1", "Q3",
-                                               "IQR", "outliers", "mean CoV"], rows))
-    return Sheet(grids, [
+        grids.append(Table(f"{d}: accuracies", ["partition", "accuracies", "median", "Q1", "Q3",
+                                                "IQR", "outliers", "mean CoV"], rows))
+    return TableSet(grids, [
         "The paper: mincut_first and label_first have boxes of the same width, balance_first wider "
         "ones (IQR, Q3 - Q1), and more outliers on Reddit.",
         *_beside("Ours, IQR", found, spread, LINES, 3), *_alike(found),
@@ -220,7 +220,7 @@ def figure13(**options: Any) -> Sheet:
         boxes(found.names, list(LINES), every, cov, title))
 
 
-NAMES: dict[str, Callable[..., Sheet]] = {
+NAMES: dict[str, Callable[..., TableSet]] = {
     "dgcolearn-figure4": figure4, "dgcolearn-figure7": figure7, "dgcolearn-figure8": figure8,
     "dgcolearn-figure9-11": figure9, "dgcolearn-figure12": figure12,
     "dgcolearn-figure13": figure13}

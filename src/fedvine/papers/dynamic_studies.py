@@ -19,9 +19,9 @@ from fedvine.core.state import World
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.published import numbers
 from fedvine.papers.studies import _run
-from fedvine.results.cells import Cell, cells
+from fedvine.results.cells import Job, cells
 from fedvine.results.fill import Budget, Tell
-from fedvine.results.tables import Grid, Sheet, about_seeds, spread
+from fedvine.results.tables import Table, TableSet, about_seeds, spread
 
 DATA = ("sociopatterns", "patent", "flights")       # labelled, and free to get
 MORE = ("wikipedia", "dblp5", "dblp3", "reddit")    # where --only names them
@@ -47,7 +47,7 @@ class Held:
     """The finished cells of each line on each data set, and what is to be said of them all."""
 
     names: list[str]
-    cells: dict[tuple[str, str], list[Cell]]
+    cells: dict[tuple[str, str], list[Job]]
     notes: list[str]
 
 
@@ -76,14 +76,14 @@ def held(lines: dict[str, dict[str, Any]], *, only: str | None, seeds: int, jobs
                         for key, row in zip(keys, rows, strict=True)}, notes)
 
 
-def made(data: str, fields: dict[str, Any], seeds: int, folder: str | Path) -> list[Cell]:
+def made(data: str, fields: dict[str, Any], seeds: int, folder: str | Path) -> list[Job]:
     """The method's cells with these fields, one a seed."""
     first = Experiment.model_validate({"data": data, "method": METHOD | fields,
                                        "split": {"by": "hash", "k": 5}})
     return cells((first.model_copy(update={"seed": s}) for s in range(seeds)), folder)
 
 
-def facts(data: str, line: str, cell: Cell) -> dict[str, Any]:
+def facts(data: str, line: str, cell: Job) -> dict[str, Any]:
     """What a finished cell measured: F1 of the test, the training's exchanges, the partition."""
     summary, made = cell.summary, cell.log("exchanges") or dict.fromkeys(
         ("exchanges", "calls", "seconds", "down", "up"), 0)
@@ -102,14 +102,14 @@ def shown(values: Iterable[float], digits: int = 3) -> str:
 
 
 # -- Table 5: schedules ------------------------------------------------------------------------
-def table5(**options: Any) -> Sheet:
+def table5(**options: Any) -> TableSet:
     """F1 and the cost of training's exchanges by schedule (Appendix D.2)."""
     found = held({s: {"schedule": s} for s in SCHEDULES}, **options)
     records = [facts(*key, cell) for key, row in found.cells.items() for cell in row]
     grids, said = [], []
     for d in found.names:
         by = {s: [r for r in records if (r["data"], r["line"]) == (d, s)] for s in SCHEDULES}
-        grids.append(Grid(f"{d}: F1 two snapshots ahead, and the exchanges of training", [
+        grids.append(Table(f"{d}: F1 two snapshots ahead, and the exchanges of training", [
             "exchange", "F1 micro", "F1 macro", "exchanges a snapshot", "seconds", "MB"],
             [[f"{label} ({s})", *(shown(r[k] for r in by[s]) for k in ("f1_micro", "f1_macro")),
               *(_plain(f(r) for r in by[s]) for f in (
@@ -118,12 +118,12 @@ def table5(**options: Any) -> Sheet:
         said += _against(d, by)
     printed = numbers("dgcolearn_table5_exchange_schedules.csv")
     data = list(dict.fromkeys(p["dataset"] for p in printed))
-    grids.append(Grid("The paper's Table 5, on its own data", [
+    grids.append(Table("The paper's Table 5, on its own data", [
         "exchange", *(f"F1, {d}" for d in data), *(f"seconds, {d}" for d in data)],
         [[label, *(p[key] for key in ("f1", "communication_time_s") for d in data for p in printed
                    if (p["dataset"], p["schedule"]) == (d, label))]
          for label in list(SCHEDULES.values())[:-1]]))
-    return Sheet(grids, [
+    return TableSet(grids, [
         "The paper: one exchange, after the first round's last epoch, keeps F1 (Reddit: the best) "
         "and takes a tenth of the time of an exchange in every round.", *said,
         f"A round has {METHOD['epochs']} local epochs here; the authors' code has 10.",
@@ -161,7 +161,7 @@ def cost(N: float, cut: float, edges: float, D: int) -> float:
     return N * cut * edges * 4 * D
 
 
-def table67(**options: Any) -> Sheet:
+def table67(**options: Any) -> TableSet:
     """Counted bytes of exchanges beside C = N (cut |E| D_bytes) + T L."""
     found = held({e: {"exchange": e} for e in EXCHANGES}, **options)
     lines, records = [], []
@@ -188,11 +188,11 @@ def table67(**options: Any) -> Sheet:
     paper = [[d, str(N), f"{cut}", f"{E // 1000}K", str(T), str(D), C,
               f"{cost(N, cut, E, D) / 1e3:.2f} + {T * LATENCY:.1f} s"]
              for d, (N, cut, E, T, D, C) in PRINTED.items()]
-    return Sheet([
-        Grid("Bytes of training's exchanges: the formula, and counted (kB, a whole run)", [
+    return TableSet([
+        Table("Bytes of training's exchanges: the formula, and counted (kB, a whole run)", [
             "data, exchange", "N", "cut", "|E|", "T", "D", "formula", "counted", "up", "down",
             "one exchange", "counted / formula", "counted / (4 D cut edges)"], lines),
-        Grid("Tables 6 and 7 as printed (Appendix D.3), and what the formula gives (kB)", [
+        Table("Tables 6 and 7 as printed (Appendix D.3), and what the formula gives (kB)", [
             "data", "N", "cut", "|E|", "T", "D", "C", "formula"], paper)], [
         "C = N (cut |E| 4 D) + T L, L = 0.1 s: N exchanges a snapshot, mean cut of T snapshots, "
         "|E| edges of the data. D is how many numbers a border node says in one exchange: its "
@@ -207,7 +207,7 @@ def table67(**options: Any) -> Sheet:
         *found.notes], records)
 
 
-def _width(cell: Cell) -> int:
+def _width(cell: Job) -> int:
     """Numbers that a border node says in one exchange."""
     made, split, plan = cell.experiment.open()
     method: Any = made
@@ -216,5 +216,5 @@ def _width(cell: Cell) -> int:
             "paper": F + method.hidden}.get(method.exchange, F)
 
 
-NAMES: dict[str, Callable[..., Sheet]] = {
+NAMES: dict[str, Callable[..., TableSet]] = {
     "dgcolearn-table5": table5, "dgcolearn-table6-7": table67}

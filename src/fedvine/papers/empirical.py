@@ -15,17 +15,17 @@ from fedvine.core.text import drawn
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.sweep import COLOURS
 from fedvine.results.cell_logs import points
-from fedvine.results.cells import Cell, cells
+from fedvine.results.cells import Job, cells
 from fedvine.results.fill import Budget, Tell, fill
-from fedvine.results.tables import FEW_SEEDS, Grid, Sheet, about_seeds, spread
+from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds, spread
 from fedvine.tasks import metrics
-from fedvine.tasks.class_incremental import Asked
+from fedvine.tasks.class_incremental import NodeQueries
 
 SHOWN = (4, 5)      # the rounds that the paper looks at
 
 
 def figure2(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
-            budget: Budget | float | None, tell: Tell) -> Sheet:
+            budget: Budget | float | None, tell: Tell) -> TableSet:
     """On Cora, with ER-GNN. (a), (c) and (d) are of seed 0, (b) is of all seeds."""
     if only not in (None, "cora"):
         raise FedvineError("Figure 2 is shown on cora alone.")
@@ -47,24 +47,24 @@ def figure2(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
         [*place, row] for place, row in _experts(cell.experiment, one, last).items()])
     curve, experts = _curve(lines, one, last), {(r, name): row for r, name, row in found}
     grids = [
-        Grid("(a) Labelled nodes of each task, class: nodes", [
+        Table("(a) Labelled nodes of each task, class: nodes", [
             "client", *(f"task {t + 1}" for t in range(last + 1))],
             [[n, *(", ".join(f"{c}: {k}" for c, k in by.items()) for by in row)]
              for n, row in met.items()]),
-        Grid("(b) ER-GNN, each client alone and federated", ["method", "AM", "FM"],
-             [[k, *(spread(by[s], 1) for s in ("am", "fm"))]
-              for k, by in scores.items()]),
-        Grid(f"(c) {one}'s model in task {last + 1}, accuracy in percent on its tasks",
-             ["moment", *(f"task {t + 1}" for t in range(last + 1))],
-             [[f"round {r}, {moment}", *(f"{100 * a:.1f}" for a in row)]
-              for (r, moment), row in curve.items() if r in SHOWN]),
-        Grid(f"(d) Models in task {last + 1}, accuracy in percent on the tasks of {one}",
-             ["moment", "model", *(f"task {t + 1}" for t in range(last + 1))],
-             [[f"end of round {r}", name, *(f"{100 * a:.1f}" for a in row)]
-              for (r, name), row in experts.items()])]
+        Table("(b) ER-GNN, each client alone and federated", ["method", "AM", "FM"],
+              [[k, *(spread(by[s], 1) for s in ("am", "fm"))]
+               for k, by in scores.items()]),
+        Table(f"(c) {one}'s model in task {last + 1}, accuracy in percent on its tasks",
+              ["moment", *(f"task {t + 1}" for t in range(last + 1))],
+              [[f"round {r}, {moment}", *(f"{100 * a:.1f}" for a in row)]
+               for (r, moment), row in curve.items() if r in SHOWN]),
+        Table(f"(d) Models in task {last + 1}, accuracy in percent on the tasks of {one}",
+              ["moment", "model", *(f"task {t + 1}" for t in range(last + 1))],
+              [[f"end of round {r}", name, *(f"{100 * a:.1f}" for a in row)]
+               for (r, name), row in experts.items()])]
     records = [{"method": k, **{s: v[i] for s, v in by.items()}} for k, by in scores.items()
                for i in range(len(by["am"]))]
-    return Sheet(grids, [
+    return TableSet(grids, [
         "The paper: clients meet classes in different orders; federated variants are above "
         "isolated ones; receiving the global model, and local epochs, each lose old tasks; the "
         "global model gains from local experts.",
@@ -73,7 +73,7 @@ def figure2(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
         _drawn(met, scores, curve, experts, last))
 
 
-def classes(cell: Cell) -> dict[str, list[dict[str, int]]]:
+def classes(cell: Job) -> dict[str, list[dict[str, int]]]:
     """By client and task: labelled nodes of each class."""
     _, split, plan = cell.experiment.open()
     return {n: [_classes(p, plan, t) for t in range(len(plan))] for n, p in split.parts.items()}
@@ -103,7 +103,7 @@ def _experts(experiment: Experiment, one: str, t: int) -> dict[tuple[int, str], 
         if at.t != t or at.r not in SHOWN:
             return
         resident = clients.residents[one]
-        def accuracies(answer: Callable[[Asked], Any]) -> list[float]:
+        def accuracies(answer: Callable[[NodeQueries], Any]) -> list[float]:
             asked = {j: resident.scorer.queries(j) for j in range(t + 1)}
             return [resident.scorer.measure(j, answer(queries))["scores"].get("accuracy", np.nan)
                     for j, queries in asked.items()]

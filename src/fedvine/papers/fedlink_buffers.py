@@ -22,7 +22,7 @@ from fedvine.papers.fedlink_studies import (
     with_method,
 )
 from fedvine.results.compare import Entry
-from fedvine.results.tables import Grid, Sheet, spread
+from fedvine.results.tables import Table, TableSet, spread
 
 SMALL = (125, 250, 500, 1150, 2300, 4600, 9200)     # of Foursquare, whose US has 11,433 edges
 LARGE = (250, 1000, 4000, 16000, 64000)
@@ -30,7 +30,7 @@ CITIES = (3200, 12800, 51200, 204800)               # of four cities, whose MY h
 AUTO, BANK = "auto", "edgebank"
 
 
-def figure2(*, only: str | None, **options: Any) -> Sheet:
+def figure2(*, only: str | None, **options: Any) -> TableSet:
     """AUC and memory by the capacity of a buffer, and with ``capacity = "auto"``."""
     panels = chosen([of_group("1", SMALL, "Foursquare"),
                      of_group("1", SMALL, "Foursquare 50 %", 0.5),
@@ -50,14 +50,14 @@ def figure2(*, only: str | None, **options: Any) -> Sheet:
         grids.append(by_client(found, p, "edges of a buffer", "AUC by client", names | {
             AUTO: "auto (each client's own)"}, {"memory (MB)": lambda e, p=p: megabytes(
                 memory(found, p, e))}))
-    grids.append(Grid("The best fixed capacity, and auto", [
+    grids.append(Table("The best fixed capacity, and auto", [
         "data", "capacity", "AUC, best fixed", "AUC, auto", "difference", "difference in AUC new"],
         [_against(found, p, best[p.name]) for p in found.panels if best[p.name] is not None
          and AUTO in found.of(p)]))
     points = {(p.name, c): (e.estimate("auc")[0], memory(found, p, e), {
         n: e.estimate("auc", n)[0] for n in found.clients(p)})
         for p in found.panels for c, e in found.of(p).items() if c != BANK}
-    return Sheet(grids, [
+    return TableSet(grids, [
         "The paper: small buffers fail to hold the history of large regions, oversized ones exceed "
         "the data of small ones and lower AUC; AUC against capacity is concave, and memory grows "
         "with it (10k to 1M edges, of the US's 1,990,327).",
@@ -98,4 +98,5 @@ def _against(found: Lines, panel: Panel, best: Any) -> list[str]:
             difference("auc"), difference("auc_new")]
 
 
-NAMES: dict[str, Callable[..., Sheet]] = {"fedlink-figure2": figure2, "fedlink-figurec3": figure2}
+NAMES: dict[str, Callable[..., TableSet]] = {
+    "fedlink-figure2": figure2, "fedlink-figurec3": figure2}

@@ -16,10 +16,10 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.papers import fedlink_pictures as pictures
 from fedvine.papers.published import PaperTable
 from fedvine.papers.studies import _run
-from fedvine.results.cells import Cell, cells
+from fedvine.results.cells import Job, cells
 from fedvine.results.compare import Entry
 from fedvine.results.fill import Budget, Tell
-from fedvine.results.tables import Grid, Sheet, about_seeds
+from fedvine.results.tables import Table, TableSet, about_seeds
 
 SHARES = (1.0, 0.5, 0.25, 0.02)
 ROUNDS = (1, 2, 5, 10, 20, 40)
@@ -65,7 +65,7 @@ class Lines:
 def run(wanted: Iterable[Panel], lines: Callable[[Panel], dict[Any, Experiment]], *, seeds: int,
         jobs: int, folder: str | Path, budget: Budget | float | None, tell: Tell) -> Lines:
     """Run each panel's lines; a panel whose data are not here is left out, and a note says so."""
-    rows: dict[tuple[str, Any], list[Cell]] = {}
+    rows: dict[tuple[str, Any], list[Job]] = {}
     panels, absent = [], []
     for panel in wanted:
         try:
@@ -127,7 +127,7 @@ def of_group(group: str, values: tuple[Any, ...], name: str = "", share: float =
 
 
 def by_client(found: Lines, panel: Panel, head: str, title: str, names: dict[Any, str],
-              more: dict[str, Callable[[Entry], str]] | None = None) -> Grid:
+              more: dict[str, Callable[[Entry], str]] | None = None) -> Table:
     """AUC by client, their mean, AUC of new pairs, and more columns; a row a line."""
     clients, rows = found.clients(panel), []
     for line, entry in found.of(panel).items():
@@ -135,7 +135,7 @@ def by_client(found: Lines, panel: Panel, head: str, title: str, names: dict[Any
             rows.append([names[line], *(entry.text("auc", c) for c in clients),
                          entry.text("auc"), entry.text("auc_new"),
                          *(show(entry) for show in (more or {}).values())])
-    return Grid(f"{panel.name}: {title}", [head, *clients, "mean", "AUC new", *(more or {})], rows)
+    return Table(f"{panel.name}: {title}", [head, *clients, "mean", "AUC new", *(more or {})], rows)
 
 
 def number(value: float | None, digits: int) -> str:
@@ -149,7 +149,7 @@ def megabytes(value: float | None) -> str:
 
 
 # -- Figure 3: what a score costs --------------------------------------------------------------
-def figure3(*, only: str | None, **options: Any) -> Sheet:
+def figure3(*, only: str | None, **options: Any) -> TableSet:
     """Seconds of a round, and memory, against AUC: Table 1's cells."""
     table = PaperTable.named("fedlink-table1")
     rows = [r for r in table.row if r.method is not None]
@@ -157,14 +157,14 @@ def figure3(*, only: str | None, **options: Any) -> Sheet:
     panels = chosen([Panel(f"{e.id}: {e.name}", table1(e.id), place=e.id)
                      for e in settings.values()], only)
     found = run(panels, lambda p: {r.name: table.of(settings[p.place], r) for r in rows}, **options)
-    grids = [Grid(p.name, ["method", "AUC", "AUC new", "s/round", "memory (MB)"], [
+    grids = [Table(p.name, ["method", "AUC", "AUC new", "s/round", "memory (MB)"], [
         [line, e.text("auc"), e.text("auc_new"),
          number(e.cost("seconds_round"), 3), megabytes(e.cost("peak_memory_bytes"))]
         for line, e in found.of(p).items()]) for p in found.panels]
     points = {(p.name, line): (e.estimate("auc")[0], e.cost("seconds_round"),
                                e.cost("peak_memory_bytes"))
               for p in found.panels for line, e in found.of(p).items()}
-    return Sheet(grids, [
+    return TableSet(grids, [
         "The paper: FedLink has the accuracy of the best at far less memory and time (3.41 times "
         "less memory than STFL and Feddy).",
         "The cells are Table 1's. Seconds are the median round on a CPU with one thread, all "
@@ -176,7 +176,7 @@ def figure3(*, only: str | None, **options: Any) -> Sheet:
 
 
 # -- Figures 4 and C.5: thinned data -----------------------------------------------------------
-def figure4(*, only: str | None, **options: Any) -> Sheet:
+def figure4(*, only: str | None, **options: Any) -> TableSet:
     """AUC, seconds and memory by the share of the edges that is kept."""
     panels = chosen([of_group(g, SHARES) for g in ("1", "3")], only)
     found = run(panels, lambda p: {(m, s): table1(p.place, m, s) for m in THINNED for s in p.values
@@ -186,13 +186,13 @@ def figure4(*, only: str | None, **options: Any) -> Sheet:
         "AUC new": lambda e: e.text("auc_new"),
         "seconds of a round": lambda e: number(e.cost("seconds_round"), 4),
         "memory (MB)": lambda e: megabytes(e.cost("peak_memory_bytes"))}
-    grids = [Grid(f"{p.name}: {what}", ["method", *(f"{100 * s:g} %" for s in SHARES)], [
+    grids = [Table(f"{p.name}: {what}", ["method", *(f"{100 * s:g} %" for s in SHARES)], [
         [m, *(show(e) if (e := found.entries.get((p.name, (m, s)))) else "-" for s in SHARES)]
         for m in THINNED]) for p in found.panels for what, show in shows.items()]
     points = {(p.name, *line): (e.estimate("auc")[0], e.cost("seconds_round"),
                                 e.cost("peak_memory_bytes"))
               for p in found.panels for line, e in found.of(p).items()}
-    return Sheet(grids, [
+    return TableSet(grids, [
         "The paper: with half of the data AUC stays about what it was, with less memory and time.",
         "The cells are those of Tables 1 and C.3, and 25 % and 2 % of the first five countries. A "
         "check-in is kept or not before anything else: what is learned and what is scored are "
@@ -204,7 +204,7 @@ def figure4(*, only: str | None, **options: Any) -> Sheet:
 
 
 # -- Figure C.4: rounds ------------------------------------------------------------------------
-def figurec4(*, only: str | None, **options: Any) -> Sheet:
+def figurec4(*, only: str | None, **options: Any) -> TableSet:
     """FedLink's AUC by the rounds of a stage."""
     panels = chosen([of_group(g, ROUNDS) for g in ("1", "2")], only)
     found = run(panels, lambda p: {r: with_method(p.first, rounds=r) for r in p.values}, **options)
@@ -213,7 +213,7 @@ def figurec4(*, only: str | None, **options: Any) -> Sheet:
     points = {(p.name, r): (e.estimate("auc")[0], {c: e.estimate("auc", c)[0]
                                                    for c in found.clients(p)})
               for p in found.panels for r, e in found.of(p).items()}
-    return Sheet(grids, [
+    return TableSet(grids, [
         "The paper: AUC is stable after about 180 global rounds, and so many are trained "
         "(elsewhere it says 20).",
         "The paper trains once on all of its history; here each of the stages has so many rounds "
@@ -223,6 +223,6 @@ def figurec4(*, only: str | None, **options: Any) -> Sheet:
             "FedLink, Figure C.4") if points else None)
 
 
-NAMES: dict[str, Callable[..., Sheet]] = {
+NAMES: dict[str, Callable[..., TableSet]] = {
     "fedlink-figure3": figure3, "fedlink-figure4": figure4, "fedlink-figurec5": figure4,
     "fedlink-figurec4": figurec4}

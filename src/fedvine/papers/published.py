@@ -20,7 +20,7 @@ from fedvine.core.files import atomic, cache_folder
 from fedvine.core.settings import build, merged
 from fedvine.data.spec import Data, digest, load
 from fedvine.experiments.experiment import Experiment
-from fedvine.results.cells import FOLDER, Cell, cells
+from fedvine.results.cells import FOLDER, Job, cells
 from fedvine.results.tuned import SHIPPED, Search, stated
 from fedvine.results.tuned import found as searched
 
@@ -210,7 +210,7 @@ class PaperTable(_Part):
         same = made and (made.trials, made.score) == (self.tuned.trials, self.tuned.score)
         return made if same else None
 
-    def cells(self, setting: Setting, seeds: int, folder: str | Path) -> dict[str, list[Cell]]:
+    def cells(self, setting: Setting, seeds: int, folder: str | Path) -> dict[str, list[Job]]:
         """The cells of an experiment by the names of its rows, one a seed.
 
         Raises :class:`FedvineError` where its data cannot be had and no cell is kept.

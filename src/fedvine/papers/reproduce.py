@@ -21,10 +21,10 @@ from fedvine.papers import (
     tgb,
 )
 from fedvine.papers.published import Column, PaperTable, Row, Setting
-from fedvine.results.cells import FOLDER, Cell, opened_once
+from fedvine.results.cells import FOLDER, Job, opened_once
 from fedvine.results.compare import COSTS, UNBEATEN, Comparison, Entry
 from fedvine.results.fill import CAP, SEEDS, Budget, Planned, Rows, Tell, cpu, fill, fill_pages
-from fedvine.results.tables import Grid, Sheet, about_seeds
+from fedvine.results.tables import Table, TableSet, about_seeds
 
 STUDIES = (studies.NAMES | dynamic_studies.NAMES | dynamic_partitions.NAMES | fedlink_studies.NAMES
            | fedlink_buffers.NAMES)
@@ -46,7 +46,7 @@ def names() -> list[str]:
 
 def reproduce(name: str, *, only: str | None = None, seeds: int | None = None,
               budget: float | None = None, cap: float | None = CAP, jobs: int = 1,
-              folder: str | Path = FOLDER, tell: Tell = print) -> Sheet:
+              folder: str | Path = FOLDER, tell: Tell = print) -> TableSet:
     """Set the cells of the table or figure ``name`` (one of :func:`names`) beside the paper's.
 
     ``only`` are the experiments wanted, by number or by a part of their name, with commas between
@@ -65,7 +65,7 @@ def reproduce(name: str, *, only: str | None = None, seeds: int | None = None,
 
 def reproduce_all(*, seeds: int | None = None, budget: float | None = None,
                   cap: float | None = CAP, jobs: int = 1, folder: str | Path = FOLDER,
-                  tell: Tell = print) -> dict[str, Sheet | str]:
+                  tell: Tell = print) -> dict[str, TableSet | str]:
     """Every table and figure: what is missing on any of them is run, first seeds before second
     ones, the cheapest first; then the page of each, or the sentence why there is none."""
     with opened_once():
@@ -73,11 +73,11 @@ def reproduce_all(*, seeds: int | None = None, budget: float | None = None,
 
 
 def _all(seeds: int | None, budget: float | None, cap: float | None, jobs: int,
-         folder: str | Path, tell: Tell) -> dict[str, Sheet | str]:
+         folder: str | Path, tell: Tell) -> dict[str, TableSet | str]:
     many, limit = SEEDS if seeds is None else seeds, Budget(budget, cap, fewer=seeds is None)
     plan = replace(limit, planning=True)
     pages: dict[str, Rows] = {}
-    found: dict[str, Sheet | str] = {}
+    found: dict[str, TableSet | str] = {}
     for name in (n for n in names() if n != "tgb-wiki"):
         try:
             _page(name, only=None, seeds=many, budget=plan, jobs=jobs, folder=folder, tell=tell)
@@ -97,7 +97,7 @@ def _all(seeds: int | None, budget: float | None, cap: float | None, jobs: int,
     return dict(sorted(found.items()))
 
 
-def _page(name: str, *, seeds: int, **options: Any) -> Sheet:
+def _page(name: str, *, seeds: int, **options: Any) -> TableSet:
     if name == "tgb-wiki":
         return _tgb_wiki()
     if seeds < 1:
@@ -114,8 +114,8 @@ def _page(name: str, *, seeds: int, **options: Any) -> Sheet:
 
 
 def _table(table: PaperTable, *, only: str | None, seeds: int, budget: Budget, jobs: int,
-           folder: str | Path, tell: Tell) -> Sheet:
-    held: dict[tuple[str, str], list[Cell]] = {}
+           folder: str | Path, tell: Tell) -> TableSet:
+    held: dict[tuple[str, str], list[Job]] = {}
     absent: dict[str, str] = {}
     for setting in table.chosen(only):
         try:
@@ -143,8 +143,8 @@ def _cost(seen: Sequence[Rows], limit: Budget) -> list[str]:
 
 
 def beside(table: PaperTable, settings: Sequence[Setting],
-           held: dict[tuple[str, str], list[Cell]], absent: dict[str, str],
-           folder: str | Path = FOLDER) -> Sheet:
+           held: dict[tuple[str, str], list[Job]], absent: dict[str, str],
+           folder: str | Path = FOLDER) -> TableSet:
     """The sheet of these cells, whatever of them is finished."""
     printed = table.printed()
     grids, records, few, counts, unlike, sizes = [], [], [], [], [], {}
@@ -180,8 +180,8 @@ def beside(table: PaperTable, settings: Sequence[Setting],
         stands = f"; ours on {first.edges:,} {what} of {first.data}" if first else ""
         if setting.seeds:
             stands += f", at most {setting.seeds} seed{'s' * (setting.seeds > 1)}"
-        grids.append(Grid(f"Experiment {setting.id}: {setting.name}{stands}",
-                          ["method", *_heads(setting, columns)], rows))
+        grids.append(Table(f"Experiment {setting.id}: {setting.name}{stands}",
+                           ["method", *_heads(setting, columns)], rows))
         computed |= any(c.mean and c.published for c in columns)
         marked |= any("†" in cell for row in rows for cell in row)
     notes = [f"{table.title}, as printed, beside ours: means over seeds.", *about_seeds(counts),
@@ -196,10 +196,10 @@ def beside(table: PaperTable, settings: Sequence[Setting],
              *(f"Experiment {i} was not run: {why}" for i, why in absent.items()),
              *table.stated(settings, folder),
              "Why they differ:", *(f"- {d}" for d in table.differences)]
-    return Sheet(grids, notes, records)
+    return TableSet(grids, notes, records)
 
 
-def _small(setting: Setting, run: Sequence[Cell]) -> dict[str, int]:
+def _small(setting: Setting, run: Sequence[Job]) -> dict[str, int]:
     """Edges of the clients that have few of them, where there are columns for clients."""
     if not run or not setting.clients:
         return {}
@@ -249,7 +249,7 @@ def _short(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
 
 
-def _tgb_wiki() -> Sheet:
+def _tgb_wiki() -> TableSet:
     stream = load("wikipedia")
     rows, records = [], []
     for name, window in (("unlimited", None), ("window", tgb.WINDOW)):
@@ -260,7 +260,7 @@ def _tgb_wiki() -> Sheet:
         records.append({"method": f"edgebank ({name})", "data": stream.name, "seed": None,
                         "client": None, "scores": {f"mrr_{p}": found[p] for p in tgb.PARTS},
                         **dict.fromkeys(COSTS), "seconds_total": time.perf_counter() - began})
-    return Sheet([Grid("TGB, tgbl-wiki-v2, MRR", ["method", *(f"{part}, {whose}" for part in
+    return TableSet([Table("TGB, tgbl-wiki-v2, MRR", ["method", *(f"{part}, {whose}" for part in
                   tgb.PARTS for whose in ("leaderboard", "ours"))], rows)],
-                 ["The protocol is TGB's, on the pooled stream, without clients; EdgeBank has "
-                  "nothing random, so the numbers must agree."], records)
+                    ["The protocol is TGB's, on the pooled stream, without clients; EdgeBank has "
+                     "nothing random, so the numbers must agree."], records)

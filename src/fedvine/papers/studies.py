@@ -15,14 +15,14 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.papers.empirical import figure2
 from fedvine.papers.sweep import COLOURS, unmade
 from fedvine.results.cell_logs import points
-from fedvine.results.cells import Cell, cells
+from fedvine.results.cells import Job, cells
 from fedvine.results.fill import Budget, Tell, fill
-from fedvine.results.tables import Grid, Sheet, about_seeds, spread
+from fedvine.results.tables import Table, TableSet, about_seeds, spread
 
 DATA = ("cora", "citeseer")
 
 
-def _cells(made: Iterable[dict[str, Any]], seeds: int, folder: str | Path) -> list[list[Cell]]:
+def _cells(made: Iterable[dict[str, Any]], seeds: int, folder: str | Path) -> list[list[Job]]:
     return [cells((Experiment.model_validate(m | {"seed": s}) for s in range(seeds)), folder)
             for m in made]
 
@@ -35,14 +35,14 @@ def _chosen(only: str | None) -> list[str]:
     return found
 
 
-def _run(rows: list[list[Cell]], jobs: int, budget: Budget | float | None, tell: Tell
+def _run(rows: list[list[Job]], jobs: int, budget: Budget | float | None, tell: Tell
          ) -> list[str]:
     return unmade(fill(rows, jobs=jobs, budget=budget, tell=tell))
 
 
 # -- Table 4: bytes ----------------------------------------------------------------------------
 def table4(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
-           budget: Budget | float | None, tell: Tell) -> Sheet:
+           budget: Budget | float | None, tell: Tell) -> TableSet:
     """Bytes sent up, counted, beside K T R N_gnn (+ K C N_ge) numbers of four bytes."""
     names = _chosen(only)
     rows = _cells(({"data": d, "method": m} for d in names for m in ("fedavg", "power")), 1, folder)
@@ -58,7 +58,7 @@ def table4(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
         lines.append([f"{cell.experiment.method.name}, {cell.data}", text, f"{formula / 1e6:.3f}",
                       f"{up / 1e6:.3f}", f"{up / formula:.3f}"])
         records.append({"formula_bytes": formula, **found})
-    return Sheet([Grid("POWER, Table 4: sent by clients in a whole run", [
+    return TableSet([Table("POWER, Table 4: sent by clients in a whole run", [
         "method", "formula", "formula (MB)", "counted (MB)", "counted / formula"], lines)], [
         "K clients, T tasks, R rounds, C classes; N_gnn and N_ge are the parameters of the graph "
         "network and of the encoder. Counted bytes have names, shapes and trajectories too, and "
@@ -66,7 +66,7 @@ def table4(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
         "than K C gradients travel.", *notes], records)
 
 
-def formula4(cell: Cell) -> int:
+def formula4(cell: Job) -> int:
     """Bytes by the paper's formula: K T R N_gnn, of POWER also K C N_ge, numbers of four bytes."""
     made, split, plan = cell.experiment.open()
     graph, method = cast("Any", split.stream), cast("Any", made)
@@ -84,7 +84,7 @@ METHODS = ("power", "replay", "ergnn", "fedavg", "power_plus")
 
 
 def figure6(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
-            budget: Budget | float | None, tell: Tell) -> Sheet:
+            budget: Budget | float | None, tell: Tell) -> TableSet:
     """AM by round of the last task; round 0 is before it."""
     names = _chosen(only)
     wanted = [(d, m) for d in names for m in METHODS]
@@ -97,21 +97,22 @@ def figure6(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
     for d in names:
         held = {m: curves[d, m] for m in METHODS if len(curves[d, m])}
         rounds = next(iter(held.values())).shape[1] if held else 0
-        grids.append(Grid(f"{d}: AM by round of the last task", [
+        grids.append(Table(f"{d}: AM by round of the last task", [
             "method", *(f"round {r}" if r == 0 else str(r) for r in range(rounds))],
             [[m, *(f"{v:.1f}" for v in c.mean(0))] for m, c in held.items()]))
     records = [{"data": d, "method": m, "am": c.tolist()} for (d, m), c in curves.items()
                if len(c)]
-    return Sheet(grids, ["The paper: POWER converges in fewer rounds than its rivals. Round 0 is "
-                         "the model as it is received when the last task arrives; the others are "
-                         f"local models after their epochs. Mean over {seeds} seeds; the band of "
-                         "the picture goes from the lowest to the highest of them.", *notes],
-                 records,
-                 _drawn(names, curves, "POWER, Figure 6: AM by round of the last task")
-                 if records else None)
+    note = ("The paper: POWER converges in fewer rounds than its rivals. Round 0 is the model as "
+            "it is received when the last task arrives; the others are local models after their "
+            "epochs. "
+            f"Mean over {seeds} seeds; the band of the picture goes from the lowest to the highest "
+            "of them.")
+    return TableSet(grids, [note, *notes], records,
+                    _drawn(names, curves, "POWER, Figure 6: AM by round of the last task")
+                    if records else None)
 
 
-def _by_round(cell: Cell) -> list[float]:
+def _by_round(cell: Job) -> list[float]:
     """AM in percent: as received in the last task's first round, then after each round."""
     lines = cell.log("curves")
     sums: dict[tuple[int, int], list[float]] = {}
@@ -158,7 +159,7 @@ def _png(drawing: Any, title: str) -> bytes:
 
 # -- what decides FedAvg's number --------------------------------------------------------------
 def last_tasks(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
-               budget: Budget | float | None, tell: Tell) -> Sheet:
+               budget: Budget | float | None, tell: Tell) -> TableSet:
     """FedAvg by the number of different tasks that its clients end with."""
     names = _chosen(only)
     rows = _cells(({"data": d, "method": "fedavg"} for d in names), seeds, folder)
@@ -176,19 +177,19 @@ def last_tasks(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
                 f"{spread([s[k] for s in found], 1)} "
                 f"({min(s[k] for s in found):.0f} to {max(s[k] for s in found):.0f})"
                 for k in ("am", "fm"))])
-    return Sheet([Grid("FedAvg, by how many different tasks its clients end with", [
+    return TableSet([Table("FedAvg, by how many different tasks its clients end with", [
         "data, last tasks", "runs", "AM (from, to)", "FM (from, to)"], lines)], [
         "With three clients and three tasks in random orders two thirds of the draws end with two "
         "different tasks. The paper shows one draw: Cora 40.1 / 78.9, CiteSeer 42.5 / 59.3.",
         *about_seeds((int(line[1]) for line in lines), "runs"), *notes], records)
 
 
-def ends_of(cell: Cell) -> int:
+def ends_of(cell: Job) -> int:
     """How many different tasks the cell's clients end with."""
     _, split, plan = cell.experiment.open()
     return len({int(plan.order(p)[-1]) for p in split.parts.values()})  # type: ignore[union-attr]
 
 
-NAMES: dict[str, Callable[..., Sheet]] = {
+NAMES: dict[str, Callable[..., TableSet]] = {
     "power-table4": table4, "power-figure2": figure2, "power-figure6": figure6,
     "power-last-tasks": last_tasks}

@@ -18,10 +18,10 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.settings import assignment, build, merged
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.published import PAPERS
-from fedvine.results.cells import FOLDER, Cell, cells
+from fedvine.results.cells import FOLDER, Job, cells
 from fedvine.results.compare import NODES, SCORES, Entry
 from fedvine.results.fill import Budget, Tell, fill
-from fedvine.results.tables import FEW_SEEDS, Grid, Sheet, spread
+from fedvine.results.tables import FEW_SEEDS, Table, TableSet, spread
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
@@ -104,7 +104,7 @@ def names() -> list[str]:
 
 def sweep(figure: Figure, *, only: str | None = None, seeds: int = 3, jobs: int = 1,
           folder: str | Path = FOLDER, budget: Budget | float | None = None,
-          tell: Tell = print) -> Sheet:
+          tell: Tell = print) -> TableSet:
     """Run the figure's cells; tables and a picture of whatever of them is finished. A panel whose
     data are not here, and of which nothing is kept, is left out, and a note says so."""
     panels, rows, absent = [], {}, []
@@ -130,21 +130,21 @@ def sweep(figure: Figure, *, only: str | None = None, seeds: int = 3, jobs: int 
              "each one's value." if most > 1 else "One seed.", *unmade(left), *absent]
     records = [{"panel": k[0], "line": k[1], "value": k[2], "other": k[3], **r}
                for k, e in found.items() for by in e.records.values() for r in by]
-    return Sheet(grids, notes, records, picture(figure, panels, found) if panels else None)
+    return TableSet(grids, notes, records, picture(figure, panels, found) if panels else None)
 
 
-def unmade(left: Sequence[Cell]) -> list[str]:
+def unmade(left: Sequence[Job]) -> list[str]:
     """A sentence about runs that were not made, and none if all were."""
     return [f"{len(left)} runs were not made, the budget was spent; the same command goes on."
             ] if left else []
 
 
-def _entry(name: str, row: Sequence[Cell]) -> Entry:
+def _entry(name: str, row: Sequence[Job]) -> Entry:
     return Entry(name, row[0].experiment.method.name,
                  {c.experiment.seed: c.records() for c in row if c.finished})
 
 
-def _grids(figure: Figure, panel: Panel, score: str, found: dict[Any, Entry]) -> list[Grid]:
+def _grids(figure: Figure, panel: Panel, score: str, found: dict[Any, Entry]) -> list[Table]:
     axis, title = figure.along(panel), f"{panel.name}: {SCORES.get(score, score)}"
     head = [f"{axis.name} = {v}" if i == 0 else str(v) for i, v in enumerate(axis.values)]
 
@@ -157,10 +157,10 @@ def _grids(figure: Figure, panel: Panel, score: str, found: dict[Any, Entry]) ->
         return (f"{sum(values) / len(values):.{digits}f} ({min(values):.{less}f} to "
                 f"{max(values):.{less}f})")
     if figure.other is None:
-        return [Grid(title, ["method", *head], [[line.name, *(text(line, v) for v in axis.values)]
-                                                for line in figure.row])]
-    return [Grid(f"{title}, {line.name}", [figure.other.name, *head],
-                 [[str(o), *(text(line, v, o) for v in axis.values)] for o in figure.other.values])
+        return [Table(title, ["method", *head], [[line.name, *(text(line, v) for v in axis.values)]
+                                                 for line in figure.row])]
+    return [Table(f"{title}, {line.name}", [figure.other.name, *head],
+                  [[str(o), *(text(line, v, o) for v in axis.values)] for o in figure.other.values])
             for line in figure.row]
 
 

@@ -57,7 +57,7 @@ class SecureSums(Method):
             expect=Named(BOX, only=frozenset(keys), least=frozenset(keys))).items())
         masked = dict(clients.call(
             function, *same, quorum=quorum, expect=vector,
-            each={n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares}
+            per_client={n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares}
         ).items())
         came, gone = frozenset(masked), frozenset(shares) - frozenset(masked)
         opened = dict(clients.call(

@@ -35,7 +35,7 @@ _opened: ContextVar[dict[str, tuple[str, int, str] | FedvineError] | None] = Con
 
 
 @dataclass(frozen=True)
-class Cell:
+class Job:
     """One experiment with its run folder; ``data`` and ``edges`` are its stream's.
 
     ``content`` is the digest of the data, None where they are not at hand; ``absent`` says then
@@ -109,7 +109,7 @@ class Cell:
         None where the run has nothing of it."""
         return self._found["logs"].get(name)
 
-    def measured(self, name: str, measure: Callable[[Cell], Any]) -> Any:
+    def measured(self, name: str, measure: Callable[[Job], Any]) -> Any:
         """What ``measure`` finds out from the data once, and the line keeps under this name.
 
         Raises :class:`FedvineError` where it is not kept and the data are not at hand.
@@ -124,7 +124,7 @@ class Cell:
         return found
 
 
-def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> list[Cell]:
+def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> list[Job]:
     """The cells of these experiments; runs go below ``folder``, lines :func:`kept_beside` it.
 
     The data of each is opened. Where they cannot be had, cells that are kept are as good as any;
@@ -148,8 +148,8 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
         if isinstance(facts, FedvineError):
             line = store.find(Identity(experiment))
             name, edges = ((line["data"], line["edges"]) if line else (experiment.data.name, 0))
-            made.append(Cell(experiment, Path(folder) / "none", name, edges, None, store,
-                             str(facts)))
+            made.append(Job(experiment, Path(folder) / "none", name, edges, None, store,
+                            str(facts)))
             missing.append(facts)
             continue
         name, edges, content = facts
@@ -158,7 +158,7 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
                      fedvine.__version__, Identity(experiment).revision]
         key = hashlib.sha256(json.dumps(all_of_it, sort_keys=True).encode()).hexdigest()[:12]
         short = re.sub(r"[^\w.-]+", "_", f"{method}-{name}-{key}-s{experiment.seed}")
-        made.append(Cell(experiment, Path(folder) / short, name, edges, content, store))
+        made.append(Job(experiment, Path(folder) / short, name, edges, content, store))
     if missing and not any(cell.finished for cell in made):
         raise missing[0]
     return made

@@ -17,7 +17,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment, from_command
 from fedvine.results.cells import FOLDER, cells
 from fedvine.results.fill import SEEDS, Budget, Rows, Tell, fill
-from fedvine.results.tables import Grid, Sheet, about_seeds, seconds, size, spread
+from fedvine.results.tables import Table, TableSet, about_seeds, seconds, size, spread
 from fedvine.tasks import metrics
 
 #: By task, the methods without a model: what they reach needs none.
@@ -147,15 +147,15 @@ class Comparison:
             self.protocol.get("task", "link"), "test period, mean over clients")
         return f"{self.data}, {times}{self.seeds} seed{'s' * (self.seeds > 1)}, {mean}"
 
-    def grids(self) -> list[Grid]:
+    def grids(self) -> list[Table]:
         """New pairs beside all pairs, differences, harder negatives, costs, and by client."""
         first, *others = self.entries
         main = {"node": NODES, "label": LABELS}.get(self.protocol.get("task", "link"), MAIN)
 
-        def scores(title: str, keys: Sequence[str]) -> Grid:
+        def scores(title: str, keys: Sequence[str]) -> Table:
             keys = [k for k in keys if any(e.values(k) for e in self.entries)]
-            return Grid(title, ["method", *(SCORES[k] for k in keys)],
-                        [[e.label, *(self.score(e, k) for k in keys)] for e in self.entries])
+            return Table(title, ["method", *(SCORES[k] for k in keys)],
+                         [[e.label, *(self.score(e, k) for k in keys)] for e in self.entries])
 
         made = [scores(self.title, main),
                 scores("Average precision; historical and inductive negatives",
@@ -166,17 +166,17 @@ class Comparison:
                        ("auc_across", "ap_across", "ap_nodes_across"))]
         made = [grid for grid in made if len(grid.columns) > 1 or grid is made[0]]
         if others:
-            made.append(Grid(f"Difference to {first.label} (paired t test)",
-                             ["method", *(SCORES[k] for k in main)],
-                             [[e.label, *(self.difference_text(e, first, k) for k in main)]
-                              for e in others]))
-        made.append(Grid("What a run costs", ["method", *(name for name, _ in COSTS.values())],
-                         [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
-                                      for k, (_, show) in COSTS.items())] for e in self.entries]))
+            made.append(Table(f"Difference to {first.label} (paired t test)",
+                              ["method", *(SCORES[k] for k in main)],
+                              [[e.label, *(self.difference_text(e, first, k) for k in main)]
+                               for e in others]))
+        made.append(Table("What a run costs", ["method", *(name for name, _ in COSTS.values())],
+                          [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
+                                       for k, (_, show) in COSTS.items())] for e in self.entries]))
         clients = list(dict.fromkeys(c for e in self.entries for c in e.clients))
         names = ["client", *(e.label for e in self.entries)]
-        return [*made, *(Grid(f"{SCORES[k]} by client", names,
-                              [[c, *(e.text(k, c) for e in self.entries)] for c in clients])
+        return [*made, *(Table(f"{SCORES[k]} by client", names,
+                               [[c, *(e.text(k, c) for e in self.entries)] for c in clients])
                          for k in (("auc_new", "auc") if main is MAIN else
                                    main if main is NODES else ()))]
 
@@ -249,9 +249,9 @@ class Comparison:
         return [{**r, "method": e.label} for e in self.entries
                 for found in e.records.values() for r in found]
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TableSet:
         """All of it, to show or to write."""
-        return Sheet(self.grids(), self.notes(), self.records())
+        return TableSet(self.grids(), self.notes(), self.records())
 
 
 def _digits(key: str) -> int:

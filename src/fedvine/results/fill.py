@@ -23,7 +23,7 @@ import tomlkit
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.experiments import run_folder
-from fedvine.results.cells import Cell
+from fedvine.results.cells import Job
 
 SEEDS, SLOW_SEEDS, SLOW = 5, 3, 120.0   # seeds of a row; fewer where a run has more CPU seconds
 CAP = 3600.0        # CPU seconds of all cells of a page
@@ -32,7 +32,7 @@ SILENCE = 30.0      # seconds after which a long run is heard of
 PATIENCE = 20.0     # seconds that a run has to stop by itself
 
 Tell = Callable[[str], Any]
-Rows = Sequence[Sequence[Cell]]     # cells that differ in their seed alone, a row
+Rows = Sequence[Sequence[Job]]     # cells that differ in their seed alone, a row
 
 
 class Planned(Exception):
@@ -67,32 +67,32 @@ class Budget:
         """Whether nothing more is to be started."""
         return self.seconds is not None and time.monotonic() - self.began >= self.seconds
 
-    def wanted(self, row: Sequence[Cell]) -> list[Cell]:
+    def wanted(self, row: Sequence[Job]) -> list[Job]:
         """The cells of a row: all, or the first few of one that is slow and what else is kept."""
         if self.fewer and is_slow(row):
             return [c for i, c in enumerate(row) if i < SLOW_SEEDS or c.finished]
         return list(row)
 
 
-def is_slow(row: Sequence[Cell]) -> bool:
+def is_slow(row: Sequence[Job]) -> bool:
     """Whether the runs of a row took more than :data:`SLOW` CPU seconds, as far as it is known."""
     known = [spent for c in row if (spent := cpu(c)) is not None]
     return bool(known) and median(known) > SLOW
 
 
-def cpu(cell: Cell) -> float | None:
+def cpu(cell: Job) -> float | None:
     """CPU seconds that a kept cell took; None if it is not known."""
     line = cell.line
     return line["summary"].get("seconds_cpu") if line else None
 
 
-def fill(rows: Rows, **options: Any) -> list[Cell]:
+def fill(rows: Rows, **options: Any) -> list[Job]:
     """:func:`fill_pages` for the rows of one page."""
     return fill_pages([rows], **options)
 
 
 def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float | None = None,
-               tell: Tell = print) -> list[Cell]:
+               tell: Tell = print) -> list[Job]:
     """Carry out what is not finished of these pages; the wanted cells that are unfinished after it.
 
     Every row gets its first seed before any gets its second; among those the cheapest come first,
@@ -148,7 +148,7 @@ class _Work:
 
     def __init__(self, pages: Sequence[Rows], budget: Budget) -> None:
         self.pages, self.budget = pages, budget
-        places: dict[Path, tuple[int, Cell, Sequence[Cell]]] = {}
+        places: dict[Path, tuple[int, Job, Sequence[Job]]] = {}
         for row in (row for page in pages for row in page):
             for i, cell in enumerate(row):
                 if not cell.finished and not cell.absent:
@@ -162,7 +162,7 @@ class _Work:
                                                   for row in page for c in row}.values())
                       for page in pages]
 
-    def next(self) -> Cell | None:
+    def next(self) -> Job | None:
         """The next cell to start; None if there is none."""
         while self.queue:
             _, cell, row = self.queue.pop(0)
@@ -171,7 +171,7 @@ class _Work:
             self.total -= 1
         return None
 
-    def _room(self, cell: Cell) -> bool:
+    def _room(self, cell: Job) -> bool:
         """Whether a page that wants the cell may take what it costs; then it is booked there."""
         price = self.price[cell.folder]
         mine = [i for i, page in enumerate(self.pages)
@@ -183,12 +183,12 @@ class _Work:
             self.spent[i] += price
         return True
 
-    def drop(self, cell: Cell) -> None:
+    def drop(self, cell: Job) -> None:
         """A cell failed: its row is left alone."""
         self.queue = [p for p in self.queue if not any(cell.folder == c.folder for c in p[2])]
         self.total = self.finished + len(self.queue)
 
-    def done(self, cell: Cell) -> None:
+    def done(self, cell: Job) -> None:
         """A cell is finished: what it took is booked, and expected of its row's other seeds."""
         self.finished += 1
         more = (cpu(cell) or 0.0) - self.price[cell.folder]
@@ -200,7 +200,7 @@ class _Work:
                 self.price[other.folder] = median(s for c in row if (s := cpu(c)) is not None)
         self.queue.sort(key=self._order)
 
-    def _order(self, place: tuple[int, Cell, Sequence[Cell]]) -> tuple[int, float]:
+    def _order(self, place: tuple[int, Job, Sequence[Job]]) -> tuple[int, float]:
         return place[0], self.price[place[1].folder]
 
     @property
@@ -215,12 +215,12 @@ class _Work:
 class _Prices:
     """What unfinished cells will take, by what like ones took that are kept."""
 
-    def __init__(self, wanted: Sequence[Cell]) -> None:
+    def __init__(self, wanted: Sequence[Job]) -> None:
         stores = {c.kept.folder: c.kept for c in wanted if c.kept is not None}
         self.lines = [line for kept in stores.values() for line in kept.every()
                       if line["summary"].get("seconds_cpu") is not None]
 
-    def of(self, cell: Cell) -> float:
+    def of(self, cell: Job) -> float:
         """CPU seconds: of the same cell with other seeds; else by the work of the method on these
         data, of the method, or of anything."""
         method, identity = cell.experiment.method.name, cell.identity
@@ -244,7 +244,7 @@ def _size(edges: int, rounds: int) -> int:
 class _Running:
     """A cell that is being carried out."""
 
-    def __init__(self, cell: Cell, process: subprocess.Popen, log: Path) -> None:
+    def __init__(self, cell: Job, process: subprocess.Popen, log: Path) -> None:
         self.cell, self.process, self.log = cell, process, log
         self.began = self.heard = time.monotonic()
 
@@ -259,7 +259,7 @@ class _Running:
             tell(f"     {self.cell}: {self.last_line() or 'under way'}")
 
 
-def _start(cell: Cell) -> _Running:
+def _start(cell: Job) -> _Running:
     toml = cell.folder.with_name(cell.folder.name + ".toml")
     with atomic(toml, "w") as file:
         file.write(tomlkit.dumps(cell.experiment.plain()))

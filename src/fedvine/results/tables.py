@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import rich.table
 from rich.console import Console
-from rich.table import Table
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
@@ -22,17 +22,17 @@ EACH_SEED = f"Where there are fewer than {FEW_SEEDS} seeds the value of each is 
 
 
 @dataclass(frozen=True)
-class Grid:
+class Table:
     """A title, the names of the columns, and rows of as many texts; the first column is names."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
 
-    def rich(self) -> Table:
+    def rich(self) -> rich.table.Table:
         """For a terminal; numbers to the right."""
-        table = Table(title=self.title, title_justify="left", title_style="bold", box=None,
-                      pad_edge=False, padding=(0, 1))
+        table = rich.table.Table(title=self.title, title_justify="left", title_style="bold",
+                                 box=None, pad_edge=False, padding=(0, 1))
         for i, name in enumerate(self.columns):
             table.add_column(name.replace(", ", "\n"), no_wrap=not i,
                              justify="right" if i else "left")
@@ -50,10 +50,10 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class TableSet:
     """What a command shows: tables, the sentences under them, and the same as plain records."""
 
-    grids: Sequence[Grid]
+    grids: Sequence[Table]
     notes: Sequence[str]
     records: Sequence[dict[str, Any]]
     picture: bytes | None = None

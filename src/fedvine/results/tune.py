@@ -25,7 +25,7 @@ from fedvine.core.method import Method
 from fedvine.core.settings import merged
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import Run
-from fedvine.results.cells import FOLDER, Cell, cells
+from fedvine.results.cells import FOLDER, Job, cells
 from fedvine.results.tuned import Search, keep
 
 OUT = "runs/tune"
@@ -134,7 +134,7 @@ class _Study:
                    "that one of them is for validation."))
         return found[self.score]
 
-    def carried_out(self, cell: Cell, trial: Any) -> bool:
+    def carried_out(self, cell: Job, trial: Any) -> bool:
         """Run to the end, unless scores on the way are below the others', or the time is over."""
         run = cell.experiment.run(cell.folder)
         with contextlib.closing(iter(run)) as stages:   # type: ignore[type-var]
@@ -200,7 +200,7 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     return _result(state, experiment, first, trials)
 
 
-def _result(state: _Study, experiment: Experiment, first: Cell, trials: int) -> Tuned:
+def _result(state: _Study, experiment: Experiment, first: Job, trials: int) -> Tuned:
     over = sorted(state.told(), key=lambda t: t.number)
     done = [t for t in over if t.value is not None and t.state.name == "COMPLETE"]
     if not done:

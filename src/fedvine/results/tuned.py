@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedvine.core import renamed
 from fedvine.experiments.experiment import Experiment
-from fedvine.results.cells import Cell, kept_beside
+from fedvine.results.cells import Job, kept_beside
 from fedvine.results.kept import Identity, Kept
 
 FOLDER = "tuned"        # below the folder of kept cells
@@ -50,7 +51,7 @@ def span(what: list[Any]) -> str:
     return "of " + ", ".join(map(str, what))
 
 
-def keep(cell: Cell, search: Search) -> None:
+def keep(cell: Job, search: Search) -> None:
     """Write the line of a search; ``cell`` is the experiment as it was before, with its seed."""
     assert cell.kept is not None and cell.content is not None
     line = {"method": search.method, "data": cell.data, "seed": search.seed,
@@ -63,7 +64,11 @@ def found(experiment: Experiment, seed: int, folder: str | Path) -> Search | Non
     """The search that was made for this experiment with this seed, if there is one."""
     wanted = Identity(experiment.model_copy(update={"seed": seed}))
     line = Kept(kept_beside(folder) / FOLDER).find(wanted)
-    return None if line is None else Search(**line["summary"])
+    if line is None:
+        return None
+    found = Search(**line["summary"])
+    return replace(found, fields=renamed.fields(found.fields, silent=True),
+                   space=renamed.fields(found.space, silent=True))
 
 
 def stated(method: Mapping[str, Any] | None, search: Search | None) -> str:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from fedvine.tasks.class_incremental import Nodes
-    from fedvine.tasks.link_prediction import Links, Pairs
-    from fedvine.tasks.snapshot_classification import Labels
-    from fedvine.tasks.task_plan import Tasks, by_task
+    from fedvine.tasks.class_incremental import ClassIncremental
+    from fedvine.tasks.link_prediction import EdgeQueries, LinkPrediction
+    from fedvine.tasks.snapshot_classification import SnapshotClassification
+    from fedvine.tasks.task_plan import TaskPlan, by_task
 
-__all__ = ["Labels", "Links", "Nodes", "Pairs", "Tasks", "by_task"]
-_FILES = {"Labels": "snapshot_classification", "Links": "link_prediction",
-          "Nodes": "class_incremental", "Pairs": "link_prediction", "Tasks": "task_plan",
-          "by_task": "task_plan"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["ClassIncremental", "EdgeQueries", "LinkPrediction", "SnapshotClassification",
+           "TaskPlan", "by_task"]
+__getattr__, __dir__ = lazy(__name__, ClassIncremental="class_incremental",
+                            EdgeQueries="link_prediction", LinkPrediction="link_prediction",
+                            SnapshotClassification="snapshot_classification", TaskPlan="task_plan",
+                            by_task="task_plan")

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedvine.core.errors import MethodError
 from fedvine.core.expect import Measured
 from fedvine.data.graph import Graph
-from fedvine.tasks.task_plan import Tasks
+from fedvine.tasks.task_plan import TaskPlan
 
 
 @dataclass(frozen=True)
-class Asked:
+class NodeQueries:
     """Nodes to classify: ``nodes`` int64 [Q] are numbers in ``graph``, whose labels are hidden."""
 
     graph: Graph
@@ -31,7 +31,7 @@ class Asked:
         return len(self.nodes)
 
 
-class Nodes(BaseModel):
+class ClassIncremental(BaseModel):
     """The protocol of node classification; a run keeps it beside its scores."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,15 +48,15 @@ class Nodes(BaseModel):
         """Every task so far, once task ``t`` is learned."""
         return list(range(t + 1))
 
-    def period(self, plan: Tasks, learned: int, t: int) -> str:
+    def period(self, plan: TaskPlan, learned: int, t: int) -> str:
         """What stage ``t`` is scored for: "train", "val" or "test"."""
         return plan.period(t)
 
-    def scorer(self, part: Graph, plan: Tasks, name: str, seed: int) -> NodeScorer:
+    def scorer(self, part: Graph, plan: TaskPlan, name: str, seed: int) -> NodeScorer:
         """The scorer that lives beside one client's part."""
         return NodeScorer(self, part, plan, name)
 
-    def summary(self, stages: list[Any], plan: Tasks) -> dict[str, Any]:
+    def summary(self, stages: list[Any], plan: TaskPlan) -> dict[str, Any]:
         """``{"test": ..., "val": ...}``, each with ``mean`` (``am``, ``fm``), ``client`` (the
         same by client), ``n`` (nodes) and ``matrix`` (A[i][j] for j <= i)."""
         return {period: summarise(stages, period) for period in ("test", "val")}
@@ -65,21 +65,21 @@ class Nodes(BaseModel):
 class NodeScorer:
     """Asks a part's nodes for validation and test, and measures the answers."""
 
-    def __init__(self, protocol: Nodes, part: Graph, plan: Tasks, name: str) -> None:
+    def __init__(self, protocol: ClassIncremental, part: Graph, plan: TaskPlan, name: str) -> None:
         self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
-        self._asked: dict[int, tuple[Asked, np.ndarray, np.ndarray]] = {}
+        self._asked: dict[int, tuple[NodeQueries, np.ndarray, np.ndarray]] = {}
 
-    def queries(self, t: int) -> Asked:
+    def queries(self, t: int) -> NodeQueries:
         """Nodes of this client's t-th task that are not for training."""
         if t not in self._asked:
             graph, nodes, y, test = self.plan.asked(self.part, t)
-            self._asked[t] = Asked(graph, nodes), y, test
+            self._asked[t] = NodeQueries(graph, nodes), y, test
         return self._asked[t][0]
 
-    def given(self, asked: dict[str, Any]) -> Asked:
+    def given(self, asked: dict[str, Any]) -> NodeQueries:
         """Nodes of the client's whole graph that a person asks for."""
-        return Asked(self.part.seen_as(np.full(len(self.part), -1)),
-                     np.asarray(asked["nodes"], np.int64))
+        return NodeQueries(self.part.seen_as(np.full(len(self.part), -1)),
+                           np.asarray(asked["nodes"], np.int64))
 
     @staticmethod
     def answered(answer: Any) -> Any:

@@ -31,7 +31,7 @@ from fedvine.tasks.link_means import SUBSETS, summarise
 
 
 @dataclass(frozen=True)
-class Pairs:
+class EdgeQueries:
     """Pairs to score: local numbers ``src``, ``dst`` int64 [P] and times ``t`` float64 [P]."""
 
     src: np.ndarray
@@ -42,7 +42,7 @@ class Pairs:
         return len(self.src)
 
 
-class Links(BaseModel):
+class LinkPrediction(BaseModel):
     """The protocol of link prediction; a run keeps it beside its scores."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,11 +83,11 @@ class Links(BaseModel):
 class Scorer:
     """Draws a part's queries and measures the answers; holds what is known before a stage."""
 
-    def __init__(self, protocol: Links, part: EventStream, plan: Plan, name: str,
+    def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan, name: str,
                  seed: int) -> None:
         self.protocol, self.part, self.plan, self.name, self.seed = protocol, part, plan, name, seed
         self._forget()
-        self._asked: tuple[int, Pairs, dict[str, Any]] | None = None
+        self._asked: tuple[int, EdgeQueries, dict[str, Any]] | None = None
         self.learned = -1       # the last stage that was learned, where the server holds the graph
         self.whole = False      # whether this is that server's own: then random pairs of nodes, too
 
@@ -126,7 +126,7 @@ class Scorer:
         """The events as a method sees them."""
         return events
 
-    def queries(self, t: int) -> Pairs:
+    def queries(self, t: int) -> EdgeQueries:
         """Pairs of stage ``t``: the positives, then each kind of negatives, flattened."""
         if self._asked is None or self._asked[0] != t:
             self._learn(t)
@@ -134,17 +134,17 @@ class Scorer:
             self._asked = (t, self._asking(pairs), extra)
         return self._asked[1]
 
-    def given(self, pairs: dict[str, Any]) -> Pairs:
+    def given(self, pairs: dict[str, Any]) -> EdgeQueries:
         """Pairs that a person asks for."""
         src, dst = (np.asarray(pairs[end], np.int64) for end in ("src", "dst"))
-        return self._asking(Pairs(src, dst, np.asarray(pairs["t"], float)))
+        return self._asking(EdgeQueries(src, dst, np.asarray(pairs["t"], float)))
 
-    def _asking(self, pairs: Pairs) -> Pairs:
+    def _asking(self, pairs: EdgeQueries) -> EdgeQueries:
         """What a method is asked: without directions all pairs, and all of them turned round."""
         if self.part.directed:
             return pairs
-        return Pairs(np.concatenate([pairs.src, pairs.dst]), np.concatenate([pairs.dst, pairs.src]),
-                     np.tile(pairs.t, 2))
+        return EdgeQueries(np.concatenate([pairs.src, pairs.dst]),
+                           np.concatenate([pairs.dst, pairs.src]), np.tile(pairs.t, 2))
 
     def answered(self, answer: Any) -> Any:
         """One score a pair [P]: without directions the mean of those of (u, v) and of (v, u)."""
@@ -155,7 +155,7 @@ class Scorer:
             return {"scores": self.answered(answer["scores"]), "across": there[:len(there) // 2]}
         return np.asarray(answer, float).reshape(2, -1).mean(0)
 
-    def _draw(self, t: int) -> tuple[Pairs, dict[str, Any]]:
+    def _draw(self, t: int) -> tuple[EdgeQueries, dict[str, Any]]:
         draw = rng(self.seed, self.name, "queries", t)
         events = self.plan.stage(self.part, t)
         if events.deleted is not None:
@@ -199,7 +199,7 @@ class Scorer:
             blocks.append(negatives.pairs(draw, users, items, now, 2 * count, width))
             times.append(np.repeat(time, 2))
         codes, times = np.concatenate(blocks), np.concatenate(times)
-        return (Pairs(codes // max(width, 1), codes % max(width, 1), times),
+        return (EdgeQueries(codes // max(width, 1), codes % max(width, 1), times),
                 {"masks": masks, "wide": wide.shape[1],
                  "own": (wide == dst[:, None]).sum(1) if self.protocol.negatives == "all" else 0})
 

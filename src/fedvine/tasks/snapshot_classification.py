@@ -26,7 +26,7 @@ AHEAD = {1: "val", 2: "test"}     # what is asked so many stages after the one t
 
 
 @dataclass(frozen=True)
-class Unlabelled:
+class SnapshotQueries:
     """Nodes to classify: ``nodes`` int64 [Q] are numbers in the stream's ``src_ids``.
 
     ``ahead`` are the stages since the last one that was learned, up to the one that is asked
@@ -40,7 +40,7 @@ class Unlabelled:
         return len(self.nodes)
 
 
-class Labels(BaseModel):
+class SnapshotClassification(BaseModel):
     """The protocol of node classification over snapshots; a run keeps it beside its scores."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,7 +74,7 @@ class Labels(BaseModel):
 class LabelScorer:
     """Asks for classes of active nodes that were set aside, and measures the answers."""
 
-    def __init__(self, protocol: Labels, part: EventStream, plan: Plan, name: str,
+    def __init__(self, protocol: SnapshotClassification, part: EventStream, plan: Plan, name: str,
                  seed: int) -> None:
         if part.nodes is None or not (part.nodes.y >= 0).any():
             raise FedvineError(f"{part.name} has no classes of nodes; choose data that have, or "
@@ -86,7 +86,8 @@ class LabelScorer:
                               np.where(place < protocol.test + protocol.val, 1, 0))
         self.whole = True           # the server's graph is what is asked about
         self.learned = -1           # the last stage that was learned
-        self._asked: tuple[Unlabelled, np.ndarray] = Unlabelled(np.empty(0, np.int64)), self.aside
+        self._asked: tuple[SnapshotQueries, np.ndarray] = (
+            SnapshotQueries(np.empty(0, np.int64)), self.aside)
 
     def shown(self, events: EventStream, blind: bool = False) -> EventStream:
         """The events as a method sees them: without the classes of nodes that are set aside
@@ -97,7 +98,7 @@ class LabelScorer:
             self.aside[known.node] > 0)
         return events.with_nodes(known.with_classes(np.where(hidden, -1, known.y)))
 
-    def queries(self, t: int) -> Unlabelled:
+    def queries(self, t: int) -> SnapshotQueries:
         """Nodes that are active in stage ``t``, and how the graph came there since ``learned``."""
         events = self.plan.stage(self.part, t)
         active = np.unique(events.src if events.bipartite else
@@ -109,13 +110,13 @@ class LabelScorer:
         ahead = [(self.shown(self.plan.stage(self.part, s), True),
                   self.shown(self.plan.past(self.part, s), True))
                  for s in range(self.learned + 1, t + 1)]
-        self._asked = Unlabelled(nodes, ahead), y[(y >= 0) & (self.aside[active]
-                                                              == t - self.learned)]
+        self._asked = SnapshotQueries(nodes, ahead), y[(y >= 0) & (self.aside[active]
+                                                                   == t - self.learned)]
         return self._asked[0]
 
-    def given(self, asked: dict[str, Any]) -> Unlabelled:
+    def given(self, asked: dict[str, Any]) -> SnapshotQueries:
         """Nodes that a person asks for, in the graph as it was last learned."""
-        return Unlabelled(np.asarray(asked["nodes"], np.int64))
+        return SnapshotQueries(np.asarray(asked["nodes"], np.int64))
 
     @staticmethod
     def answered(answer: Any) -> Any:

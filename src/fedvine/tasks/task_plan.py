@@ -19,7 +19,7 @@ TRAIN, VAL, TEST, HIDDEN = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
-class Tasks:
+class TaskPlan:
     """Stage ``t`` of a client is its t-th group of classes.
 
     groups                  classes of each group
@@ -91,7 +91,7 @@ class Tasks:
         nodes = np.flatnonzero((task[here] == t) & ((use[here] == VAL) | (use[here] == TEST)))
         return graph, nodes, part.y[here[nodes]], use[here[nodes]] == TEST
 
-    def cut(self, stages: int) -> Tasks:
+    def cut(self, stages: int) -> TaskPlan:
         """The same tasks in the same orders are not those of fewer groups: only for tests."""
         return _Cut(self.groups, self.shares, self.seed, self.keep_inter_task_edges, self.labels,
                     self.orders, stages)
@@ -106,7 +106,7 @@ class Tasks:
 
 
 @dataclass(frozen=True)
-class _Cut(Tasks):
+class _Cut(TaskPlan):
     stages: int = 0
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ class _Cut(Tasks):
 
 def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = (0.2, 0.4, 0.4),
             seed: int = 0, keep_inter_task_edges: bool = False, labels: float = 1.0,
-            orders: Literal["own", "same"] = "own") -> Tasks:
+            orders: Literal["own", "same"] = "own") -> TaskPlan:
     """Tasks of ``classes`` classes each; those left over are dropped.
 
     Raises :class:`FedvineError` if there are too few classes, or ``shares`` are none.
@@ -127,5 +127,5 @@ def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float
         raise FedvineError("The shares of training, validation and test are positive and come to "
                            "at most 1.")
     groups = tuple(tuple(range(g * classes, (g + 1) * classes)) for g in range(count // classes))
-    return Tasks(groups, (float(shares[0]), float(shares[1]), float(shares[2])), seed,
-                 keep_inter_task_edges, labels, orders)
+    return TaskPlan(groups, (float(shares[0]), float(shares[1]), float(shares[2])), seed,
+                    keep_inter_task_edges, labels, orders)

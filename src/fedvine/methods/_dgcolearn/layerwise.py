@@ -45,7 +45,7 @@ class Layerwise(RawFeatures):
         if self.exchange in RAW:
             self.features_travel(server, clients, model)
         here, each = self.talk(server, clients, border, model)
-        sent = clients.call(self.embed, commit, each=named(clients, each, here),
+        sent = clients.call(self.embed, commit, per_client=named(clients, each, here),
                             expect=sized(self.precision, clients, server.sizes, self.hidden))
         return torch.cat(tensors(filled(clients, sent, server.sizes))), sent.names
 
@@ -54,7 +54,7 @@ class Layerwise(RawFeatures):
         if self.exchange in RAW:
             return self.features_travel(server, clients, model)
         here, each = self.talk(server, clients, border, model)
-        return clients.call(self.hold, each=named(clients, each, here), expect=None).names
+        return clients.call(self.hold, per_client=named(clients, each, here), expect=None).names
 
     def talk(self, server: Server, clients, border: Border, model: Any
              ) -> tuple[tuple[str, ...], list[Any]]:
@@ -62,7 +62,7 @@ class Layerwise(RawFeatures):
         here, each = tuple(server.joined), [None] * len(clients.names)
         for layer in range(self.layers):
             wide = server.net.said(layer)
-            sent = clients.call(self.say, layer, model, each=named(clients, each, here),
+            sent = clients.call(self.say, layer, model, per_client=named(clients, each, here),
                                 expect=sized(self.precision, clients, border.sizes, wide))
             here, said = sent.names, filled(clients, sent, border.sizes)
             each = self.noisy(clients, border, said, tensors(border.sums(said)))

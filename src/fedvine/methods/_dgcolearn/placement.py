@@ -26,7 +26,7 @@ from fedvine.partitions import _csr, _incremental, _quality, colearn, label_skew
 from fedvine.partitions import multilevel as by_levels
 
 
-class Dealt(Part):
+class Placement(Part):
     """Base: the server's graph, its partition, and the report on it."""
 
     window: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
@@ -154,7 +154,7 @@ class Dealt(Part):
         client does not answer are returned: they begin anew."""
         giver, receiver = before[moved], server.owner[moved]
         asked = {n: server.place[moved[giver == k]] for k, n in enumerate(clients.names)}
-        sent = clients.call(self.give, quorum=0.0, each=asked, expect=lambda name: [
+        sent = clients.call(self.give, quorum=0.0, per_client=asked, expect=lambda name: [
             Tensor(self.precision, (len(asked[name]), wide)) for wide in (
                 self.width(clients.world), *[self.hidden] * self.layers)])
         place, sizes, server.joined = server.place.copy(), server.sizes.copy(), []
@@ -170,7 +170,7 @@ class Dealt(Part):
                     each[other].append([r[torch.from_numpy(mine)] for r in sent[name]])
                     place[moved[giver == j][mine]] = sizes[k] + np.arange(mine.sum())
                     sizes[k] += mine.sum()
-        clients.call(self.take_over, quorum=0.0, each=each, expect=None)
+        clients.call(self.take_over, quorum=0.0, per_client=each, expect=None)
         server.place, server.sizes = place, sizes
         missing = [k for k, n in enumerate(clients.names) if n not in sent]
         return moved[np.isin(giver, missing)]

@@ -42,12 +42,13 @@ class RawFeatures(SharedGraph):
         places = [server.place[n] for n in border.nodes]
         F = self.width(clients.world)
         wide = F + {"fedgcn": 0, "paper": self.hidden, "two-hop-exact": F}[self.exchange]
-        sent = clients.call(self.offer, model, each=named(clients, places, server.joined),
+        sent = clients.call(self.offer, model, per_client=named(clients, places, server.joined),
                             expect=sized(self.precision, clients, map(len, places), wide))
         rows = border.sums(filled(clients, sent, border.sizes))
         again = border.sums([r[:, :F] for r in rows])               # sums over N_j of Eq. (6)
         each = list(zip(places, border.count, rows, again, strict=True))
-        return clients.call(self.take, each=named(clients, each, sent.names), expect=None).names
+        return clients.call(self.take, per_client=named(clients, each, sent.names),
+                            expect=None).names
 
     @on_client
     def offer(self, client: Client, model: Any, places: np.ndarray) -> torch.Tensor:

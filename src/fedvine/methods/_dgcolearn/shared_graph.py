@@ -21,11 +21,11 @@ from fedvine.core.expect import Tensor
 from fedvine.core.method import At, Field, Server, World
 from fedvine.data.snapshot import ends_of, nodes_of
 from fedvine.methods._dgcolearn.border import Border, allowed
-from fedvine.methods._dgcolearn.placement import Dealt
+from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.tasks import negatives
 
 
-class SharedGraph(Dealt):
+class SharedGraph(Placement):
     """Base: stages arrive, new nodes are dealt, clients meet them."""
 
     server_holds_graph: ClassVar[bool] = True
@@ -88,7 +88,7 @@ class SharedGraph(Dealt):
                 "keys": keys[mine], "x": x[fresh[mine]], "places": server.place[changed],
                 "changed": x[changed]}
         server.sizes = server.sizes + np.bincount(at_home, minlength=len(server.sizes))
-        clients.call(self.meet, each=each, expect=None)
+        clients.call(self.meet, per_client=each, expect=None)
 
     def keys(self, server: Server, nodes: np.ndarray) -> np.ndarray:
         """What random features are made from: a hash of each node's name."""
@@ -152,7 +152,7 @@ class SharedGraph(Dealt):
                 each[name]["active"][server.place[own]] = _until(server.active, len(server.owner),
                                                                  True)[own]
         late = len(behind) < len(clients.names)         # they may as well come back later
-        sent = clients.call(self.join, each={n: each[n] for n in behind},
+        sent = clients.call(self.join, per_client={n: each[n] for n in behind},
                             quorum=0.0 if late else None, expect=None)
         server.joined = sorted({*server.joined, *sent.names})
 

@@ -73,7 +73,7 @@ class Arrivals:
             return Tensor("float32", (len(owed[name]["asked"]), server.items.width))
 
         if owed:    # who does not answer now is asked again
-            clients.call(self.hand_over, each=owed, quorum=0, expect=change, fold=take)
+            clients.call(self.hand_over, per_client=owed, quorum=0, expect=change, fold=take)
 
     @on_client
     def hand_over(self, client: Client, owed: dict[str, np.ndarray]) -> torch.Tensor:

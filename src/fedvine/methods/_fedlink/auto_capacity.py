@@ -26,7 +26,7 @@ HARM = 0.004        # AUC by which all edges must be worse than the best size to
 TELLS = 0.55        # AUC that the best size must have: below it the walk supports no choice
 
 
-class Lookback:
+class AutoCapacity:
     """Scores of windows of ``sizes`` edges (ascending), as new edges come."""
 
     def __init__(self, sizes: list[int]) -> None:

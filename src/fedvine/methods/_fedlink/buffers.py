@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.method import Client
-from fedvine.methods._fedlink.auto_capacity import Lookback
+from fedvine.methods._fedlink.auto_capacity import AutoCapacity
 from fedvine.methods._fedlink.batches import Batch, edges, make_batch
 from fedvine.methods._fedlink.edge_buffer import EdgeBuffer
 
@@ -30,7 +30,8 @@ class Buffers:
         """Empty buffers."""
         client.kept = EdgeBuffer(self.size())
         if self.capacity == "auto":
-            client.lookback = Lookback([self.buffers * SMALLEST << n for n in range(DOUBLINGS + 1)])
+            client.lookback = AutoCapacity([self.buffers * SMALLEST << n
+                                            for n in range(DOUBLINGS + 1)])
 
     def size(self) -> int:
         """Edges that a client keeps, S x C, at first."""

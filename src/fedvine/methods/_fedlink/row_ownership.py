@@ -13,7 +13,7 @@ import numpy as np
 SHARED = -1
 
 
-class Claims:
+class RowOwnership:
     """Claims by key. ``heard`` counts the claims of each client, in the order of its local ids.
 
     ``told`` and ``asked`` are local ids (int32) by client whose rows it has to share from now on:

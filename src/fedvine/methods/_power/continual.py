@@ -16,14 +16,14 @@ from fedvine.core.expect import Number
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.data.graph import Graph
 from fedvine.nn.gat import Gat, Inputs, inputs
-from fedvine.tasks.class_incremental import Asked
+from fedvine.tasks.class_incremental import NodeQueries
 
 
 class Continual(Method):
     """Base of the methods for node classification over tasks."""
 
     task: ClassVar[Literal["link", "node", "label"]] = "node"
-    space: ClassVar[dict[str, Any]] = {"rate": (1e-3, 0.03, "log"), "dropout": (0.0, 0.7),
+    space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "dropout": (0.0, 0.7),
                                       "epochs": [1, 3, 5]}
 
     rounds: int = Field(default=10, ge=0, description="communication rounds a task, R")
@@ -31,7 +31,7 @@ class Continual(Method):
     hidden: int = Field(default=64, ge=1, description="width of the hidden layer, d")
     dropout: float = Field(default=0.5, ge=0, lt=1, description="share of the hidden layer that "
                            "drops out in training")
-    rate: float = Field(default=0.01, gt=0, description="learning rate of Adam, eta")
+    learning_rate: float = Field(default=0.01, gt=0, description="learning rate of Adam, eta")
     decay: float = Field(default=5e-4, ge=0, description="weight decay")
     criterion: Literal["cross-entropy", "binary-sum"] = Field(
         default="binary-sum", description="binary cross-entropy summed over nodes and classes "
@@ -63,7 +63,7 @@ class Continual(Method):
 
     def adam(self, model: torch.nn.Module) -> torch.optim.Adam:
         """A fresh optimiser."""
-        return torch.optim.Adam(model.parameters(), lr=self.rate, weight_decay=self.decay)
+        return torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.decay)
 
     def round(self, server, clients, at: At) -> None:
         sent = clients.call(self.train, server.model, expect=self.reply(server),
@@ -127,13 +127,13 @@ class Continual(Method):
         return clients.call(self.predict, server.model if self.answers == "global" else None)
 
     @on_client
-    def predict(self, client: Client, model: Any, queries: Asked) -> torch.Tensor:
+    def predict(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
         """Scores [Q, classes] of the nodes asked for."""
         net = client.model if model is None else tree.load(self.net(client.world), model)
         with torch.no_grad():
             return net(self.inputs(queries.graph))[torch.from_numpy(queries.nodes)]
 
-    def now(self, client: Client, queries: Asked) -> torch.Tensor:
+    def now(self, client: Client, queries: NodeQueries) -> torch.Tensor:
         """What the client's model answers at this moment; for curves."""
         return self.predict(client, None, queries)
 
