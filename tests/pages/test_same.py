@@ -1,0 +1,62 @@
+"""scripts/same: what counts as a difference between two run folders, and what does not."""
+
+import json
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+same = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "same.py"), run_name="same"))
+
+CALL = {"t": 0, "function": "train", "down": 6, "up": 81, "seconds": 0.5, "slowest": 0.25}
+
+
+def folder(path, score=0.1, calls=(CALL,), setting="rate", forecast="0.25"):
+    path.mkdir()
+    (path / "metrics.jsonl").write_text(json.dumps({"t": 0, "scores": {"auc": score}}) + "\n")
+    (path / "messages.jsonl").write_text("".join(json.dumps(c) + "\n" for c in calls))
+    (path / "summary.json").write_text(json.dumps({"calls": len(calls), "seconds_total": id(path)}))
+    (path / "experiment.toml").write_text(f"[method]\n{setting} = 0.01\n")
+    (path / "forecasts.csv").write_text(f"user,score\nu,{forecast}\n")
+    return path
+
+
+@pytest.mark.parametrize("other", [
+    {}, {"calls": [CALL | {"seconds": 3.0, "slowest": 2.0}]}, {"setting": "learning_rate"}],
+    ids=["the same", "seconds", "a renamed setting"])
+def test_what_is_equal(tmp_path, other):
+    first, count = same.difference(folder(tmp_path / "a"), folder(tmp_path / "b", **other))
+    assert (first, count) == ("", 10)
+
+
+@pytest.mark.parametrize(("other", "said"), [
+    ({"score": 0.1 + 2**-56}, "metrics.jsonl, line 1 scores auc: 0.1 before, "
+                              "0.10000000000000002 after"),
+    ({"calls": [CALL | {"up": 82}]}, "messages.jsonl, line 1 up: 81 before, 82 after"),
+    ({"calls": [CALL, CALL]}, "messages.jsonl, line 2 t: nothing before, 0 after"),
+    ({"calls": [CALL | {"function": "fit"}]},
+     'messages.jsonl, line 1 function: "train" before, "fit" after'),
+    ({"setting": "speed"}, "experiment.toml, method learning_rate: 0.01 before, nothing after"),
+    ({"forecast": "0.250000001"},
+     'forecasts.csv, line 2: "u,0.25" before, "u,0.250000001" after')],
+    ids=["last bit", "bytes", "a call more", "function", "a setting", "forecast"])
+def test_the_first_difference_is_named(tmp_path, other, said):
+    first, _ = same.difference(folder(tmp_path / "a"), folder(tmp_path / "b", **other))
+    assert first == said
+
+
+def test_every_case_is_an_experiment_of_a_known_place():
+    assert len({case.name for case in same.CASES}) == len(same.CASES) >= 12
+    assert all(case.name.split("-")[0] in same.PLACES for case in same.CASES)
+
+
+def test_missing_data_are_named(monkeypatch, tmp_path):
+    case = same.Case("cora-power", same.CORA, {"name": "power"})
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    assert "FEDVINE_DATA is not set" in case.missing
+    monkeypatch.setenv("FEDVINE_DATA", str(tmp_path))
+    assert case.missing == "there is no Planetoid/Cora below FEDVINE_DATA"
+    (tmp_path / "Planetoid" / "Cora").mkdir(parents=True)
+    assert not case.missing
