@@ -259,7 +259,8 @@ def version(given: str, work: Path) -> Iterator[Version]:
     found = subprocess.run([*git, "rev-parse", "--verify", "--quiet", f"{given}^{{commit}}"],
                            capture_output=True, text=True, check=False).stdout.strip()
     if not found:
-        sys.exit(f"{given} is neither a git revision nor a folder with src/fedvine.")
+        print(f"{given} is neither a git revision nor a folder with src/fedvine.", file=sys.stderr)
+        sys.exit(2)
     code = work / "code"
     subprocess.run([*git, "worktree", "add", "--quiet", "--detach", code, found], check=True)
     try:
