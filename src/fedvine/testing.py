@@ -1,4 +1,4 @@
-"""The contract suite: what every method must keep, checked on a stream small enough for seconds.
+"""The contract suite: the rules that every method must keep, checked in seconds on a small stream.
 
     from fedvine.testing import check_method
     check_method(MyMethod)            # raises AssertionError that names the broken rule
@@ -39,7 +39,17 @@ NAMES = ("ada", "bob", "cyd")
 
 
 def tiny_stream(edges: int = 480, seed: int = 0) -> EventStream:
-    """A bipartite stream of four stages and three clients; users roam, nodes appear over time."""
+    """Return a bipartite stream of four stages and three clients.
+
+    Users have edges at several clients, and nodes appear over time.
+
+    Args:
+        edges: number of edges.
+        seed: of the draws.
+
+    Returns:
+        The stream; ``t`` is int64 in 0..3999, the code ``client`` is one of :data:`NAMES`.
+    """
     draw = rng(seed, "tiny stream")
     t = np.sort(draw.integers(0, 4000, edges))
     reach = 12 + t // 200                               # nodes appear as time goes on
@@ -54,7 +64,7 @@ def tiny_stream(edges: int = 480, seed: int = 0) -> EventStream:
 
 
 def tiny_case(stream: EventStream | None = None) -> tuple[Split, Plan]:
-    """The split and plan that the checks run on."""
+    """Return the split and the plan that the checks run on."""
     stream = stream or tiny_stream()
     bounds = (0.0, 1000.0, 2000.0, 3000.0, 4000.0)
     return split(stream, "client"), Plan(bounds, val=2, test=3)
@@ -64,7 +74,7 @@ PROTOCOL = LinkPrediction(negatives=5, positives=40)
 
 
 def tiny_graphs() -> tuple[GraphSplit, TaskPlan]:
-    """The same for labelled graphs: four tasks of two classes, three clients with unlike parts."""
+    """Return labelled graphs of three clients with unlike parts, and four tasks of two classes."""
     draw, plan = rng(0, "tiny graph"), TaskPlan(tuple((2 * g, 2 * g + 1) for g in range(4)),
                                                 (0.5, 0.2, 0.3))
     y = draw.integers(-1, 8, 150)
@@ -78,7 +88,7 @@ def tiny_graphs() -> tuple[GraphSplit, TaskPlan]:
 
 
 def tiny_labelled() -> EventStream:
-    """The same stream; a user has a class from the first edge on, and some change it later."""
+    """Return :func:`tiny_stream` with a class for each user, which changes later for some users."""
     stream = tiny_stream()
     users, first = np.unique(stream.src, return_index=True)
     late = users[::4]
@@ -103,7 +113,7 @@ def _run(method: Method, case: tuple[Any, Any] | None = None, engine: Any = Loca
 
 
 def _outcome(made: Run) -> tuple[str, bytes, dict[str, bytes]]:
-    """Everything a run leaves: scores, and the memory of both sides byte for byte."""
+    """Return all that a run leaves: its scores, and the memory of both sides byte for byte."""
     made.finish()
     assert made.server is not None
     scores = json.dumps([[s.t, s.found] for s in made.stages], sort_keys=True)
@@ -127,13 +137,13 @@ def _sane(made: Run, rule: str) -> None:
 
 
 def check_engines_agree(method: Method) -> None:
-    """Calls delivered twice, through bytes, with caches dropped every round: same bytes."""
+    """Check that calls delivered twice, sent as bytes, with caches dropped, give the same bytes."""
     _same(_outcome(_run(method)), _outcome(_run(method, engine=MockClients, twice=True,
                                                 forget=True)), "redelivery and dropped cache")
 
 
 def check_killed_in_a_round(method: Method) -> None:
-    """A client killed between two calls of a round, and restored, changes nothing."""
+    """Check that a client killed between two calls of a round, and restored, changes nothing."""
     kills = [(t, r, c) for t, r, c in ((1, 0, 1), (1, 1, 1), (1, 1, 2), (2, 2, 1), (2, 2, 2))]
     _same(_outcome(_run(method)), _outcome(_run(method, engine=MockClients, kill=kills)),
           "client killed in a round")
@@ -144,7 +154,7 @@ class _Killed(Exception):
 
 
 def check_resume(method: Method) -> None:
-    """A run killed after any round, also within a stage, and resumed: same bytes."""
+    """Check that a run killed after any round, also within a stage, and resumed is the same."""
     whole = _outcome(_run(method))
     places = [(t, r) for t in range(4) for r in range(method.rounds_at(t) + 1)]
     for place in places[1::max(1, len(places) // 4)]:
@@ -164,7 +174,7 @@ def check_resume(method: Method) -> None:
 
 
 def check_no_future_leak(method: Method) -> None:
-    """Cutting off the data's future changes no earlier score."""
+    """Check that cutting off the data's future changes no earlier score."""
     parts, plan = _case(method)
     whole = _run(method, (parts, plan)).finish().stages
     for stages in (2, 3):
@@ -179,14 +189,14 @@ def check_no_future_leak(method: Method) -> None:
 
 
 def check_client_order(method: Method) -> None:
-    """The order in which clients are listed does not matter."""
+    """Check that the order in which clients are listed does not matter."""
     parts, plan = _case(method)
     turned = type(parts)(dict(reversed(list(parts.parts.items()))), parts.stream, parts.by)
     _same(_outcome(_run(method)), _outcome(_run(method, (turned, plan))), "order of clients")
 
 
 def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
-    """Parts with only what belongs to the stages ``keep[name]`` of a client (all if not named)."""
+    """Keep only the edges or nodes of the stages ``keep[name]`` of a client (all if not named)."""
     parts = {}
     for name, part in split.parts.items():
         stage = (plan.deal(part)[0] if isinstance(plan, TaskPlan) else
@@ -202,7 +212,7 @@ def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
 
 
 def check_empty_single_idle_late(method: Method) -> None:
-    """An empty client, a single one, one with nothing new for a while, one that joins late."""
+    """Check an empty client, a single one, one idle for some stages, and one that joins late."""
     parts, plan = _case(method)
     _sane(_run(method, (_thinned(parts, plan, {"bob": ()}), plan)), "empty client")
     _sane(_run(method, (parts.only(["bob"]), plan)), "single client")
@@ -211,7 +221,7 @@ def check_empty_single_idle_late(method: Method) -> None:
 
 
 def check_missing_replies(method: Method) -> None:
-    """A lost reply is made good by starting over; a client may be away for rounds and return."""
+    """Check that a lost reply starts the attempt over, and that a client may miss some rounds."""
     first = 1 if method.rounds_at(1) else 0
     lost = _run(method, engine=MockClients, lose={(1, first, 1): {"bob"}})
     _same(_outcome(_run(method)), _outcome(lost), "a lost reply")
@@ -222,14 +232,17 @@ def check_missing_replies(method: Method) -> None:
 
 
 def check_bad_replies(method: Method) -> None:
-    """Errors, wrong shapes, NaN, text, nothing, in every phase and from every function: a bad reply
-    counts as missing, the log says why, and the run goes on as the quorum says."""
+    """Check errors, wrong shapes, NaN, text and nothing as replies, in every phase and function.
+
+    A bad reply counts as missing, the log gives the reason, and the run goes on if the quorum is
+    met.
+    """
     broken = list(bad_replies.check(method, _run, _outcome))
     assert not broken, "bad replies: " + "; ".join(sorted(set(broken)))
 
 
 def check_randomness_is_local(method: Method) -> None:
-    """Global generators are neither read nor moved."""
+    """Check that global random generators are neither read nor advanced."""
     torch.random.manual_seed(1)
     before = torch.random.get_rng_state()
     state = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
@@ -241,7 +254,7 @@ def check_randomness_is_local(method: Method) -> None:
 
 
 def check_messages_are_counted(method: Method) -> None:
-    """Every call is logged with its bytes, and what crosses survives packing."""
+    """Check that every call is logged with its bytes."""
     calls: list[dict[str, Any]] = []
     made = _run(method, on_round=lambda at, clients: calls.extend(clients.log))
     made.finish()
@@ -249,7 +262,7 @@ def check_messages_are_counted(method: Method) -> None:
 
 
 def check_fields_are_documented(method: Method) -> None:
-    """Every field has a description; the class and its client functions have docstrings."""
+    """Check that the class has a docstring and that every field has a description."""
     assert (type(method).__doc__ or "").strip(), "the method has no docstring"
     for name, field in type(method).model_fields.items():
         assert field.description, f"field {name} has no description"
@@ -263,6 +276,6 @@ CHECKS = (check_engines_agree, check_killed_in_a_round, check_resume, check_no_f
 
 
 def check_method(method: Method | type[Method]) -> None:
-    """Run every check on ``method`` (a class is checked as its ``tiny()``)."""
+    """Run every check on ``method`` (of a class, on its ``tiny()``)."""
     for check in CHECKS:
         check(method.tiny() if isinstance(method, type) else method)
