@@ -18,6 +18,7 @@ import numpy as np
 from fedvine.core.clients import Clients, RoundAborted
 from fedvine.core.errors import Failed, FedvineError
 from fedvine.core.expect import MOST_BYTES, Array, Maybe, Number, Several, Text, check
+from fedvine.core.lookup import find
 from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpack
 from fedvine.core.method import Method
 from fedvine.core.state import World
@@ -222,9 +223,9 @@ def elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, np
         first = np.full(len(keys), np.inf)
         for theirs, times in others:
             order = np.argsort(theirs)
-            at = np.minimum(np.searchsorted(theirs[order], keys), max(len(theirs) - 1, 0))
-            met = theirs[order][at] == keys if len(theirs) else np.zeros(len(keys), bool)
-            first[met] = np.minimum(first[met], times[order][at][met])
+            at = find(theirs[order], keys)
+            met = at >= 0
+            first[met] = np.minimum(first[met], times[order[at[met]]])
         found[name] = first
     return found
 

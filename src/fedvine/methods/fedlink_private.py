@@ -24,6 +24,7 @@ import torch
 from pydantic import model_validator
 
 from fedvine.core import tree
+from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Server, on_client
 from fedvine.core.rng import hashed_uniform, rng
 from fedvine.methods._fedlink.batches import SIDES, joined
@@ -145,8 +146,9 @@ class FedLinkPrivate(SecureSums, FedLink):
                 getattr(client, side).give(getattr(touched, side), change)
             else:  # a row is not in it if this client was away when it was agreed
                 keys = self.keys(client, side, getattr(touched, side))
-                there = np.flatnonzero(np.isin(keys, union[side]))
-                at = torch.from_numpy(np.searchsorted(union[side], keys[there]))
+                found = find(union[side], keys)
+                there = np.flatnonzero(found >= 0)
+                at = torch.from_numpy(found[there])
                 values.append(torch.zeros(len(union[side]), self.width + 1))
                 values[-1][at, :-1] = change[torch.from_numpy(there)]
                 touches.append(at)
@@ -205,9 +207,8 @@ class FedLinkPrivate(SecureSums, FedLink):
         values = torch.from_numpy(hashed_uniform(client.world.seed, keys, self.width)
                                   * np.float32(self.init_scale))
         order = np.argsort(known[side]["keys"], kind="stable")
-        ordered = known[side]["keys"][order]
-        at = np.minimum(np.searchsorted(ordered, keys), max(len(ordered) - 1, 0))
-        here = np.flatnonzero(ordered[at] == keys) if len(ordered) else np.empty(0, int)
+        at = find(known[side]["keys"][order], keys)
+        here = np.flatnonzero(at >= 0)
         values[torch.from_numpy(here)] = known[side]["values"][torch.from_numpy(order[at[here]])]
         return values
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedvine.core.lookup import find
 from fedvine.core.method import Client, on_client
 from fedvine.methods._fedlink.batches import edges
 from fedvine.methods.popularity import Popularity
@@ -48,8 +49,7 @@ class Recency(Popularity):
             width = 1 + max(int(client.pairs[:, 1].max()), int(queries.dst.max(initial=0)))
             bank = client.pairs[:, 0].astype(np.int64) * width + client.pairs[:, 1]
             code = queries.src * width + queries.dst
-            at = np.minimum(np.searchsorted(bank, code), len(bank) - 1)
-            first = client.last.min()
+            at, first = find(bank, code), client.last.min()
             when = (client.last - first) / max(client.last.max() - first, 1e-300)
-            score = np.where(bank[at] == code, 1 + when[at], score)
+            score = np.where(at >= 0, 1 + when[at], score)
         return score

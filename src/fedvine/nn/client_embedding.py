@@ -13,6 +13,7 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.errors import FedvineError
+from fedvine.core.lookup import find
 from fedvine.core.rng import hashed_uniform
 from fedvine.data.ids import Ids
 from fedvine.nn import kernels
@@ -37,8 +38,8 @@ class ClientEmbedding:
 
     def hold(self, ids: np.ndarray) -> None:
         """From now on the buffers hold exactly ``ids`` (ascending); other moments are gone."""
-        at = np.minimum(np.searchsorted(self.held, ids), max(len(self.held) - 1, 0))
-        kept = np.flatnonzero(self.held[at] == ids) if len(self.held) else np.empty(0, int)
+        at = find(self.held, ids)
+        kept = np.flatnonzero(at >= 0)
         moments, steps = torch.zeros(2, len(ids), self.width), torch.zeros(len(ids))
         moments[:, kept], steps[kept] = self.moments[:, at[kept]], self.steps[at[kept]]
         self.held, self.moments, self.steps = ids, moments, steps
@@ -90,8 +91,7 @@ class ClientEmbedding:
             ids, change = ids[~own], change[~mine]
         if sent is None or not len(sent["rows"]):
             return change
-        rows, number = np.sort(sent["rows"]), self.number[ids]
-        fresh = rows[np.minimum(np.searchsorted(rows, number), len(rows) - 1)] == number
+        fresh = find(np.sort(sent["rows"]), self.number[ids]) >= 0
         return change[torch.from_numpy(np.argsort(fresh, kind="stable"))]
 
     # -- single rows at home ---------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.lookup import find
 from fedvine.core.rng import hashed_uniform
 from fedvine.nn import kernels
 
@@ -48,10 +49,9 @@ class EmbeddingTable:
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Row numbers (int32) of uint64 ``keys``, -1 where a key has no row."""
-        if not len(self):
-            return np.full(len(keys), -1, np.int32)
-        at = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
-        return np.where(self._sorted[at] == keys, self._order[at], np.int32(-1))
+        at, rows = find(self._sorted, keys), np.full(len(keys), -1, np.int32)
+        rows[at >= 0] = self._order[at[at >= 0]]
+        return rows
 
     def take(self, rows: np.ndarray) -> torch.Tensor:
         """A copy of the given rows [n, width]; raises :class:`FedvineError` for unknown rows."""

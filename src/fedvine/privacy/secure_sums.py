@@ -17,6 +17,7 @@ import numpy as np
 
 from fedvine.core.clients import Clients
 from fedvine.core.expect import Array, Named, Text
+from fedvine.core.lookup import find
 from fedvine.core.method import Client, Field, Method, on_client
 
 KEY = Text(32, bytes, least=32)     # a public key, or two halves of a private one
@@ -116,8 +117,8 @@ def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: in
         vector = np.zeros(len(known) << bits, np.uint64)
         here = np.unique(mine >> np.uint64(BITS - done - bits))
         # A prefix is missing where this client's vector of the level before did not arrive.
-        here = here[np.isin(here >> np.uint64(bits), known)]
-        at = np.searchsorted(known, here >> np.uint64(bits)) << bits
+        at = find(known, here >> np.uint64(bits))
+        here, at = here[at >= 0], at[at >= 0] << bits
         at += (here & np.uint64((1 << bits) - 1)).astype(at.dtype)
         vector[at] = draw.integers(1, 1 << 63, len(at), dtype=np.uint64)
         found.append(vector)

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.core.errors import MethodError
 from fedvine.core.expect import Measured
+from fedvine.core.lookup import find
 from fedvine.core.rng import rng
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
@@ -184,9 +185,7 @@ class Scorer:
         historical, inductive = (draw.choice(pool, count) if len(pool) else
                                  src * width + single[:, 0] for pool in (past, recent))
         code = src * width + dst
-        at = np.searchsorted(self._known, code)
-        known = at < len(self._known)
-        known[known] = self._known[at[known]] == code[known]
+        known = find(self._known, code) >= 0
         away = (self.part.elsewhere[src] < self.plan.bounds[t]
                 if self.part.elsewhere is not None else np.zeros(count, bool))
         masks = {"all": np.ones(count, bool), "new": ~known, "travelled": away,

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fedvine.core.lookup import find
+
 SHARED = -1
 
 
@@ -36,9 +38,8 @@ class RowOwnership:
         self.heard[name] = start + len(keys)
         names = list(self.heard)
         local = np.arange(start, start + len(keys), dtype=np.int32)
-        at = np.searchsorted(self._keys, keys)
-        known = at < len(self._keys)
-        known[known] = self._keys[at[known]] == keys[known]
+        at = find(self._keys, keys)
+        known = at >= 0
         owner, row = self._owner[at[known]], at[known]
         for number in np.unique(owner[owner != SHARED]):
             _add(self.asked, names[number], self._local[row[owner == number]])

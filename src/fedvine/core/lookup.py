@@ -1,0 +1,19 @@
+"""The one lookup of keys in a sorted array."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the position of each wanted key in ``keys``, int64 [n]; -1 where it is absent.
+
+    Arguments:
+        keys: [m], ascending; of equal keys the first position is returned. May be empty.
+        wanted: [n], in any order, also repeated. Both are integers of one dtype, or of signed
+            dtypes (NumPy compares uint64 with int64 as float64, which is not exact).
+    """
+    at = np.searchsorted(keys, wanted)
+    inside = at < len(keys)
+    inside[inside] = keys[at[inside]] == wanted[inside]
+    return np.where(inside, at, -1)
