@@ -68,7 +68,7 @@ def _method(method: type) -> Iterator[RenderableType]:
     yield f"{inspect.getdoc(method)}\n\n{inspect.getdoc(module) or ''}\n"
     table = Table("field", "type", "default", "what it is", box=None)
     for name, field in method.model_fields.items():
-        table.add_row(name, _kind(field.annotation, field.metadata), repr(field.default),
+        table.add_row(name, kind_text(field.annotation, field.metadata), repr(field.default),
                       field.description or "")
     yield table
     ranges = ", ".join(f"{k} {span(list(v))}" for k, v in searched(method()).items())
@@ -92,17 +92,18 @@ def _folder(name: str) -> Iterator[RenderableType]:
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "length >="}
 
 
-def _kind(kind: Any, bounds: Iterable[Any] = ()) -> str:
-    """A type and its bounds, as a person would write them."""
+def kind_text(kind: Any, bounds: Iterable[Any] = ()) -> str:
+    """Return a type and its bounds as a person would write them."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        text = _kind(inside[0], (b for m in inside[1:] for b in getattr(m, "metadata", [m])))
+        text = kind_text(inside[0], (b for m in inside[1:] for b in getattr(m, "metadata", [m])))
     elif origin is Literal:
         text = " | ".join(map(repr, inside))
     elif origin in (Union, UnionType):
-        text = " | ".join(map(_kind, inside))
+        text = " | ".join(map(kind_text, inside))
     elif origin is not None:
-        text = f"{origin.__name__}[{', '.join('...' if a is ... else _kind(a) for a in inside)}]"
+        parts = ("..." if part is ... else kind_text(part) for part in inside)
+        text = f"{origin.__name__}[{', '.join(parts)}]"
     else:
         text = "none" if kind is type(None) else getattr(kind, "__name__", str(kind))
     return " ".join([text, *(f"{sign} {getattr(bound, name)}" for bound in bounds

@@ -115,16 +115,17 @@ class Clients:
              fold: Callable[[str, Any], None] | None = None) -> Replies:
         """Call a client function on clients and return their replies, in name order.
 
-        same        what every client gets; packed once
-        per_client  what one client gets besides: one more argument, by client name; clients
-                    that are not named are not called
-        only        the names to call (default: all)
-        quorum      share of the called clients that must answer (default: the engine's, which
-                    is all of them); with fewer the round starts over from the last save
-        expect      what every reply must be (:mod:`fedvine.core.expect`), or a function of the
-                    client's name that gives it; by default the reply must be None. What ``predict``
-                    answers to the library's queries is stated by the protocol
-        fold        called with (name, reply) one at a time, in order; the replies are not kept
+        Args:
+            same: what every client gets; packed once
+            per_client: what one client gets besides: one more argument, by client name; clients
+                that are not named are not called
+            only: the names to call (default: all)
+            quorum: share of the called clients that must answer (default: the engine's, which is
+                all of them); with fewer the round starts over from the last save
+            expect: what every reply must be (:mod:`fedvine.core.expect`), or a function of the
+                client's name that gives it; by default the reply must be None. What ``predict``
+                answers to the library's queries is stated by the protocol
+            fold: called with (name, reply) one at a time, in order; the replies are not kept
 
         A reply that is not as expected, or an error in place of one, is refused: it counts as
         missing, and the reason is kept in the run's log of messages.

@@ -23,6 +23,6 @@ class Failed(Refused):
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean "fedlink"?)`` where a known name is close to ``word``, else nothing."""
+    """Return ' (did you mean "fedlink"?)' if a known name is close to ``word``, else ''."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""

@@ -73,7 +73,7 @@ class At(NamedTuple):
 
 
 def on_client(function: F) -> F:
-    """Mark a function of a method that runs at a client: (self, client, *message) -> reply.
+    """Mark a function of a method that runs at a client: ``(self, client, *message) -> reply``.
 
     ``self`` are the constants, ``client`` is its memory. A parameter called ``queries`` is
     filled in at the client, and only while the library scores or a person asks.

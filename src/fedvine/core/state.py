@@ -56,16 +56,16 @@ class Memory(SimpleNamespace):
 class Client(Memory):
     """What one client knows. Attributes are its memory; these are attached by the engine:
 
-    name, world   its name and what everybody knows
-    stage         its own part of the current stage (EventStream or Graph), at home
-    past          its own part up to and with the current stage
-    cache         a dict for what can be made again; never saved, may vanish between rounds
-    rng           ``client.rng(purpose)``: randomness that belongs to this very call
-    mark          ``client.mark("epoch 1")``: a moment at which curves are measured
-    asked         the stage that the library scores at this call, -1 or less for a person; None
-                  in training
-    secret        bytes that the server does not know; at a site of a real federation from the
-                  site's own file, in one process from the seed (a simulation)
+    - ``name``, ``world``: its name and what everybody knows
+    - ``stage``: its own part of the current stage (EventStream or Graph), at home
+    - ``past``: its own part up to and with the current stage
+    - ``cache``: a dict for what can be made again; never saved, may vanish between rounds
+    - ``rng``: ``client.rng(purpose)``: randomness that belongs to this very call
+    - ``mark``: ``client.mark("epoch 1")``: a moment at which curves are measured
+    - ``asked``: the stage that the library scores at this call, -1 or less for a person; None in
+      training
+    - ``secret``: bytes that the server does not know; at a site of a real federation from the
+      site's own file, in one process from the seed (a simulation)
     """
 
     given = frozenset({"name", "world", "stage", "past", "cache", "place", "secret",

@@ -32,17 +32,17 @@ _COLUMNS = ("src", "dst", "t", "weight", "features", "label", "deleted")
 class EventStream:
     """Edges ``src[e] -> dst[e]`` at time ``t[e]``, sorted by time.
 
-    src, dst   int32 [E]          dense numbers into ``src_ids`` and ``dst_ids``
-    t          int64 or float64   seconds where the times were dates
-    weight     float32 [E]        optional
-    features   float32 [E, F]     optional
-    label      int32 [E]          optional, -1 where unknown
-    deleted    bool [E]           optional: True where the event removes the edge
-    codes      int32 [E] each     named categorical columns, for example a client column;
-                                  ``categories[name][code]`` is the text
-    elsewhere  float64 [num_src]  only on a client's part: when the user was first seen at any
-                                  other client (infinity for never); for scoring alone
-    nodes      NodeData           optional: classes and features of nodes, over time
+    - ``src``, ``dst``: int32 [E], dense numbers into ``src_ids`` and ``dst_ids``
+    - ``t``: int64 or float64 [E], seconds where the times were dates
+    - ``weight``: float32 [E], optional
+    - ``features``: float32 [E, F], optional
+    - ``label``: int32 [E], optional, -1 where unknown
+    - ``deleted``: bool [E], optional: True where the event removes the edge
+    - ``codes``: int32 [E] each, named categorical columns, for example a client column;
+      ``categories[name][code]`` is the text
+    - ``elsewhere``: float64 [num_src], only on a client's part: when the user was first seen
+      at any other client (infinity for never); for scoring alone
+    - ``nodes``: NodeData, optional: classes and features of nodes, over time
 
     Two id spaces when ``bipartite`` (users and items), else one that both columns share.
     ``directed`` False: (u, v) and (v, u) are one edge (one id space only). ``mirrored`` True: such

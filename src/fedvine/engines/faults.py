@@ -19,12 +19,13 @@ from fedvine.engines.local import LocalClients
 class MockClients(LocalClients):
     """As :class:`LocalClients`, with faults.
 
-    twice       deliver every call twice
-    forget      drop ``client.cache`` at the start of every round
-    kill        (t, r, call): before that call the first client loses its memory, gets it back
-                as it was when the round began, and is sent the round's calls again
-    away        {(t, r): names}: who does not answer in that round
-    lose        {(t, r, call): names}: whose reply to that call is lost, once
+    Args:
+        twice: deliver every call twice
+        forget: drop ``client.cache`` at the start of every round
+        kill: (t, r, call): before that call the first client loses its memory, gets it back as it
+            was when the round began, and is sent the round's calls again
+        away: {(t, r): names}: who does not answer in that round
+        lose: {(t, r, call): names}: whose reply to that call is lost, once
     """
 
     keep_last = True

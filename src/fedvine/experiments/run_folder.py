@@ -1,13 +1,13 @@
 """A run folder: everything a run leaves behind, and all that it needs to go on.
 
-experiment.toml   the resolved experiment; a folder of another experiment is refused
-metrics.jsonl     one line a stage and client: counts and scores
-messages.jsonl    one line a call: clients, bytes down and up, seconds
-summary.json      written last; a run that has it is finished
-saves/            the two last saves: memory of server and clients at one moment (safetensors),
-                  with checksums that belong to this experiment
-data/             a copy of the stream and its parts, of a run made from Python alone
-.lock             held by the process that carries the run out
+- ``experiment.toml``: the resolved experiment; a folder of another experiment is refused
+- ``metrics.jsonl``: one line a stage and client: counts and scores
+- ``messages.jsonl``: one line a call: clients, bytes down and up, seconds
+- ``summary.json``: written last; a run that has it is finished
+- ``saves/``: the two last saves: memory of server and clients at one moment (safetensors), with
+  checksums that belong to this experiment
+- ``data/``: a copy of the stream and its parts, of a run made from Python alone
+- ``.lock``: held by the process that carries the run out
 
 A folder may come from somebody else: links in it are not followed, and what was changed is refused.
 """

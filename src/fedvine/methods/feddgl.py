@@ -3,7 +3,7 @@
 The origin classifies nodes of graphs that change. FedLink (Section 4.1, Appendix C.1) carries it
 over as "dynamic FL with distillation and prototype regularization" on the full history, which
 "selectively processes 10% of nodes as sensitive information for temporal knowledge distillation".
-So it is STFL whose loss has two more terms (:meth:`Lesson.terms`), z being embeddings of width d:
+So it is STFL whose loss has two more terms (:meth:`Lesson.terms`), z being embeddings of width d::
 
     loss + distil / (|S| d) sum_{n in S} |z_n - z_n(teacher)|^2
          + pull / (|C| d) sum_{c in C} |mean_{n in c} z_n - prototype_c|^2

@@ -1,7 +1,7 @@
 """EvolveGCN (Pareja et al., AAAI 2020): a GCN whose weights go on from snapshot to snapshot.
 
 No node has a state; each layer's weights W_t [in, out] come from a gated recurrent unit over
-matrices, which is learned with W_0:
+matrices, which is learned with W_0::
 
     Z = sigmoid(U_Z X + V_Z W_(t-1) + B_Z),   R = sigmoid(U_R X + V_R W_(t-1) + B_R),
     W_t = (1 - Z) * W_(t-1) + Z * tanh(U_H X + V_H (R * W_(t-1)) + B_H)

@@ -157,12 +157,12 @@ def _short(record: dict[str, Any]) -> dict[str, Any]:
 
 # -- Tables 6 and 7: the formula ----------------------------------------------------------------
 def cost(N: float, cut: float, edges: float, D: int) -> float:
-    """Bytes of Appendix D.3: N (cut |E| D_bytes); to them comes a latency of T L."""
+    """Bytes of Appendix D.3: ``N (cut |E| D_bytes)``; to them comes a latency of T L."""
     return N * cut * edges * 4 * D
 
 
 def table67(**options: Any) -> TableSet:
-    """Counted bytes of exchanges beside C = N (cut |E| D_bytes) + T L."""
+    """Counted bytes of exchanges beside ``C = N (cut |E| D_bytes) + T L``."""
     found = held({e: {"exchange": e} for e in EXCHANGES}, **options)
     lines, records = [], []
     for (d, exchange), row in found.cells.items():

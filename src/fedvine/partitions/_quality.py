@@ -10,15 +10,16 @@ def quality(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int,
             y: np.ndarray | None = None) -> dict[str, float]:
     """Cut, balance and, with classes, diversity of a partition.
 
-    indptr, indices  the symmetric adjacency [N + 1], [M]; loops count nowhere
-    owner            [N] in 0..k-1
-    y                [N] classes from 0, -1 where not known
+    Args:
+        indptr, indices: the symmetric adjacency [N + 1], [M]; loops count nowhere
+        owner: [N] in 0..k-1
+        y: [N] classes from 0, -1 where not known
 
-    cut         share of edges between parts
-    cov         coefficient of variation (standard deviation through mean, of the k parts) of the
-                edge volume: the edge ends at a part's nodes, which is what the partitions balance
-    cov_inside  the same of the edges inside a part, which is what a client trains on
-    entropy     mean over the parts of the Shannon entropy of their known classes, in bits
+    - ``cut``: share of edges between parts
+    - ``cov``: coefficient of variation (standard deviation through mean, of the k parts) of the
+      edge volume: the edge ends at a part's nodes, which is what the partitions balance
+    - ``cov_inside``: the same of the edges inside a part, which is what a client trains on
+    - ``entropy``: mean over the parts of the Shannon entropy of their known classes, in bits
 
     Of no edges, and of parts without a class, these are 0.
     """

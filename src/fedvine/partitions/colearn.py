@@ -5,9 +5,10 @@ What the paper says, and what it leaves open and is chosen here:
 - "Connecting m connected components costs O(m log m)" (A.3). *Which nodes are joined is open*: the
   nodes of highest degree, components by size as a binary tree. These edges are walked when seeds
   are chosen and parts grow, and count nowhere else. Nodes without edges are dealt by balance.
-- "Select M seed nodes that are maximally distant" (Algorithm 1), "via BFS ... O(k(|V|+|E|))" (A.3).
-  *The search is open* (all pairs would not keep that bound): the node farthest from a node drawn,
-  then each time the node farthest from all seeds so far; of equals, that of highest degree.
+- "Select M seed nodes that are maximally distant" (Algorithm 1), "via BFS ..." in
+  ``O(k(|V|+|E|))`` (A.3). *The search is open* (all pairs would not keep that bound): the node
+  farthest from a node drawn, then each time the node farthest from all seeds so far; of equals,
+  that of highest degree.
 - "Grow provisional partitions via BFS from each seed. Identify conflicting nodes reached by
   multiple seeds." Every seed reaches every node, so a conflict is *taken to be* a node that
   several parts reach at the same level. It is settled before the next level grows.

@@ -3,13 +3,13 @@
 The protocol of Bonawitz et al. (CCS 2017) for honest-but-curious parties, with double masking and
 dropouts, in four exchanges:
 
-0  keys      each client sends two public keys (X25519)
-1  shares    each client splits the seed of its own mask and its masking key among all (Shamir,
-             threshold t) and sends each share encrypted for its receiver
-2  masked    each client sends its vector, plus its own mask, plus a mask for every other client
-             that cancels in the sum
-3  unmask    for those whose vector came the clients give shares of the own masks, for those who
-             vanished shares of the masking keys; never both for the same client
+0. *keys*: each client sends two public keys (X25519)
+1. *shares*: each client splits the seed of its own mask and its masking key among all (Shamir,
+   threshold t) and sends each share encrypted for its receiver
+2. *masked*: each client sends its vector, plus its own mask, plus a mask for every other client
+   that cancels in the sum
+3. *unmask*: for those whose vector came the clients give shares of the own masks, for those who
+   vanished shares of the masking keys; never both for the same client
 
 Vectors are fixed-point numbers modulo 2^64, so the sum is exact. Keys follow from the client's
 own secret and the place of the sum, so a repeated or replayed call gives the same messages.

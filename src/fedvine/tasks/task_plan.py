@@ -22,14 +22,14 @@ TRAIN, VAL, TEST, HIDDEN = 0, 1, 2, 3
 class TaskPlan:
     """Stage ``t`` of a client is its t-th group of classes.
 
-    groups                  classes of each group
-    shares                  of a client's nodes of a class for training, validation and test
-    seed                    orders and splits are drawn from it, and from the client's name
-    keep_inter_task_edges   true: a task sees the client's whole graph, as in the authors' code;
-                            false: the graph of its own nodes, as the paper says
-    labels                  share of the training nodes whose labels are known
-    orders                  "own": each client meets the groups in an order of its own; "same": all
-                            in one order
+    - ``groups``: classes of each group
+    - ``shares``: of a client's nodes of a class for training, validation and test
+    - ``seed``: orders and splits are drawn from it, and from the client's name
+    - ``keep_inter_task_edges``: true: a task sees the client's whole graph, as in the authors'
+      code; false: the graph of its own nodes, as the paper says
+    - ``labels``: share of the training nodes whose labels are known
+    - ``orders``: "own": each client meets the groups in an order of its own; "same": all in one
+      order
     """
 
     groups: tuple[tuple[int, ...], ...]

@@ -43,14 +43,14 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
     them, or an SQL query), or a pandas or polars frame or pyarrow table. The other arguments name
     columns. Of the nodes:
 
-    node      ids, whole numbers or text, each once; ``node``, or else ``id``, if not said
-    label     classes, text or numbers, numbered in the order of the numbers, or of the alphabet;
-              empty or NaN where unknown (-1)
-    client    which institution owns the node, kept as ``owner``; none if not said
-    features  finite numbers, taken as they are; if not said all columns left over that hold
-              numbers, in the table's order. A column of text alone is passed over, and one with
-              text here and there is refused. Where no column is left over at all, the one feature
-              is log(1 + number of the node's neighbours in the whole graph)
+    - ``node``: ids, whole numbers or text, each once; ``node``, or else ``id``, if not said
+    - ``label``: classes, text or numbers, numbered in the order of the numbers, or of the alphabet;
+      empty or NaN where unknown (-1)
+    - ``client``: which institution owns the node, kept as ``owner``; none if not said
+    - ``features``: finite numbers, taken as they are; if not said all columns left over that hold
+      numbers, in the table's order. A column of text alone is passed over, and one with text here
+      and there is refused. Where no column is left over at all, the one feature is log(1 + number
+      of the node's neighbours in the whole graph)
 
     Of the edges, ``src`` and ``dst``: ids of nodes; other columns are passed over. Direction,
     repeats and loops do not count, and there may be no edges at all.

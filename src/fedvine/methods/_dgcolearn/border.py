@@ -74,12 +74,13 @@ def allowed(edges: np.ndarray, owner: np.ndarray, group: int, served: np.ndarray
             colluding: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """Of which nodes sums may be served [N], and what has then been served (for the next time).
 
-    edges, owner  as for :class:`Border`
-    group         a sum is withheld if it, or what can be worked out from it, is of fewer nodes:
-    served        int64 codes (node << 32 | neighbour) of the sums served last, [] at first: the
-                  difference to a node's last sum must be of ``group`` nodes, or of none
-    colluding     also what is left of a sum for a client that takes its own nodes out of it must
-                  be (Appendix H.4)
+    Args:
+        edges, owner: as for :class:`Border`
+        group: a sum is withheld if it, or what can be worked out from it, is of fewer nodes:
+        served: int64 codes (node << 32 | neighbour) of the sums served last, [] at first: the
+            difference to a node's last sum must be of ``group`` nodes, or of none
+        colluding: also what is left of a sum for a client that takes its own nodes out of it must
+            be (Appendix H.4)
 
     What several nodes' sums tell together is not looked at.
     """
@@ -109,12 +110,12 @@ def two_hops(inside: csr_matrix, cross: csr_matrix, x: np.ndarray, how: Features
     ``inside`` is A_s with a loop at every node, ``cross`` is C. Exact is
     A_s^2 + A_s C + C A_s + C^2; the published proof leaves A_s C out.
 
-    "none"           A_s^2 X
-    "fedgcn"         features are replaced by their sums over all neighbours, then clients go on
-                     by themselves: A_s (A_s + C) X, the incremental FedGCN of Appendix F.1.2
-    "paper"          Eq. (6) as printed: A_s^2 X, and for each neighbour j across clients
-                     (A_s X)_j + X_j + X_i + the sum of X over j's own neighbours across clients
-    "two-hop-exact"  all four terms: inner nodes beside a border node are corrected as well
+    - ``"none"``: A_s^2 X
+    - ``"fedgcn"``: features are replaced by their sums over all neighbours, then clients go on by
+      themselves: A_s (A_s + C) X, the incremental FedGCN of Appendix F.1.2
+    - ``"paper"``: Eq. (6) as printed: A_s^2 X, and for each neighbour j across clients (A_s X)_j +
+      X_j + X_i + the sum of X over j's own neighbours across clients
+    - ``"two-hop-exact"``: all four terms: inner nodes beside a border node are corrected as well
     """
     local = inside @ (inside @ x)
     if how == "none":
