@@ -48,10 +48,10 @@ def write(folder: Path) -> None:
 
 def fields(model: type[BaseModel]) -> Iterator[str]:
     """Yield the lines of a table of a model's fields, the inherited ones too."""
-    rows = [(f"``{name}``", f"``{kind_text(field.annotation, field.metadata)}``",
-             "required" if field.is_required() else f"``{field.default!r}``",
+    rows = [(f"``{name}``", f"``{kind_text(field.annotation, field.metadata)}``; "
+             + ("required" if field.is_required() else f"``{field.default!r}``"),
              field.description or "") for name, field in model.model_fields.items()]
-    yield from _table(("field", "type", "default", "meaning"), rows)
+    yield from _table(("field", "type; default", "meaning"), rows)
 
 
 # -- pages -----------------------------------------------------------------------------------------

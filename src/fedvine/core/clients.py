@@ -115,8 +115,12 @@ class Clients:
              fold: Callable[[str, Any], None] | None = None) -> Replies:
         """Call a client function on clients and return their replies, in name order.
 
+        Every client gets the arguments ``same``, which are packed once. A reply that is not as
+        expected, or an error in place of one, is refused: it counts as missing, and the reason is
+        kept in the run's log of messages.
+
         Args:
-            same: what every client gets; packed once
+            function: a function of the method with ``@on_client``
             per_client: what one client gets besides: one more argument, by client name; clients
                 that are not named are not called
             only: the names to call (default: all)
@@ -127,8 +131,8 @@ class Clients:
                 answers to the library's queries is stated by the protocol
             fold: called with (name, reply) one at a time, in order; the replies are not kept
 
-        A reply that is not as expected, or an error in place of one, is refused: it counts as
-        missing, and the reason is kept in the run's log of messages.
+        Returns:
+            the replies that came, by client name; none of them where ``fold`` takes them
         """
         self._check(function)
         chosen = self._chosen(only, per_client)

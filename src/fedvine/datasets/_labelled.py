@@ -34,13 +34,12 @@ def labelled(name: str, place: str, files: Files, origin: str, read: Callable[[P
              folder: Path | None, fetch: Callable[[Path], None] | None = None) -> Graph:
     """The graph of ``read(raw)``, where ``raw`` is a folder that holds all ``files``.
 
-    Args:
-        name: the data set's name
-        place: the raw folder below FEDVINE_DATA; ``folder`` may be any folder on the way to it, the
-            raw one included
-        files: names; a mapping tells each one's SHA-256 too, and no other bytes are then read
-        origin: where they come from, for people: "... from <origin>"
-        fetch: downloads them into a folder, where they are not found and no ``folder`` is given
+    - ``name``: the data set's name
+    - ``place``: the raw folder below FEDVINE_DATA; ``folder`` may be any folder on the way to it,
+      the raw one included
+    - ``files``: names; a mapping tells each one's SHA-256 too, and no other bytes are then read
+    - ``origin``: where they come from, for people: "... from <origin>"
+    - ``fetch``: downloads them into a folder, where they are not found and no ``folder`` is given
 
     Raises :class:`FedvineError` for files that are not there, cannot be had or cannot be read.
     """

@@ -18,10 +18,9 @@ def place(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int, *,
           capacity: int | None = None) -> np.ndarray:
     """Owners int32 [N] in 0..k-1: those of ``owner`` [N], and a part for each node that has -1.
 
-    Args:
-        indptr, indices: the symmetric adjacency [N + 1], [M] of the graph as it is now
-        capacity: the volume (sum of degrees) that a part may have; if not given, 1.03 times the
-            mean
+    - ``indptr``, ``indices``: the symmetric adjacency [N + 1], [M] of the graph as it is now
+    - ``capacity``: the volume (sum of degrees) that a part may have; if not given, 1.03 times the
+      mean
 
     First, in order of their numbers, the new nodes with an old neighbour; then by waves those
     that neighbour a node placed before. Each goes to the part with room that owns most of its

@@ -10,10 +10,11 @@ def quality(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int,
             y: np.ndarray | None = None) -> dict[str, float]:
     """Cut, balance and, with classes, diversity of a partition.
 
-    Args:
-        indptr, indices: the symmetric adjacency [N + 1], [M]; loops count nowhere
-        owner: [N] in 0..k-1
-        y: [N] classes from 0, -1 where not known
+    - ``indptr``, ``indices``: the symmetric adjacency [N + 1], [M]; loops count nowhere
+    - ``owner``: [N] in 0..k-1
+    - ``y``: [N] classes from 0, -1 where not known
+
+    The result has:
 
     - ``cut``: share of edges between parts
     - ``cov``: coefficient of variation (standard deviation through mean, of the k parts) of the

@@ -74,13 +74,12 @@ def allowed(edges: np.ndarray, owner: np.ndarray, group: int, served: np.ndarray
             colluding: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """Of which nodes sums may be served [N], and what has then been served (for the next time).
 
-    Args:
-        edges, owner: as for :class:`Border`
-        group: a sum is withheld if it, or what can be worked out from it, is of fewer nodes:
-        served: int64 codes (node << 32 | neighbour) of the sums served last, [] at first: the
-            difference to a node's last sum must be of ``group`` nodes, or of none
-        colluding: also what is left of a sum for a client that takes its own nodes out of it must
-            be (Appendix H.4)
+    - ``edges``, ``owner``: as for :class:`Border`
+    - ``group``: a sum is withheld if it, or what can be worked out from it, is of fewer nodes:
+    - ``served``: int64 codes (node << 32 | neighbour) of the sums served last, [] at first: the
+      difference to a node's last sum must be of ``group`` nodes, or of none
+    - ``colluding``: also what is left of a sum for a client that takes its own nodes out of it must
+      be (Appendix H.4)
 
     What several nodes' sums tell together is not looked at.
     """

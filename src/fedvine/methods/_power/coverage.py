@@ -21,15 +21,14 @@ def select(h: torch.Tensor, h_global: torch.Tensor | None, y: np.ndarray, per_cl
            alpha: float = 0.5, epsilon: float = 0.1, code: bool = False) -> np.ndarray:
     """Numbers of ``per_class`` nodes of each class with the largest coverage, int64.
 
-    Args:
-        h: the local model's embeddings [N, d]
-        h_global: the global model's [N, d]; None: the local ones alone
-        y: the class of each node int [N]; nodes of -1 are no candidates and are not covered
-        alpha: weight of the local embeddings in Z, in [0, 1] (Eq. 2)
-        epsilon: a node's radius as a share of its mean distance to its class (Eq. 3)
-        code: the authors' code: one radius for the class, from the mean of its whole distance
-            matrix, zeros included; what a chosen node covers no longer counts for the next, until
-            90 % of the class is covered
+    - ``h``: the local model's embeddings [N, d]
+    - ``h_global``: the global model's [N, d]; None: the local ones alone
+    - ``y``: the class of each node int [N]; nodes of -1 are no candidates and are not covered
+    - ``alpha``: weight of the local embeddings in Z, in [0, 1] (Eq. 2)
+    - ``epsilon``: a node's radius as a share of its mean distance to its class (Eq. 3)
+    - ``code``: the authors' code: one radius for the class, from the mean of its whole distance
+      matrix, zeros included; what a chosen node covers no longer counts for the next, until 90 % of
+      the class is covered
 
     Classes come in ascending order, a class's nodes in the order of choice; a class that has
     fewer gives all.
