@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedvine import testing
 from fedvine.core.method import At
-from fedvine.experiments.progress import Progress, clock, follow, size
+from fedvine.experiments.progress import Progress, follow
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.popularity import Popularity
 
@@ -63,9 +63,3 @@ def test_bytes_of_arrivals_and_rounds_are_added_up(tmp_path):
     lines = (tmp_path / "run" / "messages.jsonl").read_text().splitlines()
     calls = [call for call in map(json.loads, lines) if call["r"] <= method.rounds]
     assert progress.moved == sum(call["down"] + call["up"] for call in calls) > 0
-
-
-def test_numbers_for_people():
-    assert [size(b) for b in (0, 999, 1500, 12_345_678, 2e12)] == [
-        "0 B", "999 B", "1.5 kB", "12.3 MB", "2 TB"]
-    assert [clock(s) for s in (0, 59.6, 61, 3661)] == ["0:00", "1:00", "1:01", "1:01:01"]

@@ -17,9 +17,9 @@ from fedvine.results import fill as filling
 from fedvine.results.cells import cells, rounded
 from fedvine.results.chart import chart
 from fedvine.results.compare import Comparison, Entry, compare, experiments, labels
-from fedvine.results.fill import duration, fill
+from fedvine.results.fill import fill
 from fedvine.results.records import records
-from fedvine.results.tables import EACH_SEED, Table, seconds, size, spread
+from fedvine.results.tables import EACH_SEED, Table, spread
 from fedvine.tasks.metrics import mean_interval, paired
 
 TINY = ["rounds=2", "capacity=30", "buffers=2", "steps=2", "width=4"]
@@ -214,17 +214,10 @@ def test_a_picture_of_few_or_no_runs(tmp_path):
         assert (tmp_path / "a.png").stat().st_size > 1000
 
 
-def test_text_of_tables_and_quantities():
+def test_text_of_tables():
     grid = Table("Two", ["method", "a, b"], [["x|y", "1"], ["z", "-"]])
     assert grid.markdown().splitlines() == [
         "**Two**", "", "| method | a, b |", "|---|---:|", "| x\\|y | 1 |", "| z | - |"]
-    assert [size(n) for n in (0, 999, 1000, 12_300, 999_600, 1.3e9, 5e12)] == [
-        "0 B", "999 B", "1.0 kB", "12 kB", "1.0 MB", "1.3 GB", "5.0 TB"]
-    assert [seconds(n) for n in (0.07, 4.2, 95, 720, 40_000)] == [
-        "0.07 s", "4.2 s", "95 s", "12 min", "11 h"]
-    assert [duration(t) for t in ("90s", "60m", "1.5h", "12", "2 min")] == [90, 3600, 5400, 12, 120]
-    with pytest.raises(FedvineError, match="no duration"):
-        duration("soon")
 
 
 def test_partitions_times_initialisations(tmp_path, monkeypatch):

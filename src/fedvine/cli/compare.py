@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedvine.cli.options import seconds_of
 from fedvine.core.errors import FedvineError
 
 _OF = "Column of a table: "
@@ -70,7 +71,6 @@ def compare(
 ) -> None:
     """Compare methods on the same data and seeds: scores with intervals, paired tests, costs."""
     from fedvine.results import compare as comparing
-    from fedvine.results.fill import duration
     options: dict[str, Any] = {
         "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client,
                  "edges": edges, "node": node, "label": label, "undirected": undirected,
@@ -83,7 +83,7 @@ def compare(
         _tell(f"Note: {note}")
     found = comparing.compare(wanted, seeds, folder, jobs=jobs, tell=_tell,
                               partitions=partitions,
-                              budget=duration(budget) if budget else None)
+                              budget=seconds_of(budget) if budget else None)
     _show(found.sheet(), markdown, json)
     if plot:
         from fedvine.results.chart import chart
@@ -110,9 +110,9 @@ def reproduce(
     With all, --markdown names a folder into which every page and picture is written.
     """
     from fedvine.papers import reproduce as reproducing
-    from fedvine.results.fill import duration
     options: dict[str, Any] = {"seeds": seeds, "jobs": jobs, "folder": folder, "tell": _tell,
-                               "budget": duration(budget) if budget else None, "cap": duration(cap)}
+                               "budget": seconds_of(budget) if budget else None,
+                               "cap": seconds_of(cap)}
     if name == reproducing.ALL:
         if only or json or plot or str(markdown) == "-":
             raise FedvineError("--only, --json and --plot belong to one page; with all give "

@@ -17,6 +17,7 @@ from rich.table import Table
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import Terminal, drawn
+from fedvine.core.units import seconds, size
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.progress import follow
@@ -104,9 +105,9 @@ def main(folder: Path) -> None:
     moved, tool = runs["fedlink"].summary or {}, Path(sys.executable).with_name("fedvine")
     fedvine = "fedvine" if shutil.which("fedvine") else os.path.relpath(tool)
     say(f"\nPlot: {folder / 'flights.png'}   runs: {folder / 'fedlink'}, {folder / 'edgebank'}\n"
-        f"FedLink moved {moved['bytes_up'] / 1e6:.0f} MB up, {moved['bytes_down'] / 1e6:.0f} MB "
-        f"down. All of this took {time.perf_counter() - began:.0f} s; again, it is answered at "
-        f"once.\n\nNext:\n  {fedvine} predict {folder / 'fedlink'} --client {AT} --user {TRAVELLER}"
+        f"FedLink moved {size(moved['bytes_up'])} up, {size(moved['bytes_down'])} down. All of "
+        f"this took {seconds(time.perf_counter() - began)}; again, it is answered at once.\n\n"
+        f"Next:\n  {fedvine} predict {folder / 'fedlink'} --client {AT} --user {TRAVELLER}"
         f"\n  {fedvine} compare fedlink stfl local edgebank --data flights --seeds 3\n  {fedvine} "
         "run fedlink --data YOUR.csv --src user --dst item --time at --client region")
 

@@ -241,6 +241,7 @@ def join(
 def status(folder: Annotated[Path, typer.Argument(help="The folder with server and admin.")]
            ) -> None:
     """Say how the run of a federation stands."""
+    from fedvine.core.units import seconds, size
     from fedvine.federation.dashboard import how
     files = sorted((folder / "hub").glob("*.state.json"))
     if not files:
@@ -250,12 +251,12 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder with server a
         place = (f", stage {state['t'] + 1} of {state['stages']}, round {state['r']} of "
                  f"{state['R']}" if "t" in state else "")
         print(f"{file.name.removesuffix('.state.json')}: {state['state']}{place}"
-              f", {time.time() - state['time']:.0f} s ago{' - ' if state['why'] else ''}"
+              f", {seconds(time.time() - state['time'])} ago{' - ' if state['why'] else ''}"
               f"{state['why']}")
         for name, client in sorted(state.get("clients", {}).items()):
             print(f"  {name}: {how(client)}, "
-                  f"{client['seconds']:.1f} s, {client['down'] / 1e6:.2f} MB down, "
-                  f"{client['up'] / 1e6:.2f} MB up")
+                  f"{seconds(client['seconds'])}, {size(client['down'])} down, "
+                  f"{size(client['up'])} up")
 
 
 def _secret(file: Path) -> str:

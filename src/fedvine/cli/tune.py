@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedvine.cli.options import seconds_of
 from fedvine.core.errors import FedvineError
 
 _OF = "Column of a table: "
@@ -62,8 +63,7 @@ def tune(
     from fedvine.papers import published
     from fedvine.results import tune as tuning
     from fedvine.results.compare import experiments
-    from fedvine.results.fill import duration
-    ends = None if budget is None else clock.monotonic() + duration(budget)
+    ends = None if budget is None else clock.monotonic() + seconds_of(budget)
     table = None
     if what in published.names():
         if data or out or settings:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.units import duration
 from fedvine.data.stream import EventStream
 
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_UNITS = ("s", "min", "h", "d", "w")
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,8 @@ def periods(bounds: list[float], edges: np.ndarray, val: float, test: float) -> 
 
 
 def _seconds(every: str | float) -> float:
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", str(every))
-    try:
-        step = float(found[1]) * (_UNITS[found[2]] if found[2] else 1)  # type: ignore[index]
-    except (TypeError, KeyError, ValueError):
-        step = 0.0
-    if not 0 < step < np.inf:
+    step = duration(str(every), _UNITS)
+    if step is None or not 0 < step < np.inf:
         raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h, 90min or a "
                            "number above 0 in the stream's own unit.")
     return step

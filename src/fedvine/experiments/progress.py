@@ -12,6 +12,7 @@ from rich.text import Text
 
 from fedvine.core.clients import Clients
 from fedvine.core.method import At
+from fedvine.core.units import clock, size
 from fedvine.experiments.run import Run, StageScores
 
 SHOWN = ("auc_new", "mrr_new", "auc", "mrr", "accuracy", "accuracy_val")
@@ -112,19 +113,3 @@ def _keys(stage: StageScores) -> list[str]:
     """The scores worth a column: those of links, else the first four that there are."""
     known = list(dict.fromkeys(key for scores in stage.scores.values() for key in scores))
     return [key for key in SHOWN if key in known] or known[:4]
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-def clock(seconds: float) -> str:
-    """Seconds as minutes and hours."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -9,7 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from fedvine.experiments.progress import SHOWN, clock, size
+from fedvine.core.units import clock, seconds, size
+from fedvine.experiments.progress import SHOWN
 
 
 class Dashboard:
@@ -39,7 +40,7 @@ class Dashboard:
             return
         self._told = place
         if state["r"] in (0, state["R"]):
-            each = "  ".join(f"{n} {how(c)} {c['seconds']:.1f} s {size(c['up'])} up"
+            each = "  ".join(f"{n} {how(c)} {seconds(c['seconds'])} {size(c['up'])} up"
                              for n, c in sorted(state["clients"].items()))
             self.console.print(f"{self.position()}  {each}", soft_wrap=True, highlight=False,
                                markup=False)
@@ -58,11 +59,12 @@ class Dashboard:
         table = Table(box=None)
         for column in ("client", "state"):
             table.add_column(column)
-        for column in ("seconds", "down", "up", *keys):
+        for column in ("time", "down", "up", *keys):
             table.add_column(column, justify="right")
         for name, c in sorted(self.state.get("clients", {}).items()):
             mine = scores.get(name, {})
-            table.add_row(Text(name), how(c), f"{c['seconds']:.1f}", size(c["down"]), size(c["up"]),
+            table.add_row(Text(name), how(c), seconds(c["seconds"]), size(c["down"]),
+                          size(c["up"]),
                           *(f"{mine[k]:.3f}" if k in mine else "-" for k in keys))
         yield table
         for sentence in self.sentences[-5:]:

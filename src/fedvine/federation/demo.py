@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from fedvine.core.units import seconds
 from fedvine.datasets import flights
 from fedvine.federation import kits as kits
 from fedvine.federation import tied
@@ -66,7 +67,7 @@ def main() -> None:
     kits.local(federation, list(made))
     (folder / "experiment.toml").write_text(EXPERIMENT)
     print(f"Kits, certificates and three tables are in {folder} "
-          f"({time.monotonic() - began:.0f} s).\nA server and three clients start now: four "
+          f"({seconds(time.monotonic() - began)}).\nA server and three clients start now: four "
           "processes, mutual TLS, each table with its owner.", flush=True)
 
     def joins(name: str) -> subprocess.Popen[bytes]:
@@ -92,7 +93,7 @@ def main() -> None:
     finally:
         for process in (*clients.values(), server):
             tied.stop(process)
-    print(f"Done in {time.monotonic() - began:.0f} s. The run folder is {folder / 'run'}; each "
+    print(f"Done in {seconds(time.monotonic() - began)}. The run folder is {folder / 'run'}; each "
           f"client's memory stayed in {federation}/<client>/memory.")
     raise SystemExit(code)
 

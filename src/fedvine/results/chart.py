@@ -8,8 +8,9 @@ from typing import Any
 
 from fedvine.core.files import atomic
 from fedvine.core.text import drawn
+from fedvine.core.units import seconds, size
 from fedvine.results.compare import RIVALS, Comparison, Entry
-from fedvine.results.tables import FEW_SEEDS, seconds, size
+from fedvine.results.tables import FEW_SEEDS
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; the marks differ too.
 _KINDS = (("_new", "new pairs", "#0072B2", "o", 0.11), ("", "all pairs", "#D55E00", "s", -0.11))

@@ -14,10 +14,11 @@ from typing import Any
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
+from fedvine.core.units import seconds, size
 from fedvine.experiments.experiment import Experiment, from_command
 from fedvine.results.cells import FOLDER, cells
 from fedvine.results.fill import SEEDS, Budget, Rows, Tell, fill
-from fedvine.results.tables import Table, TableSet, about_seeds, seconds, size, spread
+from fedvine.results.tables import Table, TableSet, about_seeds, spread
 from fedvine.tasks import metrics
 
 #: By task, the methods without a model: what they reach needs none.

@@ -6,14 +6,12 @@ are about the process of the run.
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +20,7 @@ import tomlkit
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
+from fedvine.core.units import clock, seconds
 from fedvine.experiments import run_folder
 from fedvine.results.cells import Job
 
@@ -132,8 +131,8 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
                 one.cell.keep()
                 work.done(one.cell)
                 left = work.left() / max(1, jobs)
-                tell(f"{work.place}  {one.cell}: {time.monotonic() - one.began:.1f} s"
-                     + (f", about {_clock(left)} left" if left else ""))
+                tell(f"{work.place}  {one.cell}: {seconds(time.monotonic() - one.began)}"
+                     + (f", about {clock(left)} left" if left else ""))
             for one in running:
                 one.speak(tell)
     finally:
@@ -292,18 +291,3 @@ def _stop(running: Sequence[_Running]) -> None:
             one.process.kill()
             one.process.wait()
         one.log.unlink(missing_ok=True)
-
-
-def duration(text: str) -> float:
-    """``"90s"``, ``"60m"``, ``"1.5h"``, or plain seconds, in seconds.
-
-    Raises :class:`FedvineError` for anything else.
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(s|m|min|h|)\s*", text)
-    if found is None:
-        raise FedvineError(f"{text!r} is no duration; write for example 90s, 60m or 1.5h.")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
-
-
-def _clock(count: float) -> str:
-    return str(timedelta(seconds=round(count)))

@@ -15,8 +15,8 @@ from rich.table import Table
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import Terminal, drawn, page
+from fedvine.core.units import clock, size
 from fedvine.experiments import run_folder
-from fedvine.experiments.progress import clock, size
 from fedvine.results.records import facts, tables
 
 _STYLE = """body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; }

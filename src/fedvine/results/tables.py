@@ -112,19 +112,3 @@ def plus_minus(mean: float | None, half: float, digits: int = 3, sign: str = "")
     if mean is None:
         return "-"
     return f"{mean:{sign}.{digits}f}" + (f" ±{half:.{digits}f}" if half == half else "")
-
-
-def size(count: float) -> str:
-    """Bytes as ``0 B``, ``12 kB``, ``1.3 GB`` (powers of 1,000)."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
-
-
-def seconds(count: float) -> str:
-    """``0.07 s``, ``4.2 s``, ``95 s``, ``12 min``, ``3.4 h``."""
-    unit, name = (1, "s") if count < 600 else (60, "min") if count < 36_000 else (3600, "h")
-    value = count / unit
-    return f"{value:.0f} {name}" if value >= 10 else f"{value:.{1 if value >= 1 else 2}f} {name}"
