@@ -1,10 +1,11 @@
-"""The shelf of data sets: one file each, with ``load``, ``SPLIT`` and ``STAGES``.
+"""Data sets, one file each, with ``load``, ``SPLIT`` and ``STAGES``.
 
-``load(folder=None)`` gives the stream; it is made once and kept in the cache folder, from where
-it opens in milliseconds. ``SPLIT`` are the arguments of ``stream.split`` and ``STAGES`` a time
-such as ``"30d"`` or a number of edges: what the command line uses unless told otherwise.
+``load(folder=None)`` returns the stream or graph; it is made once and kept in the cache folder,
+from where it opens in milliseconds. ``SPLIT`` holds the arguments of ``stream.split``, and
+``STAGES`` is a time such as ``"30d"`` or a number of edges (of a labelled graph: of classes a
+task): the defaults of the command line.
 
-A data set's own files are looked for in ``folder``, then below the folder that the environment
+A data set's own files are searched in ``folder``, then below the folder that the environment
 variable FEDVINE_DATA names.
 """
 
@@ -16,7 +17,7 @@ from pathlib import Path
 
 
 def folders(folder: Path | str | None, place: str) -> list[Path]:
-    """Where to look for files: ``folder`` if given, else ``place`` below FEDVINE_DATA."""
+    """List the folders to search: ``folder`` if given, else ``place`` below FEDVINE_DATA."""
     if folder is not None:
         return [Path(folder)]
     named = os.environ.get("FEDVINE_DATA")
@@ -24,5 +25,5 @@ def folders(folder: Path | str | None, place: str) -> list[Path]:
 
 
 def found(candidates: Iterable[Path]) -> Path | None:
-    """The first of these files that exists."""
+    """Return the first of these files that exists, or None."""
     return next((file for file in candidates if file.is_file()), None)

@@ -1,4 +1,4 @@
-"""What streams with classes share: a node has its class from its first edge on."""
+"""Classes of nodes for streams: a node has its class from its first edge on."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from fedvine.data.stream import EventStream
 
 
 def first_edges(stream: EventStream) -> tuple[np.ndarray, np.ndarray]:
-    """The sources (all nodes, where they are of one kind) in order of their numbers, and the rank
-    of each one's first edge, int64."""
+    """Return the nodes that have an edge, sorted, and the row of each one's first edge, int64.
+
+    Both are [N]; nodes are the sources alone, or all nodes where they are of one kind.
+    """
     ends = [stream.src] if stream.bipartite else [stream.src, stream.dst]
     nodes, place = np.unique(np.stack(ends, 1).reshape(-1), return_index=True)
     return nodes, place // len(ends)
 
 
 def with_classes(stream: EventStream, class_of: Mapping[str, str]) -> EventStream:
-    """The stream with the class of each source, or of each node where they are of one kind.
+    """Return the stream with the class of each source (of each node, where they are of one kind).
 
-    ``class_of`` tells classes by the names of nodes; who is not in it has -1. Classes that no node
-    of the stream has are left out, the others are in the order of the alphabet.
+    ``class_of`` maps names of nodes to classes; a node that is not in it has class -1. Classes that
+    no node of the stream has are left out; the others are sorted by name.
     """
     nodes, first = first_edges(stream)
     named = [class_of.get(stream.src_ids[node]) for node in nodes]
@@ -38,7 +40,10 @@ def with_classes(stream: EventStream, class_of: Mapping[str, str]) -> EventStrea
 
 
 def one_class(file: Path, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Classes by nodes; raises :class:`FedvineError` if ``file`` gives a node two of them."""
+    """Return the class of each node of ``pairs``.
+
+    Raises :class:`FedvineError` if ``file`` gives a node two classes.
+    """
     found: dict[str, str] = {}
     for node, name in pairs:
         if found.setdefault(node, name) != name:
@@ -48,10 +53,10 @@ def one_class(file: Path, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def rows(file: Path, cells: int, delimiter: str) -> Iterator[list[str]]:
-    """The cells of each line of a text file without a header, plain or gzip.
+    """Yield the cells of each line of a text file without a header, plain or gzip.
 
-    Raises :class:`FedvineError` for a file that cannot be read, and for a line that has not so
-    many cells or an empty one.
+    Raises :class:`FedvineError` for a file that cannot be read, and for a line that has another
+    number of cells or an empty cell.
     """
     packed = first_bytes(file).startswith(b"\x1f\x8b")
     try:

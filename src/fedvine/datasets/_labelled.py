@@ -1,7 +1,7 @@
-"""What the labelled graphs share: found files, a download, a copy in the cache that opens fast.
+"""Loading of labelled graphs: find the files or download them, keep a copy that opens fast.
 
-The given files are only read. What is made of them lies in the cache folder, one ``.npz`` a
-graph, for as long as the files do not change.
+The given files are only read. The graph made of them is kept in the cache folder, one ``.npz`` a
+graph, and used for as long as the files do not change.
 """
 
 from __future__ import annotations
@@ -32,16 +32,22 @@ _VERSION = 1    # of what is kept; a new number makes every graph again
 
 def labelled(name: str, place: str, files: Files, origin: str, read: Callable[[Path], Arrays],
              folder: Path | None, fetch: Callable[[Path], None] | None = None) -> Graph:
-    """The graph of ``read(raw)``, where ``raw`` is a folder that holds all ``files``.
+    """Return the graph of ``read(raw)``, where ``raw`` is a folder that holds all ``files``.
 
-    - ``name``: the data set's name
-    - ``place``: the raw folder below FEDVINE_DATA; ``folder`` may be any folder on the way to it,
-      the raw one included
-    - ``files``: names; a mapping tells each one's SHA-256 too, and no other bytes are then read
-    - ``origin``: where they come from, for people: "... from <origin>"
-    - ``fetch``: downloads them into a folder, where they are not found and no ``folder`` is given
+    Args:
+        name: the data set's name.
+        place: the raw folder below FEDVINE_DATA.
+        files: their names; a mapping gives the SHA-256 of each, and no other bytes are read.
+        origin: the source of the files, for error messages: "... from <origin>".
+        read: makes the arrays of the graph from the raw folder.
+        folder: the raw folder or any folder above it; None searches ``place`` and the cache.
+        fetch: downloads the files into a folder, where they are not found and ``folder`` is None.
 
-    Raises :class:`FedvineError` for files that are not there, cannot be had or cannot be read.
+    Returns:
+        The graph; its node numbers are those of the files.
+
+    Raises:
+        FedvineError: if files are missing, or cannot be downloaded or read.
     """
     kept = cache_folder() / "downloads" / place
     parts = Path(place).parts
@@ -63,9 +69,9 @@ def labelled(name: str, place: str, files: Files, origin: str, read: Callable[[P
 
 
 def normalised(graph: Graph, wanted: bool) -> Graph:
-    """If ``wanted``, the graph with each row of (sparse) features divided by its sum.
+    """Return the graph with each row of (sparse) features divided by its sum, if ``wanted``.
 
-    A row of zeros stays one.
+    A row of zeros stays as it is.
     """
     if not wanted:
         return graph
@@ -76,7 +82,7 @@ def normalised(graph: Graph, wanted: bool) -> Graph:
 
 
 def platonov(file: Path) -> Arrays:
-    """The arrays of an ``.npz`` as Platonov et al. (2023) publish theirs."""
+    """Return the arrays of an ``.npz`` in the format of Platonov et al. (2023)."""
     with np.load(file, allow_pickle=False) as z:
         names = z["class_names"].tolist() if "class_names" in z else None
         return z["node_features"], z["edges"].T, z["node_labels"], names
@@ -88,7 +94,7 @@ def _missing(folder: Path, files: Files) -> list[str]:
 
 def _fetched(name: str, place: str, files: Files, origin: str,
              fetch: Callable[[Path], None] | None, kept: Path) -> Path:
-    """The files, downloaded: all of them or none."""
+    """Download the files: all of them or none."""
     put = (f"put {', '.join(files)} (from {origin}) below FEDVINE_DATA in {place}, or name the "
            "folder.")
     if fetch is None:
@@ -132,7 +138,7 @@ def _keep(graph: Graph, store: Path) -> None:
 
 
 def _opened(store: Path, name: str) -> Graph | None:
-    """What was kept; None if nothing was, or if it has been damaged since: it is made again."""
+    """Open the kept graph; None, so that it is made again, if it is missing or damaged."""
     try:
         with open(store, "rb") as file, np.load(file, allow_pickle=False) as z:
             x = z["x"] if "x" in z else csr_matrix((z["data"], z["indices"], z["indptr"]),

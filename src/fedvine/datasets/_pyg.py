@@ -1,4 +1,4 @@
-"""Data sets that PyTorch Geometric knows how to get and to read.
+"""Data sets that PyTorch Geometric can download and read.
 
 Its classes write ``processed`` beside ``raw``, with pickles in it. Here only their two steps are
 called, ``download`` into a given folder and ``process`` from one, and nothing is written.
@@ -15,20 +15,23 @@ from fedvine.datasets._labelled import Arrays
 
 
 class Pyg:
-    """``kind`` is a class of ``torch_geometric.datasets`` with one graph, the rest its arguments.
+    """A data set of PyTorch Geometric with one graph.
 
-    Words that occur or not (``sparse``) become a SciPy CSR matrix.
+    Args:
+        kind: name of a class in ``torch_geometric.datasets``.
+        sparse: return features that are 0 or 1 as a SciPy CSR matrix.
+        **arguments: of the class.
     """
 
     def __init__(self, kind: str, *, sparse: bool = False, **arguments: Any) -> None:
         self.kind, self.sparse, self.arguments = kind, sparse, arguments
 
     def fetch(self, raw: Path) -> None:
-        """Download the raw files into ``raw``; raises whatever the library does."""
+        """Download the raw files into ``raw``; raises the library's own errors."""
         self._dataset(raw, []).download()
 
     def read(self, raw: Path) -> Arrays:
-        """Features, edges, classes and no names; raises whatever the library does."""
+        """Return features, edges, classes and no names; raises the library's own errors."""
         found: list[Any] = []
         self._dataset(raw, found).process()
         data = found[0]
@@ -36,7 +39,7 @@ class Pyg:
         return csr_matrix(x) if self.sparse else x, data.edge_index.numpy(), data.y.numpy(), None
 
     def _dataset(self, raw: Path, found: list[Any]) -> Any:
-        """The class as it is, except that making one does nothing and saving fills ``found``."""
+        """Make the data set without its constructor's work; saving appends graphs to ``found``."""
         import torch_geometric.datasets as datasets
         kind = getattr(datasets, self.kind)
         return type(self.kind, (kind,), {

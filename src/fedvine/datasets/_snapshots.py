@@ -1,7 +1,4 @@
-"""What sequences of snapshots share: from whole graphs to events, and the ``.npz`` they come in.
-
-Also the download of a public file, which other streams use too.
-"""
+"""Sequences of snapshots: from whole graphs to events, the ``.npz`` they come in, downloads."""
 
 from __future__ import annotations
 
@@ -27,19 +24,28 @@ _DAMAGED = (OSError, EOFError, KeyError, ValueError, RuntimeError, zlib.error, z
 
 def events(name: str, snapshots: Iterable[tuple[int, np.ndarray]], *, count: int | None = None,
            nodes: NodeData | None = None) -> EventStream:
-    """The stream of what changes from each snapshot to the next.
+    """Return the stream of the changes from each snapshot to the next.
 
-    ``snapshots`` are pairs of a time and the edges at that time, whole numbers [E, 2] in 0 to 2^31
-    - 1, in order of time. Edges have no direction, and the stream says so: a pair is one edge from
-    its lower number to its higher one, however often and whichever way round it is given; a pair
-    of equal numbers stays. An edge is an event at the first snapshot that has it, and an event
-    with ``deleted`` at the first one that has it no more; so the first snapshot is all events. Of
-    one time, deletions come first, and then the order is that of the numbers. There is a column
-    ``deleted`` only if anything is.
+    Edges do not have a direction, and the stream says so: a pair is one edge from its lower number
+    to its higher one, also if it is given several times or in both orders; a pair of equal numbers
+    stays. An edge is an event at the first snapshot that has it, and an event with ``deleted`` at
+    the first later one that does not; so all edges of the first snapshot are events. At equal times
+    deletions come first, then edges are sorted by their numbers. There is a column ``deleted`` only
+    if an edge is deleted.
 
-    ``count`` is the number of nodes, which are then called 0 to count - 1 and may be without an
-    edge; else the nodes are those of the edges, in order of their numbers.
-    Raises :class:`FedvineError` if no snapshot has an edge.
+    Args:
+        name: of the stream, also for errors.
+        snapshots: pairs of a time and the edges at that time, integers [E, 2] in 0 to 2^31 - 1, in
+            order of time.
+        count: the number of nodes, which are then called 0 to count - 1 and may be without an edge;
+            if None, the nodes are those of the edges, sorted by their numbers.
+        nodes: classes and attributes of nodes over time.
+
+    Returns:
+        The stream; ``t`` is int64.
+
+    Raises:
+        FedvineError: if no snapshot has an edge.
     """
     before, keys, times, deleted = np.empty(0, np.int64), [], [], []
     for t, pairs in snapshots:
@@ -67,7 +73,7 @@ def events(name: str, snapshots: Iterable[tuple[int, np.ndarray]], *, count: int
 
 
 def from_table(file: Path, name: str, start: int = 0, step: int = 1) -> EventStream:
-    """:func:`events` of a packed CSV file with a header and rows ``snapshot,src,dst``.
+    """Return :func:`events` of a packed CSV file with a header and rows ``snapshot,src,dst``.
 
     Snapshot i is at the time ``start + step * i``. Raises :class:`FedvineError` for a file that
     cannot be read.
@@ -84,16 +90,19 @@ def from_table(file: Path, name: str, start: int = 0, step: int = 1) -> EventStr
 
 
 def from_npz(file: Path, name: str) -> EventStream:
-    """The stream of an ``.npz`` with T snapshots of N nodes, at the times 0 to T - 1.
+    """Return the stream of an ``.npz`` with T snapshots of N nodes, at the times 0 to T - 1.
 
-    adjs     [T, N, N]: an entry other than 0, either way round, is an edge; weights are not kept
-    attmats  [N, T, D]: attributes, kept as float32
-    labels   [N, C]: 1 in the column of a node's class; a row of zeros is a class not known, -1
+    The file has three arrays:
+
+    - ``adjs`` [T, N, N]: an entry other than 0, in either direction, is an edge; weights are
+      dropped
+    - ``attmats`` [N, T, D]: attributes, kept as float32
+    - ``labels`` [N, C]: 1 in the column of a node's class; a row of zeros is an unknown class, -1
 
     ``nodes`` has a row at time 0 for every node, and one for each snapshot at which its attributes
-    are others than in the one before; its class is the same in all of them, and classes are called
-    "0" to C - 1. One adjacency matrix is in memory at a time: Reddit's take 5.5 GB unpacked.
-    Nothing is unpickled. Raises :class:`FedvineError` for a file that is not of this layout.
+    differ from the one before; its class is the same in all of them, and classes are called "0" to
+    C - 1. One adjacency matrix is in memory at a time: Reddit's take 5.5 GB unpacked. Nothing is
+    unpickled. Raises :class:`FedvineError` for a file that is not of this layout.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -115,11 +124,22 @@ def from_npz(file: Path, name: str) -> EventStream:
 
 def attributed(name: str, place: str, files: tuple[str, ...], origin: str,
                folder: Path | None, structure: str | None = None) -> EventStream:
-    """The stream of the first of ``files`` (``.npz``) that is there; else that of ``structure``,
-    a table for :func:`from_table`, without nodes and named ``<name>-structure``.
+    """Return the stream of the first of ``files`` that exists, else that of ``structure``.
 
-    ``place`` is their folder below FEDVINE_DATA, and ``origin`` where a person gets them. Raises
-    :class:`FedvineError` if none is there, or it cannot be read.
+    Args:
+        name: of the stream.
+        place: the folder below FEDVINE_DATA.
+        files: names of ``.npz`` files for :func:`from_npz`.
+        origin: how to get them, for the error message.
+        folder: the folder to search instead of ``place``.
+        structure: name of a table for :func:`from_table`; its stream does not have ``nodes`` and is
+            called ``<name>-structure``.
+
+    Returns:
+        The stream, from the cache if the file did not change.
+
+    Raises:
+        FedvineError: if none of the files exists, or it cannot be read.
     """
     places = folders(folder, place)
     if file := found(where / one for where in places for one in files):
@@ -133,11 +153,12 @@ def attributed(name: str, place: str, files: tuple[str, ...], origin: str,
 
 
 def downloaded(url: str, place: str) -> Path:
-    """The file of a public address in the cache, downloaded now if need be.
+    """Return the file of a public address in the cache, downloaded now if it is not there.
 
-    No checksum is published for these files: the first download's SHA-256 is written beside it
-    and holds from then on; a file that has changed since is downloaded again. Raises
-    :class:`FedvineError` if it cannot be had; ``place`` is where below FEDVINE_DATA to put it.
+    No checksum is published for these files: the first download's SHA-256 is written beside it and
+    holds from then on; a file that has changed since is downloaded again. Raises
+    :class:`FedvineError` if the download fails; its sentence names ``place``, the folder below
+    FEDVINE_DATA that the file may be put into by hand.
     """
     import pooch
     folder, name = cache_folder() / "downloads", url.rsplit("/", 1)[-1]
@@ -162,7 +183,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def _classes(labels: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Classes by node, and what they are called."""
+    """Return the class of each node, int [N], -1 if unknown, and the names of the classes."""
     if labels.ndim != 2 or not labels.shape[1] or not np.isin(labels, (0, 1)).all():
         raise ValueError(f"labels, {list(labels.shape)}, are not rows of 0 and 1")
     known = (labels != 0).sum(1)
@@ -174,7 +195,7 @@ def _classes(labels: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def _matrices(archive: zipfile.ZipFile, count: int, nodes: int) -> Iterator[np.ndarray]:
-    """The adjacency matrices, one after the other."""
+    """Yield the adjacency matrices [N, N], one after the other."""
     with archive.open("adjs.npy") as member:
         version = np.lib.format.read_magic(member)
         shape, fortran, dtype = (np.lib.format.read_array_header_1_0(member) if version == (1, 0)

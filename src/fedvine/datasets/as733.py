@@ -1,21 +1,22 @@
-"""Links between the internet's autonomous systems, day by day: they come, and they go again.
+"""Links between the internet's autonomous systems, day by day, with deletions.
 
-Source: https://snap.stanford.edu/data/as-733.html; J. Leskovec, J. Kleinberg, C. Faloutsos,
-"Graphs over Time: Densification Laws, Shrinking Diameters and Possible Explanations", KDD 2005.
+Source: https://snap.stanford.edu/data/as-733.html; J. Leskovec, J. Kleinberg, C. Faloutsos, "Graphs
+over Time: Densification Laws, Shrinking Diameters and Possible Explanations", KDD 2005.
 
-733 daily graphs, 1997-11-08 to 2000-01-02; on days between that have none nothing is known to
-change. Links have no direction: each pair is one edge, from the lower number to the higher one. It
-is an event at the day it is first seen, and an event with ``deleted`` at the day it is gone; the
-first day is all events. Links of a system to itself (1,323 of the last day's 13,895) are kept, so
-that the events up to a day give exactly its graph; nothing is learned from them, and none is asked.
+733 daily graphs, 1997-11-08 to 2000-01-02; days between that have no graph have no events. Links do
+not have a direction: each pair is one edge, from the lower number to the higher one. It is an event
+at the first day that has it, and an event with ``deleted`` at the first later day that does not;
+all links of the first day are events. Links of a system to itself (1,323 of the last day's 13,895)
+are kept, so that the events up to a day give exactly its graph; they are neither trained on nor
+scored.
 
-Where the whole is not at hand, ``as733_last22.csv.gz`` is read: 22 days in a row, 1999-12-12 to
-2000-01-02; all but the last are without self-links, and hold the largest connected part alone. Its
-scores are no benchmark's, so its stream is called ``as733-last22``: 16,119 events of 6,507 systems,
-1,112 of them deletions. The graph jumps at its end: 2,782 events are of 2000-01-01, and 6,872 of
-the day after.
+If the whole archive is not found, ``as733_last22.csv.gz`` is read: 22 days in a row, 1999-12-12 to
+2000-01-02; all but the last are without self-links, and have the largest connected part alone. Its
+scores cannot be compared with published ones, so its stream is called ``as733-last22``: 16,119
+events of 6,507 systems, 1,112 of them deletions. The graph grows suddenly at its end: 2,782 events
+are of 2000-01-01, and 6,872 of the day after.
 
-Stages are days. There is no natural client, so communities of systems are dealt to five.
+Stages are days. There is no natural client, so communities of systems are assigned to five.
 """
 
 from __future__ import annotations
@@ -43,13 +44,12 @@ _PLACE, _PART, _DAY = "temporal/as-733", "as733_last22.csv.gz", 86400
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t`` (int64, midnight UTC of the day as seconds since
-    1970) and ``deleted``.
+    """Return the stream: columns ``src``, ``dst``, ``t`` and ``deleted``.
 
-    ``folder`` holds ``as-733.tar.gz``, with files such as ``as19971108.txt`` in it, or
-    ``as733_last22.csv.gz`` (by default ``$FEDVINE_DATA/temporal/as-733``); where neither is found
-    the former is downloaded into the cache. Raises :class:`FedvineError` if it cannot be had or
-    read.
+    ``t`` is int64, midnight UTC of the day in seconds since 1970. ``folder`` holds
+    ``as-733.tar.gz``, with files such as ``as19971108.txt`` in it, or ``as733_last22.csv.gz`` (by
+    default ``$FEDVINE_DATA/temporal/as-733``); where neither is found the former is downloaded into
+    the cache. Raises :class:`FedvineError` if it cannot be downloaded or read.
     """
     places = folders(folder, _PLACE)
     whole = found(place / "as-733.tar.gz" for place in places)
@@ -62,7 +62,7 @@ def load(folder: Path | None = None) -> EventStream:
 
 
 def _days(file: Path) -> dict[int, np.ndarray]:
-    """The rows of each daily file, int64 [E, 2], by its time. Nothing is unpacked to disk."""
+    """Return the rows of each daily file, int64 [E, 2], by time; nothing is unpacked to disk."""
     days: dict[int, np.ndarray] = {}
     try:
         with tarfile.open(file, "r:*") as archive:
@@ -92,5 +92,5 @@ def _rows(text: bytes, name: str) -> np.ndarray:
 
 
 def _seconds(day: str) -> int:
-    """Midnight UTC of a day such as 19971108."""
+    """Return midnight UTC of a day such as 19971108, in seconds since 1970."""
     return int(datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).timestamp())

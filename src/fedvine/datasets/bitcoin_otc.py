@@ -1,4 +1,4 @@
-"""Who trusts whom on Bitcoin OTC: rater -> rated, weight = rating, all nodes of one kind.
+"""Ratings of trust on Bitcoin OTC: rater -> rated, weight = rating, all nodes of one kind.
 
 Source: https://snap.stanford.edu/data/soc-sign-bitcoin-otc.html; S. Kumar, F. Spezzano, V. S.
 Subrahmanian, C. Faloutsos, "Edge Weight Prediction in Weighted Signed Networks", ICDM 2016.
@@ -9,7 +9,7 @@ fractions of a second, which are cut off; ratings within one second keep their o
 
 Stages are 90 days, a quarter of a year, 21 of them with 136 to 4,558 ratings: the market dies
 away, and 60 days would leave stages of 70 at the end. There is no natural client, so communities
-of members are dealt to five.
+of members are assigned to five.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _PLACE = "temporal/bitcoin"
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t`` (int64, seconds since 1970) and ``weight``.
+    """Return the stream: columns ``src``, ``dst``, ``t`` and ``weight``.
 
-    ``folder`` holds ``soc-sign-bitcoinotc.csv`` or ``soc-sign-bitcoinotc.csv.gz`` (by default
-    ``$FEDVINE_DATA/temporal/bitcoin``); where neither is found the file (0.4 MB) is downloaded
-    into the cache. Raises :class:`FedvineError` if it cannot be had or read.
+    ``t`` is int64, seconds since 1970; ``weight`` is float32, -10 to 10. ``folder`` holds
+    ``soc-sign-bitcoinotc.csv`` or ``soc-sign-bitcoinotc.csv.gz`` (by default
+    ``$FEDVINE_DATA/temporal/bitcoin``); where neither is found the file (0.4 MB) is downloaded into
+    the cache. Raises :class:`FedvineError` if it cannot be downloaded or read.
     """
     file = found(place / f"soc-sign-bitcoinotc.csv{packed}" for place in folders(folder, _PLACE)
                  for packed in ("", ".gz")) or downloaded(URL, _PLACE)

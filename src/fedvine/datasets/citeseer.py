@@ -23,7 +23,7 @@ SPLIT: dict = {"by": "louvain", "k": 3}
 STAGES: str | int = 2
 SHARES = (0.2, 0.4, 0.4)
 
-# The files are pickles, so these very bytes are opened and no others.
+# The files are pickles, so only files with exactly these bytes are opened.
 _FILES = {
     "ind.citeseer.allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
     "ind.citeseer.ally": "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
@@ -37,11 +37,11 @@ _FILES = {
 
 
 def load(folder: Path | None = None, normalise: bool = False) -> Graph:
-    """The graph, with features 0 or 1; ``normalise`` divides each row by its sum.
+    """Return the graph, with features 0 or 1; ``normalise`` divides each row by its sum.
 
     ``folder`` holds the eight files ``ind.citeseer.*`` (by default
     ``$FEDVINE_DATA/Planetoid/CiteSeer/raw``); where they are not found they are downloaded into the
-    cache. Raises :class:`FedvineError` if they cannot be had or are not the published ones.
+    cache. Raises :class:`FedvineError` if they cannot be downloaded or are not the published ones.
     """
     source = Pyg("Planetoid", sparse=True, name="CiteSeer")
     graph = labelled("citeseer", "Planetoid/CiteSeer/raw", _FILES,

@@ -23,11 +23,11 @@ SHARES = (0.2, 0.4, 0.4)
 
 
 def load(folder: Path | None = None, normalise: bool = False) -> Graph:
-    """The whole graph, with features 0 or 1; ``normalise`` divides each row by its sum.
+    """Return the whole graph, with features 0 or 1; ``normalise`` divides each row by its sum.
 
     ``folder`` holds ``amazon_electronics_computers.npz`` (by default
-    ``$FEDVINE_DATA/Amazon/Computers/raw``); where it is not found it is downloaded into the
-    cache. Raises :class:`FedvineError` if it cannot be had or read.
+    ``$FEDVINE_DATA/Amazon/Computers/raw``); where it is not found it is downloaded into the cache.
+    Raises :class:`FedvineError` if it cannot be downloaded or read.
     """
     source = Pyg("Amazon", sparse=True, name="Computers")
     graph = labelled("computers", "Amazon/Computers/raw", ["amazon_electronics_computers.npz"],

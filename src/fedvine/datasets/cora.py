@@ -21,7 +21,7 @@ SPLIT: dict = {"by": "louvain", "k": 3}
 STAGES: str | int = 2
 SHARES = (0.2, 0.4, 0.4)
 
-# The files are pickles, so these very bytes are opened and no others.
+# The files are pickles, so only files with exactly these bytes are opened.
 _FILES = {
     "ind.cora.allx": "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543",
     "ind.cora.ally": "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71",
@@ -35,11 +35,11 @@ _FILES = {
 
 
 def load(folder: Path | None = None, normalise: bool = False) -> Graph:
-    """The graph, with features 0 or 1; ``normalise`` divides each row by its sum.
+    """Return the graph, with features 0 or 1; ``normalise`` divides each row by its sum.
 
     ``folder`` holds the eight files ``ind.cora.*`` (by default
     ``$FEDVINE_DATA/Planetoid/Cora/raw``); where they are not found they are downloaded into the
-    cache. Raises :class:`FedvineError` if they cannot be had or are not the published ones.
+    cache. Raises :class:`FedvineError` if they cannot be downloaded or are not the published ones.
     """
     source = Pyg("Planetoid", sparse=True, name="Cora")
     graph = labelled("cora", "Planetoid/Cora/raw", _FILES,

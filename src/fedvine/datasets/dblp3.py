@@ -13,7 +13,7 @@ event with ``deleted`` at the one at which it is gone; each pair is one edge, fr
 to the higher one. That makes 17,196 events, of which 8,027 are deletions.
 
 There are ten snapshots, each a stage. There is no natural client, so communities of authors are
-dealt to five.
+assigned to five.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _ORIGIN = ("get it from the authors of STAR (Xu et al., IJCAI 2019) or from a co
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t`` (int64, 0 to 9), ``deleted``; and ``nodes``: the
-    attributes (float32, 100) of every author from time 0 on, again whenever they change, with the
-    author's class.
+    """Return the stream: columns ``src``, ``dst``, ``t`` and ``deleted``, with ``nodes``.
 
-    ``folder`` holds ``DBLP3.npz`` with ``adjs``, ``attmats`` and ``labels`` (by default
-    ``$FEDVINE_DATA/temporal/dblp``). Where only ``DBLP3_adjs.csv.gz`` is there (``t,src,dst``), the
-    stream is the structure alone: ``nodes`` is None (no attributes, no classes), only the
-    1,405 authors with an edge are in it, and it is called ``dblp3-structure``. Raises
-    :class:`FedvineError` if neither is there, or it cannot be read; there is no download.
+    ``t`` is int64, 0 to 9; ``nodes`` has the attributes (float32, 100) of every author from time 0
+    on, again whenever they change, with the author's class. ``folder`` holds ``DBLP3.npz`` with
+    ``adjs``, ``attmats`` and ``labels`` (by default ``$FEDVINE_DATA/temporal/dblp``). Where only
+    ``DBLP3_adjs.csv.gz`` is there (``t,src,dst``), the stream is the structure alone: ``nodes`` is
+    None (no attributes, no classes), only the 1,405 authors with an edge are in it, and it is
+    called ``dblp3-structure``. Raises :class:`FedvineError` if neither is there, or it cannot be
+    read; there is no download.
     """
     return attributed("dblp3", "temporal/dblp", ("DBLP3.npz",), _ORIGIN, folder,
                       "DBLP3_adjs.csv.gz")

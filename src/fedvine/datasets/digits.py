@@ -1,11 +1,11 @@
-"""1,797 handwritten digits, each joined to the five that look most alike; 10 classes. No download.
+"""1,797 handwritten digits, each joined to the five most similar; 10 classes. No download.
 
 Source: E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998,
 https://doi.org/10.24432/C50P49 (CC BY 4.0): the test part, as it comes with scikit-learn.
 
 A picture has 64 features, 8 x 8 shades from 0 to 1 (in steps of 1/16). Two are joined if one is
-among the five nearest of the other, by Euclidean distance; of equal ones the earlier is taken.
-A graph for trials that is there on every machine: 6,309 edges. Three clients, two classes a task.
+among the five nearest of the other, by Euclidean distance; of equal ones the earlier is taken. A
+graph for trials that is there on every machine: 6,309 edges. Three clients, two classes a task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _K = 5      # neighbours
 
 
 def load(folder: Path | None = None) -> Graph:
-    """The graph, with dense features; the same on every machine. ``folder`` must not be given."""
+    """Return the graph, with dense features; the same on every machine.
+
+    Raises :class:`FedvineError` if ``folder`` is given: scikit-learn brings the data.
+    """
     if folder is not None:
         raise FedvineError("The digits come with scikit-learn; leave out the folder.")
     from sklearn.datasets import load_digits

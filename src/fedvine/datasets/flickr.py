@@ -26,11 +26,11 @@ _FILES = ["adj_full.npz", "feats.npy", "class_map.json", "role.json"]
 
 
 def load(folder: Path | None = None) -> Graph:
-    """The graph, with dense features.
+    """Return the graph, with dense features.
 
     ``folder`` holds GraphSAINT's four files ``adj_full.npz``, ``feats.npy``, ``class_map.json`` and
     ``role.json`` (by default ``$FEDVINE_DATA/Flickr/raw``); where they are not found they are
-    downloaded into the cache. Raises :class:`FedvineError` if they cannot be had or read.
+    downloaded into the cache. Raises :class:`FedvineError` if they cannot be downloaded or read.
     """
     source = Pyg("Flickr")
     return labelled("flickr", "Flickr/raw", _FILES,

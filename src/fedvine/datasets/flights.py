@@ -6,7 +6,7 @@ Statistics, https://www.transtats.bts.gov.
 
 An edge is a departure: tail number -> destination airport, at the actual departure time in
 seconds since 1970 UTC (the scheduled hour ``time_hour``, plus the scheduled minute, plus the
-delay). A flight that never left is no edge. The table has 336,776 rows; 8,255 of them have no
+delay). A flight that never left is not an edge. The table has 336,776 rows; 8,255 of them have no
 departure time (cancelled; 2,512 of those also have no tail number, and every other row has
 one), so 328,521 edges remain, of 4,037 aircraft to 104 destinations: EWR 117,596, JFK 109,416,
 LGA 101,509. The year makes 12 stages of 30 days.
@@ -16,7 +16,7 @@ on: BOEING 1,627, AIRBUS 736, BOMBARDIER 375 (9 of them listed as CANADAIR, of a
 list as BOMBARDIER), EMBRAER 299, MCDONNELL DOUGLAS 236. The other 764 are not known (-1): 721 are
 not in the table, most of them of American and Envoy, which give fleet numbers in place of tail
 numbers; for 43 it has a Cessna, a helicopter or the like of that number, which is not what flew.
-There are no features: the table's engines, seats and model would give the maker away.
+There are no features: the table's engines, seats and model would reveal the maker.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _MAKERS = {
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: 328,521 edges, columns ``src``, ``dst``, ``t`` and the code ``origin``; and
-    ``nodes``: the maker of each aircraft.
+    """Return the stream: 328,521 edges, columns ``src``, ``dst``, ``t`` and the code ``origin``.
 
+    ``t`` is int64, seconds since 1970; ``nodes`` has the maker of each aircraft as its class.
     ``folder`` holds ``flights.csv.zip`` or ``flights.csv``; by default that of the installed
-    package. Without a ``planes.csv`` beside it there are no ``nodes``. Raises
-    :class:`FedvineError` if there are no flights, or a file cannot be read.
+    package. Without a ``planes.csv`` beside it there are no ``nodes``. Raises :class:`FedvineError`
+    if there are no flights, or a file cannot be read.
     """
     places = [Path(folder)] if folder is not None else _package()
     file = found(place / name for place in places for name in ("flights.csv.zip", "flights.csv"))
@@ -72,7 +72,7 @@ def load(folder: Path | None = None) -> EventStream:
 
 
 def _makers(file: Path) -> dict[str, str]:
-    """The known makers by tail number."""
+    """Return the known makers by tail number."""
     try:
         with open(file, encoding="utf-8", newline="") as lines:
             return {row["tailnum"]: _MAKERS[row["manufacturer"]] for row in csv.DictReader(lines)

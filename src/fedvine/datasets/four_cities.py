@@ -9,7 +9,7 @@ MY 526,405 of 6,378 users, ID 378,559 of 6,206, BR 249,839 of 3,842, US 105,961 
 have one number in all four cities, and 51 of them check in in more than one; venues are of one
 city. 658.9 days make 22 stages of 30 days.
 
-What is not known: the published files keep only the local hour of the week of a check-in, in order
+Limits: the published files keep only the local hour of the week of a check-in, in order
 of time, so that the times are derived from them. The hours were unwrapped, and three weeks that
 the crawl lost in August to October 2012 were put back from the outages of the TIST2015 check-ins
 (:mod:`fedvine.datasets.foursquare`), which have exact times. Times are whole hours: 9,161 rows
@@ -36,9 +36,9 @@ _FILE = "foursquare_www2019_4cities.parquet"
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t`` (int64, seconds since 1970, UTC, whole hours)
-    and the code ``country``: US, BR, ID or MY.
+    """Return the stream: columns ``src``, ``dst``, ``t`` and the code ``country``.
 
+    ``t`` is int64, seconds since 1970 in UTC, whole hours; a country is US, BR, ID or MY.
     ``folder`` holds ``foursquare_www2019_4cities.parquet`` (user_id, venue_id, timestamp, country;
     by default ``$FEDVINE_DATA/temporal/checkins``). Rows of one hour are in the file's order.
     Raises :class:`FedvineError` if it is not there or cannot be read.

@@ -40,12 +40,12 @@ _PARQUET = "foursquare_tist2015_subset.parquet"
 
 
 def load(folder: Path | None = None, countries: Sequence[str] = COUNTRIES) -> EventStream:
-    """The check-ins of ``countries`` (two letters each): ``src``, ``dst``, ``t``, code ``country``.
+    """Return the check-ins of ``countries``: ``src``, ``dst``, ``t`` and the code ``country``.
 
-    ``folder`` holds ``data_XX.txt``, ``data_XX.txt.gz`` for all of them, or the Parquet file (by
-    default ``$FEDVINE_DATA/temporal/checkins`` and its ``foursquare_tist2015_by_country``). Equal
-    times are in order of country, user and venue. Raises :class:`FedvineError` if neither is
-    there, or a country has no check-ins.
+    ``countries`` are codes of two letters. ``folder`` holds ``data_XX.txt`` or ``data_XX.txt.gz``
+    for all of them, or the Parquet file (by default ``$FEDVINE_DATA/temporal/checkins`` and its
+    ``foursquare_tist2015_by_country``). Rows of equal times are sorted by country, user and venue.
+    Raises :class:`FedvineError` if neither is there, or a country does not have check-ins.
     """
     for country in countries:
         if not (len(country) == 2 and country.isascii() and country.isalpha()):
@@ -102,12 +102,12 @@ def _read(files: Sequence[Path], query: str, countries: Sequence[str], store: Pa
 
 
 def _is_part(files: Sequence[Path]) -> bool:
-    """Real files have offsets to local time; none of the part's is known."""
+    """Return whether the files are the part alone; only full files have offsets to local time."""
     if files[0].suffix == ".parquet":
         return True
     with duckdb.connect() as connection:
         try:
             return not any(connection.execute(f"SELECT 1 FROM {_lines(file)} WHERE minutes <> 0 "
                                               "LIMIT 1").fetchone() for file in files)
-        except duckdb.Error:        # read() tells what is wrong with the file
+        except duckdb.Error:        # read() says what is wrong with the file
             return True

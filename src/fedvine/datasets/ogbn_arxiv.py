@@ -30,18 +30,18 @@ _FILES = ["edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz"]
 
 
 def load(folder: Path | None = None) -> Graph:
-    """The graph, with dense features.
+    """Return the graph, with dense features.
 
     ``folder`` holds ``edge.csv.gz``, ``node-feat.csv.gz`` and ``node-label.csv.gz`` (by default
     ``$FEDVINE_DATA/ogbn_arxiv/raw``, which is where OGB's package puts them below its root); where
     they are not found they are downloaded into the cache. Raises :class:`FedvineError` if they
-    cannot be had or read.
+    cannot be downloaded or read.
     """
     return labelled("ogbn_arxiv", "ogbn_arxiv/raw", _FILES, URL, _read, folder, _fetch)
 
 
 def _read(raw: Path) -> Arrays:
-    """The tables have no header: a row a node, or a row an edge."""
+    """Read the tables, which are without a header: a row a node, or a row an edge."""
     edges, x, y = (np.loadtxt(raw / file, kind, delimiter=",", ndmin=2) for file, kind
                    in zip(_FILES, (np.int64, np.float32, np.int64), strict=True))
     return x, edges.T, y[:, 0], None

@@ -8,8 +8,8 @@ NBER Patent Citations Data File", NBER working paper 8498, 2001.
 are scaled to 0 to 1 and take 891 values, nine in ten of them above 0.87, so ten stages of about
 4,200 edges are cut. Classes are called as in the file, 1 to 6: 3,347, 2,634, 3,796, 933, 769 and
 735 patents; two thirds of the edges join equal ones. There are no features. A patent cites when
-it is new, so past communities say nothing of it, and edges are dealt to three clients by the hash
-of who cites.
+it is new, so past communities do not predict its edges: edges are assigned to three clients by the
+hash of the citing patent.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ _FILES = ("patent.txt", "node2label.txt")
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t`` (float64, 0 to 1), one kind of nodes, and
-    ``nodes``: the class of each patent from its first edge on.
+    """Return the stream: columns ``src``, ``dst``, ``t`` (float64, 0 to 1), one kind of nodes.
 
-    ``folder`` holds ``patent.txt`` and ``node2label.txt``, or both as ``.gz`` (by default
-    ``$FEDVINE_DATA/temporal/patent``). Raises :class:`FedvineError` if one is not there or cannot
-    be read.
+    ``nodes`` has the class of each patent from its first edge on. ``folder`` holds ``patent.txt``
+    and ``node2label.txt``, or both as ``.gz`` (by default ``$FEDVINE_DATA/temporal/patent``).
+    Raises :class:`FedvineError` if one is not there or cannot be read.
     """
     places = folders(folder, "temporal/patent")
     edges, labels = (found(place / f"{name}{packed}" for place in places for packed in ("", ".gz"))

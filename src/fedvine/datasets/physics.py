@@ -23,11 +23,11 @@ SHARES = (0.2, 0.4, 0.4)
 
 
 def load(folder: Path | None = None, normalise: bool = False) -> Graph:
-    """The graph, with features 0 or 1; ``normalise`` divides each row by its sum.
+    """Return the graph, with features 0 or 1; ``normalise`` divides each row by its sum.
 
     ``folder`` holds ``ms_academic_phy.npz`` (by default ``$FEDVINE_DATA/Coauthor/Physics/raw``);
-    where it is not found it is downloaded into the cache. Raises :class:`FedvineError` if it
-    cannot be had or read.
+    where it is not found it is downloaded into the cache. Raises :class:`FedvineError` if it cannot
+    be downloaded or read.
     """
     source = Pyg("Coauthor", sparse=True, name="Physics")
     graph = labelled("physics", "Coauthor/Physics/raw", ["ms_academic_phy.npz"],

@@ -11,7 +11,7 @@ event with ``deleted`` at the one at which it is gone; each pair is one edge, fr
 to the higher one.
 
 There are ten snapshots, each a stage. There is no natural client, so communities of nodes are
-dealt to five.
+assigned to five.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ORIGIN = ("get it from the authors of STAR (Xu et al., IJCAI 2019) or from a co
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t`` (int64, 0 to 9), ``deleted``; and ``nodes``: the
-    attributes (float32, 20) of every node from time 0 on, again whenever they change, with the
-    node's class.
+    """Return the stream: columns ``src``, ``dst``, ``t`` and ``deleted``, with ``nodes``.
 
-    ``folder`` holds ``Reddit.npz`` or ``reddit.npz`` with ``adjs``, ``attmats`` and ``labels`` (by
-    default ``$FEDVINE_DATA/temporal/reddit``). Raises :class:`FedvineError` if it is not there or
-    cannot be read; there is no download.
+    ``t`` is int64, 0 to 9; ``nodes`` has the attributes (float32, 20) of every node from time 0 on,
+    again whenever they change, with the node's class. ``folder`` holds ``Reddit.npz`` or
+    ``reddit.npz`` with ``adjs``, ``attmats`` and ``labels`` (by default
+    ``$FEDVINE_DATA/temporal/reddit``). Raises :class:`FedvineError` if it is not there or cannot be
+    read; there is no download.
     """
     return attributed("reddit", "temporal/reddit", ("Reddit.npz", "reddit.npz"), _ORIGIN, folder)

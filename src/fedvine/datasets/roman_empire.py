@@ -1,4 +1,4 @@
-"""Roman-empire: 22,662 words of an article and how they hang together; 18 classes are their roles.
+"""Roman-empire: 22,662 words of an article and how they are related; 18 classes are their roles.
 
 Source: O. Platonov et al., "A Critical Look at the Evaluation of GNNs under Heterophily", ICLR
 2023, https://github.com/yandex-research/heterophilous-graphs (MIT), as PyTorch Geometric's
@@ -24,11 +24,11 @@ SHARES = (0.5, 0.25, 0.25)
 
 
 def load(folder: Path | None = None) -> Graph:
-    """The graph, with dense features.
+    """Return the graph, with dense features.
 
     ``folder`` holds ``roman_empire.npz`` (by default
     ``$FEDVINE_DATA/HeterophilousGraphDataset/roman_empire/raw``); where it is not found it is
-    downloaded into the cache. Raises :class:`FedvineError` if it cannot be had or read.
+    downloaded into the cache. Raises :class:`FedvineError` if it cannot be downloaded or read.
     """
     source = Pyg("HeterophilousGraphDataset", name="Roman-empire")
     return labelled("roman_empire", "HeterophilousGraphDataset/roman_empire/raw",

@@ -14,7 +14,7 @@ has no direction; the file's first person is ``src``.
   (MED) and administration (ADM). P. Vanhems et al., PLoS ONE 8(9):e73970, 2013.
 
 There are no features. Stages of 5,000 contacts, 25, 9 or 6 of them, pass over the nights;
-communities of people are dealt to three clients.
+communities of people are assigned to three clients.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _COLUMNS = {"time": "BIGINT", "i": "BIGINT", "j": "BIGINT", "class_i": "VARCHAR"
 
 
 def load(folder: Path | None = None, network: str = "primary_school") -> EventStream:
-    """The contacts of a network: columns ``src``, ``dst``, ``t`` (int64, seconds), one kind of
-    nodes, and ``nodes``: the class of each person from the first contact on.
+    """Return the contacts of a network: ``src``, ``dst``, ``t`` (int64, seconds), ``nodes``.
 
+    All nodes are of one kind; ``nodes`` has the class of each person from the first contact on.
     ``network`` is ``primary_school``, ``thiers`` or ``hospital``. ``folder`` holds
     ``Primary_School.csv``, ``thiers_2012.csv`` or ``Contacts_Hospital.csv``, or one of them as
-    ``.gz`` (by default ``$FEDVINE_DATA/temporal/sociopatterns``). Raises :class:`FedvineError`
-    for another network, and if its file is not there or cannot be read.
+    ``.gz`` (by default ``$FEDVINE_DATA/temporal/sociopatterns``). Raises :class:`FedvineError` for
+    another network, and if its file is not there or cannot be read.
     """
     if network not in NETWORKS:
         raise FedvineError(f'SocioPatterns has no network "{network}"{near(network, NETWORKS)}; '

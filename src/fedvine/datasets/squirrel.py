@@ -27,12 +27,12 @@ _FILES = ["out1_node_feature_label.txt", "out1_graph_edges.txt",
 
 
 def load(folder: Path | None = None, normalise: bool = False) -> Graph:
-    """The graph, with features 0 or 1; ``normalise`` divides each row by its sum.
+    """Return the graph, with features 0 or 1; ``normalise`` divides each row by its sum.
 
-    ``folder`` holds Geom-GCN's two text files and ten splits, all of which PyTorch Geometric wants
-    to see (by default ``$FEDVINE_DATA/WikipediaNetwork/squirrel/geom_gcn/raw``); where they are not
-    found they are downloaded into the cache. Raises :class:`FedvineError` if they cannot be had
-    or read.
+    ``folder`` holds Geom-GCN's two text files and ten splits, all of which PyTorch Geometric
+    requires (by default ``$FEDVINE_DATA/WikipediaNetwork/squirrel/geom_gcn/raw``); where they are
+    not found they are downloaded into the cache. Raises :class:`FedvineError` if they cannot be
+    downloaded or read.
     """
     source = Pyg("WikipediaNetwork", sparse=True, name="squirrel", geom_gcn_preprocess=True)
     graph = labelled("squirrel", "WikipediaNetwork/squirrel/geom_gcn/raw", _FILES,

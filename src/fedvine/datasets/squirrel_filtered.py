@@ -2,10 +2,10 @@
 
 Source: O. Platonov et al., "A Critical Look at the Evaluation of GNNs under Heterophily", ICLR
 2023, https://github.com/yandex-research/heterophilous-graphs (MIT). They found that many pages of
-``squirrel`` are copies of others, so that a test page was often seen in training.
+``squirrel`` are copies of others, so that the copy of a test page is often in training.
 
 The 2,089 features are nouns that occur or not; there are 46,998 edges, as published. Split and
-shares are as for ``squirrel``, but its scores are not those of Squirrel: say which one it was.
+shares are as for ``squirrel``, but its scores are not those of Squirrel: report which one it was.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _FILE = "squirrel_filtered.npz"
 
 
 def load(folder: Path | None = None, normalise: bool = False) -> Graph:
-    """The graph, with features 0 or 1; ``normalise`` divides each row by its sum.
+    """Return the graph, with features 0 or 1; ``normalise`` divides each row by its sum.
 
     ``folder`` holds ``squirrel_filtered.npz`` (by default
-    ``$FEDVINE_DATA/HeterophilousGraphs-filtered/raw``); where it is not found it is downloaded
-    into the cache. Raises :class:`FedvineError` if it cannot be had or read.
+    ``$FEDVINE_DATA/HeterophilousGraphs-filtered/raw``); where it is not found it is downloaded into
+    the cache. Raises :class:`FedvineError` if it cannot be downloaded or read.
     """
     graph = labelled("squirrel_filtered", "HeterophilousGraphs-filtered/raw", [_FILE],
                      f"{_SITE}, folder data", _read, folder, _fetch)

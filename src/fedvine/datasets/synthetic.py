@@ -1,27 +1,28 @@
-"""Users whose tastes drift and who travel: FedLink's dynamic stochastic block model, drawn anew.
+"""FedLink's dynamic stochastic block model: users with changing tastes that travel among regions.
 
-Source: Y. Yao, X. Fan, R. Rossi, S. Kim, H. Zhao, T. Yu, C. Joe-Wong, "Federated Link Prediction
-on Dynamic Graphs", Appendix B.1, after E. Abbe, JMLR 18(177), 2018. There nodes of one kind form
-one graph and nobody travels; users and items, regions and journeys are ours, as Section 3 of the
+Source: Y. Yao, X. Fan, R. Rossi, S. Kim, H. Zhao, T. Yu, C. Joe-Wong, "Federated Link Prediction on
+Dynamic Graphs", Appendix B.1, after E. Abbe, JMLR 18(177), 2018. There nodes of one kind form one
+graph and do not travel; users and items, regions and journeys are added here, as Section 3 of the
 paper describes them in words.
 
-Each of G regions has n users at home and m items of its own. Time goes in steps s = 0, 1, ..., and
+Each of G regions has n users of its own and m items of its own. Time goes in steps s = 0, 1, ...,
+and
 
 - user u is of community Y_u(s), one of K, evenly at first. From step to step it stays with
-  probability 1 - epsilon (``drift``), else it becomes each of the other K - 1 alike:
-  P[Y(s) = Y(s - a)] = 1/K + (1 - 1/K) (1 - epsilon K/(K - 1))^a.
-- user u is in region R_u(s), at home at first. From step to step it stays with probability
-  1 - tau (``travel``), else it goes to each of the other G - 1 alike; it takes its community along.
+  probability 1 - epsilon (``drift``), else it becomes each of the other K - 1 alike: P[Y(s) = Y(s -
+  a)] = 1/K + (1 - 1/K) (1 - epsilon K/(K - 1))^a.
+- user u is in region R_u(s), at first its own. From step to step it stays with probability 1 - tau
+  (``travel``), else it goes to each of the other G - 1 alike; it takes its community along.
 - item j of a region is of community j mod K, for ever, and never moves.
-- a user who is in region g and an item of g get a Poisson number of edges in step s, alpha_g in
-  the mean where their communities are the same, else mu alpha_g (``mix``), at times even in
-  [s, s + 1). The paper draws one edge or none with these probabilities, the same where they are
-  small; edges that arrive in continuous time, as in its Section 3, may come twice in a step.
+- a user who is in region g and an item of g get a Poisson number of edges in step s, alpha_g in the
+  mean where their communities are the same, else mu alpha_g (``mix``), at times even in [s, s + 1).
+  The paper draws one edge or none with these probabilities, the same where they are small; edges
+  that arrive in continuous time, as in its Section 3, may come twice in a step.
 
-``rate`` is lambda_g, the edges that are expected a step in region g, and gives alpha_g =
-lambda_g K / (n m (1 + (K - 1) mu)). As all regions have n users at home it is the same however
-much they travel. :mod:`fedvine.methods._fedlink.theory` has what follows from the model, and which
-buffer is best for it; the size of a buffer itself is the method's ``capacity``.
+``rate`` is lambda_g, the edges that are expected a step in region g, and gives alpha_g = lambda_g K
+/ (n m (1 + (K - 1) mu)). As n users belong to each region it is the same however much they travel.
+:mod:`fedvine.methods._fedlink.theory` has the consequences of the model, and the best buffer for
+it; the size of a buffer itself is the method's ``capacity``.
 """
 
 from __future__ import annotations
@@ -45,14 +46,29 @@ def load(folder: Path | None = None, *, regions: int = 3, users: int = 200, item
          communities: int = 5, steps: int = 60, rate: float | Sequence[float] = 400.0,
          drift: float = 0.02, travel: float = 0.01, mix: float = 0.1,
          seed: int = 0) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t`` (float64, steps) and the code ``region``; and
-    ``nodes``: each user's community from each change on.
+    """Return the stream: ``src``, ``dst``, ``t`` (float64, steps), code ``region``, and ``nodes``.
 
-    ``users`` (n) and ``items`` (m) are counted a region. ``rate`` is one number of edges a step
-    for all regions, or one for each. ``drift`` is 0 to (K - 1)/K, ``travel`` 0 to (G - 1)/G,
-    ``mix`` 0 to 1. Fewer ``steps`` give the beginning of the same stream. User u is called u and
-    is at home in ``region-(u // n + 1)``, item j of region 2 is called ``2-j``. Nothing is kept
-    on disk. Raises :class:`FedvineError` for numbers that the model does not allow.
+    ``nodes`` has each user's community from each change on. User u is called u and belongs to
+    ``region-(u // n + 1)``, item j of region 2 is called ``2-j``. Nothing is kept on disk.
+
+    Args:
+        folder: must be None.
+        regions: their number G, at least 1.
+        users: users a region, n, at least 1.
+        items: items a region, m, at least 1.
+        communities: their number K, at least 2.
+        steps: number of steps; fewer give the beginning of the same stream.
+        rate: expected edges a step, one number for all regions or one for each, above 0.
+        drift: probability of another community, 0 to (K - 1)/K.
+        travel: probability of another region, 0 to (G - 1)/G.
+        mix: edges between two communities relative to those within one, 0 to 1.
+        seed: of all draws.
+
+    Returns:
+        The stream, in order of time.
+
+    Raises:
+        FedvineError: for numbers that the model does not allow.
     """
     if folder is not None:
         raise FedvineError("The data set synthetic is drawn and has no files; leave out folder.")
@@ -92,7 +108,7 @@ def load(folder: Path | None = None, *, regions: int = 3, users: int = 200, item
 
 def _moved(state: np.ndarray, probability: float, states: int,
            draw: np.random.Generator) -> np.ndarray:
-    """One step of the Markov chain, in place; who changed."""
+    """Make one step of the Markov chain in place; return the places that changed."""
     who = np.flatnonzero(draw.random(len(state)) < probability)
     state[who] = (state[who] + draw.integers(1, max(states, 2), len(who))) % states
     return who
@@ -100,8 +116,11 @@ def _moved(state: np.ndarray, probability: float, states: int,
 
 def _pairs(here: np.ndarray, kind: np.ndarray, items: int, communities: int, alpha: float,
            mix: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The edges of a step in a region: candidates come to each pair at ``alpha``, and one between
-    two communities stays with probability ``mix``."""
+    """Draw the users and items of a region's edges in one step.
+
+    Each pair gets candidates at the rate ``alpha``; one between two communities stays with
+    probability ``mix``.
+    """
     count = draw.poisson(len(here) * items * alpha)
     user = here[draw.integers(0, max(len(here), 1), count)]
     item = draw.integers(0, items, count)

@@ -7,7 +7,7 @@ California, Irvine.
 
 59,835 messages of 1,899 users in 193 days of 2004 (20,296 pairs), 37 of them repeated to the
 second; a message is never deleted. Stages are the 5 days that DG-CoLearn and others before it
-take, 39 of them; there is no natural client, so communities of users are dealt to five.
+take, 39 of them; there is no natural client, so communities of users are assigned to five.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _PLACE = "temporal/collegemsg"
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst`` and ``t`` (int64, seconds since 1970).
+    """Return the stream: columns ``src``, ``dst`` and ``t`` (int64, seconds since 1970).
 
     ``folder`` holds ``CollegeMsg.txt`` or ``CollegeMsg.txt.gz`` (by default
     ``$FEDVINE_DATA/temporal/collegemsg``); where neither is found the file (0.3 MB) is downloaded
-    into the cache. Raises :class:`FedvineError` if it cannot be had or read.
+    into the cache. Raises :class:`FedvineError` if it cannot be downloaded or read.
     """
     file = found(place / f"CollegeMsg.txt{packed}" for place in folders(folder, _PLACE)
                  for packed in ("", ".gz")) or downloaded(URL, _PLACE)

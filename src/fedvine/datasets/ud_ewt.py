@@ -1,6 +1,6 @@
-"""22,072 words of web texts and how they hang together; 18 classes. No benchmark: a substitute.
+"""22,072 words of web texts and how they are related; 18 classes. A substitute, not a benchmark.
 
-A substitute for Roman-empire, by its recipe from another text. It is no published benchmark: never
+It replaces Roman-empire, by its recipe from another text. It is not a published benchmark: never
 report its scores under that name.
 
 Source: Universal Dependencies, English Web Treebank, ``en_ewt-ud-dev.conllu``,
@@ -27,7 +27,7 @@ _FILE = "ud_ewt_dev_words.npz"
 
 
 def load(folder: Path | None = None) -> Graph:
-    """The graph, with dense features.
+    """Return the graph, with dense features.
 
     ``folder`` holds ``ud_ewt_dev_words.npz`` (by default ``$FEDVINE_DATA/UD-EWT-words/raw``) with
     ``node_features``, ``node_labels``, ``edges`` (a row an edge) and ``class_names``. Raises

@@ -8,7 +8,7 @@ The label is the file's ``state_label``: 1 for the 217 edits after which the use
 Each is its user's last edit, and for 69 users the first one too. The classes of users are read
 from it: "active" from the first edit on, "banned" from the edit with label 1 on.
 The original file has 172 edge features (of the edit's text), which are kept if they are there.
-A month makes 10 stages of 3 days; there is no natural client, so communities of pages are dealt
+A month makes 10 stages of 3 days; there is no natural client, so communities of pages are assigned
 to five.
 """
 
@@ -38,14 +38,13 @@ _NAMES = ("user_id", "item_id", "timestamp", "state_label")
 
 
 def load(folder: Path | None = None) -> EventStream:
-    """The stream: columns ``src``, ``dst``, ``t``, ``label`` and, if there, ``features``; and
-    ``nodes``: each user's class over time, ``active`` or ``banned``.
+    """Return the stream: columns ``src``, ``dst``, ``t``, ``label`` and, if there, ``features``.
 
-    ``folder`` holds ``wikipedia.csv`` or ``wikipedia.csv.gz`` (by default
-    ``$FEDVINE_DATA/temporal/wikipedia``); where neither is found the file (half a gigabyte) is
-    downloaded into the cache. No checksum is published: the first download's SHA-256 is written
-    beside it and holds from then on. Raises :class:`FedvineError` if the file cannot be had or
-    read.
+    ``nodes`` has each user's class over time, ``active`` or ``banned``. ``folder`` holds
+    ``wikipedia.csv`` or ``wikipedia.csv.gz`` (by default ``$FEDVINE_DATA/temporal/wikipedia``);
+    where neither is found the file (half a gigabyte) is downloaded into the cache. No checksum is
+    published: the first download's SHA-256 is written beside it and holds from then on. Raises
+    :class:`FedvineError` if the file cannot be downloaded or read.
     """
     file = found(place / name for place in folders(folder, "temporal/wikipedia")
                  for name in ("wikipedia.csv", "wikipedia.csv.gz"))
@@ -56,7 +55,7 @@ def load(folder: Path | None = None) -> EventStream:
 
 
 def _states(stream: EventStream) -> NodeData:
-    """The users' classes, which the labels of their edits tell."""
+    """Return the users' classes over time, read from the labels of their edits."""
     assert stream.label is not None
     (_, first), banned = first_edges(stream), np.flatnonzero(stream.label == 1)
     edits = np.concatenate([first, banned])     # of equal times the later row holds: banned
@@ -88,7 +87,7 @@ def _read(file: Path, store: Path) -> EventStream:
 
 
 def _downloaded() -> Path:
-    """The downloaded file, downloaded now if need be."""
+    """Return the downloaded file, downloaded now if it is not there."""
     import pooch
     folder = cache_folder() / "downloads"
     if not (folder / "wikipedia.csv").is_file():

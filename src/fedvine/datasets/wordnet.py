@@ -1,6 +1,6 @@
-"""WordNet 3.0's 117,659 synsets and their pointers; 45 classes. No benchmark: a substitute.
+"""WordNet 3.0's 117,659 synsets and their pointers; 45 classes. A substitute, not a benchmark.
 
-A substitute for Flickr and ogbn-arxiv, large and with many classes. It is no published benchmark:
+It replaces Flickr and ogbn-arxiv, large and with many classes. It is not a published benchmark:
 never report its scores under the name of one.
 
 Source: Princeton WordNet 3.0, https://wordnet.princeton.edu (WordNet 3.0 licence: free use with its
@@ -29,7 +29,7 @@ _FILE = "wordnet30_synsets.npz"
 
 
 def load(folder: Path | None = None, normalise: bool = False) -> Graph:
-    """The graph, with features 0 or 1; ``normalise`` divides each row by its sum.
+    """Return the graph, with features 0 or 1; ``normalise`` divides each row by its sum.
 
     ``folder`` holds ``wordnet30_synsets.npz`` (by default ``$FEDVINE_DATA/WordNet/raw``): features
     and neighbours as the parts of CSR matrices, ``attr_data``, ``attr_indices``, ``attr_indptr``,
