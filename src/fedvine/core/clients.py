@@ -121,6 +121,7 @@ class Clients:
 
         Args:
             function: a function of the method with ``@on_client``
+            *same: its arguments, the same for all clients
             per_client: what one client gets besides: one more argument, by client name; clients
                 that are not named are not called
             only: the names to call (default: all)

@@ -6,12 +6,15 @@ import numpy as np
 
 
 def find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the position of each wanted key in ``keys``, int64 [n]; -1 where it is absent.
+    """Return the position of each wanted key in ``keys``.
 
-    Arguments:
-        keys: [m], ascending; of equal keys the first position is returned. May be empty.
+    Args:
+        keys: [m], ascending, also empty; of equal keys the first position is returned.
         wanted: [n], in any order, also repeated. Both are integers of one dtype, or of signed
             dtypes (NumPy compares uint64 with int64 as float64, which is not exact).
+
+    Returns:
+        Positions int64 [n], -1 where a key is absent.
     """
     at = np.searchsorted(keys, wanted)
     inside = at < len(keys)

@@ -20,12 +20,14 @@ class MockClients(LocalClients):
     """As :class:`LocalClients`, with faults.
 
     Args:
+        *args: of :class:`LocalClients`
         twice: deliver every call twice
         forget: drop ``client.cache`` at the start of every round
         kill: (t, r, call): before that call the first client loses its memory, gets it back as it
             was when the round began, and is sent the round's calls again
         away: {(t, r): names}: who does not answer in that round
         lose: {(t, r, call): names}: whose reply to that call is lost, once
+        **options: of :class:`LocalClients`
     """
 
     keep_last = True

@@ -1,1 +1,1 @@
-"""Ways to deal nodes to clients: one file each, ``partition(stream, k, seed) -> int [nodes]``."""
+"""Ways to assign nodes to clients, one a file: ``partition(stream, k, seed) -> int [nodes]``."""

@@ -1,8 +1,8 @@
-"""A graph made smaller: size-constrained label propagation, and each cluster becomes a node.
+"""Coarsening of a graph: size-constrained label propagation, and each cluster becomes a node.
 
-Meyerhenke, Sanders and Schulz (2014) coarsen graphs with hubs this way, where matchings stall:
-every node joins the cluster that most of its edges lead to, as long as the cluster has room.
-All arithmetic is in integers, so that a seed gives the same clusters on every machine.
+Meyerhenke, Sanders and Schulz (2014) coarsen graphs with hubs this way, where matchings shrink them
+too little: every node joins the cluster that most of its edges lead to, as long as the cluster has
+room. All arithmetic is in integers, so that a seed gives the same clusters on every machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CHUNK = 64  # nodes with neighbouring numbers that are visited one after the oth
 
 @njit(cache=True)
 def shuffled(indptr, chunks):
-    """All nodes, those of few neighbours first, else by chunks in the order of ``chunks``."""
+    """Order all nodes, int32 [N]: those of few neighbours first, else as ``chunks`` says."""
     count = len(indptr) - 1
     starts = np.zeros(34, np.int64)
     for u in range(count):
@@ -33,7 +33,7 @@ def shuffled(indptr, chunks):
 
 @njit(cache=True)
 def _bits(degree):
-    """Number of binary digits, at most 32."""
+    """Return the number of binary digits of ``degree``, at most 32."""
     b = 0
     while degree and b < 32:
         degree >>= 1
@@ -43,11 +43,12 @@ def _bits(degree):
 
 @njit(cache=True)
 def cluster(indptr, indices, weights, volume, order, owner, limit, sweeps):
-    """Cluster of each node, int32 [N], its name being one of its nodes; none exceeds ``limit``.
+    """Return the cluster of each node, int32 [N], named after one of its nodes.
 
-    ``weights`` int64 [M] of edges, or None where all are 1; ``volume`` int64 [N] of nodes;
-    ``owner`` [N] keeps clusters within a part, unless it is None. At the end nodes that are still
-    alone join others whose favourite cluster had no room either, or who have no neighbour either.
+    No cluster exceeds the volume ``limit``. ``weights`` is int64 [M] of the edges, or None where
+    all are 1; ``volume`` is int64 [N] of the nodes; ``owner`` [N], if not None, keeps clusters
+    within a part. At the end nodes that are still alone are joined in pairs and more: those that
+    wanted the same full cluster, and those without neighbours.
     """
     count = len(volume)
     label = np.arange(count).astype(np.int32)
@@ -101,7 +102,7 @@ def cluster(indptr, indices, weights, volume, order, owner, limit, sweeps):
 
 @njit(cache=True)
 def contract(indptr, indices, weights, volume, label):
-    """``(number [N], indptr, indices, weights, volume)``: the graph of clusters.
+    """Return the graph of clusters as ``(number [N], indptr, indices, weights, volume)``.
 
     ``number`` is the new node of each old one. Edges inside a cluster vanish, those between two
     clusters become one, with the sum of their weights.

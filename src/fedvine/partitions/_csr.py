@@ -1,4 +1,4 @@
-"""Adjacency as the compiled partitioners read it: both directions of every edge, row by row."""
+"""Adjacency in the form of the compiled partitioners: both directions of every edge, row by row."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from scipy.sparse.csgraph import connected_components
 
 
 def adjacency(ends: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """``(indptr int64 [N + 1], indices int32)`` of the edges ``ends`` [2, E] among ``count`` nodes.
+    """Return ``(indptr int64 [N + 1], indices int32)`` of the edges ``ends`` [2, E] of N nodes.
 
-    Each edge is listed at both of its ends, in the order of the edges. Loops are left out; an
-    edge that is given twice is listed twice and counts twice.
+    Each edge is listed at both of its ends, in the order of the edges; N is ``count``. Loops are
+    left out; an edge that is given twice is listed twice and counts twice.
     """
     low, high = (np.ascontiguousarray(row, np.int32) for row in ends)
     return _listed(low, high, count)
 
 
 def joining(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Edges int64 [2, components - 1] that join the components of an adjacency, each by its node
-    of highest degree to that of the largest; nodes without edges stay alone."""
+    """Return edges int64 [2, components - 1] that join the components of an adjacency.
+
+    Each component is joined by its node of highest degree to that of the largest component; nodes
+    without edges stay alone.
+    """
     count, degree = len(indptr) - 1, np.diff(indptr)
     _, part = connected_components(csr_matrix((np.ones(len(indices), np.int8), indices, indptr),
                                               (count, count)), directed=False)

@@ -8,10 +8,10 @@ from numba import njit
 
 @njit(cache=True)
 def components(indptr, indices):
-    """``(heads, slot)``: the node of highest degree of each component, largest component first.
+    """Return ``(heads, slot)``: each component's node of highest degree, largest component first.
 
     ``slot`` [N] is the place of a node in ``heads``, -1 for others; nodes without edges are in no
-    component. As a binary tree heads are joined by virtual edges: see ``_neighbour``.
+    component. Virtual edges join the heads as a binary tree: see ``_neighbour``.
     """
     count = len(indptr) - 1
     seen = np.zeros(count, np.bool_)
@@ -44,7 +44,7 @@ def components(indptr, indices):
 
 @njit(cache=True)
 def _neighbour(indptr, indices, heads, slot, u, j):
-    """The j-th neighbour of u; after the real ones three virtual ones, -1 where there is none."""
+    """Return neighbour j of u; after the real ones come three virtual ones, -1 if there is none."""
     e = indptr[u] + j
     if e < indptr[u + 1]:
         return indices[e]
@@ -74,7 +74,7 @@ def _spread(indptr, indices, heads, slot, start, far, queue):
 
 @njit(cache=True)
 def seeds(indptr, indices, heads, slot, start, k):
-    """``k`` nodes far apart, or all that have edges, if those are fewer."""
+    """Choose ``k`` nodes far apart, or all that have edges if those are fewer."""
     count = len(slot)
     far = np.full(count, count, np.int32)
     queue = np.empty(count, np.int32)
@@ -98,10 +98,10 @@ def seeds(indptr, indices, heads, slot, start, k):
 
 @njit(cache=True)
 def grow(indptr, indices, heads, slot, chosen, label, owner, counts, first):
-    """Fill ``owner`` [N], -1 so far, and ``counts`` [k, classes + 1] of what each part has.
+    """Fill ``owner`` [N], -1 so far, and ``counts`` [k, classes + 1] of nodes by part and class.
 
-    ``first`` says who gets a node that several parts reach at once: 0 the part that owns most of
-    its neighbours, 1 the one of least volume, 2 the one where its class is rarest.
+    A node that several parts reach at once goes, by ``first``: 0 to the part that owns most of its
+    neighbours, 1 to the one of least volume, 2 to the one where its class is rarest.
     """
     k = len(counts)
     level = np.full(len(owner), -1, np.int32)

@@ -16,21 +16,29 @@ from fedvine.core.errors import FedvineError
 
 def place(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int, *,
           capacity: int | None = None) -> np.ndarray:
-    """Owners int32 [N] in 0..k-1: those of ``owner`` [N], and a part for each node that has -1.
+    """Return owners int32 [N] in 0..k-1: ``owner``, with a part for each node that has -1.
 
-    - ``indptr``, ``indices``: the symmetric adjacency [N + 1], [M] of the graph as it is now
-    - ``capacity``: the volume (sum of degrees) that a part may have; if not given, 1.03 times the
-      mean
-
-    First, in order of their numbers, the new nodes with an old neighbour; then by waves those
-    that neighbour a node placed before. Each goes to the part with room that owns most of its
+    First, in order of their numbers, the new nodes with an old neighbour are placed; then by waves
+    the neighbours of nodes placed before. Each goes to the part with room that owns most of its
     neighbours; if those parts are full, to the one with room that owns most ends of walks of two
-    edges from it; else to the lightest, as do, at last, nodes that nobody old can reach, whose
-    neighbours then follow them. Of equals the lighter part is taken, and then the one with fewer
-    nodes. A part exceeds its capacity only if all are too full, or was too full before. Work is
-    proportional to the degrees of new nodes (of their neighbours too, if parts are full), but for
-    one look at every owner. Raises :class:`FedvineError` for an owner that is not in -1..k-1, or
-    another number of owners than nodes.
+    edges from it; else to the lightest. At last so do nodes that are not connected to old ones, and
+    their neighbours follow them. Of equals the lighter part is taken, and then the one with fewer
+    nodes. A part exceeds its capacity only if all are too full, or if it was too full before. Work
+    is proportional to the degrees of new nodes (of their neighbours too, if parts are full), plus
+    one pass over all owners.
+
+    Args:
+        indptr: of the symmetric adjacency as it is now, [N + 1].
+        indices: its neighbours, [M].
+        owner: parts of old nodes in 0..k-1, -1 for new nodes, [N].
+        k: number of parts.
+        capacity: the volume (sum of degrees) that a part may have; None: 1.03 times the mean.
+
+    Returns:
+        The owners; those of old nodes are unchanged.
+
+    Raises:
+        FedvineError: for an owner that is not in -1..k-1, or another number of owners than nodes.
     """
     indptr = np.ascontiguousarray(indptr, np.int64)
     found = np.array(owner, np.int32)
@@ -47,7 +55,7 @@ def place(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int, *,
 
 
 def relabel(old_owner: np.ndarray, new_owner: np.ndarray, k: int) -> np.ndarray:
-    """``new_owner`` int32 [N] with its parts renamed so that most nodes keep their old owner.
+    """Return ``new_owner`` int32 [N] with parts renamed so that most nodes keep their owner.
 
     ``old_owner`` [N] is -1 for nodes that had none. The best of all k! renamings, found as an
     assignment (Hungarian method) on the k x k counts of nodes that two parts share.
@@ -126,7 +134,7 @@ def _choose(indptr, indices, owner, u, near, load, size, capacity):
 
 @njit(cache=True)
 def _roomiest(near, load, size, degree, capacity):
-    """The part with room that has most of ``near``, -1 if none with room has any."""
+    """Return the part with room that has most of ``near``, -1 if none with room has any."""
     best = -1
     for p in range(len(load)):
         if near[p] > 0 and load[p] + degree <= capacity and (

@@ -1,10 +1,10 @@
 """The first cut of a graph of some hundred nodes: halves that grow from a node, halved again.
 
-Of a half, as of METIS's (Karypis and Kumar 1998, "A fast and high quality multilevel scheme for
-partitioning irregular graphs"): the graph is made smaller by clusters; there a side grows from a
-node drawn by the nodes that cut least (greedy graph growing), several times, and the best is kept;
-on the way back nodes change sides (Fiduccia and Mattheyses). All arithmetic is in integers, so
-that a seed gives the same parts on every machine.
+A graph is halved as by METIS (Karypis and Kumar 1998, "A fast and high quality multilevel scheme
+for partitioning irregular graphs"): the graph is made smaller by clusters; there a side grows from
+a random node by the nodes that cut least (greedy graph growing), several times, and the best is
+kept; on the way back nodes change sides (Fiduccia and Mattheyses). All arithmetic is in integers,
+so that a seed gives the same parts on every machine.
 """
 
 from __future__ import annotations
@@ -27,12 +27,19 @@ STEPS = 50          # such moves in a row without a gain
 
 def first_cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None,
               volume: np.ndarray, k: int, capacity: int, draw: np.random.Generator) -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1: of ``ROUNDS`` partitions the one of least excess
-    over ``capacity``, and of equals the one of least cut.
+    """Return the best of ``ROUNDS`` partitions: least excess over ``capacity``, then least cut.
 
-    indptr, indices  the symmetric adjacency [N + 1], [M]
-    weights          of the edges, positive int64 [M], or None where all are 1
-    volume           of the nodes, int64 [N] from 0
+    Args:
+        indptr: of the symmetric adjacency, [N + 1].
+        indices: its neighbours, [M].
+        weights: of the edges, positive int64 [M], or None where all are 1.
+        volume: of the nodes, int64 [N], at least 0.
+        k: number of parts.
+        capacity: volume that a part should not exceed.
+        draw: for the nodes that sides grow from.
+
+    Returns:
+        Owner of each node, int32 [N] in 0..k-1.
     """
     if weights is None:
         weights = np.ones(len(indices), np.int64)
@@ -53,9 +60,9 @@ def first_cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | Non
 
 def _halve(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, volume: np.ndarray,
            owner: np.ndarray, first: int, k: int, capacity: int, draw: np.random.Generator) -> None:
-    """Deal the nodes of part ``first`` to the parts first, ..., first + k - 1, in place.
+    """Divide the nodes of part ``first`` among the parts first, ..., first + k - 1, in place.
 
-    What the parts may exceed their mean by is shared among the halvings that are still to come.
+    The volume by which parts may exceed their mean is shared among the halvings that remain.
     """
     members = np.flatnonzero(owner == first).astype(np.int32)
     if k == 1 or not len(members):
@@ -72,7 +79,10 @@ def _halve(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, volume:
 
 def _sides(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, volume: np.ndarray,
            goal: int, room: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """Side 0 or 1 of each node, int32 [n]; ``goal`` is the volume of side 0, ``room`` [2] most."""
+    """Return the side 0 or 1 of each node, int32 [n].
+
+    ``goal`` is the volume of side 0, ``room`` [2] the largest volume of each side.
+    """
     if len(volume) > FEW:
         chunks = draw.permutation(-(-len(volume) // CHUNK))
         label = cluster(indptr, indices, weights, volume, shuffled(indptr, chunks), None,
@@ -95,7 +105,7 @@ def _sides(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray, volume:
 
 @njit(cache=True)
 def _among(indptr, indices, weights, members):
-    """``(indptr, indices, weights)`` of the edges among ``members`` int32 [n], by their places."""
+    """Return ``(indptr, indices, weights)`` of the edges among ``members`` int32 [n]."""
     place = np.full(len(indptr) - 1, -1, np.int32)
     place[members] = np.arange(len(members))
     starts = np.zeros(len(members) + 1, np.int64)
@@ -115,11 +125,11 @@ def _among(indptr, indices, weights, members):
 
 @njit(cache=True)
 def grown(indptr, indices, weights, volume, goal, room, order, free):
-    """Sides int32 [n], where side 0 has grown from ``order[0]`` until its volume is ``goal``.
+    """Return sides int32 [n]; side 0 has grown from ``order[0]`` until its volume is ``goal``.
 
-    Always that neighbour joins by which the cut grows least, if it fits into ``room``; where there
-    is none, the next node of ``order``. Before that, nodes without edges join up to a volume of
-    ``free``: with them, the same growth ends elsewhere.
+    In each step the neighbour joins by which the cut grows least, if it fits into ``room``; where
+    there is none, the next node of ``order``. Before that, nodes without edges join up to a volume
+    of ``free``: with them, the same growth ends elsewhere.
     """
     count = len(volume)
     side = np.ones(count, np.int32)
@@ -162,12 +172,12 @@ def grown(indptr, indices, weights, volume, goal, room, order, free):
 
 @njit(cache=True)
 def swap(indptr, indices, weights, volume, side, room, passes, patience):
-    """Make two sides better in place by passes of moves; ``(excess, cut)`` as they are then.
+    """Improve two sides in place by passes of moves; return their ``(excess, cut)`` afterwards.
 
-    Of the best node of either side that one moves which saves more, among those that the other
-    side has room for; if it has for neither, the one of the fuller side. A node moves once a pass.
+    Of the best node of either side the one moves that saves more, among those that the other side
+    has room for; if it has room for neither, the one of the fuller side. A node moves once a pass.
     After ``patience`` moves without a gain the pass ends, and the state of least (excess over
-    ``room``, cut) that it met is taken back.
+    ``room``, cut) that it met is restored.
     """
     count = len(side)
     load = np.zeros(2, np.int64)
@@ -229,7 +239,7 @@ def swap(indptr, indices, weights, volume, side, room, passes, patience):
 
 @njit(cache=True)
 def between(indptr, indices, weights, owner):
-    """Weight of the edges between parts."""
+    """Return the weight of the edges between parts."""
     found = np.int64(0)
     for u in range(len(owner)):
         for e in range(indptr[u], indptr[u + 1]):

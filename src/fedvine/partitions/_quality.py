@@ -1,4 +1,4 @@
-"""How good a partition is, in the three numbers of DG-CoLearn's Appendix B."""
+"""Quality of a partition, in the three numbers of DG-CoLearn's Appendix B."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from numba import njit
 
 def quality(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int,
             y: np.ndarray | None = None) -> dict[str, float]:
-    """Cut, balance and, with classes, diversity of a partition.
-
-    - ``indptr``, ``indices``: the symmetric adjacency [N + 1], [M]; loops count nowhere
-    - ``owner``: [N] in 0..k-1
-    - ``y``: [N] classes from 0, -1 where not known
-
-    The result has:
+    """Compute cut, balance and, with classes, diversity of a partition.
 
     - ``cut``: share of edges between parts
-    - ``cov``: coefficient of variation (standard deviation through mean, of the k parts) of the
-      edge volume: the edge ends at a part's nodes, which is what the partitions balance
-    - ``cov_inside``: the same of the edges inside a part, which is what a client trains on
+    - ``cov``: coefficient of variation (standard deviation over mean, of the k parts) of the edge
+      volume: the number of edge ends at a part's nodes, which the partitions balance
+    - ``cov_inside``: the same of the edges inside a part, which a client trains on
     - ``entropy``: mean over the parts of the Shannon entropy of their known classes, in bits
 
-    Of no edges, and of parts without a class, these are 0.
+    Args:
+        indptr: of the symmetric adjacency, [N + 1].
+        indices: its neighbours, [M]; loops are not counted.
+        owner: part of each node, [N] in 0..k-1.
+        k: number of parts.
+        y: classes [N] from 0, -1 where not known; None leaves out ``entropy``.
+
+    Returns:
+        The numbers by name; 0 without edges, and for parts without a class.
     """
     owner = np.ascontiguousarray(owner, np.int32)
     volume, inside = _ends(np.ascontiguousarray(indptr, np.int64),

@@ -1,9 +1,10 @@
-"""Parts made better: nodes move where most of their edges lead, never over a part's capacity.
+"""Refinement of parts: nodes move where most of their edges lead, never over a part's capacity.
 
-``refine`` takes only moves that pay at once. ``climb`` (Fiduccia and Mattheyses 1982) also takes
-moves that cost, best first, and then goes back to the best state it met; it keeps a table of nodes
-times parts, so it is for the small graphs of a coarsening. ``relieve`` empties parts that are too
-full. All work in place on ``owner`` int32 [N] and ``load`` int64 [k], in integers only.
+``refine`` takes only moves that reduce the cut at once. ``climb`` (Fiduccia and Mattheyses 1982)
+also takes moves that increase it, best first, and then returns to the best state it met; it keeps a
+table of nodes times parts, so it is for the small graphs of a coarsening. ``relieve`` empties parts
+that are too full. All work in place on ``owner`` int32 [N] and ``load`` int64 [k], in integers
+only.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from numba import njit
 
 @njit(cache=True)
 def refine(indptr, indices, weights, volume, order, owner, load, capacity, sweeps):
-    """Sweeps of label propagation; the cut never grows.
+    """Improve parts by sweeps of label propagation; the cut never grows.
 
-    A node moves to the part that most of its edges lead to, if that has room, and of two equal
-    ones to the lighter. After the first sweep only nodes are looked at of which a neighbour moved.
+    A node moves to the part that most of its edges lead to, if that has room, and of two equal ones
+    to the lighter. After the first sweep only nodes with a neighbour that moved are visited.
     """
     k = len(load)
     near = np.zeros(k, np.int64)
@@ -52,7 +53,9 @@ def refine(indptr, indices, weights, volume, order, owner, load, capacity, sweep
 
 @njit(cache=True)
 def climb(indptr, indices, weights, volume, owner, load, capacity, passes, patience):
-    """Passes of moves best first, each node once a pass, until ``patience`` moves brought nothing.
+    """Improve parts by passes of moves, best first, each node once a pass.
+
+    A pass ends after ``patience`` moves without a gain.
     """
     count, k = len(owner), len(load)
     near = np.zeros((count, k), np.int64)
@@ -104,7 +107,7 @@ def climb(indptr, indices, weights, volume, owner, load, capacity, passes, patie
 
 @njit(cache=True)
 def _best(near, own, load, capacity, size):
-    """The part with room that most edges lead to, the lightest of equals; -1 if none has room."""
+    """Return the part with room that most edges lead to, of equals the lightest; -1 if none."""
     best = -1
     for p in range(len(load)):
         if p != own and load[p] + size <= capacity and (
@@ -130,7 +133,7 @@ def _move(indptr, indices, weights, volume, near, owner, load, u, to):
 
 @njit(cache=True)
 def relieve(indptr, indices, weights, volume, owner, load, capacity):
-    """Move nodes out of parts above ``capacity``, those first that cost least a unit of volume.
+    """Move nodes out of parts above ``capacity``, first those of least cost a unit of volume.
 
     Afterwards a part is within its capacity, or none of its nodes fits anywhere else.
     """

@@ -1,4 +1,4 @@
-"""How a partition of nodes ends: nobody is left over, and no client stays empty."""
+"""The last step of a partition: every node gets a client, and no client stays empty."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def spread(owner: np.ndarray, k: int) -> np.ndarray:
-    """Owners int32 [N] in 0..k-1 from owners in -1..k-1, where -1 says nobody yet.
+    """Return owners int32 [N] in 0..k-1 from owners in -1..k-1, where -1 is not assigned yet.
 
-    In order of their numbers, nodes that nobody has go to the client with the fewest nodes. Then
-    a client without a node takes the last node of the client with the most, if N >= k.
+    In order of their numbers, nodes with -1 go to the client with the fewest nodes. Then a client
+    without a node takes the last node of the client with the most, if N >= k.
     """
     owner = owner.astype(np.int32)
     load = [(int(size), client) for client, size

@@ -1,10 +1,10 @@
 """CoLearnPartition of DG-CoLearn (Section 4.1, Appendix A): seeds far apart, growth, refinement.
 
-What the paper says, and what it leaves open and is chosen here:
+The steps of the paper, and the choices made here where it leaves something open:
 
 - "Connecting m connected components costs O(m log m)" (A.3). *Which nodes are joined is open*: the
   nodes of highest degree, components by size as a binary tree. These edges are walked when seeds
-  are chosen and parts grow, and count nowhere else. Nodes without edges are dealt by balance.
+  are chosen and parts grow, and count nowhere else. Nodes without edges are assigned by balance.
 - "Select M seed nodes that are maximally distant" (Algorithm 1), "via BFS ..." in
   ``O(k(|V|+|E|))`` (A.3). *The search is open* (all pairs would not keep that bound): the node
   farthest from a node drawn, then each time the node farthest from all seeds so far; of equals,
@@ -38,8 +38,8 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.stream import EventStream
 from fedvine.partitions import hash as by_hash
+from fedvine.partitions._assign import assign
 from fedvine.partitions._csr import adjacency
-from fedvine.partitions._deal import deal
 from fedvine.partitions._grow import components, grow, seeds
 from fedvine.partitions.louvain import KNOWN
 
@@ -47,10 +47,10 @@ Order = Literal["mincut_first", "balance_first", "label_first"]
 
 
 def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
-    """Owner of each item (node, where all are of one kind), int32 in 0..k-1.
+    """Assign each item (node, where all are of one kind) to a client, int32 in 0..k-1.
 
-    From the first ``known`` share of the edges; an item first seen after that is dealt by the hash
-    of its name. A stream has no classes of nodes, so only cut and balance count.
+    Only the first ``KNOWN`` share of the edges is used; an item first seen after that is assigned
+    by the hash of its name. A stream does not have classes of nodes, so only cut and balance count.
     """
     early = stream[:int(len(stream) * KNOWN)]
     shift = stream.num_src if stream.bipartite else 0
@@ -61,22 +61,31 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
 
 
 def partition_nodes(graph: Graph, k: int, seed: int, order: Order = "mincut_first") -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1; see :func:`parts`."""
+    """Assign each node to a client, int32 [N] in 0..k-1; see :func:`parts`."""
     return parts(*adjacency(graph.edges, len(graph)), k, seed, y=graph.y, order=order)
 
 
 def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
           y: np.ndarray | None = None, order: Order = "mincut_first", tau: float = 0.4,
           alpha: float = 0.5) -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1, of a symmetric adjacency [N + 1], [M].
+    """Assign each node to a part by Algorithm 1 of DG-CoLearn; see the module for its open points.
 
-    y      classes [N] from 0, -1 where not known; without, label diversity counts nowhere
-    order  the objective of the primary stage; the other two make the score of the secondary
-    tau    how much the score, in [0, 1], must grow by a move; 0.4 in the paper's code
-    alpha  weight of the first of these two (balance, else cut), in [0, 1]; the rest is the other's
+    Args:
+        indptr: of the symmetric adjacency, [N + 1].
+        indices: its neighbours, [M].
+        k: number of parts, at least 1.
+        seed: of the first node drawn.
+        y: classes [N] from 0, -1 where not known; None: label diversity does not count.
+        order: the objective of the primary stage; the other two make the score of the secondary.
+        tau: by how much the score, in [0, 1], must grow by a move; 0.4 in the paper's code.
+        alpha: weight of the first of these two (balance, else cut), in [0, 1]; 1 - alpha is the
+            other's.
 
-    With N >= k no part is left without a node. Raises :class:`FedvineError` for a ``k`` below 1 or
-    an unknown ``order``.
+    Returns:
+        Owner of each node, int32 [N] in 0..k-1. With N >= k every part has a node.
+
+    Raises:
+        FedvineError: for a ``k`` below 1 or an unknown ``order``.
     """
     if order not in get_args(Order):
         raise FedvineError(f'There is no order called "{order}"{near(order, get_args(Order))}; '
@@ -97,7 +106,7 @@ def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
         counts = np.zeros((k, int(label.max()) + 2), np.int64)      # the last: class not known
         grow(indptr, indices, heads, slot, chosen, label, owner, counts, first)
         _improve(indptr, indices, label, owner, counts, first, tau, alpha)
-    deal(owner, np.zeros(len(owner), np.int64), k)
+    assign(owner, np.zeros(len(owner), np.int64), k)
     return owner
 
 

@@ -1,4 +1,4 @@
-"""Each item (or node) to a client by a hash of its name: balanced in numbers, blind to edges."""
+"""Assignment of each item (or node) by a hash of its name: even in numbers, edges are not used."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fedvine.partitions._spread import spread
 
 
 def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
-    """Owner of each item, int32 [num_dst] in 0..k-1; it never changes as the stream grows."""
-    return _dealt(stream.dst_ids.keys(np.arange(stream.num_dst)), k, seed)
+    """Assign each item to a client, int32 [num_dst] in 0..k-1; it never changes later."""
+    return _assigned(stream.dst_ids.keys(np.arange(stream.num_dst)), k, seed)
 
 
 def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1, by the hash of its number in ``graph.nodes``.
+    """Assign each node to a client, int32 [N] in 0..k-1, by the hash of its origin's number.
 
-    A node keeps its owner in every part of the same origin, unless the hash leaves a client
-    without a node: that client takes one from the largest.
+    The number is that in ``graph.nodes``: a node keeps its owner in every part of the same origin,
+    unless the hash leaves a client without a node: that client takes one from the largest.
     """
-    return spread(_dealt(Ids.of(graph.nodes).keys(np.arange(len(graph))), k, seed), k)
+    return spread(_assigned(Ids.of(graph.nodes).keys(np.arange(len(graph))), k, seed), k)
 
 
-def _dealt(keys: np.ndarray, k: int, seed: int) -> np.ndarray:
+def _assigned(keys: np.ndarray, k: int, seed: int) -> np.ndarray:
     return ((keys ^ np.uint64(key("hash", seed) & (2**64 - 1))) % np.uint64(k)).astype(np.int32)

@@ -1,8 +1,8 @@
 """Label skew: the nodes of each class go to clients in shares drawn from a Dirichlet distribution.
 
 The definition of Yurochkin et al. (2019) and, with the same alpha of 0.5, of NIID-Bench (Li et al.
-2022): shares p ~ Dir(alpha, ..., alpha) over the clients, drawn anew for each class. It is blind
-to edges, and clients differ in size too. For graphs only: a stream has no label of a node.
+2022): shares p ~ Dir(alpha, ..., alpha) over the clients, drawn anew for each class. Edges are not
+used, and clients differ in size too. For graphs only: a stream does not have labels of nodes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fedvine.partitions._spread import spread
 
 
 def partition_nodes(graph: Graph, k: int, seed: int, alpha: float = 0.5) -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1.
+    """Assign each node to a client, int32 [N] in 0..k-1.
 
-    ``alpha`` > 0: the smaller, the fewer clients share a class; very large is an even split.
-    Nodes whose class is not known go to the clients with the fewest nodes; a client that gets no
-    node takes one from the largest. Raises :class:`FedvineError` for another ``alpha``.
+    With a smaller ``alpha`` > 0 fewer clients share a class; a very large one is an even split.
+    Nodes of unknown class go to the clients with the fewest nodes; a client that gets no node takes
+    one from the largest. Raises :class:`FedvineError` if ``alpha`` is not above 0 and finite.
     """
     if not 0 < alpha < np.inf:
         raise FedvineError(f"Label skew needs an alpha above 0, such as 0.5; it is {alpha}.")

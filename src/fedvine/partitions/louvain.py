@@ -1,7 +1,7 @@
 """Louvain communities (Blondel et al. 2008, scikit-network), packed into clients of equal size.
 
-Communities of a stream come from the first ``known`` share of its edges, so that a later cut
-changes nothing; an item first seen after that is dealt by the hash of its name. Those of a graph
+Communities of a stream come from the first ``KNOWN`` share of its edges, so that a later cut
+changes nothing; an item first seen after that is assigned by the hash of its name. Those of a graph
 come from all its edges, and clients get the same number of nodes.
 """
 
@@ -20,14 +20,14 @@ from fedvine.data.stream import EventStream
 from fedvine.partitions import hash as by_hash
 from fedvine.partitions._spread import spread
 
-KNOWN = 0.7  # the share of edges that training always has
+KNOWN = 0.7  # share of edges, the first in time, that are for training with any plan
 
 
 def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
-    """Owner of each item (node, where all are of one kind), int32 in 0..k-1.
+    """Assign each item (node, where all are of one kind) to a client, int32 in 0..k-1.
 
-    Communities are packed greedily, largest first, into the client with the fewest edges; one
-    that holds more than an even share is cut into its items first.
+    Communities are packed greedily, largest first, into the client with the fewest edges; one that
+    holds more than an even share is cut into its items first.
     """
     early = stream[:int(len(stream) * KNOWN)].both_ways()
     shape = (stream.num_src, stream.num_dst)
@@ -55,12 +55,12 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
 
 
 def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1; clients differ by one node at most.
+    """Assign each node to a client, int32 [N] in 0..k-1; clients differ by one node at most.
 
-    Communities, largest first, go to the client with the most room; what does not fit there is
-    chopped off and goes on as a community of its own. A chop fills a client, so there are fewer
-    than ``k`` of them. Nodes without edges come last, to the client with the fewest. The seed
-    is the order in which Louvain visits the nodes, so seeds give different communities.
+    Communities, largest first, go to the client with the most room; the nodes that do not fit there
+    are cut off and go on as a community of their own. A cut fills a client, so there are fewer than
+    ``k`` of them. Nodes without edges come last, to the client with the fewest. The seed sets the
+    order in which Louvain visits the nodes, so seeds give different communities.
     """
     owner = np.full(len(graph), -1, np.int32)
     if not graph.edges.shape[1]:
@@ -79,7 +79,7 @@ def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
     while heap:
         _, _, members = heappop(heap)
         client = int(room.argmax())
-        if len(members) > room[client]:     # chopped along a walk that keeps neighbours together
+        if len(members) > room[client]:     # cut along a walk that keeps neighbours together
             members = members[reverse_cuthill_mckee(links[members][:, members], True)]
             rest = np.sort(members[room[client]:])
             heappush(heap, (-len(rest), int(rest[0]), rest))

@@ -1,8 +1,8 @@
 """METIS (Karypis and Kumar 1998, pymetis): parts of equal size with few edges between them.
 
-Of a stream, METIS sees the first ``known`` share of the edges, as Louvain does, and an item first
-seen after that is dealt by the hash of its name. Of a graph it sees all edges. It is told nothing
-of nodes without edges, which it would put wherever it likes; they are dealt by balance.
+Of a stream, METIS gets the first ``KNOWN`` share of the edges, as Louvain does, and an item first
+seen after that is assigned by the hash of its name. Of a graph it gets all edges. Nodes without
+edges are not given to METIS, which would place them anywhere; they are assigned by balance.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fedvine.partitions.louvain import KNOWN
 
 
 def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
-    """Owner of each item (node, where all are of one kind), int32 in 0..k-1.
+    """Assign each item (node, where all are of one kind) to a client, int32 in 0..k-1.
 
-    Parts are balanced in the known edges that their items bring. Of a bipartite stream METIS
-    cuts the graph of users and items, in which a user weighs nothing.
+    Parts are balanced in the known edges that their items bring. Of a bipartite stream METIS cuts
+    the graph of users and items, in which a user weighs nothing.
     """
     early = stream[:int(len(stream) * KNOWN)]
     owner = by_hash.partition(stream, k, seed)
@@ -36,12 +36,12 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
 
 
 def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1; METIS balances to about a node in a thousand."""
+    """Assign each node to a client, int32 [N] in 0..k-1, balanced to about a node in a thousand."""
     return spread(_parts(graph.edges, np.ones(len(graph), np.int64), k, seed), k)
 
 
 def _parts(ends: np.ndarray, weight: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """Part of each node, -1 for a node without edges; ``ends`` [2, E], ``weight`` [nodes]."""
+    """Return the part of each node, -1 without edges; ``ends`` is [2, E], ``weight`` [nodes]."""
     try:
         from pymetis import CSRAdjacency, Options, part_graph, zero_copy_dtype
     except ImportError as error:

@@ -1,14 +1,14 @@
 """Parts of equal edge volume with few edges between them, for graphs of millions of edges.
 
-Label propagation with a limit on sizes makes the graph small (Meyerhenke, Sanders and Schulz
-2014), the small graph is halved again and again by parts that grow (Karypis and Kumar 1998), and
-on the way back nodes move between parts that have room: by sweeps of label propagation, and where
-the graph is small enough by Fiduccia and Mattheyses' moves, which may also cost. Everything is
-compiled. Small graphs go down and up again a few times, with clusters kept inside parts, because
-that is cheap there and saves some edges.
+Label propagation with a limit on sizes makes the graph small (Meyerhenke, Sanders and Schulz 2014),
+the small graph is halved again and again by parts that grow (Karypis and Kumar 1998), and on the
+way back nodes move between parts that have room: by sweeps of label propagation, and where the
+graph is small enough by Fiduccia and Mattheyses' moves, which may also increase the cut. Everything
+is compiled. Small graphs are coarsened and refined a few times, with clusters kept inside parts,
+because that is cheap there and saves some edges.
 
-Of a stream it sees the first ``known`` share of the edges, and an item first seen after that is
-dealt by the hash of its name.
+Of a stream it uses the first ``KNOWN`` share of the edges, and an item first seen after that is
+assigned by the hash of its name.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.stream import EventStream
 from fedvine.partitions import hash as by_hash
+from fedvine.partitions._assign import assign
 from fedvine.partitions._coarsen import CHUNK, cluster, contract, shuffled
 from fedvine.partitions._csr import adjacency
-from fedvine.partitions._deal import deal
 from fedvine.partitions._initial import first_cut
 from fedvine.partitions._refine import climb, refine, relieve
 from fedvine.partitions.louvain import KNOWN
 
 COARSE = 60         # nodes a part at which the graph is small
 PIECES = 56         # clusters that fill a part, at least
-SMALL = 1_000_000   # edge ends up to which a graph goes down and up four times
-TABLE = 400_000     # nodes times parts up to which moves that cost are tried
+SMALL = 1_000_000   # edge ends up to which a graph is coarsened and refined four times
+TABLE = 400_000     # nodes times parts up to which moves that increase the cut are tried
 PATIENCE = 200      # such moves in a row without a gain
 
 
 def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
-    """Owner of each item (node, where all are of one kind), int32 in 0..k-1.
+    """Assign each item (node, where all are of one kind) to a client, int32 in 0..k-1.
 
     Parts are balanced in the known edges that their items bring.
     """
@@ -51,26 +51,35 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
 
 
 def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1, balanced in edges; see :func:`parts`."""
+    """Assign each node to a client, int32 [N] in 0..k-1, balanced in edges; see :func:`parts`."""
     return parts(*adjacency(graph.edges, len(graph)), k, seed)
 
 
 def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
           weights: np.ndarray | None = None, volume: np.ndarray | None = None,
           balance: float | None = None) -> np.ndarray:
-    """Owner of each node, int32 [N] in 0..k-1, of a symmetric adjacency in CSR form.
+    """Assign each node of a symmetric adjacency to a part.
 
-    indptr   [N + 1], and ``indices`` [M]: the neighbours of each node; every edge at both ends
-    weights  of the edges, positive integers [M], the same at both ends; 1 each if not given
-    volume   of the nodes, integers [N] from 0; if not given, the weights of their edges
-    balance  at least 1: the volume that a part may have, as a multiple of the mean; if not given,
-             1.03 as METIS has it, or what keeps the coefficient of variation of the volumes within
-             0.05, which is 1 + 0.05 / sqrt(k - 1), if that is less (for four parts or more)
+    A part may be fuller than ``balance`` allows only where none of its nodes that have volume fits
+    into another. Nodes without edges are assigned by balance, of volume where they have any, else
+    of nodes. The result is the same on every machine.
 
-    A part may be fuller only where none of its nodes that have volume fits into another. Nodes
-    without edges are dealt by balance, of volume where they have any, else of nodes; with N >= k
-    no part is left without a node. The same on every machine. Raises :class:`FedvineError` for
-    a ``k`` or ``balance`` below 1.
+    Args:
+        indptr: of the adjacency in CSR form, [N + 1].
+        indices: the neighbours of each node, [M]; every edge is listed at both ends.
+        k: number of parts, at least 1.
+        seed: of the orders in which nodes are visited.
+        weights: of the edges, positive integers [M], the same at both ends; None: 1 each.
+        volume: of the nodes, integers [N], at least 0; None: the sum of the weights of their edges.
+        balance: volume that a part may have, as a multiple of the mean, at least 1; None: 1.03 as
+            METIS has it, or if that is less (for four parts or more) 1 + 0.05 / sqrt(k - 1), which
+            keeps the coefficient of variation of the volumes within 0.05.
+
+    Returns:
+        Owner of each node, int32 [N] in 0..k-1. With N >= k every part has a node.
+
+    Raises:
+        FedvineError: for a ``k`` or ``balance`` below 1.
     """
     if balance is None:
         balance = 1 + min(0.03, 0.05 / max(k - 1, 1) ** 0.5)
@@ -96,7 +105,7 @@ def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
         assert found is not None
         owner = found
     owner[~linked] = -1
-    deal(owner, volume, k)
+    assign(owner, volume, k)
     load = _loads(owner, volume, k)
     relieve(indptr, indices, weights, volume, owner, load, capacity)
     return owner
@@ -119,7 +128,7 @@ def _loads(owner: np.ndarray, volume: np.ndarray, k: int) -> np.ndarray:
 def _cycle(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None,
            volume: np.ndarray, k: int, seed: int, turn: int, owner: np.ndarray | None,
            capacity: int) -> np.ndarray:
-    """Down to a small graph and up again; ``owner`` is what an earlier turn found."""
+    """Coarsen the graph, cut it and refine; ``owner`` is the partition of an earlier turn."""
     limit = max(int(volume.sum()) // (PIECES * k), 1)
     levels = []
     while len(volume) > max(COARSE * k, 200):

@@ -10,7 +10,7 @@ BITS = 24  # binary places of a fixed-point number; sums up to 2^39 in size
 
 
 def to_fixed(x: np.ndarray) -> np.ndarray:
-    """Float values as fixed-point uint64 (two's complement), rounded to 2^-24.
+    """Return float values as fixed-point uint64 (two's complement), rounded to 2^-24.
 
     Raises :class:`FedvineError` for values that are not finite or above 2^31 in size.
     """
@@ -21,5 +21,5 @@ def to_fixed(x: np.ndarray) -> np.ndarray:
 
 
 def from_fixed(total: np.ndarray) -> np.ndarray:
-    """The float64 values of a fixed-point sum."""
+    """Return the float64 values of a fixed-point sum."""
     return total.view(np.int64).astype(np.float64) / 2.0**BITS

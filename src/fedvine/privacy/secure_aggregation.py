@@ -8,8 +8,8 @@ dropouts, in four exchanges:
    threshold t) and sends each share encrypted for its receiver
 2. *masked*: each client sends its vector, plus its own mask, plus a mask for every other client
    that cancels in the sum
-3. *unmask*: for those whose vector came the clients give shares of the own masks, for those who
-   vanished shares of the masking keys; never both for the same client
+3. *unmask*: for clients whose vector came the others give shares of its own mask, for those that
+   vanished shares of the masking key; never both for the same client
 
 Vectors are fixed-point numbers modulo 2^64, so the sum is exact. Keys follow from the client's
 own secret and the place of the sum, so a repeated or replayed call gives the same messages.
@@ -39,8 +39,11 @@ from fedvine.core.errors import FedvineError
 class Party:
     """One client's side of one sum.
 
-    ``secret`` (32 bytes or more) stays with the client; ``place`` names the sum and must never
-    be used for another one; ``threshold`` clients are needed to open a mask.
+    Args:
+        name: the client's.
+        secret: 32 bytes or more that stay with the client.
+        place: names the sum; it must never be used for another one.
+        threshold: clients that are needed to open a mask.
     """
 
     def __init__(self, name: str, secret: bytes, place: str, threshold: int) -> None:
@@ -54,12 +57,16 @@ class Party:
         self._came: set[str] | None = None
 
     def keys(self) -> dict[str, bytes]:
-        """Exchange 0: public keys to seal shares with and to agree on masks."""
+        """Return the public keys of exchange 0: to encrypt shares with, and to agree on masks."""
         return {"seal": self._seal.public_key().public_bytes_raw(),
                 "mask": self._mask.public_key().public_bytes_raw()}
 
     def shares(self, keys: Mapping[str, dict[str, bytes]]) -> dict[str, bytes]:
-        """Exchange 1: one sealed share for every client that sent keys, by receiver."""
+        """Return one encrypted share for every client that sent ``keys``, by receiver (exchange 1).
+
+        Raises :class:`FedvineError` if fewer than ``threshold`` clients, or not this one, sent
+        keys.
+        """
         names = sorted(keys)
         if len(names) < self.threshold or self.name not in keys:
             raise FedvineError(f"A secure sum needs {self.threshold} clients; {len(names)} came.")
@@ -71,7 +78,12 @@ class Party:
                 for i, name in enumerate(names, start=1)}
 
     def masked(self, vector: np.ndarray, sealed: Mapping[str, bytes]) -> np.ndarray:
-        """Exchange 2: the masked vector uint64; ``sealed`` are the shares sent to this client."""
+        """Return the masked ``vector``, uint64 [n] (exchange 2).
+
+        ``sealed`` are the encrypted shares sent to this client, by sender. Raises
+        :class:`FedvineError` for fewer than ``threshold`` of them, and for one that cannot be
+        decrypted.
+        """
         if len(sealed) < self.threshold:
             raise FedvineError(f"A secure sum needs {self.threshold} clients; {len(sealed)} are "
                                "left.")
@@ -88,12 +100,16 @@ class Party:
         return total
 
     def unmask(self, came: Iterable[str]) -> dict[str, dict[str, bytes]]:
-        """Exchange 3: shares that open the own masks of those who came, and the masking keys of
-        those who vanished."""
+        """Return the shares of exchange 3, for one list ``came`` alone.
+
+        They open the own masks of the clients in ``came``, whose vectors arrived, and the masking
+        keys of those that vanished. Raises :class:`FedvineError` for too few or unknown clients,
+        and for a second list, which together with the first would open both masks of a client.
+        """
         came = set(came)
         if len(came) < self.threshold or not came <= set(self._held):
             raise FedvineError("Too few clients are left to open a sum, or unknown ones; refused.")
-        if self._came not in (None, came):  # two lists would open both masks of somebody
+        if self._came not in (None, came):  # two lists would open both masks of a client
             raise FedvineError("The server asked to open a sum twice in two ways; refused.")
         self._came = came
         return {"own": {n: self._held[n][:16] for n in came},
@@ -110,10 +126,20 @@ class Party:
 def open_sum(vectors: Mapping[str, np.ndarray], keys: Mapping[str, dict[str, bytes]],
              sharers: Iterable[str], opened: Mapping[str, dict[str, dict[str, bytes]]],
              threshold: int) -> np.ndarray:
-    """The server's part of exchange 3: the sum uint64 of the vectors that came.
+    """Compute the sum of the vectors that came: the server's part of exchange 3.
 
-    ``keys`` as sent in exchange 0; ``sharers`` are those who sent shares; ``opened`` are the
-    answers of exchange 3. Raises :class:`FedvineError` with fewer than ``threshold`` of them.
+    Args:
+        vectors: the masked vectors uint64 [n], by client.
+        keys: as sent in exchange 0, by client.
+        sharers: the clients that sent shares in exchange 1.
+        opened: the answers of exchange 3, by client.
+        threshold: answers that are needed.
+
+    Returns:
+        The sum, uint64 [n], modulo 2^64.
+
+    Raises:
+        FedvineError: with fewer than ``threshold`` answers.
     """
     if len(opened) < threshold:
         raise FedvineError(f"Only {len(opened)} of the {threshold} clients needed to open the sum "
@@ -138,7 +164,7 @@ def _pair(key: X25519PrivateKey, other: bytes) -> bytes:
 
 
 def _stream(seed: bytes, length: int) -> np.ndarray:
-    """``length`` uint64 that look random to whoever has not the 16-byte seed (ChaCha20)."""
+    """Return ``length`` uint64 that are random without the 16-byte seed (ChaCha20)."""
     cipher = Cipher(algorithms.ChaCha20(_derive(seed, "stream", 32), bytes(16)), mode=None)
     return np.frombuffer(cipher.encryptor().update(bytes(8 * length)), np.uint64)
 
@@ -152,16 +178,16 @@ def _halves(key: bytes) -> tuple[bytes, bytes]:
 
 
 def _nonce(sender: str, receiver: str) -> bytes:
-    """The box's key is used for two messages, one a direction; never twice for the same."""
+    """Return the nonce of a direction; a box's key encrypts one message each way."""
     return hmac.digest(b"nonce", f"{sender}>{receiver}".encode(), hashlib.sha256)[:12]
 
 
 def secure_sum(vectors: Mapping[str, np.ndarray], threshold: int, place: str,
                secrets: Mapping[str, bytes], vanish: Mapping[str, int] | None = None) -> dict[
                    str, Any]:
-    """The whole protocol in one process, for tests and simulation; what each side saw.
+    """Run the whole protocol in one process, for tests and simulation; return each side's messages.
 
-    ``vanish`` names clients that send nothing from that exchange on.
+    ``vanish`` gives clients and the first exchange in which they send nothing.
     """
     def here(step: int) -> list[str]:
         return [n for n in sorted(vectors) if (vanish or {}).get(n, 9) > step]

@@ -1,4 +1,4 @@
-"""Secure sums for methods: the server gets the sum over clients and nothing of its terms.
+"""Secure sums for methods: the server gets the sum over clients and learns no single term.
 
 A method inherits :class:`SecureSums`; a client function ends in ``self.mask(client, vector,
 sealed)`` and the server calls ``self.secure_sum(clients, function, ...)``. The protocol is that of
@@ -34,12 +34,22 @@ class SecureSums(Method):
                              "stay for a sum to be opened; fewer colluding ones see no upload")
 
     def needed(self, clients: int) -> int:
-        """Clients that must stay; with two or more clients never one alone."""
+        """Return how many of ``clients`` must stay; of two or more at least two."""
         return min(clients, max(2, math.ceil(self.threshold * clients - 1e-9)))
 
     def secure_sum(self, clients: Clients, function: Callable[..., Any], *same: Any,
                    length: int) -> tuple[np.ndarray, int]:
-        """The sum uint64 [length] over the clients that stayed, and how many they are."""
+        """Sum the vectors that ``function`` returns at the clients, without seeing one of them.
+
+        Args:
+            clients: to call.
+            function: a client function; its last argument is ``sealed``, for :meth:`mask`.
+            *same: its other arguments, the same for all clients.
+            length: of the vectors.
+
+        Returns:
+            The sum, uint64 [length], over the clients that stayed, and the number of these.
+        """
         needed = self.needed(len(clients.names))
         vector = Array("uint64", (length,), most=8 * length)
         quorum = max(clients.quorum, needed / len(clients.names))
@@ -49,7 +59,7 @@ class SecureSums(Method):
         from fedvine.privacy.secure_aggregation import (
             open_sum,  # the extra "flare" brings the cryptography
         )
-        # Never used before, also when a round is carried out again: keys follow from it.
+        # A new one also when a round is repeated, because the keys follow from it.
         nonce = secrets.token_hex(16)
         keys = dict(clients.call(self.sum_keys, needed, nonce, quorum=quorum,
                                  expect={"seal": KEY, "mask": KEY}).items())
@@ -69,24 +79,27 @@ class SecureSums(Method):
 
     @on_client
     def sum_keys(self, client: Client, needed: int, nonce: str) -> dict[str, bytes]:
-        """Exchange 0: keys for one sum, from the client's secret and the server's nonce."""
+        """Return the keys for one sum (exchange 0), made of the client's secret and ``nonce``."""
         from fedvine.privacy.secure_aggregation import Party
         client.cache["party"] = Party(client.name, client.secret, nonce, needed)
         return client.cache["party"].keys()
 
     @on_client
     def sum_shares(self, client: Client, keys: dict[str, dict[str, bytes]]) -> dict[str, bytes]:
-        """Exchange 1: a sealed share for everybody."""
+        """Return an encrypted share for every client (exchange 1)."""
         return client.cache["party"].shares(keys)
 
     def mask(self, client: Client, vector: np.ndarray, sealed: dict[str, bytes] | None
              ) -> np.ndarray:
-        """Exchange 2: what a client function returns of its fixed-point vector uint64."""
+        """Return a client's fixed-point vector uint64 masked (exchange 2), as it is without masks.
+
+        ``sealed`` is None where the method runs without masks.
+        """
         return vector if sealed is None else client.cache["party"].masked(vector, sealed)
 
     @on_client
     def sum_unmask(self, client: Client, came: list[str]) -> dict[str, dict[str, bytes]]:
-        """Exchange 3: shares to open the sum with, for one list of those who came alone."""
+        """Return shares to open the sum with (exchange 3), for one list of clients alone."""
         return client.cache["party"].unmask(came)
 
 
@@ -95,22 +108,31 @@ BITS = sum(LEVELS)
 
 
 def short(keys: np.ndarray) -> np.ndarray:
-    """The first 42 bits of 64-bit keys: enough that a million of them hardly ever meet."""
+    """Return the first 42 bits of 64-bit keys: of a million keys two hardly ever agree in them."""
     return keys >> np.uint64(64 - BITS)
 
 
 def prefixes(keys: Iterable[np.ndarray], done: int) -> list[np.ndarray]:
-    """The first ``done`` bits of short keys, uint64."""
+    """Return the first ``done`` bits of short keys, uint64."""
     return [k >> np.uint64(BITS - done) for k in keys]
 
 
 def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: int,
           draw: np.random.Generator) -> np.ndarray:
-    """A client's vector for one level of the union: a random number above 0 where it has a key.
+    """Return a client's vector for one level of the union: not 0 where it has a key.
 
-    ``parents`` are the prefixes of ``done`` bits that some client has, one array a table; the
-    vector has 2^bits places for each of them. A sum of random numbers says that somebody is
-    there, and not how many are.
+    Numbers are random, so a place of the sum that is not 0 shows that some client has the key, and
+    not how many do.
+
+    Args:
+        keys: the client's short keys, uint64, one array a table.
+        parents: prefixes of ``done`` bits that some client has, sorted, one array a table.
+        done: bits of the parents.
+        bits: bits that this level adds.
+        draw: for the random numbers.
+
+    Returns:
+        A vector uint64 with 2^bits places for each parent, tables one after the other.
     """
     found = []
     for mine, known in zip(keys, parents, strict=True):
@@ -126,7 +148,7 @@ def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: in
 
 
 def occupied(total: np.ndarray, parents: list[np.ndarray], bits: int) -> list[np.ndarray]:
-    """The prefixes that a level's sum says somebody has, sorted, one array a table."""
+    """Return the prefixes that some client has by a level's sum, uint64, sorted, a table each."""
     found, start = [], 0
     for known in parents:
         here = np.flatnonzero(total[start:start + (len(known) << bits)])

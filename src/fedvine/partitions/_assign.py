@@ -1,4 +1,4 @@
-"""Nodes that no neighbour places go where room is; compiled, for graphs with millions of them."""
+"""Assignment of nodes that have no placed neighbour, compiled for graphs of millions of nodes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from numba import njit
 from fedvine.partitions._spread import spread
 
 
-def deal(owner: np.ndarray, volume: np.ndarray, k: int) -> None:
+def assign(owner: np.ndarray, volume: np.ndarray, k: int) -> None:
     """Give every node of ``owner`` int32 [N] that is -1 a part in 0..k-1, in place.
 
     In order of their numbers, nodes with a ``volume`` (int64 [N]) go to the lightest part, others
     to the one with the fewest nodes. Then a part without a node takes one from the largest.
     """
-    _dealt(owner, volume, k)
+    _assigned(owner, volume, k)
     owner[:] = spread(owner, k)
 
 
 @njit(cache=True)
-def _dealt(owner, volume, k):
+def _assigned(owner, volume, k):
     load, size = np.zeros(k, np.int64), np.zeros(k, np.int64)
     for u in range(len(owner)):
         if owner[u] >= 0:
