@@ -38,7 +38,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 # What was renamed between versions: settings, keys of the files, and names of client functions.
-RENAMED = {"rate": "learning_rate", "start_scale": "init_scale"}
+RENAMED = {"rate": "learning_rate", "server_rate": "server_learning_rate",
+           "start_scale": "init_scale"}
 
 LEFT_OUT = ("seconds", "slowest", "peak_memory")     # the beginnings of keys
 FILES = ("metrics.jsonl", "messages.jsonl", "summary.json", "forecasts.csv", "experiment.toml")
