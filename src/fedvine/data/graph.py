@@ -1,7 +1,8 @@
 """A labelled graph: nodes with features and classes, edges between them; immutable.
 
-Edges are undirected and stored once; models add the other direction. A part of a graph is a
-graph of its own with its own numbers, and ``nodes`` says which nodes of its origin they are.
+Edges are undirected and stored once; models add the other direction. A part of a graph is a graph
+of its own with its own numbers, and ``nodes`` holds the numbers of its nodes in the graph that it
+was cut from.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ Features = np.ndarray | csr_matrix
 
 
 class Owner(NamedTuple):
-    """Which client owns each node.
+    """The client that owns each node.
 
-    ``of`` int32 [N] are numbers of ``names``; ``column`` is what their column is called.
+    ``of`` int32 [N] are positions in ``names``; ``column`` is the name of their column.
     """
 
     of: np.ndarray
@@ -33,15 +34,15 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """``make`` checks and cleans; the fields as they are afterwards:
+    """A labelled graph of N nodes, E edges and F features; :meth:`make` checks and cleans.
 
-    x        float32 [N, F], dense or a SciPy CSR matrix
-    edges    int32 [2, E], each undirected edge once, first end < second end, sorted
-    y        int64 [N], the class, -1 where it is not known
-    classes  names of the classes, by number
-    nodes    int64 [N]: the numbers of these nodes in the graph that this one was cut from
-    owner    whose nodes they are, where the data say it
-    notes    what a person should know of how it was read
+    - ``x``: float32 [N, F], dense or a SciPy CSR matrix
+    - ``edges``: int32 [2, E], each undirected edge once, first end < second end, sorted
+    - ``y``: int64 [N], the class, -1 where it is not known
+    - ``classes``: names of the classes, by number
+    - ``nodes``: int64 [N], the numbers of these nodes in the graph that this one was cut from
+    - ``owner``: the client of each node, where the data have it
+    - ``notes``: remarks of the reader of the tables, for people
     """
 
     x: Features
@@ -56,16 +57,22 @@ class Graph:
     @staticmethod
     def make(x: Any, edges: Any, y: Any, *, classes: tuple[str, ...] | list[str] | None = None,
              name: str = "graph", owner: Owner | None = None) -> Graph:
-        """From arrays; loops, repeats and the second direction of an edge are taken out.
+        """Make a graph from arrays; loops, repeats and the second direction of an edge are dropped.
 
-        x        [N, F], dense or any SciPy sparse matrix
-        edges    [2, E], node numbers
-        y        [N], classes 0, 1, ...; -1 where not known
-        classes  their names; numbers if not given
-        owner    the client of each node, if there are such
+        Args:
+            x: features [N, F], dense or any SciPy sparse matrix.
+            edges: node numbers [2, E].
+            y: classes 0, 1, ... [N]; -1 where not known.
+            classes: their names; None: their numbers.
+            name: of the graph, also for errors.
+            owner: the client of each node, if there are clients.
 
-        Raises :class:`FedvineError` that names the row, for features that are not finite, ends
-        that are no node, a class below -1, or an owner without a name.
+        Returns:
+            The graph; ``nodes`` is 0 to N - 1.
+
+        Raises:
+            FedvineError: for features that are not finite, an end that is not a node, a class below
+                -1, or an owner without a name; the sentence names the row.
         """
         if issparse(x):
             x = csr_matrix(x, dtype=np.float32)
@@ -106,20 +113,20 @@ class Graph:
         return Graph(x, ends, y, found, np.arange(len(y)), name, owner)
 
     def __len__(self) -> int:
-        """Number of nodes."""
+        """Return the number of nodes."""
         return len(self.y)
 
     @property
     def features(self) -> int:
-        """Width of a row of features."""
+        """Number of features a node."""
         return int(self.x.shape[1])  # type: ignore[index]
 
     def facts(self) -> dict[str, Any]:
-        """What everybody knows of the data before a run: width of features, number of classes."""
+        """Return the facts that every client knows beforehand: how many features and classes."""
         return {"features": self.features, "classes": len(self.classes)}
 
     def induced(self, nodes: np.ndarray, name: str | None = None) -> Graph:
-        """The graph of these nodes (ascending numbers) and of the edges among them."""
+        """Return the graph of these nodes (ascending numbers) and of the edges among them."""
         nodes = np.asarray(nodes, np.int64)
         number = np.full(len(self), -1, np.int32)
         number[nodes] = np.arange(len(nodes), dtype=np.int32)
@@ -130,16 +137,19 @@ class Graph:
                        nodes=self.nodes[nodes], name=name or self.name)
 
     def kept(self, mask: np.ndarray) -> Graph:
-        """The same nodes with the edges of ``mask`` (bool [E]) alone."""
+        """Return the same nodes with the edges of ``mask`` (bool [E]) alone."""
         return replace(self, edges=np.ascontiguousarray(self.edges[:, mask]))
 
     def seen_as(self, y: np.ndarray) -> Graph:
-        """The same graph with other labels, for example with some hidden (-1)."""
+        """Return the same graph with other labels, for example with some hidden (-1)."""
         return replace(self, y=y)
 
     def thinned(self, features: float, edges: float, draw: np.random.Generator) -> Graph:
-        """The graph with these shares (0 to 1) of its features' values and of its edges, drawn one
-        by one; a value that is not drawn is 0. For studies of missing data."""
+        """Return the graph with shares (0 to 1) of its features' values and of its edges.
+
+        Values and edges are drawn one by one; a value that is not drawn is 0. For studies of
+        missing data.
+        """
         x = self.x
         if features < 1:
             gone = draw.random(x.nnz if issparse(x) else x.shape) >= features  # type: ignore
@@ -151,15 +161,24 @@ class Graph:
         return thin.kept(draw.random(self.edges.shape[1]) < edges) if edges < 1 else thin
 
     def release(self) -> None:
-        """A graph is held in memory as a whole; there is nothing to let go (streams can)."""
+        """Do nothing: a graph is in memory as a whole (a stream gives mapped pages back here)."""
 
     def split(self, by: str = "louvain", k: int = 3, seed: int = 0,
               clients: list[str] | None = None) -> GraphSplit:
-        """Deal the nodes to clients; edges between clients are dropped.
+        """Assign the nodes to clients; edges between clients are dropped.
 
-        ``by`` is the column of owners (its name, or ``"client"``), which gives each client the
-        nodes that are its own, or a partition of the shelf that has ``partition_nodes``, which
-        deals them to ``k``. Raises :class:`FedvineError` for an unknown one.
+        Args:
+            by: the column of owners (its name, or ``"client"``), or the name of a partition that
+                has ``partition_nodes``.
+            k: number of clients of a partition.
+            seed: of a partition.
+            clients: keep only these; None: all.
+
+        Returns:
+            The parts by client name.
+
+        Raises:
+            FedvineError: for an unknown ``by``, a ``k`` that is not in 1..N, or an unknown client.
         """
         if self.owner is not None and by in (self.owner.column, "client"):
             return self._parts(self.owner.of, self.owner.names, by, clients)
@@ -189,17 +208,18 @@ class GraphSplit(Split):
     """Parts of a graph by client name; ``stream`` is the whole graph."""
 
     def only(self, names: list[str]) -> GraphSplit:
+        """Return the same split with these clients alone."""
         found = super().only(names)
         return GraphSplit(found.parts, found.stream, found.by)
 
     def mapped(self, change: Callable[[str, Graph], Graph]) -> GraphSplit:
-        """The same split with every part changed, ``change(name, part)``."""
+        """Return the same split with every part changed by ``change(name, part)``."""
         parts: Mapping[str, Any] = self.parts
         changed: dict[str, Any] = {n: change(n, p) for n, p in parts.items()}
         return GraphSplit(changed, self.stream, self.by)
 
     def report(self) -> dict[str, Any]:
-        """Nodes, edges and classes of each client, balance, and the cut.
+        """Count nodes, edges and classes of each client; measure balance and cut.
 
         ``cov`` is the coefficient of variation of the nodes; ``cut`` the share of edges between
         clients, which are dropped; ``entropy`` the mean over clients of the Shannon entropy of

@@ -1,4 +1,4 @@
-"""The kept dictionary of a stream: dense number <-> what a person calls the node."""
+"""The dictionary of a stream: from dense numbers to names of nodes and back."""
 
 from __future__ import annotations
 
@@ -16,18 +16,24 @@ class Ids:
     """Names of nodes, text or whole numbers, by dense number.
 
     Whole numbers are one int64 array; text is one block of UTF-8 bytes with offsets. Both are
-    mapped from disk, so a dictionary that nobody looks at costs nothing.
+    mapped from disk, so a dictionary that is not used takes no memory.
+
+    Args:
+        numbers: int64 [N], where all names are whole numbers.
+        offsets: int64 [N + 1] into ``text``, where names are text.
+        text: uint8, the UTF-8 bytes of all names.
+        secret: what :meth:`keys` are made with; institutions share one of their own.
     """
 
     def __init__(self, numbers: np.ndarray | None = None, offsets: np.ndarray | None = None,
                  text: np.ndarray | None = None, secret: bytes = b"fedvine") -> None:
         self._numbers, self._offsets, self._text = numbers, offsets, text
-        self.secret = secret    # what keys are made with; institutions share one of their own
+        self.secret = secret
         self._find: dict[str, int] | None = None
 
     @staticmethod
     def of(names: Iterable[str] | np.ndarray) -> Ids:
-        """From names by dense number: an integer array, or any iterable of text."""
+        """Make a dictionary of names by dense number: an integer array, or any iterable of text."""
         if isinstance(names, np.ndarray) and names.dtype.kind in "iu":
             return Ids(numbers=names.astype(np.int64))
         pieces = [str(n).encode() for n in names]
@@ -39,7 +45,7 @@ class Ids:
         return len(self._numbers) if self._numbers is not None else len(self._offsets) - 1  # type: ignore[arg-type]
 
     def __getitem__(self, number: int) -> str:
-        """The name of a node as text."""
+        """Return the name of a node as text."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         return self._bytes(int(number)).decode()
@@ -51,7 +57,7 @@ class Ids:
         return self._text[self._offsets[number]:self._offsets[number + 1]].tobytes()
 
     def find(self, name: str | int) -> int:
-        """The number of a name; raises :class:`FedvineError` with a near name if unknown."""
+        """Return the number of a name; raises :class:`FedvineError` with a near name if unknown."""
         if self._find is None:
             self._find = {self[i]: i for i in range(len(self))}
         number = self._find.get(str(name))
@@ -60,17 +66,17 @@ class Ids:
         return number
 
     def keys(self, numbers: np.ndarray) -> np.ndarray:
-        """64-bit keys (uint64) that stand for the names: HMAC-SHA256 of their text, cut.
+        """Return 64-bit keys (uint64) for the names: HMAC-SHA256 of their text, cut.
 
-        Sites that share a ``secret`` give the same person the same key, and who has not the
-        secret cannot go back from key to name.
+        Sites that share a ``secret`` give the same person the same key; without the secret nobody
+        can compute the name from the key.
         """
         digests = b"".join(hmac.digest(self.secret, self._bytes(int(n)), "sha256")[:8]
                            for n in numbers)
         return np.frombuffer(digests, np.dtype("<u8")).astype(np.uint64)
 
     def take(self, numbers: np.ndarray) -> Ids:
-        """The names of a subset, renumbered from 0 in the order given."""
+        """Return the names of a subset, renumbered from 0 in the order given."""
         if self._numbers is not None:
             return Ids(numbers=np.asarray(self._numbers)[numbers], secret=self.secret)
         assert self._offsets is not None and self._text is not None
@@ -83,13 +89,13 @@ class Ids:
                    text=np.asarray(self._text)[np.repeat(starts, sizes) + within])
 
     def extended(self, names: Iterable[str]) -> Ids:
-        """The same dictionary with ``names`` after the last one."""
+        """Return the same dictionary with ``names`` after the last one."""
         found = Ids.of([*(self[i] for i in range(len(self))), *names])
         found.secret = self.secret
         return found
 
     def columns(self) -> list[np.ndarray]:
-        """The arrays that hold the names."""
+        """Return the arrays that hold the names."""
         return [a for a in (self._numbers, self._offsets, self._text) if a is not None]
 
     def write(self, folder: Path, side: str) -> None:
@@ -102,7 +108,7 @@ class Ids:
 
     @staticmethod
     def open(folder: Path, side: str) -> Ids:
-        """Open what :meth:`write` wrote, mapped."""
+        """Open the files of :meth:`write`, mapped."""
         if (folder / f"ids-{side}.npy").exists():
             return Ids(numbers=mapped(folder / f"ids-{side}.npy"))
         return Ids(offsets=mapped(folder / f"ids-{side}-offsets.npy"),

@@ -1,4 +1,4 @@
-"""What is known of the nodes of a stream, and since when: classes and features that may change."""
+"""Classes and features of a stream's nodes, which may change over time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from fedvine.core.errors import FedvineError
 
 @dataclass(frozen=True, eq=False)
 class NodeData:
-    """Row m says that from time ``t[m]`` on node ``node[m]`` has class ``y[m]`` and features
-    ``x[m]``; of several rows of a node the last one holds.
+    """Facts of nodes: from ``t[m]`` on, node ``node[m]`` has class ``y[m]`` and features ``x[m]``.
 
-    node     int32 [M]: number in the stream's ``src_ids`` (of users, where it is bipartite)
-    t        int64 or float64 [M], sorted, in the stream's unit
-    y        int32 [M], -1 where it is not known
-    classes  names of the classes, by number
-    x        float32 [M, F], or None
+    Of several rows of a node the last one holds.
+
+    - ``node``: int32 [M], number in the stream's ``src_ids`` (of users, where it is bipartite)
+    - ``t``: int64 or float64 [M], sorted, in the stream's unit
+    - ``y``: int32 [M], -1 where it is not known
+    - ``classes``: names of the classes, by number
+    - ``x``: float32 [M, F], or None
     """
 
     node: np.ndarray
@@ -31,7 +32,7 @@ class NodeData:
     @staticmethod
     def make(node: object, t: object, y: object, classes: Iterable[str],
              x: object = None) -> NodeData:
-        """From columns in any order; rows of equal time keep theirs.
+        """Make rows from columns in any order; rows of equal time keep theirs.
 
         Raises :class:`FedvineError` for columns of different length, a class without a name, or
         features that are not finite.
@@ -55,24 +56,27 @@ class NodeData:
                         None if rows is None else rows[order])
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.node)
 
     @property
     def features(self) -> int:
-        """Width of a row of features, 0 without."""
+        """Number of features of a row, 0 without."""
         return 0 if self.x is None else self.x.shape[1]
 
     def last(self, before: float, count: int) -> np.ndarray:
-        """The row that holds for each of ``count`` nodes just before a time, int64; -1: none."""
+        """Return each node's row that holds just before a time, int64 [count]; -1: none."""
         rows = np.full(count, -1)
         known = np.arange(int(np.searchsorted(self.t, before, side="left")))
         rows[self.node[known]] = known   # of repeated numbers NumPy keeps the last value
         return rows
 
     def at(self, before: float, count: int) -> tuple[np.ndarray | None, np.ndarray]:
-        """Features float32 [count, F] (0 where none are known; None without any) and classes
-        int32 [count] just before a time."""
+        """Return the features and the classes of ``count`` nodes just before a time.
+
+        Features are float32 [count, F], 0 where none are known, and None if the rows do not have
+        any; classes are int32 [count], -1 where not known.
+        """
         rows = self.last(before, count)
         if not len(self):
             return None, np.full(count, -1, np.int32)
@@ -81,17 +85,17 @@ class NodeData:
         return x, y
 
     def between(self, start: float, stop: float) -> NodeData:
-        """The rows with ``start <= t < stop``."""
+        """Return the rows with ``start <= t < stop``."""
         rows = slice(*np.searchsorted(self.t, [start, stop], side="left"))
         return NodeData(self.node[rows], self.t[rows], self.y[rows], self.classes,
                         None if self.x is None else self.x[rows])
 
     def with_classes(self, y: np.ndarray) -> NodeData:
-        """The same rows with these classes [M]."""
+        """Return the same rows with the classes ``y`` [M]."""
         return NodeData(self.node, self.t, y.astype(np.int32), self.classes, self.x)
 
     def of(self, nodes: np.ndarray) -> NodeData:
-        """What is known of these nodes alone; they are numbered by their place in ``nodes``."""
+        """Return the rows of these nodes alone, renumbered by their place in ``nodes``."""
         number = np.full(max(int(nodes.max(initial=-1)), int(self.node.max(initial=-1))) + 1, -1,
                          np.int32)
         number[nodes] = np.arange(len(nodes), dtype=np.int32)

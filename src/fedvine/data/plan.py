@@ -1,4 +1,4 @@
-"""What a stage is: a plan cuts time once, for everybody, and each client sees its own part."""
+"""Stages: a plan cuts time once, for all clients; each client gets the stages of its own part."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _UNITS = ("s", "min", "h", "d", "w")
 class Plan:
     """Stage ``t`` covers the times ``bounds[t] <= time < bounds[t + 1]``.
 
-    ``val`` and ``test`` are the first stages of the validation and the test period; whatever
-    comes before ``val`` is for training alone and its scores are never reported.
+    ``val`` and ``test`` are the first stages of the validation and the test period; stages before
+    ``val`` are for training alone and their scores are never reported.
     """
 
     bounds: tuple[float, ...]
@@ -30,39 +30,52 @@ class Plan:
         return len(self.bounds) - 1
 
     def period(self, t: int) -> str:
-        """``"train"``, ``"val"`` or ``"test"``."""
+        """Return the period of stage ``t``: ``"train"``, ``"val"`` or ``"test"``."""
         return "train" if t < self.val else "val" if t < self.test else "test"
 
     def stage(self, part: EventStream, t: int) -> EventStream:
-        """What is new to ``part`` at stage ``t``, a view: edges, and what is known of nodes."""
+        """Return the edges and the facts of nodes new to ``part`` at stage ``t``, a view."""
         found = part.between(self.bounds[t], self.bounds[t + 1])
         if part.nodes is not None:
             found.nodes = part.nodes.between(self.bounds[t] if t else -np.inf, self.bounds[t + 1])
         return found
 
     def past(self, part: EventStream, t: int) -> EventStream:
-        """All that ``part`` knows once stage ``t`` has arrived, a view."""
+        """Return all that ``part`` holds once stage ``t`` has arrived, a view."""
         found = part.before(self.bounds[t + 1])
         if part.nodes is not None:
             found.nodes = part.nodes.between(-np.inf, self.bounds[t + 1])
         return found
 
     def cut(self, stages: int) -> Plan:
-        """The same plan without its future: only the first ``stages`` stages."""
+        """Return the same plan with only the first ``stages`` stages."""
         return Plan(self.bounds[:stages + 1], min(self.val, stages), min(self.test, stages))
 
     def facts(self) -> dict[str, Any]:
-        """As plain values, for a run folder."""
+        """Return the plan as plain values, for a run folder."""
         return asdict(self)
 
 
 def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,
             test: float = 0.15) -> Plan:
-    """Stages of equal duration, from the first event on; a short rest joins the last stage.
+    """Make stages of equal duration, from the first event on; a short rest joins the last stage.
 
-    ``every`` is a number in the unit of ``stream.t`` or text such as ``"30d"``, ``"12h"``,
-    ``"90min"`` (seconds). ``val`` and ``test`` are shares of the edges, last in time; the
-    stages that start inside them are scored under that name, and the last stage is test.
+    Stages that start within the last edges in time, by ``val`` and ``test``, are scored under that
+    name; the last stage is test.
+
+    Args:
+        stream: the events, at least one.
+        every: duration of a stage, a number in the unit of ``stream.t`` or text such as ``"30d"``,
+            ``"12h"``, ``"90min"`` (in seconds).
+        val: share of the edges, in [0, 1), for validation.
+        test: share of the edges, in [0, 1), for the test.
+
+    Returns:
+        The plan.
+
+    Raises:
+        FedvineError: for an empty stream, another text than a duration, over a million stages, or
+            shares that leave nothing for training.
     """
     _check(stream)
     bounds = even_bounds(float(stream.t[0]), float(stream.t[-1]), every, stream.name)
@@ -70,7 +83,7 @@ def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,
 
 
 def even_bounds(first: float, last: float, every: str | float, name: str) -> list[float]:
-    """The bounds of :func:`by_time` for events from ``first`` to ``last``.
+    """Return the bounds of :func:`by_time` for events from ``first`` to ``last``.
 
     Snapshots lie on the bounds, so an event on the last one is a stage of its own.
     """
@@ -85,15 +98,16 @@ def even_bounds(first: float, last: float, every: str | float, name: str) -> lis
 
 
 def known(stream: EventStream, bounds: list[float]) -> np.ndarray:
-    """Edges at or before each bound, int64; may be added up over institutions."""
+    """Count the edges at or before each bound, int64; counts of institutions may be added."""
     return np.array([len(stream.before(float(np.nextafter(b, np.inf)))) for b in bounds], np.int64)
 
 
 def by_count(stream: EventStream, count: int, *, val: float = 0.15, test: float = 0.15) -> Plan:
-    """Stages of ``count`` edges of the whole stream (all clients together).
+    """Make stages of ``count`` edges of the whole stream (all clients together).
 
     Edges of equal time are never separated, so a stage may hold a few more; a rest of less than
-    half a stage joins the last one. ``val``, ``test`` as in :func:`by_time`.
+    half a stage joins the last one. ``val`` and ``test`` are as in :func:`by_time`. Raises
+    :class:`FedvineError` for an empty stream, or a ``count`` that is not in 1..E.
     """
     _check(stream)
     if not 1 <= count <= len(stream):
@@ -106,7 +120,7 @@ def by_count(stream: EventStream, count: int, *, val: float = 0.15, test: float 
 
 
 def periods(bounds: list[float], edges: np.ndarray, val: float, test: float) -> Plan:
-    """The plan of these bounds, given how many edges lie at or before each (:func:`known`)."""
+    """Make the plan of these bounds; ``edges`` [bounds] counts as :func:`known` does."""
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise FedvineError("val and test are shares between 0 and 1 that leave some training.")
     stages, total = len(bounds) - 1, int(edges[-1])

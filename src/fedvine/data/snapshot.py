@@ -1,7 +1,7 @@
-"""Snapshots of a stream: the graph as it is after each stage, and what a stage changed.
+"""Snapshots of a stream: the graph after each stage, and the changes of a stage.
 
-Edges are undirected and present once, as long as they were not removed or, with a window, were
-seen in one of the last stages (DG-CoLearn, Section 3.1; ROLAND's cumulative and rolling graphs).
+Edges are undirected and present once, as long as they were not removed or, with a window, were seen
+in one of the last stages (DG-CoLearn, Section 3.1; ROLAND's cumulative and rolling graphs).
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from fedvine.data.stream import EventStream
 
 @dataclass(frozen=True, eq=False)
 class Delta:
-    """What a stage changed: ``nodes`` int64 never seen before, in order of appearance; edges
-    ``added`` and ``removed`` int64 [2, n], first end < second end (loops are left out)."""
+    """The changes of a stage.
+
+    ``nodes`` int64 [n] are those never seen before, in order of appearance; ``added`` and
+    ``removed`` int64 [2, n] are edges, first end < second end (loops are left out).
+    """
 
     nodes: np.ndarray
     added: np.ndarray
@@ -25,12 +28,13 @@ class Delta:
 
 
 class Snapshot:
-    """The graph as it is now; :meth:`advance` takes in a stage.
-
-    window  an edge lives for so many stages after it was last seen; None: until it is removed
+    """The graph at the current stage; :meth:`advance` takes in the next one.
 
     The nodes of a bipartite stream are numbered items after users. Removing an edge that is not
     there changes nothing.
+
+    Args:
+        window: an edge lives for so many stages after it was last seen; None: until it is removed.
     """
 
     def __init__(self, window: int | None = None) -> None:
@@ -41,7 +45,7 @@ class Snapshot:
         self.t = -1
 
     def advance(self, events: EventStream) -> Delta:
-        """Take in the events of the next stage, in their order."""
+        """Take in the events of the next stage, in their order; return the changes."""
         self.t += 1
         count = nodes_of(events)
         src, dst = ends_of(events)
@@ -54,7 +58,7 @@ class Snapshot:
         low, high = np.minimum(src, dst), np.maximum(src, dst)
         codes = (low << 32 | high)[low != high]
         gone = np.zeros(len(codes), bool) if events.deleted is None else events.deleted[low != high]
-        named, at = np.unique(codes[::-1], return_index=True)   # the last event of an edge decides
+        named, at = np.unique(codes[::-1], return_index=True)   # the last event of an edge counts
         dropped = gone[::-1][at]
         before = self.codes
         keep = ~np.isin(before, named, assume_unique=True)
@@ -73,26 +77,26 @@ class Snapshot:
         return unpacked(self.codes)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a save."""
+        """Return the state for a save."""
         return {"codes": self.codes, "last": self.last, "known": self.known, "t": self.t}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore a state of :meth:`state_dict`."""
         self.codes, self.last, self.known = (np.array(state[k]) for k in ("codes", "last", "known"))
         self.t = int(state["t"])
 
 
 def nodes_of(events: EventStream) -> int:
-    """Numbers that nodes of a stream may have: users and then items, or all nodes."""
+    """Return how many node numbers a stream has: users and then items, or all nodes."""
     return events.num_src + (events.num_dst if events.bipartite else 0)
 
 
 def ends_of(events: EventStream) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of every event as node numbers, int64."""
+    """Return both ends of every event as node numbers, int64 [E] each."""
     shift = events.num_src if events.bipartite else 0
     return events.src.astype(np.int64), events.dst.astype(np.int64) + shift
 
 
 def unpacked(codes: np.ndarray) -> np.ndarray:
-    """Edges int64 [2, E] of their codes."""
+    """Return the edges int64 [2, E] of their codes int64 [E]."""
     return np.stack([codes >> 32, codes & 0xFFFFFFFF])

@@ -1,4 +1,4 @@
-"""Where a run's edges come from: a data set of the shelf, a table or two, or a query."""
+"""The source of a run's edges: a data set by name, one or two tables, or a query."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Data(BaseModel):
     @field_validator("source", "edges", "folder")
     @classmethod
     def _absolute(cls, value: str | None, info: Any) -> str | None:
-        """A file is found again from any folder."""
+        """Make the path of a file absolute, so that it is found again from any folder."""
         if value is None or (info.field_name != "folder" and not is_file(value)):
             return value
         try:
@@ -71,7 +71,7 @@ class Data(BaseModel):
     @field_validator("options")
     @classmethod
     def _no_place(cls, value: dict[str, Any]) -> dict[str, Any]:
-        """Where a stream is kept is said in Python, not by a file that may be somebody else's."""
+        """Refuse ``store``: an experiment file may be somebody else's and cannot name a folder."""
         if "store" in value:
             raise FedvineError("There is no key data.options.store; FEDVINE_CACHE says where "
                                "streams are kept.")
@@ -90,7 +90,7 @@ class Data(BaseModel):
         return dataset(self.source)
 
     def open(self) -> Any:
-        """The stream, or the labelled graph. Raises :class:`FedvineError` if it cannot be had."""
+        """Return the stream, or the labelled graph; raises :class:`FedvineError` if unreadable."""
         found = self._whole()
         if self.undirected is not None:
             if isinstance(found, Graph):
@@ -155,19 +155,19 @@ class Data(BaseModel):
 
 
 def load(name: str, folder: str | Path | None = None, **options: Any) -> Any:
-    """A data set of the shelf by its name; ``folder`` holds its own files where it needs some.
+    """Load a data set by its name; ``folder`` holds its own files where it needs some.
 
-    Raises :class:`FedvineError` if there is none of that name, or its files cannot be had.
+    Raises :class:`FedvineError` if the name is unknown, or its files cannot be found or read.
     """
     found = registry.find("datasets", name)
     return _call(found.load, None if folder is None else Path(folder), **options)
 
 
 def thinned(stream: Any, share: float) -> EventStream:
-    """The stream with this share (0 to 1) of its edges, each drawn by itself, the same ones always.
+    """Return the stream with this share (0 to 1) of its edges, always the same ones.
 
-    Its name tells, as ``flights-50%``. Raises :class:`FedvineError` for a labelled graph, and where
-    no edge is left.
+    Each edge is drawn by itself. The stream's name ends in the share, as ``flights-50%``. Raises
+    :class:`FedvineError` for a labelled graph, and where no edge is left.
     """
     if isinstance(stream, Graph):
         raise FedvineError(f"{stream.name} is a labelled graph, and data.share is of streams; "
@@ -182,12 +182,12 @@ def thinned(stream: Any, share: float) -> EventStream:
 
 
 def dataset(source: str) -> ModuleType | None:
-    """The module of a data set, None if ``source`` is a table."""
+    """Return the module of a data set, None if ``source`` is a table."""
     return registry.find("datasets", source) if source in registry.names("datasets") else None
 
 
 def is_file(source: str) -> bool:
-    """Whether ``source`` is the path of files; raises :class:`FedvineError` for an unknown name."""
+    """Return whether ``source`` is a path; raises :class:`FedvineError` for an unknown name."""
     known = registry.names("datasets")
     if source in known or is_query(source):
         return False
@@ -201,8 +201,7 @@ def is_file(source: str) -> bool:
 
 
 def digest(stream: EventStream | Graph) -> str:
-    """16 hex digits that change with any edge of the stream, and with whether edges have a
-    direction; or with anything of the graph."""
+    """Return 16 hex digits that change with any edge, attribute or direction."""
     found = hashlib.blake2b(digest_size=8)
     if isinstance(stream, Graph):
         x = stream.x
@@ -224,7 +223,7 @@ def digest(stream: EventStream | Graph) -> str:
 
 
 def names(stream: EventStream | Graph) -> str:
-    """16 hex digits that change with any name of a user, item, class or client."""
+    """Return 16 hex digits that change with any name of a user, item, class or client."""
     found = hashlib.blake2b(digest_size=8)
     if isinstance(stream, Graph):
         found.update(repr(stream.classes).encode())

@@ -1,8 +1,8 @@
-"""Who owns what: a split turns one stream into the parts that clients keep at home.
+"""Ownership: a split turns one stream into the parts of the clients.
 
-A part is a stream of its own with its own dense ids and dictionary, exactly what an
-institution would have if it had read its own table. Nothing global is left in it, apart from
-``elsewhere``, which scoring alone uses.
+A part is a stream of its own with its own dense ids and dictionary, exactly as if an institution
+had read its own table. It holds nothing of other parts, apart from ``elsewhere``, which scoring
+alone uses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Split:
         return iter(self.parts)
 
     def only(self, names: list[str]) -> Split:
-        """The same split with these clients alone (``elsewhere`` still knows all of them)."""
+        """Return the same split with these clients alone (``elsewhere`` still counts all)."""
         for name in names:
             if name not in self.parts:
                 raise FedvineError(f'{self.stream.name} has no client "{name}"'
@@ -42,11 +42,11 @@ class Split:
         return Split({n: self.parts[n] for n in names}, self.stream, self.by)
 
     def report(self) -> dict[str, Any]:
-        """Edges, users and items of each client; balance; users that several clients know.
+        """Count edges, users and items of each client, and users that several clients have.
 
-        ``cov`` is the coefficient of variation of the edges; ``dropped`` counts edges of the
-        stream that no part holds, such as self-loops where edges have no direction. An edge that a
-        part holds both ways round counts once.
+        ``cov`` is the coefficient of variation of the edges; ``dropped`` counts edges of the stream
+        that are in no part, such as self-loops where edges do not have a direction. An edge that a
+        part holds in both directions counts once.
         """
         many = {n: len(p) // (1 + p.mirrored) for n, p in self.parts.items()}
         edges = np.array(list(many.values()), float)
@@ -61,7 +61,7 @@ class Split:
                 "dropped": len(self.stream) - int(edges.sum())}
 
     def write(self, folder: str | os.PathLike[str]) -> Split:
-        """Write every part as a stream under ``folder``; the split opened from there."""
+        """Write every part as a stream under ``folder``; return the split opened from there."""
         folder = Path(folder)
         opened = {n: p.write(folder / f"part-{i}") for i, (n, p) in enumerate(self.parts.items())}
         with atomic(folder / "split.json", "w") as file:
@@ -70,7 +70,7 @@ class Split:
 
     @staticmethod
     def open(folder: str | os.PathLike[str], stream: EventStream) -> Split:
-        """Open what :meth:`write` wrote."""
+        """Open the split that :meth:`write` wrote."""
         folder = Path(folder)
         meta = json.loads((folder / "split.json").read_text())
         return Split({n: EventStream.open(folder / f"part-{i}")
@@ -79,16 +79,28 @@ class Split:
 
 def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
           clients: list[str] | None = None) -> Split:
-    """Split ``stream`` among clients.
+    """Split a stream among clients.
 
-    ``by`` is a categorical column of the stream (each edge goes to the client it names) or a
-    name on the shelf ``partitions`` (``"hash"``, ``"louvain"``, ...), which deals the items of
-    a bipartite stream, or the nodes of another, to ``k`` clients; an edge belongs to the client
-    of its item (its source, where all nodes are of one kind). Where edges have no direction it
-    belongs to the client of one of its ends, the same one whichever way round it stands, and the
-    part holds it both ways round. No edge is dropped, but self-loops where edges have no direction.
-    ``clients`` keeps only the named ones. Raises :class:`FedvineError` for an unknown column or
-    partition.
+    A partition assigns the items of a bipartite stream, or the nodes of another, to ``k`` clients;
+    an edge belongs to the client of its item (its source, where all nodes are of one kind). Where
+    edges do not have a direction an edge belongs to the client of one of its ends, the same one for
+    (u, v) and (v, u), and the part holds it in both directions. No edge is dropped, except for
+    self-loops where edges do not have a direction.
+
+    Args:
+        stream: the whole stream.
+        by: a categorical column of the stream (each edge goes to the client it names) or the name
+            of a partition (``"hash"``, ``"louvain"``, ...).
+        k: number of clients of a partition.
+        seed: of a partition.
+        clients: keep only these; None: all.
+
+    Returns:
+        The parts by client name.
+
+    Raises:
+        FedvineError: for an unknown column or partition, a ``k`` that is not in 1..items, or an
+            unknown client.
     """
     if by in stream.codes:
         owner, names = stream.codes[by], [str(c) for c in stream.categories[by]]
@@ -106,14 +118,14 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
             raise FedvineError(f'The partition "{by}" deals nodes of a labelled graph, and '
                                f"{stream.name} is a stream of edges; louvain deals both.")
         owner_of = module.partition(stream, k, seed)
-        owner = owner_of[_home(stream)]
+        owner = owner_of[_owning_node(stream)]
         names = [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)]
     whole = Split(parts(stream, np.asarray(owner), names), stream, by)
     return whole.only(clients) if clients else whole
 
 
-def _home(stream: EventStream) -> np.ndarray:
-    """The node int32 [E] whose client an edge belongs to."""
+def _owning_node(stream: EventStream) -> np.ndarray:
+    """Return the node int32 [E] whose client owns an edge."""
     src, dst = np.asarray(stream.src), np.asarray(stream.dst)
     if stream.directed:
         return dst if stream.bipartite else src
@@ -121,7 +133,7 @@ def _home(stream: EventStream) -> np.ndarray:
 
 
 def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str, EventStream]:
-    """One part a name, in order of the names; ``owner`` int [E] holds the number of a name."""
+    """Cut one part a name, in order of names; ``owner`` int [E] holds positions in ``names``."""
     if not (stream.directed or stream.mirrored):
         owner = np.repeat(owner[np.asarray(stream.src) != stream.dst], 2)
         stream = stream.both_ways()
@@ -145,7 +157,7 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
 
 
 def _relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Dense numbers in order of first appearance, and the old number of each new one."""
+    """Return dense numbers in order of first appearance, and the old number of each new one."""
     old, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(old), np.int32)
@@ -154,16 +166,16 @@ def _relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _first_elsewhere(stream: EventStream, owner: np.ndarray):
-    """``f(users, k)`` -> when each user was first seen at a client other than ``k``."""
+    """Return ``f(users, k)``, the times when users were first seen at a client other than ``k``."""
     width = int(owner.max(initial=0)) + 1
     pair, first = np.unique(stream.src.astype(np.int64) * width + owner, return_index=True)
     user, client, time = pair // width, pair % width, np.asarray(stream.t)[first].astype(float)
     order = np.lexsort((time, user))
     user, client, time = user[order], client[order], time[order]
     starts = np.flatnonzero(np.diff(user, prepend=-1))
-    home = np.full(stream.num_src, -1)
+    first_client = np.full(stream.num_src, -1)
     earliest, second = (np.full(stream.num_src, np.inf) for _ in range(2))
-    home[user[starts]], earliest[user[starts]] = client[starts], time[starts]
+    first_client[user[starts]], earliest[user[starts]] = client[starts], time[starts]
     more = starts[np.append(starts[1:], len(user)) - starts > 1] + 1
     second[user[more]] = time[more]
-    return lambda users, k: np.where(home[users] == k, second[users], earliest[users])
+    return lambda users, k: np.where(first_client[users] == k, second[users], earliest[users])

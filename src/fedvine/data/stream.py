@@ -1,8 +1,8 @@
 """EventStream: an immutable, time-sorted stream of edges in memory-mapped columns.
 
-A stream is what every dataset and every table becomes. On disk it is a folder with one
-``.npy`` file a column and the dictionaries of ids, so that opening 20 million edges takes
-milliseconds and a slice by time or by rank copies nothing.
+Every data set and every table of edges becomes a stream. On disk it is a folder with one ``.npy``
+file a column and the dictionaries of ids, so that opening 20 million edges takes milliseconds and a
+slice by time or by rank copies nothing.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class EventStream:
     - ``deleted``: bool [E], optional: True where the event removes the edge
     - ``codes``: int32 [E] each, named categorical columns, for example a client column;
       ``categories[name][code]`` is the text
-    - ``elsewhere``: float64 [num_src], only on a client's part: when the user was first seen
-      at any other client (infinity for never); for scoring alone
+    - ``elsewhere``: float64 [num_src], only on a client's part: when the user was first seen at any
+      other client (infinity for never); for scoring alone
     - ``nodes``: NodeData, optional: classes and features of nodes, over time
+    - ``notes``: remarks of the reader of the table, for people
 
-    Two id spaces when ``bipartite`` (users and items), else one that both columns share.
+    There are two id spaces when ``bipartite`` (users and items), else one that both columns share.
     ``directed`` False: (u, v) and (v, u) are one edge (one id space only). ``mirrored`` True: such
-    a stream holds each of its events both ways round (:meth:`both_ways`).
+    a stream holds each of its events in both directions (:meth:`both_ways`).
     """
 
     def __init__(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, src_ids: Ids,
@@ -64,9 +65,9 @@ class EventStream:
         self.codes, self.categories = dict(codes or {}), dict(categories or {})
         self.elsewhere, self.nodes, self.name = elsewhere, nodes, name
         self.directed, self.mirrored = directed, mirrored
-        self.notes: tuple[str, ...] = ()    # what a person should know of how it was read
+        self.notes: tuple[str, ...] = ()
         if not len(src) == len(dst) == len(t):
-            raise FedvineError(f"{name}: columns src, dst and t have not the same length.")
+            raise FedvineError(f"{name}: columns src, dst and t do not have the same length.")
 
     def __len__(self) -> int:
         return len(self.t)
@@ -86,7 +87,7 @@ class EventStream:
         return len(self.dst_ids)
 
     def __getitem__(self, rows: slice) -> EventStream:
-        """The edges of a range of ranks, a view."""
+        """Return the edges of a range of ranks, a view."""
         if not isinstance(rows, slice) or rows.step not in (None, 1):
             raise FedvineError("A stream is sliced by a range of ranks, such as stream[10:20].")
         return self._with({c: getattr(self, c)[rows] for c in _COLUMNS
@@ -94,22 +95,25 @@ class EventStream:
                           {k: v[rows] for k, v in self.codes.items()})
 
     def between(self, start: float, stop: float) -> EventStream:
-        """The edges with ``start <= t < stop``, a view."""
+        """Return the edges with ``start <= t < stop``, a view."""
         return self[self._rank(start):self._rank(stop)]
 
     def before(self, stop: float) -> EventStream:
-        """The edges with ``t < stop``, a view."""
+        """Return the edges with ``t < stop``, a view."""
         return self[:self._rank(stop)]
 
     def _rank(self, time: float) -> int:
-        """Edges before ``time``. Searched in the column's own type: else NumPy converts it all."""
+        """Count the edges before ``time``.
+
+        ``time`` is converted to the column's own type, because NumPy would else convert the column.
+        """
         if self.t.dtype.kind in "iu":
             whole = np.int64(min(max(np.ceil(time), -2.0**62), 2.0**62))
             return int(np.searchsorted(self.t, whole, side="left"))
         return int(np.searchsorted(self.t, time, side="left"))
 
     def take(self, index: np.ndarray) -> EventStream:
-        """The edges at ascending ranks ``index``, copied, ids unchanged."""
+        """Return the edges at ascending ranks ``index``, copied, ids unchanged."""
         return self._with({c: getattr(self, c)[index] for c in _COLUMNS
                            if getattr(self, c) is not None},
                           {k: v[index] for k, v in self.codes.items()})
@@ -122,8 +126,10 @@ class EventStream:
             mirrored=self.mirrored, name=self.name, **columns)
 
     def with_direction(self, directed: bool) -> EventStream:
-        """The same edges, with a direction or without; raises :class:`FedvineError` for one without
-        between users and items."""
+        """Return the same edges, directed or undirected.
+
+        Raises :class:`FedvineError` for undirected edges between users and items.
+        """
         if self.bipartite and not directed:
             raise FedvineError(f"{self.name}: an edge from a user to an item has a direction; only "
                                "among nodes of one kind it may have none.")
@@ -133,13 +139,13 @@ class EventStream:
 
     @property
     def self_loops(self) -> int:
-        """Events that :meth:`both_ways` leaves out."""
+        """Number of events that :meth:`both_ways` leaves out."""
         return 0 if self.directed else int((np.asarray(self.src) == self.dst).sum())
 
     def both_ways(self) -> EventStream:
-        """Of a stream without directions: each event as (u, v) and as (v, u), one after the other.
+        """Return an undirected stream with each event as (u, v) and as (v, u), one after the other.
 
-        Who reads ``src`` then meets both ends of every edge. Edges from a node to itself are left
+        Its column ``src`` then has both ends of every edge. Edges from a node to itself are left
         out. Any other stream is returned as it is.
         """
         if self.directed or self.mirrored:
@@ -151,9 +157,9 @@ class EventStream:
         return found
 
     def with_guests(self, names: Sequence[str]) -> EventStream:
-        """The same edges; ``names`` are added to the sources' dictionary, at its end.
+        """Return the same edges, with ``names`` added at the end of the sources' dictionary.
 
-        For forecasts about users who have no edge here yet; they have travelled, or are new.
+        For forecasts about users without an edge here: they have travelled, or are new.
         """
         return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
@@ -162,7 +168,7 @@ class EventStream:
                              directed=self.directed, mirrored=self.mirrored, name=self.name)
 
     def with_nodes(self, nodes: NodeData | None) -> EventStream:
-        """The same edges with this knowledge of the nodes, in place of any other.
+        """Return the same edges with these classes and features of nodes, in place of any other.
 
         Raises :class:`FedvineError` for a number that is not in the sources' dictionary.
         """
@@ -175,8 +181,11 @@ class EventStream:
         return found
 
     def facts(self) -> dict[str, Any]:
-        """What everybody may know beforehand: the number of classes, and of a node's features; and
-        whether edges have no direction."""
+        """Return the facts that every client may know beforehand.
+
+        These are the number of classes and of a node's features, and that edges do not have a
+        direction.
+        """
         found: dict[str, Any] = {} if self.directed else {"directed": False}
         return found if self.nodes is None else found | {
             "classes": len(self.nodes.classes), "features": self.nodes.features}
@@ -184,7 +193,7 @@ class EventStream:
     def release(self) -> None:
         """Give the pages of mapped columns back to the system; they are read again if needed.
 
-        A long stream that is walked through once then takes no more memory than a short one.
+        A long stream that is read through once then takes no more memory than a short one.
         """
         for column in (*(getattr(self, c) for c in _COLUMNS), *self.codes.values()):
             while isinstance(column, np.ndarray) and not isinstance(column.base, mmap.mmap):
@@ -194,23 +203,23 @@ class EventStream:
 
     # -- stages and splits (written out in their own files) ------------------------------------
     def by_time(self, every: str | float, **parts: float) -> Plan:
-        """Stages of equal duration: ``"30d"``, ``"12h"``, or a number in the unit of ``t``."""
+        """Make stages of equal duration: ``"30d"``, ``"12h"``, or a number in the unit of ``t``."""
         from fedvine.data.plan import by_time
         return by_time(self, every, **parts)
 
     def by_count(self, count: int, **parts: float) -> Plan:
-        """Stages of ``count`` edges of the whole stream each; equal times stay together."""
+        """Make stages of ``count`` edges of the whole stream each; equal times stay together."""
         from fedvine.data.plan import by_count
         return by_count(self, count, **parts)
 
     def split(self, by: str, **options: Any) -> Split:
-        """Who owns what; see :func:`fedvine.data.split.split`."""
+        """Split the stream among clients; see :func:`fedvine.data.split.split`."""
         from fedvine.data.split import split
         return split(self, by, **options)
 
     # -- disk ----------------------------------------------------------------------------------
     def write(self, folder: str | os.PathLike[str]) -> EventStream:
-        """Write the columns to ``folder`` at once or not at all; the stream opened from it."""
+        """Write all columns to ``folder`` or nothing; return the stream opened from there."""
         if Path(folder).exists() and not (Path(folder) / "stream.json").exists():
             raise FedvineError(f"{folder} is there already and is no stream; name a new folder.")
         with atomic_folder(folder) as target:
@@ -238,7 +247,7 @@ class EventStream:
     def open(folder: str | os.PathLike[str]) -> EventStream:
         """Open a written stream; columns are mapped, nothing is read yet.
 
-        Raises :class:`FedvineError` if the folder is no stream or a column is cut short.
+        Raises :class:`FedvineError` if the folder is not a stream or a column is cut short.
         """
         folder = Path(folder)
         try:

@@ -1,4 +1,4 @@
-"""From a person's tables to streams and graphs, and back."""
+"""Reading of tables into streams and graphs, and conversion to and from PyTorch Geometric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where streams and downloads are kept between runs."""
+"""The cache of streams and downloads between runs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fedvine.data.stream import EventStream
 
 
 def fingerprint(files: Iterable[Path], facts: object) -> str:
-    """16 hex digits for these files (place, size, time of change) read with these ``facts``."""
+    """Return 16 hex digits for these files (path, size, time of change) and ``facts``."""
     seen = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(repr((seen, facts)).encode()).hexdigest()[:16]
 
 
 def kept(name: str, files: Iterable[Path], facts: object,
          make: Callable[[Path], EventStream]) -> EventStream:
-    """The stream that ``make(folder)`` writes, opened from the cache if it was made before.
+    """Return the stream that ``make(folder)`` writes, opened from the cache if it was made before.
 
-    It is made again when one of ``files`` or the ``facts`` (any value whose ``repr`` tells
-    what was asked for) has changed.
+    It is made again when one of ``files`` or the ``facts`` (any value whose ``repr`` describes the
+    request) has changed.
     """
     folder = cache_folder() / f"{name}-{fingerprint(files, facts)}"
     return EventStream.open(folder) if (folder / "stream.json").exists() else make(folder)

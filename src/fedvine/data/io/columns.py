@@ -1,7 +1,7 @@
-"""From a table as it came to the typed columns of a stream, with every value checked.
+"""From a table to the typed columns of a stream, with every value checked.
 
-The table is ``raw`` on a DuckDB connection, one column a role (``src``, ``dst``, ``t``,
-``client``, ``weight``, ``label``, ``deleted``, ``f0``, ``f1``, ...), rows in their first order.
+The table is ``raw`` on a DuckDB connection, one column a role (``src``, ``dst``, ``t``, ``client``,
+``weight``, ``label``, ``deleted``, ``f0``, ``f1``, ...), rows in their first order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXACT = 2 ** 53        # whole numbers up to here are exact in float64
 
 
 class Wanted:
-    """Which column of the source plays which role."""
+    """The column of the source for each role; raises :class:`FedvineError` for other types."""
 
     def __init__(self, src: str, dst: str, time: str, client: str | None, weight: str | None,
                  label: str | None, features: Sequence[str], deleted: str | None,
@@ -48,14 +48,15 @@ class Wanted:
             raise FedvineError(f'A client column cannot be called "{client}"; rename it.')
 
     def names(self) -> list[str]:
+        """Return the columns that have a role, each once."""
         return list(dict.fromkeys(self.roles.values()))
 
     def facts(self) -> tuple:
+        """Return all that determines the stream, for the key of the cache."""
         return tuple(self.roles.items()), self.bipartite, self.time_format, "notes"
 
     def notes(self, source: Source, label: str) -> list[str]:
-        """What is said once of the columns: those that are not used, and what nothing learns from.
-        """
+        """Return notes on columns that are not used, and on those that no method learns from."""
         kept = [column for role, column in self.roles.items()
                 if role in ("weight", "label") or role.startswith("f")]
         return doubts.of_unused(label, [c for c in source.columns if c not in self.names()]) + (
@@ -63,7 +64,7 @@ class Wanted:
              "from them."] if kept else [])
 
     def raw(self, source: Source, label: str) -> str:
-        """SQL for the table ``raw``; raises :class:`FedvineError` for a missing column."""
+        """Return the SQL for table ``raw``; raises :class:`FedvineError` for a missing column."""
         for column in self.names():
             if column not in source.columns:
                 known = list(source.columns)
@@ -76,10 +77,10 @@ class Wanted:
 
 def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted,
                source: Source) -> list[str]:
-    """Table ``edges``: typed, in order of time, so that its rowid is the rank of the edge.
+    """Make table ``edges``: typed, in order of time, so that its rowid is the rank of the edge.
 
-    Returns notes on the rows. Raises :class:`FedvineError` for a bad value, and where a column is
-    doubted and nobody is ``sure``.
+    Returns notes on the rows. Raises :class:`FedvineError` for a bad value, and for a doubtful
+    column unless ``wanted.sure``.
     """
     columns = Columns(connection, label, wanted.roles, source.untyped)
     if connection.execute("SELECT count(*) FROM raw").fetchone() == (0,):
@@ -114,8 +115,8 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
 class Columns:
     """SQL for each role of ``raw``; every method raises :class:`FedvineError` on a bad value.
 
-    ``names`` are the roles' columns at the source, for messages; ``untyped`` says that the
-    source had no types, so that text which is a whole number throughout is one.
+    ``names`` are the roles' columns at the source, for messages; ``untyped`` is true for a source
+    without types, where text that is a whole number throughout becomes one.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, source: str,
@@ -126,7 +127,7 @@ class Columns:
                                       in connection.execute("DESCRIBE raw").fetchall()}
 
     def ids(self, role: str) -> tuple[str, bool]:
-        """Names of nodes: the SQL, and whether they are whole numbers (BIGINT) or text."""
+        """Return the SQL of names of nodes, and whether they are whole numbers (BIGINT) or text."""
         self._refuse_missing(role)
         kind, value = self.types[role], role
         if kind == "VARCHAR" and self.untyped:
@@ -145,7 +146,10 @@ class Columns:
         return f"CAST({role} AS VARCHAR)", False
 
     def time(self, role: str, form: str | None = None) -> str:
-        """BIGINT where all times are whole, else DOUBLE; dates become seconds since 1970 UTC."""
+        """Return SQL of BIGINT where all times are whole, else DOUBLE.
+
+        Dates become seconds since 1970 UTC.
+        """
         self._refuse_missing(role)
         kind = self.types[role]
         if form is not None:
@@ -172,7 +176,7 @@ class Columns:
         return self._float_time(role, number)
 
     def number(self, role: str) -> str:
-        """FLOAT, finite."""
+        """Return SQL of FLOAT, finite."""
         self._refuse_missing(role)
         value = f"TRY_CAST(TRY_CAST({role} AS DOUBLE) AS FLOAT)"
         self._refuse(role, f"{value} IS NULL OR NOT isfinite({value})",
@@ -180,7 +184,7 @@ class Columns:
         return value
 
     def label(self, role: str) -> str:
-        """INTEGER; an empty cell is -1."""
+        """Return SQL of INTEGER; an empty cell is -1."""
         value = f"TRY_CAST({role} AS DOUBLE)"
         empty = f"({role} IS NULL OR coalesce(isnan({value}), false))"
         self._refuse(role, f"NOT {empty} AND ({value} IS NULL OR {value} <> trunc({value}) "
@@ -189,14 +193,14 @@ class Columns:
         return f"CASE WHEN {empty} THEN -1 ELSE CAST({value} AS INTEGER) END"
 
     def flag(self, role: str) -> str:
-        """BOOLEAN; an empty cell is false."""
+        """Return SQL of BOOLEAN; an empty cell is false."""
         value = f"TRY_CAST({role} AS BOOLEAN)"
         self._refuse(role, f"{role} IS NOT NULL AND {value} IS NULL",
                      "which is neither true nor false", "write true, false, 1 or 0")
         return f"coalesce({value}, false)"
 
     def category(self, role: str) -> str:
-        """VARCHAR, never empty."""
+        """Return SQL of VARCHAR, never empty."""
         self._refuse_missing(role)
         return f"CAST({role} AS VARCHAR)"
 

@@ -1,6 +1,6 @@
-"""Columns that may not be what was meant: what is asked before long work, and what is said once.
+"""Doubts about columns: questions before long work, and notes for the run's summary.
 
-A question is an error that ``sure`` (``--sure``) answers; a note goes into the run's summary.
+A question is an error that ``sure`` (``--sure``) answers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import duckdb
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.source import Source
 
-SAMPLE = 10_000     # rows that a question about times looks at
-FEW = 20            # with fewer rows nothing is asked
-MANY = 1_000        # clients, after which it is asked whether they are meant
+SAMPLE = 10_000     # rows that the check of times reads
+FEW = 20            # with fewer rows there is no question
+MANY = 1_000        # clients above which there is always a question
 _AMOUNT = re.compile(r"amount|price|cost|value|weight|rating|score|quantity|qty|total|balance",
                      re.IGNORECASE)
 
 
 def ask_about_clients(clients: int, rows: int, label: str, column: str) -> None:
-    """Raises :class:`FedvineError` for over 1,000 clients, or over 100 with under 20 rows each."""
+    """Raise :class:`FedvineError` for over 1,000 clients, or over 100 with under 20 rows each."""
     if clients > MANY or (clients > 100 and rows < FEW * clients):
         raise FedvineError(
             f'{label}: does "{column}" say who owns a row? It names {clients:,} clients with '
@@ -31,10 +31,10 @@ def ask_about_clients(clients: int, rows: int, label: str, column: str) -> None:
 
 def ask_about_time(connection: duckdb.DuckDBPyConnection, label: str, column: str, source: Source,
                    used: Sequence[str]) -> None:
-    """Raises :class:`FedvineError` if column ``t`` of ``raw`` looks like amounts.
+    """Raise :class:`FedvineError` if column ``t`` of ``raw`` seems to hold amounts.
 
-    That is: numbers that are no seconds since 1970, in no order, and either called like an amount,
-    or with at most two decimals, or beside a column of dates that is not used.
+    These are unordered numbers that are not seconds since 1970, with a name as of an amount, or
+    with at most two decimals, or beside an unused column of dates.
     """
     rows, least, most, up, down, whole, cents = connection.execute(
         "SELECT count(*), min(v), max(v), bool_and(v >= before), bool_and(v <= before), "
@@ -55,7 +55,7 @@ def ask_about_time(connection: duckdb.DuckDBPyConnection, label: str, column: st
 
 def _of_dates(connection: duckdb.DuckDBPyConnection, source: Source, used: Sequence[str]
               ) -> list[str]:
-    """Columns that are not used and hold dates, as far as the first rows tell."""
+    """List the unused columns that hold dates, judged by the first rows."""
     others = {name: sql for name, sql in source.columns.items() if name not in used}
     if not others or len(others) > 100:
         return []
@@ -73,7 +73,7 @@ def _of_dates(connection: duckdb.DuckDBPyConnection, source: Source, used: Seque
 
 
 def of_unused(label: str, unused: Sequence[str]) -> list[str]:
-    """The note on columns that no role was named for."""
+    """Return the note on columns without a role."""
     if not unused:
         return []
     what = "column {} is" if len(unused) == 1 else "columns {} are"
@@ -81,6 +81,6 @@ def of_unused(label: str, unused: Sequence[str]) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Up to eight names in quotes, and how many more there are."""
+    """Return up to eight names in quotes, and the number of the others."""
     return ", ".join(f'"{name}"' for name in names[:8]) + (
         f" and {len(names) - 8:,} more" if len(names) > 8 else "")

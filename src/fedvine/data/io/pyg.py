@@ -1,4 +1,4 @@
-"""Streams to and from PyTorch Geometric's ``TemporalData``."""
+"""Conversion of streams to and from PyTorch Geometric's ``TemporalData``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ if TYPE_CHECKING:
 
 def from_pyg(data: TemporalData, *, bipartite: bool | None = None,
              name: str = "pyg") -> EventStream:
-    """The stream of a ``TemporalData``, in memory.
+    """Return the stream of a ``TemporalData``, in memory.
 
-    ``src``, ``dst`` and ``t`` [E] are needed; ``msg`` [E, F] becomes the features and ``y`` [E]
-    the label; ``weight`` and ``deleted`` are kept where there are any. Nodes are numbered by
-    first appearance and keep their old number as their id. ``bipartite`` None takes the data as
-    bipartite where no node is both a source and a destination. Raises :class:`FedvineError` for
-    a column that is missing, of another length, or not finite.
+    Nodes are numbered by first appearance and keep their old number as their id.
+
+    Args:
+        data: ``src``, ``dst`` and ``t`` [E] are required; ``msg`` [E, F] becomes the features and
+            ``y`` [E] the label; ``weight`` and ``deleted`` [E] are kept.
+        bipartite: whether sources and destinations are of two kinds; None: they are where no node
+            is both a source and a destination.
+        name: of the stream, also for errors.
+
+    Returns:
+        The stream, sorted by time.
+
+    Raises:
+        FedvineError: for a column that is missing, of another length, or not finite.
     """
     columns = {}
     for column in ("src", "dst", "t", "msg", "y", "weight", "deleted"):
@@ -62,12 +71,12 @@ def from_pyg(data: TemporalData, *, bipartite: bool | None = None,
 
 
 def to_pyg(stream: EventStream) -> TemporalData:
-    """The stream as a ``TemporalData``, copied.
+    """Return the stream as a ``TemporalData``, copied.
 
-    Nodes have one row of numbers, as is usual there: destinations of a bipartite stream come
-    after its sources, at ``stream.num_src + dst``. ``msg`` float32 [E, F] holds the features
-    (F = 0 if there are none); ``y`` int64 the label, ``weight`` and ``deleted`` if there are any,
-    and each categorical column its codes under its own name.
+    Nodes share one range of numbers, as is usual there: destinations of a bipartite stream come
+    after its sources, at ``stream.num_src + dst``. ``msg`` float32 [E, F] holds the features (F = 0
+    if there are none); ``y`` int64 the label, ``weight`` and ``deleted`` if there are any, and each
+    categorical column its codes under its own name.
     """
     import torch
     from torch_geometric.data import TemporalData
@@ -89,7 +98,7 @@ def to_pyg(stream: EventStream) -> TemporalData:
 
 
 def _numbered(nodes: np.ndarray) -> tuple[np.ndarray, Ids]:
-    """Dense numbers int32 by first appearance, and what each stood for."""
+    """Return dense numbers int32 by first appearance, and their dictionary."""
     old, first, inverse = np.unique(nodes, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(old), np.int32)

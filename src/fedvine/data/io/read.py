@@ -1,7 +1,7 @@
-"""Any table becomes a stream: CSV, Parquet, an SQL query, a frame in memory.
+"""Reading of tables into streams: CSV, Parquet, an SQL query, a frame in memory.
 
-DuckDB reads, checks and sorts the table and builds the dictionaries of ids, on disk where
-memory does not suffice; the columns flow in batches into the stream's own files.
+DuckDB reads, checks and sorts the table and builds the dictionaries of ids, on disk where memory
+does not suffice; the columns flow in batches into the stream's own files.
 """
 
 from __future__ import annotations
@@ -28,28 +28,40 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
          memory_limit: str | None = None) -> EventStream:
     """Read a table of edges into a stream sorted by time; equal times keep their order.
 
-    ``source`` is a CSV file (also ``.tsv`` and gzip; with a header), a Parquet file, or many of
-    one kind: a folder, or a pattern such as ``"shop/*.parquet"``, rows of one file below those of
-    the other, in the order of the names. A file that is called as a pattern is that file. Or it is
-    an SQL query: ``"SELECT user, item, at FROM 'shop/*.parquet' WHERE paid"``. DuckDB runs it, and
-    reads the files that it names and nothing else.
+    A source is a CSV file (also ``.tsv`` and gzip; with a header), a Parquet file, or many of one
+    kind: a folder, or a pattern such as ``"shop/*.parquet"``, whose rows are joined in the order of
+    the files' names. A file whose name is the pattern itself is that file. Or it is an SQL query:
+    ``"SELECT user, item, at FROM 'shop/*.parquet' WHERE paid"``. DuckDB runs it, and reads the
+    files that it names and nothing else. A file that was read before in the same way, and has not
+    changed, is only opened; a query is run each time.
 
-    The other arguments name its columns. ``src``, ``dst``: whole numbers or text, numbered by
-    first appearance in time, in one dictionary if not ``bipartite``. ``time``: numbers, dates or
-    timestamps, the latter as seconds since 1970 (UTC where no zone is given); int64 where all
-    are whole, else float64; or text of the form ``time_format``, such as ``"%d.%m.%Y %H:%M"``.
-    ``client``: text, kept as ``stream.codes[client]``. ``weight``, ``features``: finite numbers.
-    ``label``: whole numbers, -1 where empty. ``deleted``: true where the event removes the edge.
+    Columns that are not used and rows that repeat others are named in ``stream.notes``. If an error
+    occurs, no file is left behind.
 
-    ``store`` is the folder the stream is kept in, by default one in the cache. A file that was
-    read before in the same way, and has not changed, is only opened; a query is run each time.
-    ``memory_limit``, such as ``"2GB"``, bounds DuckDB's memory (80 % of the machine's otherwise).
+    Args:
+        source: file, folder, pattern or query.
+        src: column of sources, whole numbers or text, numbered by first appearance in time.
+        dst: column of destinations, likewise.
+        time: column of numbers, dates or timestamps, the latter as seconds since 1970 (UTC where no
+            zone is given); int64 where all are whole, else float64.
+        client: column of text, kept as ``stream.codes[client]``.
+        weight: column of finite numbers.
+        label: column of whole numbers, -1 where empty.
+        features: columns of finite numbers.
+        deleted: column that is true where the event removes the edge.
+        bipartite: give ``src`` and ``dst`` a dictionary each; False: one for both.
+        time_format: form of times that are text, such as ``"%d.%m.%Y %H:%M"``.
+        sure: accept times that look like amounts, and very many clients.
+        store: the folder that the stream is kept in; None: one in the cache.
+        name: of the stream; None: that of the file, or ``query``.
+        memory_limit: bound of DuckDB's memory, such as ``"2GB"``; None: 80 % of the machine's.
 
-    Columns that are not used and rows that repeat others are named in ``stream.notes``. Times that
-    look like amounts and very many clients raise a question, unless the caller is ``sure``.
+    Returns:
+        The stream.
 
-    Raises :class:`FedvineError`, and leaves nothing behind, if the source cannot be read, lacks
-    a column, has no rows, or holds a value that is empty or is not what its column must hold.
+    Raises:
+        FedvineError: if the source cannot be read, lacks a column, has no rows, or holds a value
+            that is empty or not of its column's type; for doubtful columns unless ``sure``.
     """
     columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
                      time_format, sure)
@@ -73,7 +85,7 @@ def from_frame(frame: Any, *, src: str, dst: str, time: str, client: str | None 
                time_format: str | None = None, sure: bool = False,
                store: str | os.PathLike[str] | None = None, name: str | None = None,
                memory_limit: str | None = None) -> EventStream:
-    """Like :func:`read`, from a pandas or polars frame or a pyarrow table."""
+    """Read a pandas or polars frame or a pyarrow table of edges; see :func:`read`."""
     columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
                      time_format, sure)
     return made(lambda connection: sources.from_frame(connection, frame), "the frame", columns,

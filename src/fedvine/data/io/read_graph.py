@@ -1,7 +1,7 @@
-"""Two tables become a labelled graph: one row a node, one row an edge.
+"""Reading of two tables into a labelled graph: one row a node, one row an edge.
 
-DuckDB reads and checks them in memory and nothing is kept: a graph is held as a whole anyway, so
-it is read anew each time and always is what the tables say now.
+DuckDB reads and checks them in memory and nothing is kept: a graph is in memory as a whole anyway,
+so it is read anew each time and always agrees with the tables.
 """
 
 from __future__ import annotations
@@ -37,27 +37,37 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
                client: str | None = None, src: str = "src", dst: str = "dst",
                features: Sequence[str] | None = None, name: str | None = None,
                sure: bool = False) -> Graph:
-    """A labelled graph of N nodes from a table of nodes and one of edges.
+    """Read a labelled graph of N nodes from a table of nodes and one of edges.
 
-    Each table is what :func:`fedvine.read` takes (a CSV or Parquet file, a folder or pattern of
-    them, or an SQL query), or a pandas or polars frame or pyarrow table. The other arguments name
-    columns. Of the nodes:
+    Each table is a CSV or Parquet file, a folder or pattern of them, or an SQL query, as in
+    :func:`fedvine.read`, or a pandas or polars frame or pyarrow table. Direction, repeats and loops
+    of edges do not count, and there may be no edges at all. Where nodes do not have a column that
+    could be a feature, the one feature is log(1 + number of the node's neighbours in the whole
+    graph).
 
-    - ``node``: ids, whole numbers or text, each once; ``node``, or else ``id``, if not said
-    - ``label``: classes, text or numbers, numbered in the order of the numbers, or of the alphabet;
-      empty or NaN where unknown (-1)
-    - ``client``: which institution owns the node, kept as ``owner``; none if not said
-    - ``features``: finite numbers, taken as they are; if not said all columns left over that hold
-      numbers, in the table's order. A column of text alone is passed over, and one with text here
-      and there is refused. Where no column is left over at all, the one feature is log(1 + number
-      of the node's neighbours in the whole graph)
+    Args:
+        nodes: the table of nodes.
+        edges: the table of edges; columns other than ``src`` and ``dst`` are not used.
+        node: column of ids, whole numbers or text, each once; None: ``node``, or else ``id``.
+        label: column of classes, text or numbers, numbered in the order of the numbers, or of the
+            alphabet; empty or NaN where unknown (-1).
+        client: column of the institution that owns the node, kept as ``owner``.
+        src: column of the edges: ids of nodes.
+        dst: column of the edges: ids of nodes.
+        features: columns of finite numbers, used as they are; None: all other columns of numbers,
+            in the table's order. A column of text alone is then not used, and one with both is
+            refused.
+        name: of the graph; None: that of the file.
+        sure: accept very many clients.
 
-    Of the edges, ``src`` and ``dst``: ids of nodes; other columns are passed over. Direction,
-    repeats and loops do not count, and there may be no edges at all.
+    Returns:
+        The graph; remarks on the tables are in ``notes``.
 
-    Raises :class:`FedvineError` that names the table and the row or column, for a table that
-    cannot be read or lacks a column, an id that is empty or there twice, an edge that names no
-    node, a feature that is no finite number, and for tables without any node, feature or label.
+    Raises:
+        FedvineError: for a table that cannot be read or lacks a column, an id that is empty or
+            there twice, an edge to an id that is not a node, a feature that is not a finite number,
+            and for tables without any node, feature or label; the sentence names the table and the
+            row or column.
     """
     roles = {"label": label, **({} if client is None else {"client": client})}
     with _opened(nodes, "nodes", [node or "node", "id", *roles.values()]) as table:
@@ -96,14 +106,14 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
 
 
 class _Table(NamedTuple):
-    """A table that DuckDB can read; ``label`` is what messages call it."""
+    """A table that DuckDB can read; ``label`` is its name in messages."""
 
     connection: duckdb.DuckDBPyConnection
     source: Source
     label: str
 
     def check(self, roles: dict[str, str]) -> None:
-        """Raises :class:`FedvineError` for a column that is not there, or has two roles."""
+        """Raise :class:`FedvineError` for a column that is not there, or has two roles."""
         _different(self.label, roles)
         known = self.source.columns
         for column in roles.values():
@@ -113,9 +123,9 @@ class _Table(NamedTuple):
                                    f"it has {listed}.")
 
     def raw(self, roles: dict[str, str], more: Sequence[str] = ()) -> Columns:
-        """Table ``raw`` with one column a role, and the checks of its values.
+        """Make table ``raw`` with one column a role; return the checks of its values.
 
-        ``more`` are columns that are held as well, as ``f0``, ``f1``, ...
+        ``more`` are columns that are read too, as ``f0``, ``f1``, ...
         """
         self.check({**roles, **{f"f{i}": column for i, column in enumerate(more)}})
         known = self.source.columns
@@ -125,7 +135,7 @@ class _Table(NamedTuple):
         return Columns(self.connection, self.label, roles, self.source.untyped)
 
     def arrow(self, picked: str) -> pa.Table:
-        """Columns of ``raw`` in the order of its rows."""
+        """Return columns of ``raw`` in the order of its rows."""
         with self.connection.cursor() as cursor:    # a check may have left its own result open
             return cursor.sql(f"SELECT {picked} FROM raw ORDER BY rowid").to_arrow_table()
 
@@ -135,7 +145,7 @@ class _Table(NamedTuple):
 
 @contextlib.contextmanager
 def _opened(table: Any, kind: str, wanted: Sequence[str]) -> Iterator[_Table]:
-    """``wanted`` are columns that help to tell the delimiter of a CSV file."""
+    """Open a table; ``wanted`` are columns by which the delimiter of a CSV file is found."""
     query = sources.is_query(table)
     path = Path(table) if isinstance(table, str | os.PathLike) and not query else None
     label = f"the {'query' if query else 'frame'} of {kind}" if path is None else str(path)
@@ -172,7 +182,7 @@ def _different(label: str, roles: dict[str, str]) -> None:
 
 # -- the columns of the nodes --------------------------------------------------------------------
 def _ids(table: _Table, columns: Columns) -> tuple[pa.Array, bool]:
-    """The ids [N], and whether they are whole numbers."""
+    """Return the ids [N], and whether they are whole numbers."""
     if table.rows("SELECT count(*) FROM raw") == [(0,)]:
         raise FedvineError(f"{table.label} has no rows.")
     sql, whole = columns.ids("node")
@@ -185,7 +195,7 @@ def _ids(table: _Table, columns: Columns) -> tuple[pa.Array, bool]:
 
 
 def _classes(table: _Table, label: str) -> tuple[np.ndarray, list[str]]:
-    """The class of each node, int64 [N], and the classes' names."""
+    """Return the class of each node, int64 [N], and the classes' names."""
     text = "trim(CAST(label AS VARCHAR))"
     found = table.arrow(f"CASE WHEN lower({text}) NOT IN ('', 'nan') THEN {text} END AS label"
                         )["label"].combine_chunks().dictionary_encode()
@@ -219,7 +229,7 @@ def _owner(table: _Table, columns: Columns, client: str) -> Owner:
 
 
 def _features_of(table: _Table, features: Any, taken: set[str]) -> list[str]:
-    """The columns of features, or those that may be ones."""
+    """Return the columns of features, or those that may be features."""
     if features is None:
         kinds = {} if table.source.untyped else {row[0]: row[1] for row in table.rows(
             f"DESCRIBE SELECT * FROM {table.source.relation}")}
@@ -235,7 +245,7 @@ def _features_of(table: _Table, features: Any, taken: set[str]) -> list[str]:
 # -- the edges -----------------------------------------------------------------------------------
 def _ends(table: _Table, roles: dict[str, str], ids: pa.Array, whole: bool, origin: str
           ) -> np.ndarray:
-    """The nodes' numbers, int64 [2, E]."""
+    """Return the nodes' numbers of the edges' ends, int64 [2, E]."""
     columns = table.raw(roles)
     found = {role: columns.ids(role) for role in roles}
     taken = table.arrow(", ".join(f"{sql} AS {role}" for role, (sql, _) in found.items()))

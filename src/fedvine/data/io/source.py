@@ -1,7 +1,7 @@
-"""What a table is read from: CSV or Parquet files, an SQL query, or a frame in memory.
+"""Sources of a table: CSV or Parquet files, an SQL query, or a frame in memory.
 
-Each opener returns a :class:`Source` for one DuckDB connection, and shuts the connection off from
-everything else: from then on it reads the named files, and no query can write, fetch or load.
+Each opener returns a :class:`Source` for one DuckDB connection, and locks the connection: from then
+on it reads the named files alone, and no query can write, fetch or load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedvine.core.errors import FedvineError
 _QUERY = re.compile(r"\s*(select|with|from|attach|copy|install|load|pragma)\s", re.IGNORECASE)
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
 # Functions that give tables: those that read a file, and those that touch none. DuckDB guards
-# files itself, but sniff_csv still tells what is in one, and others tell a person's secrets.
+# files itself, but sniff_csv still shows the content of one, and others show a person's secrets.
 _READERS = {"read_csv", "read_csv_auto", "read_parquet", "parquet_scan", "read_json",
             "read_json_auto", "read_ndjson", "read_ndjson_auto"}
 _HARMLESS = {"range", "generate_series", "unnest"}
@@ -35,10 +35,10 @@ CLOSED: dict[str, Any] = {"temp_directory": "", "autoinstall_known_extensions": 
 
 
 class Source(NamedTuple):
-    """``relation``: SQL to select from; ``columns``: the SQL of each column, by its name.
+    """The relation to select from, and the SQL of each column by its name.
 
-    ``untyped`` where every value is text because the file knows no types (CSV). ``steady`` where
-    selecting twice gives the same rows in the same order.
+    ``untyped`` where every value is text because the file does not have types (CSV). ``steady``
+    where selecting twice gives the same rows in the same order.
     """
 
     relation: str
@@ -48,26 +48,26 @@ class Source(NamedTuple):
 
 
 def is_query(source: object) -> bool:
-    """Whether ``source`` is text that starts like an SQL query, and no file is called so."""
+    """Return whether ``source`` is text that starts like an SQL query, and not a file's name."""
     return (isinstance(source, str) and _QUERY.match(source) is not None
             and not os.path.exists(source))  # noqa: PTH110 (false if too long)
 
 
 def literal(text: str) -> str:
-    """``text`` as an SQL string."""
+    """Return ``text`` as an SQL string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def identifier(name: str) -> str:
-    """``name`` as the SQL name of a column."""
+    """Return ``name`` as the SQL name of a column."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def files(source: str | os.PathLike[str]) -> list[Path]:
-    """The files of a table: one, those of a folder, or those that fit a pattern; in name order.
+    """List the files of a table, in name order: one, those of a folder, or those of a pattern.
 
-    A name with ``*``, ``?`` or ``[`` in it is a pattern only where no file is called so. Raises
-    :class:`FedvineError` where there is none.
+    A name with ``*``, ``?`` or ``[`` in it is a pattern only where no file has that name. Raises
+    :class:`FedvineError` where there is no file.
     """
     path = Path(source)
     if os.path.isdir(path):  # noqa: PTH112 (false where it may not be looked up)
@@ -85,7 +85,7 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
 
 
 def exists(source: str | os.PathLike[str]) -> bool:
-    """Whether there is a file or folder of that name, or a file that fits it as a pattern."""
+    """Return whether a file or folder has that name, or a file fits it as a pattern."""
     return os.path.exists(source) or (  # noqa: PTH110 (false if too long)
         bool(_fitting(source)))
 
@@ -96,14 +96,14 @@ def _fitting(pattern: str | os.PathLike[str]) -> list[Path]:
 
 
 def title(source: str | os.PathLike[str]) -> str:
-    """A short name: the file's up to its first dot; the folder's for many files."""
+    """Return a short name: the file's up to its first dot; the folder's for many files."""
     path = Path(source)
     many = glob.has_magic(path.name) and not os.path.lexists(path)
     return (path.parent.name if many else path.name.split(".")[0]) or "table"
 
 
 def from_query(connection: duckdb.DuckDBPyConnection, query: str) -> Source:
-    """One SELECT over the CSV, Parquet and JSON files that it names, and nothing else."""
+    """Open one SELECT over the CSV, Parquet and JSON files that it names, and nothing else."""
     statements = connection.extract_statements(query)
     found = [json.loads(tree) for statement in statements[:1] for tree, in connection.execute(
         "SELECT json_serialize_sql(?)", [statement.query]).fetchall()]
@@ -112,7 +112,7 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str) -> Source:
                            "else make a frame in Python and give it to fedvine.from_frame.")
     named = {form for name in _named(found) if "://" not in name
              for form in (name, os.path.expanduser(name))}  # noqa: PTH111 (~nobody stays)
-    # Where there is no such file, DuckDB looks into a folder of that name, and then says so.
+    # Where there is no such file, DuckDB searches a folder of that name, and then says so.
     named |= {f"{name}/**/*.{kind}" for name in named for kind in ("csv", "parquet", "json")
               if not exists(name)}
     fitting = [file for name in named for file, in connection.execute(
@@ -123,7 +123,7 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str) -> Source:
 
 
 def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any) -> Source:
-    """A pandas or polars frame, or a pyarrow table."""
+    """Open a pandas or polars frame, or a pyarrow table."""
     try:
         connection.register("frame", frame)
         _shut(connection, [])
@@ -135,10 +135,10 @@ def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any) -> Source:
 
 def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wanted: Sequence[str]
                ) -> Source:
-    """CSV files, plain or gzip, or Parquet files, rows of one below those of the other.
+    """Open CSV files, plain or gzip, or Parquet files; their rows are joined.
 
-    Kinds are told by content, not by name. A name is taken as it is, whatever signs it holds, and
-    a folder called ``t=9`` is no column.
+    Kinds are found by content, not by name. A name is used as it is, whatever signs it holds, and a
+    folder called ``t=9`` does not make a column.
     """
     kinds = [_kind(path) for path in paths]
     if len(set(kinds)) > 1:
@@ -168,7 +168,7 @@ def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wan
 
 
 def first_bytes(path: Path) -> bytes:
-    """The first bytes of a file that can be read and is not empty."""
+    """Return a file's first bytes; raises :class:`FedvineError` if it is unreadable or empty."""
     try:
         with open(path, "rb") as file:
             start = file.read(4)
@@ -192,7 +192,7 @@ def _kind(path: Path) -> str:
 
 
 def _shut(connection: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> None:
-    """From now on the connection reads these files, keeps its own database, and nothing more."""
+    """Restrict the connection to these files and its own database, for good."""
     allowed = ", ".join(map(literal, sorted(set(paths))))
     connection.execute("SET enable_progress_bar = false")   # which would stand in the output
     connection.execute(f"SET allowed_paths = [{allowed}]")
@@ -201,7 +201,7 @@ def _shut(connection: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> None:
 
 
 def _named(tree: Any) -> Iterator[str]:
-    """Names of tables, and of the files of functions that read tables, in DuckDB's tree of SQL."""
+    """Yield names of tables, and of files that functions read, in DuckDB's tree of SQL."""
     if isinstance(tree, list):
         for part in tree:
             yield from _named(part)
@@ -221,7 +221,7 @@ def _named(tree: Any) -> Iterator[str]:
 
 
 def _texts(tree: Any) -> Iterator[str]:
-    """The constants of a function's arguments that are text."""
+    """Yield the constants of a function's arguments that are text."""
     if isinstance(tree, list):
         for part in tree:
             yield from _texts(part)
@@ -238,7 +238,7 @@ def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> Source:
 
 
 def _header(path: Path, packed: bool, wanted: Sequence[str]) -> tuple[list[str], str, int]:
-    """Names, delimiter and number of blank lines before the names."""
+    """Return names, delimiter and number of blank lines before the names."""
     try:
         with gzip.open(path) if packed else open(path, "rb") as file:
             start = file.read(1 << 20)

@@ -28,10 +28,22 @@ _BATCH = 200_000        # values held in memory while columns are written
 def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, wanted: Wanted,
          name: str, store: str | os.PathLike[str] | None, memory_limit: str | None,
          key: str | None = None) -> EventStream:
-    """The stream of a table: opened from ``store`` if it is there under ``key``, else written.
+    """Return the stream of a table: opened if it was made before under ``key``, else written.
 
-    ``label`` is what messages call the table. Without a key, the table's content is the key.
-    ``store`` None is a folder of that key in the cache.
+    Args:
+        opened: opens the source on a connection.
+        label: name of the table in messages.
+        wanted: the columns.
+        name: of the stream.
+        store: its folder; None: a folder of that key in the cache.
+        memory_limit: bound of DuckDB's memory.
+        key: changes with the source; None: made of the table's content.
+
+    Returns:
+        The stream.
+
+    Raises:
+        FedvineError: if the source cannot be read or the folder cannot be written.
     """
     place, parent = None if store is None else Path(store).absolute(), cache_folder()
     if place is not None:
@@ -59,7 +71,7 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
 
 
 def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path) -> dict[str, Any]:
-    """The columns of table ``edges`` as files; what ``stream.json`` says of them."""
+    """Write the columns of table ``edges`` as files; return the facts for ``stream.json``."""
     edges, kinds = _described(connection, "edges")
     time = np.int64 if kinds["t"] == "BIGINT" else np.float64
     plain = {"t": time, "weight": np.float32, "label": np.int32, "deleted": np.bool_}
@@ -86,7 +98,7 @@ def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path) 
 
 def _number(connection: duckdb.DuckDBPyConnection, roles: list[str], folder: Path, edges: int,
             file: str | None = None) -> None:
-    """Table ``names``, by first appearance in columns ``roles``; those columns as its numbers."""
+    """Make table ``names``, by first appearance in columns ``roles``; write them as its numbers."""
     seen = " UNION ALL ".join(
         f"SELECT {role} AS name, {len(roles)} * rowid + {i} AS place FROM edges"
         for i, role in enumerate(roles))
@@ -99,7 +111,7 @@ def _number(connection: duckdb.DuckDBPyConnection, roles: list[str], folder: Pat
 
 
 def _write_ids(connection: duckdb.DuckDBPyConnection, side: str, folder: Path) -> None:
-    """Table ``names`` in the files of :class:`fedvine.data.ids.Ids`."""
+    """Write table ``names`` as the files of :class:`fedvine.data.ids.Ids`."""
     count, kinds = _described(connection, "names")
     if kinds["name"] == "BIGINT":
         _fill(connection, "SELECT rowid, name FROM names", folder / f"ids-{side}.npy", np.int64,
@@ -119,7 +131,7 @@ def _write_ids(connection: duckdb.DuckDBPyConnection, side: str, folder: Path) -
 
 def _fill(connection: duckdb.DuckDBPyConnection, query: str, path: Path, dtype: type,
           shape: tuple[int, ...]) -> None:
-    """Write an array whose rows come in any order, each behind its row number."""
+    """Write an array whose rows come in any order, each after its row number."""
     array = np.lib.format.open_memmap(path, "w+", dtype, shape)
     if hasattr(os, "posix_fallocate"):      # a full disk is an error here, a crash in the mapping
         with open(path, "r+b") as file:
@@ -132,13 +144,13 @@ def _fill(connection: duckdb.DuckDBPyConnection, query: str, path: Path, dtype: 
 
 
 def _described(connection: duckdb.DuckDBPyConnection, table: str) -> tuple[int, dict[str, str]]:
-    """Number of rows, and the type of each column."""
+    """Return the number of rows, and the type of each column."""
     (count,), = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
     return count, {row[0]: row[1] for row in connection.execute(f"DESCRIBE {table}").fetchall()}
 
 
 def _opened(folder: Path, key: str) -> EventStream | None:
-    """The stream in ``folder`` if it was read under this key and is whole."""
+    """Open the stream in ``folder`` if it was read under this key and is whole, else None."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads((folder / "stream.json").read_text()).get("source") == key:
             return EventStream.open(folder)
@@ -146,7 +158,7 @@ def _opened(folder: Path, key: str) -> EventStream | None:
 
 
 def _moved(made: Path, folder: Path, key: str) -> EventStream:
-    """``made`` under its last name. Who finds that another process was faster takes the other's."""
+    """Rename ``made`` to its last name; if another process was faster, open that one's stream."""
     try:
         try:
             os.rename(made, folder)
@@ -164,7 +176,7 @@ def _moved(made: Path, folder: Path, key: str) -> EventStream:
 
 @contextlib.contextmanager
 def _working_folder(parent: Path) -> Iterator[Path]:
-    """A folder on the disk of the stream, gone afterwards."""
+    """Make a folder on the disk of the stream, removed afterwards."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
         work = tempfile.TemporaryDirectory(prefix=".read-", suffix=".tmp", dir=parent)
@@ -178,7 +190,7 @@ def _working_folder(parent: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _connected(work: Path, label: str, memory_limit: str | None
                ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB database in ``work`` that fetches nothing; its errors become one sentence."""
+    """Open a DuckDB database in ``work`` that fetches nothing; its errors become one sentence."""
     settings: dict[str, Any] = {**CLOSED, "temp_directory": str(work / "spilled")}
     if memory_limit is not None:
         # Every thread needs buffers of its own, so that many of them do not fit a small limit.
@@ -204,7 +216,7 @@ def _connected(work: Path, label: str, memory_limit: str | None
 
 
 def sentence(error: duckdb.Error, label: str) -> str:
-    """DuckDB's message about ``label`` without its advice about DuckDB."""
+    """Return DuckDB's message about ``label`` without its advice about DuckDB."""
     message = re.split(r"\nPossible|\n\nLINE \d", str(error))[0]
     if kept_out := re.search(r'Cannot access (?:file|directory) "([^"]*)"', message):
         return (f"{label} asks for {kept_out[1]}; it may read the CSV, Parquet and JSON files that "
@@ -218,7 +230,7 @@ def sentence(error: duckdb.Error, label: str) -> str:
 
 
 def _content(connection: duckdb.DuckDBPyConnection, facts: object) -> str:
-    """A key for the rows of table ``raw`` in their order, and their types."""
+    """Return a key for the rows of table ``raw`` in their order, and their types."""
     row = connection.execute("SELECT bit_xor(hash(rowid, *COLUMNS(*))), "
                              "sum(hash(rowid, *COLUMNS(*))::HUGEINT) FROM raw").fetchone()
     return fingerprint([], (row, _described(connection, "raw"), facts))

@@ -1,6 +1,6 @@
 """Columns of numbers of a wide table, in bounded memory: one array, filled piece by piece.
 
-A table of 18,333 rows and 6,805 columns is 0.5 GB as float32; no other copy of it is held.
+A table of 18,333 rows and 6,805 columns is 0.5 GB as float32; there is no other copy of it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,24 @@ SHOWN = 10_000_000      # values from which on a bar is shown
 
 def numbers(connection: duckdb.DuckDBPyConnection, source: Source, label: str,
             picked: Sequence[str], rows: int, chosen: bool) -> tuple[np.ndarray, Sequence[str]]:
-    """Columns ``picked`` of a table of ``rows`` rows, float32 [N, F], and those that were taken:
-    columns of text are left out unless they were ``chosen``.
+    """Read columns of a table as float32; columns of text are left out unless they were ``chosen``.
 
     Some columns are read at a time; of a CSV file all, as each pass reads it whole. Where the
-    source is not steady they are ``f0``, ``f1``, ... of table ``raw``. Raises
-    :class:`FedvineError` for a value that is no finite number.
+    source is not steady the columns are ``f0``, ``f1``, ... of table ``raw``.
+
+    Args:
+        connection: to DuckDB.
+        source: the table.
+        label: name of the table in errors.
+        picked: its columns.
+        rows: number of its rows N.
+        chosen: whether a person named the columns.
+
+    Returns:
+        The values float32 [N, F], and the columns that were taken [F].
+
+    Raises:
+        FedvineError: for a value that is not a finite number.
     """
     columns = [source.columns[c] if source.steady else f"f{i}" for i, c in enumerate(picked)]
     relation = source.relation if source.steady else "raw ORDER BY rowid"
@@ -70,7 +82,7 @@ def numbers(connection: duckdb.DuckDBPyConnection, source: Source, label: str,
 
 def _of_text(connection: duckdb.DuckDBPyConnection, source: Source, columns: Sequence[str]
              ) -> np.ndarray:
-    """Which of these columns, none of which holds a number, hold text: bool [C]."""
+    """Return which of these columns, none of which holds a number, hold text: bool [C]."""
     if not columns:
         return np.zeros(0, bool)
     found = connection.execute("SELECT " + ", ".join(
@@ -80,7 +92,7 @@ def _of_text(connection: duckdb.DuckDBPyConnection, source: Source, columns: Seq
 
 
 def _without(x: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """``x`` without these columns, moved together within its own memory."""
+    """Return ``x`` without these columns, moved together within its own memory."""
     if not len(left):
         return x
     kept, flat = np.delete(np.arange(x.shape[1]), left), x.reshape(-1)
@@ -91,7 +103,7 @@ def _without(x: np.ndarray, left: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def _progress(label: str, values: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal while a large table is read; the caller says how many values came."""
+    """Show a bar on a terminal while a large table is read; yield a function of new values."""
     console = Terminal(sys.stderr)
     if values < SHOWN or not console.is_terminal:
         yield lambda count: None
