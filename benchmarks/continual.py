@@ -55,12 +55,12 @@ def measure() -> list[dict[str, Any]]:
     class Timed(Power):
         """POWER whose server steps are timed."""
 
-        def remember(self, server: Server, sent: Any, world: World) -> None:
+        def fill_buffer(self, server: Server, sent: Any, world: World) -> None:
             steps.append(-time.process_time())
-            super().remember(server, sent, world)
+            super().fill_buffer(server, sent, world)
 
-        def teach(self, server: Server, sent: Any, world: World) -> None:
-            super().teach(server, sent, world)
+        def transfer_knowledge(self, server: Server, sent: Any, world: World) -> None:
+            super().transfer_knowledge(server, sent, world)
             steps[-1] += time.process_time()
 
     run(Timed(), split, plan).finish()

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power.gradient_encoder import factors, mismatch, shrink
-from fedvine.methods._power.prototypes import Encoder, encode, reconstruct
+from fedvine.methods._power.equations import encode, reconstruct
+from fedvine.nn.gradient_matching import Encoder, factors, mismatch, shrink
 
 FEATURES, CLASSES = 1433, 7
 SOME, EQUAL = 10, 60  # prototypes timed one by one; iterations when both do equally many

@@ -14,7 +14,7 @@ from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.experiments.run import run
-from fedvine.methods._power.replay import unpacked
+from fedvine.nn.gat import unpacked
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.task_plan import TRAIN, by_task
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from fedvine.core.rng import rng
-from fedvine.methods._power import coverage
+from fedvine.methods import ergnn
+from fedvine.methods._power import equations
 
 
 @st.composite
@@ -59,8 +60,8 @@ def test_select_is_the_slow_reference(case, count, epsilon, code, block):
                 sorted(range(len(near)), key=lambda i: (-len(near[i]), i))[:count])
         expected += nodes[best].tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coverage, "BLOCK", block)
-        found = coverage.select(z, None, y, count, epsilon=epsilon, code=code)
+        patch.setattr(equations, "BLOCK", block)
+        found = equations.select(z, None, y, count, epsilon=epsilon, code=code)
     assert found.dtype == np.int64 and found.tolist() == expected
 
 
@@ -71,7 +72,7 @@ def test_no_other_nodes_have_a_larger_sum_of_coverages(case, count):
         one = np.where(y == label, y, -1)
         size = {i: len(ball) for i, ball in zip(np.flatnonzero(y == label), balls(
             z[y == label].double(), 0.5, False), strict=True)}
-        found = coverage.select(z, None, one, count, epsilon=0.5)
+        found = equations.select(z, None, one, count, epsilon=0.5)
         count_here = min(count, len(size))
         assert len(set(found.tolist())) == len(found) == count_here
         assert sum(size[i] for i in found) == max(
@@ -83,22 +84,22 @@ def test_alpha_weighs_local_and_global_embeddings():
     globe = torch.tensor([[0.0], [5.0], [9.1], [9.2], [9.3]])   # and node 3 here
     y = np.zeros(5, int)
     for h_global, alpha, best in ((None, 0.5, 1), (globe, 1.0, 1), (globe, 0.0, 3)):
-        assert coverage.select(local, h_global, y, 1, alpha=alpha, epsilon=0.04).tolist() == [best]
-    half = coverage.select((local + globe) / 2, None, y, 5, epsilon=0.5)
-    np.testing.assert_array_equal(coverage.select(local, globe, y, 5, epsilon=0.5), half)
+        assert equations.select(local, h_global, y, 1, alpha=alpha, epsilon=0.04).tolist() == [best]
+    half = equations.select((local + globe) / 2, None, y, 5, epsilon=0.5)
+    np.testing.assert_array_equal(equations.select(local, globe, y, 5, epsilon=0.5), half)
 
 
 def test_the_code_goes_on_to_another_cluster_and_the_paper_does_not():
     z = torch.tensor([[0.0], [0.01], [0.02], [0.03], [7.0], [7.01]])
     y = np.zeros(6, int)
-    assert coverage.select(z, None, y, 2, epsilon=0.1).tolist() == [0, 1]
-    assert coverage.select(z, None, y, 2, epsilon=0.1, code=True).tolist() == [0, 4]
+    assert equations.select(z, None, y, 2, epsilon=0.1).tolist() == [0, 1]
+    assert equations.select(z, None, y, 2, epsilon=0.1, code=True).tolist() == [0, 4]
 
 
 @given(case=cases(), count=st.integers(1, 4))
 def test_nearest_mean_sorts_by_the_distance_to_the_mean(case, count):
     z, y = case
-    found = coverage.nearest_mean(z, y, count)
+    found = ergnn.nearest_mean(z, y, count)
     for label in set(y[y >= 0].tolist()):
         nodes = np.flatnonzero(y == label)
         rows = z[nodes].double().numpy()
@@ -106,7 +107,7 @@ def test_nearest_mean_sorts_by_the_distance_to_the_mean(case, count):
         chosen = [i for i in found.tolist() if y[i] == label]
         np.testing.assert_allclose([far[i] for i in chosen], sorted(far.values())[:count],
                                    atol=1e-7)
-    sparse = coverage.nearest_mean(csr_matrix(z.numpy()), y, count)
+    sparse = ergnn.nearest_mean(csr_matrix(z.numpy()), y, count)
     assert sorted(y[sparse]) == sorted(y[found]) and set(y[found]) == set(y[y >= 0])
 
 
@@ -118,10 +119,10 @@ def test_clearest_has_the_fewest_nodes_of_other_classes_near(case, count, distan
         near = {i: sum(dist(rows[i], rows[j]) < distance for j in np.flatnonzero(
             (y >= 0) & (y != label))) for i in np.flatnonzero(y == label)}
         expected += sorted(near, key=lambda i: (near[i], i))[:count]
-    assert coverage.clearest(z, y, count, distance=distance).tolist() == expected
+    assert ergnn.clearest(z, y, count, distance=distance).tolist() == expected
 
 
 def test_no_class_gives_no_nodes():
     nobody = np.full(3, -1)
-    assert coverage.select(torch.ones(3, 2), None, nobody, 1).tolist() == []
-    assert coverage.nearest_mean(np.ones((3, 2)), nobody, 1).tolist() == []
+    assert equations.select(torch.ones(3, 2), None, nobody, 1).tolist() == []
+    assert ergnn.nearest_mean(np.ones((3, 2)), nobody, 1).tolist() == []

@@ -14,7 +14,7 @@ from fedvine.data.spec import load
 from fedvine.engines.faults import MockClients
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
-from fedvine.methods._power.prototypes import infer_labels, reconstruct
+from fedvine.methods._power.equations import infer_labels, reconstruct
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.joint import Joint
 from fedvine.methods.power import Power, buffer_graph, divergence
@@ -141,7 +141,7 @@ def test_a_prototype_without_bounds_does_not_reach_the_model():
                  for i, pair in enumerate(zip(encoder.weights, encoder.biases, strict=True))
                  for name, part in zip((f"weight_{i}", f"bias_{i}"), pair, strict=True)}
     before, lie = len(server.y), {"trajectory": np.ones(8), "gradients": gradients}
-    TINY.remember(server, {"ada": {"met": lie}}, made.clients.world)
+    TINY.fill_buffer(server, {"ada": {"met": lie}}, made.clients.world)
     assert len(server.y) == before == len(server.x)
 
 
@@ -217,6 +217,15 @@ def test_noise_cannot_be_drawn_again_from_the_seed_of_the_run():
     for one, again, other in found.values():
         np.testing.assert_array_equal(one, again)
         assert (one != other).mean() > 0.2
+
+
+def test_the_names_in_a_save_stay():
+    """A run folder goes on with a later version: memory is saved under these names."""
+    made = testing._run(TINY).finish()
+    assert list(made.server.dump()) == ["model", "trajectories", "x", "y"]
+    (client,) = {tuple(r.client.dump()) for r in made.clients.residents.values()}
+    assert client == ("model", "optimizer", "kept_x", "kept_y", "trajectory", "told", "means",
+                      "classes")
 
 
 @pytest.mark.slow

@@ -11,17 +11,16 @@ from torch.nn.functional import cross_entropy
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power.gradient_encoder import factors, mismatch, shrink
-from fedvine.methods._power.prototypes import (
-    Encoder,
+from fedvine.methods._power.equations import (
     class_means,
     encode,
     infer_labels,
     neighbours,
-    protect,
     reconstruct,
 )
+from fedvine.nn.gradient_matching import Encoder, factors, mismatch, shrink
 from fedvine.nn.lbfgs import minimise
+from fedvine.privacy.class_means import protect
 
 ACTIVATIONS = st.sampled_from(["relu", "sigmoid"])
 

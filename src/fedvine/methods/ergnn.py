@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, on_client
-from fedvine.methods._power import coverage
-from fedvine.methods._power.replay import Replaying
+from fedvine.data.graph import Features
+from fedvine.methods._power.equations import by_class, distances, largest, select
+from fedvine.methods._power.training import Replaying
 
 
 class ErGnn(Replaying):
@@ -40,11 +42,11 @@ class ErGnn(Replaying):
     def choose(self, client: Client, model) -> np.ndarray:
         y = client.stage.y
         if self.select == "mean":
-            return coverage.nearest_mean(client.stage.x, y, self.per_class)
+            return nearest_mean(client.stage.x, y, self.per_class)
         h = self.embedded(client)
         if self.select == "clearest":
-            return coverage.clearest(h, y, self.per_class, distance=self.distance)
-        return coverage.select(h, None, y, self.per_class, epsilon=self.epsilon)
+            return clearest(h, y, self.per_class, distance=self.distance)
+        return select(h, None, y, self.per_class, epsilon=self.epsilon)
 
 
 class ErGnnIsolated(ErGnn):
@@ -60,5 +62,38 @@ class ErGnnIsolated(ErGnn):
 
     @on_client
     def alone(self, client: Client, last: bool) -> None:
-        """E epochs from where this client's model is."""
+        """Train E epochs from the weights that this client's model has."""
         self.train(client, tree.weights(client.model), last)
+
+
+def nearest_mean(x: Features | torch.Tensor, y: np.ndarray, per_class: int) -> np.ndarray:
+    """Select the nodes of each class nearest to its mean (ER-GNN's "mean of feature").
+
+    ``x`` [N, F] are features, dense or CSR, or embeddings; ``y`` int [N] classes, -1 for none. The
+    result is that of :func:`fedvine.methods._power.equations.select`.
+    """
+    rows_of: Any = x.detach().numpy() if isinstance(x, torch.Tensor) else x
+
+    def best(nodes: np.ndarray) -> np.ndarray:
+        rows = rows_of[nodes].astype(np.float64)
+        mean = np.asarray(rows.mean(0)).reshape(-1)
+        squares = rows * rows if isinstance(rows, np.ndarray) else rows.multiply(rows)
+        return largest(2 * (rows @ mean) - np.asarray(squares.sum(1)).reshape(-1), per_class)
+    return by_class(y, best)
+
+
+def clearest(h: torch.Tensor, y: np.ndarray, per_class: int, *,
+             distance: float = 0.5) -> np.ndarray:
+    """Select the nodes of each class with the fewest nodes of other classes within ``distance``.
+
+    This is ER-GNN's "coverage maximisation". ``h`` [N, d] are embeddings, ``y`` int [N] classes,
+    -1 for none; the result is that of :func:`fedvine.methods._power.equations.select`.
+    """
+    z = h.detach().float()
+
+    def best(nodes: np.ndarray) -> np.ndarray:
+        others = z[torch.from_numpy(np.flatnonzero((y >= 0) & (y != y[nodes[0]])))]
+        rows = z[torch.from_numpy(nodes)]
+        near = [(d < distance).sum(1) for d in distances(rows, others)]
+        return largest(-torch.cat(near).numpy(), per_class)
+    return by_class(y, best)

@@ -1,10 +1,10 @@
-"""FedAvg (McMahan et al. 2017) on class-incremental tasks: nothing is done against forgetting."""
+"""FedAvg (McMahan et al. 2017) on class-incremental tasks, without a measure against forgetting."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from fedvine.methods._power.continual import Continual
+from fedvine.methods._power.training import Continual
 
 
 class FedAvg(Continual):

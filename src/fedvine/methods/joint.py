@@ -1,4 +1,4 @@
-"""Joint: FedAvg on all tasks so far at once; what forgetting costs is the distance to it."""
+"""Joint: FedAvg on all tasks so far at once, the upper bound for methods that forget."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from fedvine.core.method import Client
 from fedvine.data.graph import Graph
-from fedvine.methods._power.continual import Continual
+from fedvine.methods._power.training import Continual
 
 
 class Joint(Continual):
-    """Nothing is forgotten because every client keeps all its data."""
+    """Joint training: every client keeps all its data, so nothing is forgotten."""
 
     name: ClassVar[str] = "joint"
 

@@ -1,15 +1,15 @@
-"""MLP: FedAvg that sees no edges, to show what they are worth."""
+"""MLP: FedAvg without edges, the reference for what edges are worth."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fedvine.methods._power.continual import Continual
+from fedvine.methods._power.training import Continual
 from fedvine.nn.gat import Inputs, inputs
 
 
 class Mlp(Continual):
-    """FedAvg that sees no edges: each node is its only neighbour, in a perceptron of two layers."""
+    """FedAvg without edges: each node is its only neighbour, so the GAT is a perceptron."""
 
     name: ClassVar[str] = "mlp"
 

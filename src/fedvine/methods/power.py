@@ -1,27 +1,30 @@
 """POWER (Zhu, Hu and Wu, "Federated Continual Graph Learning", KDD 2025), Algorithm 1.
 
-Clients replay the experience nodes of earlier tasks, chosen by local-global coverage. In a task's
-first round each also sends its classes' prototypes, encoded as gradients, and how its label
-distribution has evolved; the server reads the prototypes back, joins them to a graph, and teaches
-the averaged model on it what each client's model knows best.
+Clients replay experience nodes of earlier tasks, selected by local-global coverage. In a task's
+first round each also sends its label distributions so far (its trajectory) and the prototypes of
+its classes, encoded as gradients. The server reconstructs the prototypes, joins them to a graph,
+and trains the averaged model on it towards the models of the clients that know each class best.
 
-**What the server learns.** The gradients of one sample through a linear layer give the sample back
-by one division (:mod:`fedvine.methods._power.prototypes`): the server has every client's mean
-feature vector of each class, exactly, and with a class of one node that node's features. It also
-has label distributions, sizes and models. ``min_count`` withholds small classes, ``clip`` with
-``noise`` adds calibrated noise to a mean; a class sum is a plain vector, so secure sums can carry
-it (:mod:`fedvine.privacy.secure_sums`), at the price of the clients' trajectories.
+:meth:`Power.execute` is C_Exec; :meth:`Power.round` is the loop with S_Exec in it. Equations are
+in :mod:`fedvine.methods._power.equations`, local training and the replay buffer in
+:mod:`fedvine.methods._power.training`, the network in :mod:`fedvine.nn.gat`.
+
+**What the server learns.** The gradients of one sample through a linear layer give the sample
+back by one division: the server has every client's mean feature vector of each class, exactly,
+and with a class of one node that node's features. It also has label distributions, sizes and
+models. ``min_count`` withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a
+mean. Secure sums could carry class sums, without the clients' trajectories.
 
 Where the paper leaves it open, or its public code differs:
 
 - the loss of a task is the sum of Eqs. (5) and (6), ``criterion = "binary-sum"``; the code takes
   means ("cross-entropy"). Of sums ``beta`` = 0.01 leaves a new task about a fifth of the loss, of
-  means a hundredth. The paper searches beta; 0.01 is the code's, and what validation prefers
-- ``code_coverage``: one radius a class and greedy removal of what is covered, as in the code; the
+  means a hundredth. The paper searches beta; 0.01 is the code's, and the best in validation
+- ``code_coverage``: one radius a class and greedy removal of covered nodes, as in the code; the
   paper has a radius a node and sums of coverages
 - ``transfer``: Eq. (14) on the graph of Eq. (13) ("kl"); the code has no graph and the mean
   absolute difference of the scores ("l1"); or none at all
-- the server's epochs and rate are not stated
+- the server's epochs and learning rate are not stated
 - ``reconstruction``: the closed form is exact and thousands of times faster than L-BFGS
 """
 
@@ -37,19 +40,18 @@ from fedvine.core import tree
 from fedvine.core.expect import LARGEST, Array, Maybe, Tensor
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power.continual import average
-from fedvine.methods._power.coverage import select
-from fedvine.methods._power.prototypes import (
+from fedvine.methods._power.equations import (
     Encoder,
     class_means,
     encode,
     infer_labels,
     neighbours,
-    protect,
     reconstruct,
+    select,
 )
-from fedvine.methods._power.replay import Replaying
+from fedvine.methods._power.training import Replaying
 from fedvine.nn.gat import Inputs
+from fedvine.privacy.class_means import protect
 
 
 class Power(Replaying):
@@ -83,14 +85,15 @@ class Power(Replaying):
     def start(self, world: World) -> Server:
         F = world.facts["features"]
         return Server(model=super().start(world).model, trajectories={},
-                      x=torch.empty(0, F), y=torch.empty(0, dtype=torch.int64))
+                      x=torch.empty(0, F), y=torch.empty(0, dtype=torch.int64))  # global buffer
 
     def setup(self, client: Client) -> None:
         super().setup(client)
         facts = client.world.facts
-        client.trajectory, client.told = np.zeros(facts["classes"]), True
-        client.means = torch.empty(0, facts["features"])         # prototypes that wait to be sent
-        client.classes = torch.empty(0, dtype=torch.int64)
+        client.trajectory = np.zeros(facts["classes"])           # q^k
+        client.told = True                                       # nothing waits to be sent
+        client.means = torch.empty(0, facts["features"])         # prototypes that wait
+        client.classes = torch.empty(0, dtype=torch.int64)       # and their classes
 
     # -- Algorithm 1 -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
@@ -98,43 +101,54 @@ class Power(Replaying):
 
     @on_client
     def meet(self, client: Client) -> None:
-        """A task begins: the trajectory goes on, and prototypes wait for the client to take part.
+        """Compute prototypes and trajectory of a new task, before its first round.
 
-        Both hold for a client that takes part in no round of the task, too: Eq. (12) is a sum over
-        all its tasks.
+        Clients that are sampled in no round of the task compute them, too, since Eq. (12) is a sum
+        over all tasks; their prototypes are sent later.
         """
         y = client.stage.y
         counts = np.bincount(y[y >= 0], minlength=len(client.trajectory))
-        client.trajectory = self.phi * client.trajectory + counts / max(counts.sum(), 1)  # (12)
-        means, classes = self.prototypes(client, counts)                      # (8)
+        means, classes = self.prototypes(client, counts)                                # (8)
         client.means = torch.cat([client.means, means])
         client.classes, client.told = torch.cat([client.classes, classes]), False
-
-    def round(self, server, clients, at: At) -> None:
-        taking = clients.choose(self.fraction)
-        sent = clients.call(self.execute, server.model, at.last, only=taking,
-                            expect=self.reply(server) | {"met": Maybe(self.met(clients.world))})
-        self.rest(server, clients, at, taking)
-        server.model = average(sent, server.model)
-        self.remember(server, sent, clients.world)                            # (10), (11)
-        if self.transfer != "none":
-            self.teach(server, sent, clients.world)                           # (13), (14)
+        client.trajectory = self.phi * client.trajectory + counts / max(counts.sum(), 1)  # (12)
 
     @on_client
     def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool
                 ) -> dict[str, Any]:
-        """C_Exec: local training and replay; experience nodes in the last round of a task, in the
-        first one that the client takes part in the trajectory and, as gradients, the prototypes of
-        this task and of those that it missed (``met``)."""
-        sent = self.train(client, model, last)                                # (5)-(7), (2)-(4)
-        if client.told:
-            return {**sent, "met": None}
-        gradients = encode(self.encoder(client.world), client.means, client.classes)   # (9)
-        client.told, client.means, client.classes = True, client.means[:0], client.classes[:0]
-        return {**sent, "met": {"trajectory": client.trajectory, "gradients": gradients}}
+        """Carry out C_Exec: train with replay, then send what round r of the task demands.
+
+        ``last`` is r = R. As r = 1 counts the first round in which the client is sampled; it then
+        sends the prototypes of earlier tasks in which it was not sampled as well.
+        """
+        self.receive(client, model)                                     # Theta^k <- Theta^g
+        for epoch in range(self.epochs):
+            self.step(client, epoch)                                    # (5), (6), (7)
+        if last:                                                        # r = R
+            self.store(client, model)                                   # (2), (3), (4)
+        met = None
+        if not client.told:                                             # r = 1
+            gradients = encode(self.encoder(client.world), client.means, client.classes)  # (9)
+            met = {"trajectory": client.trajectory, "gradients": gradients}
+            client.told, client.means, client.classes = True, client.means[:0], client.classes[:0]
+        size = len(self.labelled(client)[1])
+        return {"model": tree.weights(client.model), "size": size, "met": met}
+
+    def round(self, server, clients, at: At) -> None:
+        """Carry out round r of task t: C_Exec at the sampled clients, then S_Exec."""
+        sampled = clients.choose(self.fraction)
+        sent = clients.call(self.execute, server.model, at.last, only=sampled,
+                            expect=self.reply(server) | {"met": Maybe(self.met(clients.world))})
+        self.close_others(server, clients, at, sampled)                 # r = R: (2), (3), (4)
+        sizes = sent.each("size")
+        if sum(sizes):
+            server.model = tree.mean(sent.each("model"), sizes)         # sum_k N_k / N Theta^k
+        self.fill_buffer(server, sent, clients.world)                   # r = 1: (10), (11)
+        if self.transfer != "none":
+            self.transfer_knowledge(server, sent, clients.world)        # (13), (14)
 
     def met(self, world: World) -> dict[str, Any]:
-        """What ``execute`` sends of the tasks met: no class twice, a label distribution a task."""
+        """Return the schema of ``met``: at most one prototype a class, one label sum a task."""
         classes, encoder = world.facts["classes"], self.encoder(world)
         layers = enumerate(zip(encoder.weights, encoder.biases, strict=True))
         parts = {f"{kind}_{i}": part for i, pair in layers
@@ -144,39 +158,41 @@ class Power(Replaying):
                                            most=classes * part.nbytes)
                               for name, part in parts.items()}}
 
-    def remember(self, server: Server, sent: Any, world: World) -> None:
-        """Prototypes into the global buffer; what each client has seen so far."""
+    def fill_buffer(self, server: Server, sent: Any, world: World) -> None:
+        """Add reconstructed prototypes to the global buffer; replace trajectories that came."""
         for name, reply in sent.items():
             if reply["met"] is None:
                 continue
             server.trajectories = server.trajectories | {name: reply["met"]["trajectory"]}
             gradients = reply["met"]["gradients"]
             if len(gradients["bias_0"]):
-                found = reconstruct(
+                found = reconstruct(                                            # (10), (11)
                     self.encoder(world), gradients, labels := infer_labels(gradients),
                     self.reconstruction, generator=torch_rng("lbfgs", len(server.y), name)
                 ).prototypes.float()
-                fit = found.abs().amax(1) < LARGEST                           # false for NaN, too
-                server.x = torch.cat([server.x, found[fit]])
-                server.y = torch.cat([server.y, labels[fit]])
+                finite = found.abs().amax(1) < LARGEST                          # false for NaN, too
+                server.x = torch.cat([server.x, found[finite]])
+                server.y = torch.cat([server.y, labels[finite]])
 
-    def teach(self, server: Server, sent: Any, world: World) -> None:
-        """Trajectory-aware knowledge transfer: the global model learns, on the buffer graph, each
-        class from the clients in the proportion in which they have met it."""
+    def transfer_knowledge(self, server: Server, sent: Any, world: World) -> None:
+        """Train the global model for E_g epochs on the buffer graph, Eq. (14).
+
+        Of each class it learns from the clients' models in proportion to their trajectories.
+        """
         if not len(server.y) or not self.server_epochs:
             return
-        graph = buffer_graph(server.x, self.near if self.transfer == "kl" else 0)
+        graph = buffer_graph(server.x, self.near if self.transfer == "kl" else 0)   # (13)
         unseen = np.zeros(world.facts["classes"])
         seen = torch.from_numpy(np.stack([server.trajectories.get(n, unseen)
                                           for n in sent.names]))
-        share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y].float()    # [K, V]
+        share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y].float()          # [K, V]
         net = self.net(world)
         with torch.no_grad():
             local = torch.stack([tree.load(net, m)(graph) for m in sent.each("model")])
         tree.load(net, server.model)
         optimizer = torch.optim.Adam(net.parameters(), lr=self.server_learning_rate)
         for _ in range(self.server_epochs):
-            loss = divergence(net(graph), local, share, self.transfer)        # (14)
+            loss = divergence(net(graph), local, share, self.transfer)              # (14)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -185,31 +201,34 @@ class Power(Replaying):
 
     # -- parts -----------------------------------------------------------------------------------
     def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:
-        """Experience nodes with maximum local-global coverage, Eqs. (2)-(4)."""
+        """Select experience nodes with maximum local-global coverage, int64 [B]."""
         _, nodes, y = self.labelled(client)
-        h = self.embedded(client)[nodes]
+        h = self.embedded(client)[nodes]                                                # (2)
         others = self.embedded(client, model)[nodes] if self.alpha < 1 else None
-        chosen = select(h, others, y.numpy(), self.per_class, alpha=self.alpha,
+        chosen = select(h, others, y.numpy(), self.per_class, alpha=self.alpha,         # (3), (4)
                         epsilon=self.epsilon, code=self.code_coverage)
         return nodes.numpy()[chosen]
 
     def prototypes(self, client: Client, counts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean features of the task's classes [P, F], Eq. (8), protected; and the classes [P]."""
+        """Compute the protected mean features [P, F] of the task's classes, and these int64 [P].
+
+        ``counts`` int [classes] are the labelled nodes of each class.
+        """
         clip, classes = math.inf if self.clip is None else self.clip, np.flatnonzero(counts)
-        means, _ = class_means(client.stage.x, client.stage.y, len(counts), clip)
+        means, _ = class_means(client.stage.x, client.stage.y, len(counts), clip)       # (8)
         kept, row = protect(means[classes], torch.from_numpy(counts[classes]), clip=clip,
                             min_count=self.min_count, noise=self.noise,
                             generator=torch_rng(client.secret, *client.place[:2], "prototypes"))
         return kept, torch.from_numpy(classes)[row]
 
     def encoder(self, world: World) -> Encoder:
-        """The gradient encoding network, the same at every client and at the server."""
+        """Draw the gradient-encoding network, the same at every client and at the server."""
         return Encoder.make(world.facts["features"], world.facts["classes"],
                             generator=torch_rng(world.seed, "encoder"))
 
 
 def buffer_graph(x: torch.Tensor, near: int) -> Inputs:
-    """The global buffer graph, Eq. (13): prototypes, their nearest neighbours, and loops."""
+    """Build the global buffer graph, Eq. (13), of prototypes [V, F]: nearest neighbours, loops."""
     loops = torch.arange(len(x)).repeat(2, 1)
     src, dst = torch.cat([neighbours(x, near), loops], 1) if near else loops
     order = torch.argsort(dst, stable=True)
@@ -218,10 +237,11 @@ def buffer_graph(x: torch.Tensor, near: int) -> Inputs:
 
 def divergence(scores: torch.Tensor, local: torch.Tensor, share: torch.Tensor, how: str
                ) -> torch.Tensor:
-    """Eq. (14): sum over prototypes i and clients k of share[k, i] KL(global_i || local_ki).
+    """Compute Eq. (14): sum over prototypes i, clients k of share[k, i] KL(global_i || local_ki).
 
-    scores [V, C] of the global model, local [K, V, C] of the clients'; "l1" takes the mean
-    absolute difference of scores instead, as in the authors' code.
+    ``scores`` [V, C] are logits of the global model, ``local`` [K, V, C] of the clients',
+    ``share`` [K, V] the clients' weights. "l1" takes the mean absolute difference of logits in
+    place of KL, as the authors' code does.
     """
     if how == "l1":
         return (share * (scores - local).abs().mean(2)).sum()

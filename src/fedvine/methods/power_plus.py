@@ -28,13 +28,13 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix, identity, issparse
 
+from fedvine.core import tree
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.data.graph import Graph
-from fedvine.methods._power.continual import Continual, average
-from fedvine.methods._power.prototypes import class_sums
-from fedvine.methods._power.replay import above
-from fedvine.nn.gat import Inputs
+from fedvine.methods._power.training import Continual
+from fedvine.nn.gat import Inputs, below
+from fedvine.privacy.class_means import class_sums
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.class_incremental import NodeQueries
@@ -82,7 +82,9 @@ class PowerPlus(SecureSums, Continual):
         means = server.sums / server.counts.clamp(min=1)[:, None]
         sent = clients.call(self.learn, server.model, means * (server.counts > 0)[:, None],
                             expect=self.reply(server), only=clients.choose(self.fraction))
-        server.model = average(sent, server.model)
+        sizes = sent.each("size")
+        if sum(sizes):
+            server.model = tree.mean(sent.each("model"), sizes)
 
     @on_client
     def classes(self, client: Client, sealed: dict[str, bytes] | None = None) -> np.ndarray:
@@ -125,7 +127,7 @@ class PowerPlus(SecureSums, Continual):
             others[classes] = False
             graph, others = self.labelled(client)[0], others.nonzero()[:, 0]
             if len(others):
-                graph = above(client.stage.x, graph, client.means[others].numpy())
+                graph = below(client.stage.x, graph, client.means[others].numpy())
             client.cache["rows"] = kept = client.means, graph, others
         return kept[1], kept[2]
 

@@ -1,4 +1,4 @@
-"""Replay: POWER's memory (Section 4.1) with plain averaging, without its transfer at the server."""
+"""Replay: POWER's replay (Section 4.1) with plain averaging, without its transfer at the server."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedvine.core.method import Client, Field
-from fedvine.methods._power import coverage
-from fedvine.methods._power.replay import Replaying
+from fedvine.methods._power.equations import select
+from fedvine.methods._power.training import Replaying
 
 
 class Replay(Replaying):
@@ -25,6 +25,5 @@ class Replay(Replaying):
                        "a class, and covered nodes no longer count")
 
     def choose(self, client: Client, model) -> np.ndarray:
-        return coverage.select(self.embedded(client), self.embedded(client, model),
-                               client.stage.y, self.per_class, alpha=self.alpha,
-                               epsilon=self.epsilon, code=self.code)
+        return select(self.embedded(client), self.embedded(client, model), client.stage.y,
+                      self.per_class, alpha=self.alpha, epsilon=self.epsilon, code=self.code)

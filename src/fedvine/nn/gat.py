@@ -2,25 +2,29 @@
 
 A layer: h_i = x_i W, e_ij = LeakyReLU(a_src . h_j + a_dst . h_i), alpha = softmax of e over the
 neighbours j of i and i itself, z_i = sum_j alpha_ij h_j + b. Features may be a sparse CSR tensor,
-which the first layer multiplies as it is.
+which the first layer multiplies without making it dense.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix, vstack
 from torch import nn
 
 from fedvine.core.rng import torch_rng
-from fedvine.data.graph import Graph
+from fedvine.data.graph import Features, Graph
 
 
 class Inputs(NamedTuple):
-    """A graph as tensors: ``x`` [N, F] dense or CSR; ``src``, ``dst`` int64 [2E + N], both
-    directions and a loop at each node, sorted by ``dst``."""
+    """A graph as tensors.
+
+    ``x`` is float32 [N, F], dense or CSR; ``src`` and ``dst`` are int64 [2E + N]: both directions
+    of each edge and a loop at each node, sorted by ``dst``.
+    """
 
     x: torch.Tensor
     src: torch.Tensor
@@ -28,7 +32,7 @@ class Inputs(NamedTuple):
 
 
 def inputs(graph: Graph, edges: bool = True) -> Inputs:
-    """The tensors of a graph; without ``edges`` only the loops."""
+    """Convert a graph to tensors; without ``edges`` it has only the loops."""
     ends = graph.edges if edges else graph.edges[:, :0]
     loops = np.arange(len(graph))
     src = np.concatenate([ends[0], ends[1], loops]).astype(np.int64)
@@ -38,20 +42,57 @@ def inputs(graph: Graph, edges: bool = True) -> Inputs:
 
 
 def features(x: object) -> torch.Tensor:
-    """Rows of features as a tensor; a SciPy matrix stays sparse."""
+    """Convert features [N, F] to a tensor; a SciPy CSR matrix stays sparse."""
     if isinstance(x, np.ndarray):
         return torch.from_numpy(x)
-    with warnings.catch_warnings():  # torch says once that CSR is in beta; nobody can act on it
+    with warnings.catch_warnings():  # torch warns once that CSR is in beta
         warnings.filterwarnings("ignore", "Sparse CSR")
         return torch.sparse_csr_tensor(
             torch.from_numpy(x.indptr.astype(np.int64)),  # type: ignore[attr-defined]
             torch.from_numpy(x.indices.astype(np.int64)),  # type: ignore[attr-defined]
             torch.from_numpy(x.data), x.shape,  # type: ignore[attr-defined]
-            check_invariants=False)  # SciPy keeps them; unsaid, torch warns
+            check_invariants=False)  # SciPy keeps them; without this argument torch warns
+
+
+def below(x: Features, graph: Inputs, rows: Features) -> Inputs:
+    """Add nodes with the features ``rows`` [B, F] after those of ``graph``, with a loop alone.
+
+    ``x`` [N, F] are the features of ``graph``, as data hold them.
+    """
+    loops = torch.arange(len(graph.x), len(graph.x) + int(rows.shape[0]))  # type: ignore[index]
+    return Inputs(features(joined(x, rows)), torch.cat([graph.src, loops]),
+                  torch.cat([graph.dst, loops]))
+
+
+def joined(first: Features, second: Features) -> Features:
+    """Concatenate the rows of both; the result is dense or CSR as ``first`` is."""
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, np.asarray(second)])
+    return csr_matrix(vstack([first, csr_matrix(second)], format="csr"))
+
+
+def packed(x: Features) -> Any:
+    """Convert rows of features to what a client's memory may hold: an array, or CSR's parts."""
+    if isinstance(x, np.ndarray):
+        return x
+    width = int(x.shape[1])  # type: ignore[index]
+    return {"data": x.data, "indices": x.indices, "indptr": x.indptr, "width": width}
+
+
+def unpacked(kept: Any) -> Features:
+    """Convert the result of :func:`packed` back to rows of features."""
+    if isinstance(kept, np.ndarray):
+        return kept
+    return csr_matrix((kept["data"], kept["indices"], kept["indptr"]),
+                      shape=(len(kept["indptr"]) - 1, kept["width"]))
 
 
 class GatLayer(nn.Module):
-    """One head: ``features`` -> ``width``."""
+    """One attention head.
+
+    **Shapes:** input float32 [N, ``features``] (dense or CSR) with E' directed edges, output
+    float32 [N, ``width``].
+    """
 
     def __init__(self, features: int, width: int, draw: torch.Generator) -> None:
         super().__init__()
@@ -60,7 +101,7 @@ class GatLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, graph: Inputs) -> torch.Tensor:
-        """[N, F] and edges -> [N, width]."""
+        """Compute rows [N, width] from the rows and edges of ``graph``."""
         x, src, dst = graph
         h = product(x, self.weight)
         e = nn.functional.leaky_relu((h @ self.source).index_select(0, src)
@@ -75,7 +116,11 @@ class GatLayer(nn.Module):
 
 
 class Gat(nn.Module):
-    """Two layers; the embedding is the hidden layer after ReLU."""
+    """Two layers; the embedding of a node is its hidden row after ReLU.
+
+    **Shapes:** input float32 [N, ``features``], embedding [N, ``hidden``], output (logits)
+    [N, ``classes``]. The first weights follow from ``seed``.
+    """
 
     def __init__(self, features: int, hidden: int, classes: int, *, seed: int,
                  dropout: float = 0.5) -> None:
@@ -85,22 +130,22 @@ class Gat(nn.Module):
         self.dropout = dropout
 
     def embed(self, graph: Inputs) -> torch.Tensor:
-        """Hidden rows [N, hidden]."""
+        """Compute the embeddings [N, hidden]."""
         return self.first(graph).relu()
 
     def forward(self, graph: Inputs, draw: torch.Generator | None = None) -> torch.Tensor:
-        """Scores [N, classes]; with ``draw`` the hidden layer drops out (training)."""
+        """Compute logits [N, classes]; with ``draw`` dropout is applied to the hidden layer."""
         h = dropped(self.embed(graph), self.dropout, draw)
         return self.second(graph._replace(x=h))
 
 
 def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """``x @ weight`` with x dense or CSR."""
+    """Compute ``x @ weight`` for x [N, F] dense or CSR."""
     return torch.sparse.mm(x, weight) if x.layout == torch.sparse_csr else x @ weight
 
 
 def dropped(h: torch.Tensor, share: float, draw: torch.Generator | None) -> torch.Tensor:
-    """Inverted dropout from a generator of its own; nothing without one."""
+    """Apply inverted dropout at rate ``share`` from the generator ``draw``; None: do not."""
     if draw is None or share == 0:
         return h
     keep = torch.rand(h.shape, generator=draw) >= share
@@ -108,5 +153,5 @@ def dropped(h: torch.Tensor, share: float, draw: torch.Generator | None) -> torc
 
 
 def glorot(rows: int, columns: int, draw: torch.Generator) -> torch.Tensor:
-    """Uniform in +- sqrt(6 / (rows + columns))."""
+    """Draw weights [rows, columns], uniform in +- sqrt(6 / (rows + columns))."""
     return (2 * torch.rand(rows, columns, generator=draw) - 1) * (6 / (rows + columns)) ** 0.5

@@ -1,1 +1,1 @@
-"""What POWER and its rivals share: local epochs, replay, coverage, prototypes."""
+"""POWER's equations on arrays, and the local training that it shares with its rivals."""

@@ -1,10 +1,12 @@
-"""POWER's gradient-encoding network, its per-sample gradients, and how far two of them differ.
+"""Gradients of single samples through a multilayer perceptron, and matching of such gradients.
 
-For one sample the gradient of a linear layer is an outer product, weight: delta_l h_l^T and bias:
-delta_l, with h_l the layer's input and delta_l the slope of the loss at its output. Everything
-here works on these two factors; a layer's gradient is only multiplied out in :func:`encode`,
-because that is what POWER sends. ``factors`` below are [P, S], one row a sample: h of all layers,
-then delta of all layers, side by side.
+For one sample the gradient of a linear layer l is an outer product, weight: delta_l h_l^T and
+bias: delta_l, with h_l the layer's input and delta_l the derivative of the loss with respect to
+its output. All functions work on these two factors, without autograd. ``factors`` below are
+[P, S], one row a sample: h of all layers, then delta of all layers, concatenated.
+
+:func:`match` is gradient matching (Zhu, Liu and Han 2019, "Deep leakage from gradients") for a
+batch of samples; POWER's Eqs. (9) to (11) use it.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fedvine.core.errors import FedvineError
+from fedvine.nn.lbfgs import minimise
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Linear layers with ``activation`` between them; the last gives logits, one a class.
+    """A multilayer perceptron: linear layers with ``activation`` between them, logits at the end.
 
-    ``weights[l]`` is [out, in] and ``biases[l]`` [out] of layer l.
+    ``weights[l]`` is float [out, in] and ``biases[l]`` float [out] of layer l.
     """
 
     weights: tuple[Tensor, ...]
@@ -38,11 +41,10 @@ class Encoder:
     def make(cls, features: int, classes: int, *, generator: torch.Generator,
              hidden: tuple[int, ...] = (128, 128, 64),
              activation: Literal["relu", "sigmoid"] = "relu") -> Encoder:
-        """A random network; equal generators make equal networks, at the server and at a client.
+        """Draw a random network; equal generators give equal networks at server and clients.
 
-        Hidden widths are the paper's (implementation details in its appendix), which leaves the
-        activation open. Weights and biases are uniform within 1 / sqrt(in), as those of
-        ``torch.nn.Linear``.
+        The hidden widths are those of POWER (Appendix A.3), which does not state the activation.
+        Weights and biases are uniform within 1 / sqrt(in), as in ``torch.nn.Linear``.
         """
         weights, biases = [], []
         for inputs, outputs in pairwise((features, *hidden, classes)):
@@ -54,22 +56,25 @@ class Encoder:
 
     @cached_property
     def widths(self) -> list[int]:
-        """Lengths of the pieces of a row of factors: of each layer's h, then of each delta."""
+        """Return the lengths of the parts of a row of factors: h of each layer, then delta."""
         return [w.shape[1] for w in self.weights] + [w.shape[0] for w in self.weights]
 
     @cached_property
     def pieces(self) -> Tensor:
-        """[S, 2 L]: 1 where a column of factors is in a piece; a product with it sums pieces."""
+        """Return [S, 2 L], 1 where a column of factors is in a part: a product sums the parts."""
         place = torch.arange(len(self.widths)).repeat_interleave(torch.tensor(self.widths))
         return one_hot(place, len(self.widths)).to(self.weights[0])
 
     def like(self, tensor: Tensor) -> Encoder:
-        """The same network in the number type and on the device of ``tensor``."""
+        """Return the same network with the dtype and on the device of ``tensor``."""
         return Encoder(tuple(w.to(tensor) for w in self.weights),
                        tuple(b.to(tensor) for b in self.biases), self.activation)
 
     def truth(self, prototypes: Tensor, labels: Tensor) -> Tensor:
-        """Labels as one-hot rows [P, C]; raises FedvineError where shapes or classes do not fit."""
+        """Return labels as one-hot rows [P, C].
+
+        Raises FedvineError where the shape of prototypes or labels, or a class, does not fit.
+        """
         features, classes = self.weights[0].shape[1], len(self.biases[-1])
         if prototypes.dim() != 2 or prototypes.shape[1] != features:
             raise FedvineError(f"The encoder reads {features} features; the prototypes have the "
@@ -83,39 +88,12 @@ class Encoder:
         return one_hot(labels, classes).to(prototypes)
 
 
-def encode(encoder: Encoder, prototypes: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Gradients of the softmax cross-entropy, of one sample each (Eq. 9), stacked.
-
-    Eq. (9) is printed with a sum over y log y' + (1 - y) log(1 - y') and does not say how the "soft
-    label" y' is made of the network's output. Softmax and -log y' of the true class is what the
-    text around Eq. (10) calls cross-entropy and what POWER's code computes. By it, as by a sigmoid
-    for each class, the true class alone has a negative slope (:func:`infer_labels`).
-
-    ``weight_l`` [P, out, in] and ``bias_l`` [P, out] for each layer l from 0, for ``prototypes``
-    [P, F] with ``labels`` [P]. Raises FedvineError where these do not fit the encoder.
-    """
-    found = factors(encoder.like(prototypes), prototypes, encoder.truth(prototypes, labels))
-    parts, layers, sent = found.split(encoder.widths, 1), len(encoder.weights), {}
-    for layer, (h, delta) in enumerate(zip(parts[:layers], parts[layers:], strict=True)):
-        sent[f"weight_{layer}"] = delta[:, :, None] * h[:, None, :]
-        sent[f"bias_{layer}"] = delta.clone()
-    return sent
-
-
-def infer_labels(gradients: dict[str, Tensor]) -> Tensor:
-    """Classes [P]: the least entry of the last layer's bias gradient (text below Eq. 10).
-
-    That gradient is softmax minus one-hot, negative at the true class alone, so for one sample
-    the answer is exact.
-    """
-    return gradients[f"bias_{len(gradients) // 2 - 1}"].argmin(dim=1)
-
-
 def solve(encoder: Encoder, gradients: dict[str, Tensor]) -> Tensor:
-    """The factors [P, S] behind gradients of one sample each: h = row i of weight / bias_i.
+    """Compute the factors [P, S] of gradients of single samples: h = row i of weight / bias_i.
 
-    Row i is the one with the largest abs(bias_i); a layer without any slope gives h = 0. Raises
-    FedvineError where names or shapes are not those of this encoder's gradients.
+    Row i is the one with the largest abs(bias_i); a layer whose bias gradient is zero gives h = 0.
+    The h of layer 0 is the sample itself. Raises FedvineError where names or shapes are not those
+    of this encoder's gradients.
     """
     count = len(gradients.get("bias_0", ()))
     wanted = {f"{kind}_{layer}": [count, *part.shape] for layer, pair in enumerate(
@@ -138,25 +116,27 @@ def solve(encoder: Encoder, gradients: dict[str, Tensor]) -> Tensor:
 
 
 def sizes(encoder: Encoder, factors: Tensor) -> Tensor:
-    """Squared norm of each layer's gradient, weights and bias together, [P, L]."""
+    """Compute the squared norm of each layer's gradient, weights and bias together, [P, L]."""
     squares = factors.square() @ encoder.pieces
     layers = len(encoder.weights)
     return squares[:, layers:] * (1 + squares[:, :layers])
 
 
 def factors(encoder: Encoder, x: Tensor, truth: Tensor) -> Tensor:
-    """Factors [P, S] at ``x`` [P, F]: forward and backward of the cross-entropy, no autograd."""
+    """Compute the factors [P, S] at ``x`` [P, F] for the softmax cross-entropy with ``truth``."""
     inputs, deltas, _, _ = _walk(encoder, x, truth)
     return torch.cat(inputs + deltas, 1)
 
 
 def mismatch(encoder: Encoder, x: Tensor, truth: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Eq. (11) of each sample and layer [P, L], and the gradient of its sum over layers [P, F].
+    """Compute the matching loss of each sample and layer [P, L], and its gradient [P, F].
 
-    ``target`` [P, S] are the factors to match. With e = delta - delta* and g = h - h*, a layer's
-    delta h^T - delta* h*^T is e h^T + delta* g^T, whose squared norm needs inner products only;
-    written so, nothing cancels near the solution. The gradient is the chain rule through the
-    backward pass, then through the forward pass.
+    The loss is the squared distance of a layer's gradients, a term of POWER's Eq. (11); the
+    gradient is that of the sum over layers with respect to ``x`` [P, F]. ``target`` [P, S] are the
+    factors to match. With e = delta - delta* and g = h - h*, a layer's delta h^T - delta* h*^T is
+    e h^T + delta* g^T; its squared norm needs inner products only and has no cancellation near
+    the solution. The gradient is the chain rule through the backward pass, then through the
+    forward pass.
     """
     inputs, deltas, slopes, backs = _walk(encoder, x, truth)
     layers, pieces = len(inputs), encoder.pieces
@@ -168,7 +148,7 @@ def mismatch(encoder: Encoder, x: Tensor, truth: Tensor, target: Tensor) -> tupl
     ee, ed = gaps[:, layers:], across[:, layers:] - gaps[:, layers:]  # e.e and e.delta*
     size = squares[:, layers:] - ed - across[:, layers:]  # delta*.delta*
     parts = ee * squares[:, :layers] + size * gaps[:, :layers] + 2 * ed * across[:, :layers]
-    # A piece's slope weighs with its layer's other piece, so the halves change places.
+    # The derivative by h is weighted with delta of the same layer, and the other way round.
     pull = torch.addcmul(gap * (squares.roll(layers, 1) @ pieces.T), target,
                          across.roll(layers, 1) @ pieces.T).mul_(2).split(encoder.widths, 1)
     to_inputs, to_delta, bends = pull[:layers], pull[layers], []
@@ -186,14 +166,46 @@ def mismatch(encoder: Encoder, x: Tensor, truth: Tensor, target: Tensor) -> tupl
     return parts, torch.addmm(to_inputs[0], back, encoder.weights[0])
 
 
+def match(encoder: Encoder, truth: Tensor, target: Tensor, restarts: int, iterations: int,
+          generator: torch.Generator, tolerance: float) -> tuple[Tensor, Tensor]:
+    """Find samples [P, F] whose gradients match ``target`` [P, S], and the iterations taken [P].
+
+    L-BFGS minimises the sum over layers of :func:`mismatch` from ``restarts`` standard normal
+    starts a sample, drawn from ``generator``, all in one batch in float64; the start with the
+    least loss is returned. A sample is finished when each layer's loss is below ``tolerance`` as
+    a share of its squared norm, or after ``iterations``.
+    """
+    kind, count, features = target, len(truth), encoder.widths[0]
+    truth, target = (part.double().repeat_interleave(restarts, 0) for part in (truth, target))
+    start = torch.randn(count * restarts, features, generator=generator,
+                        dtype=torch.float64).to(kind.device)
+    encoder, grow = encoder.like(start), None
+    if features > len(encoder.biases[0]) + 2:
+        encoder, target, start, grow = shrink(encoder, target, start)
+    whole = sizes(encoder, target)
+    scale = 1 / whole.sum(1, keepdim=True).clamp(min=1e-30)
+    enough = 0.5 * tolerance * whole  # half, so that rounding to float32 does not undo it
+
+    def function(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        parts, slope = mismatch(encoder, x, truth[rows], target[rows])
+        share = scale[rows]
+        return parts.sum(1) * share[:, 0], slope * share, (parts <= enough[rows]).all(1)
+
+    x, taken = minimise(function, start, iterations)
+    value = function(x, torch.arange(len(x), device=x.device))[0]
+    best = value.view(count, restarts).argmin(1)
+    best += torch.arange(count, device=best.device) * restarts
+    return (x if grow is None else grow(x))[best].to(kind), taken[best]
+
+
 def shrink(encoder: Encoder, target: Tensor, start: Tensor
            ) -> tuple[Encoder, Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """The same matching problem in H + 2 coordinates rather than F (H: width after layer 0).
+    """Write the matching problem in H + 2 coordinates in place of F (H: width after layer 0).
 
-    The gradient of :func:`mismatch` lies in the span of the rows of the first weights, the
-    prototype in ``target`` [P, S] and the ``start`` [P, F]. L-BFGS stays in that span and does
-    the same steps in any orthonormal basis of it. Returns encoder, target and start in that
-    basis, and the way back.
+    The gradient of :func:`mismatch` lies in the span of the rows of the first weights, the sample
+    in ``target`` [P, S] and the ``start`` [P, F]. L-BFGS stays in that span and takes the same
+    steps in any orthonormal basis of it. Returns encoder, target and start in that basis, and a
+    function that maps rows [P, H + 2] back to [P, F].
     """
     features = start.shape[1]
     basis, rest = torch.linalg.qr(encoder.weights[0].T)
@@ -220,7 +232,10 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _walk(encoder: Encoder, x: Tensor, truth: Tensor
           ) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-    """h and delta of each layer; of hidden layers the activation's slope and what came back."""
+    """Compute h and delta of each layer, and of hidden layers two more.
+
+    These are the activation's derivative, and the derivative of the loss by the layer's output.
+    """
     inputs, slopes = [x], []
     for weight, bias in zip(encoder.weights[:-1], encoder.biases[:-1], strict=True):
         z = torch.addmm(bias, inputs[-1], weight.T)

@@ -1,0 +1,244 @@
+"""Local training on the graph of a task, with and without replay; POWER and its rivals share it.
+
+:class:`Continual` with nothing added is FedAvg (McMahan et al. 2017) on a class-incremental stream.
+:class:`Replaying` adds a buffer of nodes of earlier tasks: rows of features and their classes,
+no edges.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from fedvine.core import tree
+from fedvine.core.expect import Number
+from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.data.graph import Graph
+from fedvine.nn.gat import Gat, Inputs, below, inputs, joined, packed, unpacked
+from fedvine.tasks.class_incremental import NodeQueries
+
+
+class Continual(Method):
+    """Base of the methods for node classification over tasks: local epochs and averaging."""
+
+    task: ClassVar[Literal["link", "node", "label"]] = "node"
+    space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "dropout": (0.0, 0.7),
+                                      "epochs": [1, 3, 5]}
+
+    rounds: int = Field(default=10, ge=0, description="communication rounds a task, R")
+    epochs: int = Field(default=3, ge=1, description="local epochs a round, E")
+    hidden: int = Field(default=64, ge=1, description="width of the hidden layer, d")
+    dropout: float = Field(default=0.5, ge=0, lt=1, description="share of the hidden layer that "
+                           "drops out in training")
+    learning_rate: float = Field(default=0.01, gt=0, description="learning rate of Adam, eta")
+    decay: float = Field(default=5e-4, ge=0, description="weight decay")
+    criterion: Literal["cross-entropy", "binary-sum"] = Field(
+        default="binary-sum", description="binary cross-entropy summed over nodes and classes "
+        "(POWER, Eqs. 5 and 6, and ER-GNN), or mean cross-entropy over nodes (POWER's code)")
+    fraction: float = Field(default=1.0, gt=0, le=1, description="share of the clients that take "
+                            "part in a round")
+    moments: Literal["kept", "fresh"] = Field(
+        default="kept", description="Adam's moments: kept over rounds and tasks (the authors' "
+        "code), or fresh each round")
+    answers: Literal["local", "global"] = Field(
+        default="local", description="whose model answers: each client's after its last local "
+        "training (the paper), or the server's")
+
+    @classmethod
+    def tiny(cls) -> Self:
+        return cls(rounds=2, epochs=2, hidden=4)
+
+    def net(self, world: World) -> Any:
+        """Build the network, with the same first weights at the server and at every client."""
+        return Gat(world.facts["features"], self.hidden, world.facts["classes"],
+                   seed=world.seed, dropout=self.dropout)
+
+    def adam(self, model: torch.nn.Module) -> torch.optim.Adam:
+        """Build an optimiser without moments."""
+        return torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.decay)
+
+    def start(self, world: World) -> Server:
+        return Server(model=tree.weights(self.net(world)))
+
+    def setup(self, client: Client) -> None:
+        client.model = self.net(client.world)
+        client.optimizer = self.adam(client.model)
+
+    def round(self, server, clients, at: At) -> None:
+        sent = clients.call(self.train, server.model, expect=self.reply(server),
+                            only=clients.choose(self.fraction))
+        sizes = sent.each("size")
+        if sum(sizes):
+            server.model = tree.mean(sent.each("model"), sizes)
+
+    def reply(self, server: Server) -> dict[str, Any]:
+        """Return the schema of what ``train`` sends."""
+        return {"model": server.model, "size": Number(0, 2 ** 53, whole=True)}
+
+    @on_client
+    def train(self, client: Client, model: dict[str, torch.Tensor]) -> dict[str, Any]:
+        """Train E epochs from the global model; send the local one, and N_k."""
+        self.receive(client, model)
+        for epoch in range(self.epochs):
+            self.step(client, epoch)
+        return {"model": tree.weights(client.model), "size": len(self.labelled(client)[1])}
+
+    def receive(self, client: Client, model: dict[str, torch.Tensor]) -> None:
+        """Replace the client's weights by the global ones."""
+        tree.load(client.model, model)
+        client.mark("received")
+        if self.moments == "fresh":
+            client.optimizer = self.adam(client.model)
+
+    def step(self, client: Client, epoch: int) -> None:
+        """Take one step of Adam on :meth:`loss`, over all nodes at once."""
+        loss = self.loss(client, client.torch_rng(f"epoch {epoch}"))
+        if loss is not None:
+            client.optimizer.zero_grad()
+            loss.backward()
+            client.optimizer.step()
+        client.mark(f"epoch {epoch + 1}")
+
+    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
+        """Compute the loss over the task's labelled nodes (Eq. 5), a scalar; None without any."""
+        graph, nodes, y = self.labelled(client)
+        return self.cost(client.model(graph, draw)[nodes], y) if len(y) else None
+
+    def cost(self, scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Compute the criterion of scores [B, C] for the classes ``y`` int64 [B], a scalar."""
+        if self.criterion == "cross-entropy":
+            return functional.cross_entropy(scores, y)
+        truth = functional.one_hot(y, scores.shape[1]).to(scores)
+        return functional.binary_cross_entropy_with_logits(scores, truth, reduction="sum")
+
+    def labelled(self, client: Client) -> tuple[Inputs, torch.Tensor, torch.Tensor]:
+        """Return the task's graph, its labelled nodes [L] and their classes [L], both int64."""
+        if client.cache.get("task") != client.place[0]:   # made once a task
+            client.cache.clear()
+            graph = self.known(client)
+            nodes = np.flatnonzero(graph.y >= 0)
+            client.cache["task"] = client.place[0]
+            client.cache["labelled"] = (self.inputs(graph), torch.from_numpy(nodes),
+                                        torch.from_numpy(graph.y[nodes]))
+        return client.cache["labelled"]
+
+    def known(self, client: Client) -> Graph:
+        """Return the graph that a client trains on."""
+        return client.stage
+
+    def inputs(self, graph: Any) -> Inputs:
+        """Return the graph as the network takes it."""
+        return inputs(graph)
+
+    def answer(self, server, clients, at: At):
+        return clients.call(self.predict, server.model if self.answers == "global" else None)
+
+    @on_client
+    def predict(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
+        """Compute scores [Q, classes] of the queried nodes; ``model`` None: by the client's own."""
+        net = client.model if model is None else tree.load(self.net(client.world), model)
+        with torch.no_grad():
+            return net(self.inputs(queries.graph))[torch.from_numpy(queries.nodes)]
+
+    def now(self, client: Client, queries: NodeQueries) -> torch.Tensor:
+        return self.predict(client, None, queries)
+
+
+class Replaying(Continual):
+    """Base of the methods that replay: :meth:`choose` selects the nodes of a task to keep.
+
+    A client's buffer is ``kept_x`` (rows of features, None before the first task ends) and
+    ``kept_y`` int64 [B].
+    """
+
+    space: ClassVar[dict[str, Any]] = {"beta": (0.003, 0.5, "log")}
+
+    per_class: int = Field(default=1, ge=0, description="nodes kept of each class of a task, b")
+    beta: float = Field(default=0.01, ge=0, le=1, description="weight of the new task's loss, beta "
+                        "of Eq. (7); replay weighs 1 - beta")
+    balanced: bool = Field(default=False, description="in place of beta kept nodes / (kept nodes + "
+                           "labelled nodes), as in ER-GNN: of summed losses the means over both "
+                           "then count the same")
+
+    def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:
+        """Select the nodes of the task to keep, int [B], by the local and the global model."""
+        raise NotImplementedError
+
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        client.kept_x, client.kept_y = None, np.empty(0, np.int64)
+
+    def round(self, server, clients, at: At) -> None:
+        sampled = clients.choose(self.fraction)
+        sent = clients.call(self.train, server.model, at.last, only=sampled,
+                            expect=self.reply(server))
+        self.close_others(server, clients, at, sampled)
+        sizes = sent.each("size")
+        if sum(sizes):
+            server.model = tree.mean(sent.each("model"), sizes)
+
+    @on_client
+    def train(self, client: Client, model: dict[str, torch.Tensor],
+              last: bool = False) -> dict[str, Any]:
+        """Train as without replay; in a task's ``last`` round also store nodes of it."""
+        sent = super().train(client, model)
+        if last:
+            self.store(client, model)
+        return sent
+
+    def close_others(self, server, clients, at: At, sampled: tuple[str, ...]) -> None:
+        """Let clients not sampled in a task's last round still select their replay nodes."""
+        if at.last and len(sampled) < len(clients.names):
+            clients.call(self.close, server.model, only=set(clients.names) - set(sampled),
+                         expect=None)
+
+    @on_client
+    def close(self, client: Client, model: dict[str, torch.Tensor]) -> None:
+        """End a task without training in its last round."""
+        self.store(client, model)
+
+    def store(self, client: Client, model: dict[str, torch.Tensor]) -> None:
+        """Add nodes of the task to the buffer; ``model`` is the global one of its last round."""
+        if not len(self.labelled(client)[1]) or not self.per_class:
+            return
+        nodes = self.choose(client, model)
+        rows, y = client.stage.x[nodes], client.stage.y[nodes]
+        if client.kept_x is not None:
+            rows = joined(unpacked(client.kept_x), rows)
+        client.kept_x, client.kept_y = packed(rows), np.concatenate([client.kept_y, y])
+        client.cache.pop("replayed", None)
+
+    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
+        """Compute Eq. (7), a scalar; one of its terms alone where the other has no nodes."""
+        if not len(client.kept_y):
+            return super().loss(client, draw)
+        _, nodes, y = self.labelled(client)
+        graph, kept = self.replayed(client)
+        scores = client.model(graph, draw)  # one pass over both: a second one costs a quarter more
+        old = self.cost(scores[-len(kept):], kept)                           # (6)
+        if not len(y):
+            return old
+        new = self.cost(scores[nodes], y)                                    # (5)
+        beta = len(kept) / (len(kept) + len(y)) if self.balanced else self.beta
+        return beta * new + (1 - beta) * old                                 # (7)
+
+    def replayed(self, client: Client) -> tuple[Inputs, torch.Tensor]:
+        """Return the task's graph with the buffer's nodes below it, and their classes int64 [B].
+
+        A buffered node has a loop alone: it is classified by itself (Eq. 6).
+        """
+        if "replayed" not in client.cache:
+            client.cache["replayed"] = (
+                below(client.stage.x, self.labelled(client)[0], unpacked(client.kept_x)),
+                torch.from_numpy(client.kept_y))
+        return client.cache["replayed"]
+
+    def embedded(self, client: Client, model: dict[str, torch.Tensor] | None = None
+                 ) -> torch.Tensor:
+        """Compute embeddings [N, d] of the task's nodes by the client's model, or by ``model``."""
+        net = client.model if model is None else tree.load(self.net(client.world), model)
+        with torch.no_grad():
+            return net.embed(self.labelled(client)[0])

@@ -1,0 +1,80 @@
+"""Sums over the nodes of each class in which one node's part is bounded, and calibrated noise.
+
+POWER's prototypes (Eq. 8) and the rows of ``power_plus`` are made of these sums.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix, diags, issparse
+from torch import Tensor
+
+from fedvine.core.errors import FedvineError
+from fedvine.data.graph import Features
+
+
+def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = None
+               ) -> tuple[np.ndarray, np.ndarray]:
+    """Sum features by class: float32 [classes, F], and node counts int64 [classes].
+
+    ``x`` is float32 [N, F], dense or CSR; ``y`` int [N] are classes, -1 for nodes that do not
+    count. Each row is first shortened to an L2 norm of at most ``clip``, which bounds the part of
+    one node.
+    """
+    nodes = np.flatnonzero(y >= 0)
+    rows: Any = x[nodes]
+    if clip is not None:
+        norm = np.sqrt(np.asarray(rows.multiply(rows).sum(1)).ravel() if issparse(rows)
+                       else (rows * rows).sum(1))
+        shrink = np.minimum(1, clip / np.maximum(norm, 1e-12)).astype(np.float32)
+        rows = diags(shrink) @ rows if issparse(rows) else rows * shrink[:, None]
+    member = csr_matrix((np.ones(len(nodes), np.float32), (y[nodes], np.arange(len(nodes)))),
+                        (classes, len(nodes)))
+    sums: Any = member @ rows
+    return (np.asarray(sums.todense() if issparse(sums) else sums, np.float32),
+            np.bincount(y[nodes], minlength=classes))
+
+
+def protect(means: Tensor, counts: Tensor, *, min_count: int, clip: float, noise: float,
+            generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Withhold small classes and add noise to the means of the others.
+
+    Classes of fewer than ``min_count`` nodes (at least 1) are withheld. The others, means of nodes
+    that :func:`class_sums` shortened to ``clip``, get Gaussian noise with a standard deviation of
+    ``noise * clip / count``: clip / count is the distance that a mean moves at most when one of
+    its nodes becomes zero (twice that when it becomes another node). So ``noise`` is the
+    multiplier of the Gaussian mechanism for one class sent once; every further time adds up. The
+    counts, and which classes are withheld, are not hidden. Gradients of a mean protect nothing
+    (:func:`fedvine.methods._power.equations.reconstruct`): encode what this function returns.
+
+    Args:
+        means: float [P, F], one row a class.
+        counts: int [P], the nodes of each class.
+        min_count: nodes that a class needs.
+        clip: the bound on a node's L2 norm, above 0; infinite without noise only.
+        noise: the noise multiplier, at least 0.
+        generator: draws the noise.
+
+    Returns:
+        The means that may leave the client float [n, F], and their rows in ``means`` int64 [n].
+
+    Raises:
+        FedvineError: for a clip or noise out of range, or a mean longer than ``clip`` (its nodes
+            were not shortened, so noise of this size would be too small).
+    """
+    if not clip > 0 or not noise >= 0 or (noise and math.isinf(clip)):
+        raise FedvineError(f"Noise is measured in clip, so clip = {clip} must be above 0, finite "
+                           f"with noise, and noise = {noise} must not be negative.")
+    rows = (counts >= max(min_count, 1)).nonzero()[:, 0]
+    kept = means[rows]
+    if (kept.norm(dim=1) > clip * (1 + 1e-5)).any():
+        raise FedvineError(f"A prototype is longer than clip = {clip}; take the means with "
+                           f"class_means(..., clip={clip}), which shortens every node.")
+    if noise:
+        drawn = torch.randn(kept.shape, generator=generator, dtype=kept.dtype).to(kept.device)
+        kept = kept + drawn * (noise * clip / counts[rows].to(kept))[:, None]
+    return kept, rows
