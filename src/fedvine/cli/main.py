@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import compare, tune
+from fedvine.cli import compare, options, tune
 from fedvine.cli import federation as federation_cli
 from fedvine.core.errors import FedvineError
 
@@ -90,40 +90,28 @@ def show(name: Annotated[str, typer.Argument(
         _console().print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
-_OF = "Column of a table: "
-
-
 @app.command()
 def run(
+    context: typer.Context,
     what: Annotated[str, typer.Argument(metavar="METHOD|METHOD.py|EXPERIMENT.toml",
                                         help="A method's name, a Python file with a method of your "
                                         "own (it is carried out), or an experiment's file.")],
-    data: Annotated[str | None, typer.Option(
-        help="A data set's name, a CSV or Parquet file, or an SQL query.")] = None,
-    src: Annotated[str | None, typer.Option(help=f"{_OF}users.")] = None,
-    dst: Annotated[str | None, typer.Option(help=f"{_OF}items.")] = None,
-    time: Annotated[str | None, typer.Option(help=f"{_OF}times.")] = None,
-    time_format: Annotated[str | None, typer.Option(
-        help="How the times of a table are written, such as '%d.%m.%Y %H:%M'.")] = None,
-    client: Annotated[str | None, typer.Option(help=f"{_OF}clients, if it has one.")] = None,
-    edges: Annotated[str | None, typer.Option(
-        help="A second table, of edges, where --data is a table of nodes with classes.")] = None,
-    node: Annotated[str | None, typer.Option(help="Column of a table of nodes: ids.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of a table of nodes: classes.")] = None,
-    bipartite: Annotated[str | None, typer.Option(
-        metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")] = None,
-    sure: Annotated[bool | None, typer.Option(
-        "--sure", help="The columns are meant as named, also where a question is asked.")] = None,
-    undirected: Annotated[bool | None, typer.Option(
-        "--undirected", help="Edges have no direction, and nodes are of one kind.")] = None,
-    stages: Annotated[str | None, typer.Option(
-        help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a "
-        "task.")] = None,
-    split: Annotated[str | None, typer.Option(
-        help="Who owns what: a column, or a partition such as hash.")] = None,
-    clients: Annotated[str | None, typer.Option(
-        help="Only these clients, with commas between them.")] = None,
-    k: Annotated[int | None, typer.Option(help="Number of clients of a partition.")] = None,
+    data: options.Data = None,
+    src: options.Src = None,
+    dst: options.Dst = None,
+    time: options.Time = None,
+    time_format: options.TimeFormat = None,
+    client: options.Client = None,
+    edges: options.Edges = None,
+    node: options.Node = None,
+    label: options.Label = None,
+    bipartite: options.Bipartite = None,
+    sure: options.Sure = None,
+    undirected: options.Undirected = None,
+    stages: options.Stages = None,
+    split: options.Split = None,
+    clients: options.Clients = None,
+    k: options.K = None,
     seed: Annotated[int | None, typer.Option(help="All randomness comes from it.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of torch.")] = None,
     settings: Annotated[list[str] | None, typer.Option(
@@ -139,17 +127,10 @@ def run(
     """Run a method and keep everything in a run folder; the same command again goes on."""
     if json and json.is_dir():
         raise FedvineError(f"{json} is a folder; name a .json file with --json.")
-    options: dict[str, Any] = {
-        "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client,
-                 "edges": edges, "node": node, "label": label, "undirected": undirected,
-                 "time_format": time_format, "bipartite": bipartite, "sure": sure},
-        "split": {"by": split, "k": k, "clients": None if clients is None else clients.split(",")},
-        "stages": int(stages) if stages and stages.isdecimal() else stages,
-        "seed": seed, "threads": threads}
     from fedvine.experiments.allocator import keep_large_blocks
     from fedvine.experiments.experiment import from_command
     keep_large_blocks()
-    experiment, name = from_command(what, options, settings or [])
+    experiment, name = from_command(what, options.values(context.params), settings or [])
     out = out or Path("runs") / f"{name}-s{experiment.seed}"
     from fedvine.experiments.progress import follow
     from fedvine.experiments.track import check, tracked

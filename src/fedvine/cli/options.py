@@ -1,8 +1,78 @@
-"""What the options of several commands have in common."""
+"""The options that several commands have, each defined once.
+
+A command that runs an experiment takes the options about its data by name for its help alone; their
+values come from ``typer.Context.params`` by :func:`values`.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
 from fedvine.core.errors import FedvineError
+
+_OF = "Column of a table: "
+_COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
+            "bipartite", "sure")
+
+# -- the data, and who owns what -------------------------------------------------------------------
+Data = Annotated[str | None, typer.Option(
+    help="A data set's name, a CSV or Parquet file, or an SQL query.")]
+Src = Annotated[str | None, typer.Option(help=f"{_OF}users.")]
+Dst = Annotated[str | None, typer.Option(help=f"{_OF}items.")]
+Time = Annotated[str | None, typer.Option(help=f"{_OF}times.")]
+TimeFormat = Annotated[str | None, typer.Option(
+    help="How the times of a table are written, such as '%d.%m.%Y %H:%M'.")]
+Client = Annotated[str | None, typer.Option(help=f"{_OF}clients, if it has one.")]
+Edges = Annotated[str | None, typer.Option(
+    help="A second table, of edges, where --data is a table of nodes with classes.")]
+Node = Annotated[str | None, typer.Option(help="Column of a table of nodes: ids.")]
+Label = Annotated[str | None, typer.Option(help="Column of a table of nodes: classes.")]
+Bipartite = Annotated[str | None, typer.Option(
+    metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")]
+Sure = Annotated[bool | None, typer.Option(
+    "--sure", help="The columns are meant as named, also where a question is asked.")]
+Undirected = Annotated[bool | None, typer.Option(
+    "--undirected", help="Edges have no direction, and nodes are of one kind.")]
+Stages = Annotated[str | None, typer.Option(
+    help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a "
+    "task.")]
+Split = Annotated[str | None, typer.Option(
+    help="Who owns what: a column, or a partition such as hash.")]
+Clients = Annotated[str | None, typer.Option(
+    help="Only these clients, with commas between them.")]
+K = Annotated[int | None, typer.Option(help="Number of clients of a partition.")]
+
+# -- runs that are set side by side ----------------------------------------------------------------
+Folder = Annotated[Path, typer.Option(
+    "--folder", help="Where runs are made; finished cells are kept in docs/results/cells if that "
+    "is here and no folder is named, else in kept below it.")]
+Budget = Annotated[str | None, typer.Option(
+    help="Time after which nothing more is started, such as 60m; the rest goes on next time.")]
+Seeds = Annotated[int | None, typer.Option(
+    min=1, help="How many seeds [default: 5, and 3 where a run takes over two minutes].")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time.")]
+Markdown = Annotated[Path | None, typer.Option(
+    help="Write the tables to this file; - for the terminal.")]
+Json = Annotated[Path | None, typer.Option(help="Write the scores to this file.")]
+
+
+def values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a command's options say about its experiment, table by table.
+
+    ``given`` are the options by name (``typer.Context.params``); what a command does not have or
+    nobody gave is None, as :func:`fedvine.experiments.experiment.from_command` takes it.
+    """
+    stages, clients = given["stages"], given["clients"]
+    return {"data": {"source": given["data"], **{name: given.get(name) for name in _COLUMNS}},
+            "split": {"by": given["split"], "k": given["k"],
+                      "clients": None if clients is None else clients.split(",")},
+            "stages": int(stages) if stages and stages.isdecimal() else stages,
+            "seed": given.get("seed"), "threads": given.get("threads")}
 
 
 def seconds_of(text: str) -> float:
@@ -15,3 +85,9 @@ def seconds_of(text: str) -> float:
     if found is None:
         raise FedvineError(f"{text!r} is no duration; write for example 90s, 60m or 1.5h.")
     return found
+
+
+def tell(line: str) -> None:
+    """Print a line about the progress to stderr."""
+    from fedvine.core.text import shown
+    print(shown(line), file=sys.stderr, flush=True)

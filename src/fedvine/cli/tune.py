@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 import time as clock
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fedvine.cli.options import seconds_of
+from fedvine.cli import options
 from fedvine.core.errors import FedvineError
-
-_OF = "Column of a table: "
 
 
 def tune(
+    context: typer.Context,
     what: Annotated[str, typer.Argument(
         metavar="METHOD[:KEY=VALUE]|TABLE", help="A method's name or an experiment's file; fields "
         "that are set stay as they are. Or a paper's table, every row of which gets a search.")],
-    data: Annotated[str | None, typer.Option(
-        help="A data set's name, a CSV or Parquet file, or an SQL query.")] = None,
-    src: Annotated[str | None, typer.Option(help=f"{_OF}users.")] = None,
-    dst: Annotated[str | None, typer.Option(help=f"{_OF}items.")] = None,
-    time: Annotated[str | None, typer.Option(help=f"{_OF}times.")] = None,
-    client: Annotated[str | None, typer.Option(help=f"{_OF}clients, if it has one.")] = None,
-    edges: Annotated[str | None, typer.Option(
-        help="A second table, of edges, where --data is a table of nodes with classes.")] = None,
-    node: Annotated[str | None, typer.Option(help="Column of a table of nodes: ids.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of a table of nodes: classes.")] = None,
-    stages: Annotated[str | None, typer.Option(
-        help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a "
-        "task.")] = None,
-    split: Annotated[str | None, typer.Option(
-        help="Who owns what: a column, or a partition such as hash.")] = None,
-    clients: Annotated[str | None, typer.Option(
-        help="Only these clients, with commas between them.")] = None,
-    k: Annotated[int | None, typer.Option(help="Number of clients of a partition.")] = None,
+    data: options.Data = None,
+    src: options.Src = None,
+    dst: options.Dst = None,
+    time: options.Time = None,
+    client: options.Client = None,
+    edges: options.Edges = None,
+    node: options.Node = None,
+    label: options.Label = None,
+    stages: options.Stages = None,
+    split: options.Split = None,
+    clients: options.Clients = None,
+    k: options.K = None,
     only: Annotated[str | None, typer.Option(
         help="Of a table only these experiments: numbers or parts of their names.")] = None,
     trials: Annotated[int | None, typer.Option(
@@ -63,7 +55,7 @@ def tune(
     from fedvine.papers import published
     from fedvine.results import tune as tuning
     from fedvine.results.compare import experiments
-    ends = None if budget is None else clock.monotonic() + seconds_of(budget)
+    ends = None if budget is None else clock.monotonic() + options.seconds_of(budget)
     table = None
     if what in published.names():
         if data or out or settings:
@@ -80,20 +72,16 @@ def tune(
     else:
         if only:
             raise FedvineError("--only belongs to a table; leave it out.")
-        options: dict[str, Any] = {
-            "data": {"source": data, "src": src, "dst": dst, "time": time, "client": client,
-                     "edges": edges, "node": node, "label": label},
-            "split": {"by": split, "k": k, "clients": clients.split(",") if clients else None},
-            "stages": int(stages) if stages and stages.isdigit() else stages}
-        wanted = [("", experiments([what], options, settings or [])[0])]
+        said = options.values({**context.params, "seed": None})     # ``seed`` is the search's
+        wanted = [("", experiments([what], said, settings or [])[0])]
     for name, experiment in wanted:
         if name:
-            _tell(name)
+            options.tell(name)
         left = None if ends is None else max(ends - clock.monotonic(), 0.0)
         try:
             found = tuning.tune(experiment, trials=trials or tuning.TRIALS,
                                 seed=tuning.SEED if seed is None else seed, score=score, out=out,
-                                folder=folder, budget=left, tell=_tell)
+                                folder=folder, budget=left, tell=options.tell)
         except FedvineError as error:
             if table is None:
                 raise
@@ -105,7 +93,3 @@ def tune(
             print(f"{found.left} trials are left, the budget was spent; the same command goes on.")
         print(f"Chosen: {', '.join(f'{k} {v}' for k, v in found.search.fields.items())}; written "
               f"to {found.file}\n")
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
