@@ -13,7 +13,6 @@ from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.message import dumps, loads, pack, unpack
 from fedvine.core.method import on_client
 from fedvine.core.rng import rng
-from fedvine.core.state import World
 from fedvine.data.ids import Ids
 from fedvine.data.plan import by_time
 from fedvine.data.stream import EventStream
@@ -25,6 +24,7 @@ from fedvine.engines.remote import (
     open_run,
     plan_together,
 )
+from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_folder import RunFolder, read_lines
 from fedvine.federation.launch import read_order
@@ -77,13 +77,13 @@ class Federation:
         self.serve()
         names = sorted(self.sites)
         plan = plan_together(names, self.send, 1000.0, 0.25, 0.25, quorum=self.quorum)
-        world = World(tuple(names), 7, len(plan))
-        clients = self.engine(self.method, names, world, testing.PROTOCOL, self.send,
+        ready = prepare(self.method, plan, testing.PROTOCOL, names, 7)
+        clients = self.engine(self.method, names, ready.world, testing.PROTOCOL, self.send,
                               quorum=self.quorum)
         open_run(clients, "a run", self.number, plan, True)
         folder = RunFolder(self.folder / (f"server-{self.number}" if self.number != "1" else
                                            "server"), {"seed": 7})
-        return Run(self.method, clients, plan, testing.PROTOCOL, folder, {}, **options)
+        return Run(ready, clients, folder, **options)
 
 
 def reference(method):

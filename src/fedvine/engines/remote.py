@@ -234,6 +234,7 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelle
     """Tell every site which run begins; the method is a name and numbers, never code.
 
     ``number`` belongs to this run folder alone: two runs of one name and experiment share nothing.
+    Facts about the data go along where the server has any, that is where it holds the graph.
     Raises :class:`RoundAborted` if fewer sites answer than the quorum asks for.
     """
     with_data = not clients.method.server_holds_graph
@@ -243,5 +244,5 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelle
                 run=run, number=number, plan=plan.facts(),
                 protocol=clients.protocol.model_dump(mode="json"),
                 method={"name": clients.method.name, **clients.method.model_dump(mode="json")},
-                clients=list(clients.names), seed=clients.world.seed,
-                stages=clients.world.stages)
+                clients=list(clients.names), seed=clients.world.seed, stages=clients.world.stages,
+                **({"facts": facts} if (facts := clients.world.facts) else {}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,14 @@ from fedvine.core.clients import Clients, RoundAborted
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
-from fedvine.core.state import Memory, World
+from fedvine.core.state import Memory
 from fedvine.data.plan import Plan
-from fedvine.data.spec import digest
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
+from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
@@ -78,15 +78,13 @@ def show(server: Memory, scorer: Any, plan: Any, t: int) -> None:
 class Run:
     """A run: iterate over its stages, or ``finish()`` it; then ``scores`` and ``predict``."""
 
-    def __init__(self, method: Method, clients: Clients, plan: Any, protocol: Any,
-                 folder: run_folder.RunFolder | None, parts: Mapping[str, EventStream], *,
+    def __init__(self, ready: Prepared, clients: Clients, folder: run_folder.RunFolder | None, *,
                  save_every: float = 60.0, on_round: OnRound | None = None,
-                 on_stage: OnStage | None = None,
-                 self_loops: int | None = None) -> None:
-        self.self_loops = self_loops    # left out of the whole stream; None: edges have a direction
-        self.method, self.clients, self.plan, self.protocol = method, clients, plan, protocol
+                 on_stage: OnStage | None = None) -> None:
+        self.ready, self.clients = ready, clients
+        self.method, self.plan, self.protocol = ready.method, ready.plan, ready.protocol
+        self.parts, self.notes = ready.parts, ready.notes
         self.folder, self.save_every = folder, save_every
-        self.parts = parts  # the clients' streams that hold the names
         self.on_round: OnRound = on_round or (lambda at, clients: None)
         self.on_stage: OnStage = on_stage or (lambda stage, run: None)
         self.server: Memory | None = None
@@ -94,7 +92,6 @@ class Run:
         self.summary: dict[str, Any] | None = (
             run_folder.read_summary(folder.path) if folder else None)
         self.costs, self._last_save = Costs(), 0.0
-        self.notes: tuple[str, ...] = ()        # on how the data were read
 
     def __iter__(self) -> Iterator[StageScores]:
         """Stages as they are scored; goes on from the last save. A finished run yields again
@@ -213,8 +210,8 @@ class Run:
                         "sizes": {name: len(part) for name, part in self.parts.items()}}
         if self.notes:
             self.summary["notes"] = list(self.notes)
-        if self.self_loops is not None:
-            self.summary["self_loops_left_out"] = self.self_loops
+        if self.ready.self_loops is not None:
+            self.summary["self_loops_left_out"] = self.ready.self_loops
         stated = self.method.privacy(sum(map(self.method.rounds_at, range(len(self.plan)))))
         self.summary |= {"privacy": stated} if stated else {}
         assert self.server is not None
@@ -281,39 +278,21 @@ def run(method: Method, split: Split, stages: Plan | TaskPlan, *, seed: int = 0,
     if method.task == "label" and not method.server_holds_graph:
         raise FedvineError(f"{method.name} names classes without a server that holds the graph; "
                            "that is not built.")
-    facts = split.stream.facts()
-    if split.by in getattr(split.stream, "codes", ()):
-        facts["split"] = split.by
-    world = World(tuple(sorted(split.parts)), seed, len(stages), facts)
-    held: dict[str, Any] = dict(split.parts)
-    scorer = None
-    if method.server_holds_graph:
-        held = dict.fromkeys(split.parts)
-        scorer = protocol.scorer(split.stream.both_ways(), stages, "all", seed)
-        scorer.whole = True
+    stream = split.stream
+    ready = prepare(method, stages, protocol, split.parts, seed, stream=stream, by=split.by,
+                    parts=split.parts)
+    held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
     try:
-        clients = engine(method, held, stages, protocol, world, server_scorer=scorer, **options)
+        clients = engine(method, held, stages, protocol, ready.world, server_scorer=ready.scorer,
+                         **options)
     except (RuntimeError, MemoryError, AssertionError, ValueError, TypeError) as error:
         if isinstance(error, FedvineError):
             raise
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise FedvineError(f"{method!r} cannot be set up here ({why}).") from error
-    loops = None
-    if not getattr(split.stream, "directed", True):
-        loops = split.stream.self_loops
     folder = None
     if out is not None:
-        stream = split.stream
-        folder = run_folder.RunFolder(out, {
-            "seed": seed, "method": method.constants(),
-            "data": {"name": stream.name, "edges": len(stream),
-                     **(source or {"digest": digest(stream)})},
-            "split": {"by": split.by, "clients": list(world.clients)},
-            "stages": stages.facts(), "protocol": protocol.model_dump()})
+        folder = ready.folder(out, split.by, source=source)
         if source is None and isinstance(stream, EventStream):
             folder.keep(split)
-    named = {"all": split.stream} if method.server_holds_graph else split.parts
-    made = Run(method, clients, stages, protocol, folder, named, save_every=save_every,
-               on_round=on_round, on_stage=on_stage, self_loops=loops)
-    made.notes = tuple(getattr(split.stream, "notes", ()))
-    return made
+    return Run(ready, clients, folder, save_every=save_every, on_round=on_round, on_stage=on_stage)

@@ -22,7 +22,6 @@ from fedvine.core.expect import Number
 from fedvine.core.files import atomic
 from fedvine.core.method import At, Method
 from fedvine.core.settings import build
-from fedvine.core.state import World
 from fedvine.data.plan import Plan, by_time
 from fedvine.data.spec import Data
 from fedvine.data.stream import EventStream
@@ -34,8 +33,8 @@ from fedvine.engines.remote import (
     open_run,
     plan_together,
 )
+from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
-from fedvine.experiments.run_folder import RunFolder
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -125,7 +124,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         order = read_order(hub, run)
         torch.set_num_threads(order.threads)
         again(hub, run).unlink(missing_ok=True)
-        made = prepare(order, run, here, Signer(hub.parent / "server", run, deliver, greet))
+        made = open_order(order, run, here, Signer(hub.parent / "server", run, deliver, greet))
         scores: dict[str, Any] = {}
 
         def on_round(at: At, clients: Any) -> None:
@@ -150,7 +149,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         raise
 
 
-def prepare(order: Order, run: str, here: list[str], send: Send) -> Run:
+def open_order(order: Order, run: str, here: list[str], send: Send) -> Run:
     """The run on the sites behind ``send``; the plan is made once and kept in the run folder."""
     method, names = order.kind(), sorted(order.clients or here)
 
@@ -161,7 +160,7 @@ def prepare(order: Order, run: str, here: list[str], send: Send) -> Run:
 
     out, number = Path(order.out), secrets.token_hex(8)
     kept, patience = out / "plan.json", max(order.deadline, OPENING)
-    stream = order.data.open().both_ways() if method.server_holds_graph and order.data else None
+    stream = order.data.open() if method.server_holds_graph and order.data else None
     if kept.exists():
         saved = json.loads(kept.read_text("utf-8"))
         number = str(saved.get("number", ""))
@@ -171,20 +170,16 @@ def prepare(order: Order, run: str, here: list[str], send: Send) -> Run:
     else:
         plan = plan_together(sorted(here), send, order.stages, order.val, order.test, patience,
                              order.quorum)
-    world = World(tuple(names), order.seed, len(plan))
-    folder = RunFolder(out, {
-        "seed": order.seed, "method": {"name": method.name, **method.model_dump()},
-        "data": {"name": "federation"}, "split": {"by": "site", "clients": names},
-        "stages": plan.facts(), "protocol": order.protocol.model_dump()})
+    ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream)
+    folder = ready.folder(out, "site", name="federation")
     if not kept.exists():
         with atomic(kept, "w") as file:
             json.dump({**plan.facts(), "clients": names, "number": number}, file)
-    scorer = stream and order.protocol.scorer(stream, plan, "all", order.seed)
-    clients = RemoteClients(method, names, world, order.protocol, reach, server_scorer=scorer,
-                            quorum=order.quorum, deadline=patience)
+    clients = RemoteClients(method, names, ready.world, order.protocol, reach,
+                            server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
     open_run(clients, run, number, plan, order.travelled)
     clients.deadline = order.deadline
-    return Run(method, clients, plan, order.protocol, folder, {}, save_every=order.save_every)
+    return Run(ready, clients, folder, save_every=order.save_every)
 
 
 def forecast(made: Run, count: int) -> str:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
 
 _LOG = logging.getLogger(__name__)
+FACTS = {"directed": bool, "classes": int, "features": int}     # of a graph at the server
 KEPT = 3  # saves a site keeps; one more than the server, which may die between two
 
 
@@ -134,19 +135,23 @@ class Site:
     # -- the run ---------------------------------------------------------------------------------
     def open(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], clients: list[str], seed: int, stages: int,
-             elsewhere: np.ndarray | None) -> None:
+             elsewhere: np.ndarray | None, facts: dict[str, Any] | None = None) -> None:
         """Set up the client of a run; everything that came is validated first.
 
         The client's memory is kept under the run's name and a digest of the whole experiment;
-        ``number`` tells two runs of one experiment apart. Raises :class:`FedvineError` if the
-        site's table is another one than when this run began.
+        ``number`` tells two runs of one experiment apart, ``facts`` are about the graph that the
+        server holds. Raises :class:`FedvineError` if the site's table is another one than when
+        this run began.
         """
-        experiment = json.dumps([number, method, plan, protocol, clients, seed, stages],
-                                sort_keys=True)
+        said = facts or {}
+        if any(type(value) is not FACTS.get(key) for key, value in said.items()):
+            raise FedvineError("The server's facts about its graph cannot be read; refused.")
+        experiment = json.dumps([number, method, plan, protocol, clients, seed, stages,
+                                 *([said] if said else [])], sort_keys=True)
         kind = registry.method(str(method.pop("name", "")))
         assert issubclass(kind, Method)
         constants = build(kind, method, under="method.")
-        world = World(tuple(clients), seed, stages)
+        world = World(tuple(clients), seed, stages, said)
         part = None if kind.server_holds_graph else self.stream
         if part is not None and elsewhere is not None:
             users = np.unique(part.src)     # of one kind of nodes some may be no source

@@ -1,0 +1,93 @@
+"""What a run is made with before it has clients, the same in one process and in a federation.
+
+In one process the whole stream is here. In a federation it is here only where the server holds the
+graph. Otherwise the tables lie at the sites, of which the server knows numbers of edges and times:
+``World.facts`` then cannot say whether edges have a direction, nor how many classes and features
+there are, and is empty. No method that a federation carries needs them there: those of labelled
+nodes run in one process, and the others ask their own part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedvine.core.method import Method
+from fedvine.core.state import World
+from fedvine.data.spec import digest
+from fedvine.experiments.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run's method, plan, protocol and world, and what is known of its data in this process.
+
+    - ``stream``: the whole stream or graph; None where it lies at the sites
+    - ``scorer``: the server's, where it holds the graph; else None, and each client has its own
+    - ``parts``: the streams that hold the names of users and items, by client; one called "all"
+      where the server holds the graph, none where they lie at the sites
+    """
+
+    method: Method
+    plan: Any
+    protocol: Any
+    world: World
+    stream: Any
+    scorer: Any
+    parts: Mapping[str, Any]
+
+    @property
+    def self_loops(self) -> int | None:
+        """Edges from a node to itself that were left out; None where edges have a direction, and
+        where the stream is not here."""
+        return None if getattr(self.stream, "directed", True) else self.stream.self_loops
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on how the data were read."""
+        return tuple(getattr(self.stream, "notes", ()))
+
+    def folder(self, out: str | os.PathLike[str], by: str | None, *, name: str | None = None,
+               source: Mapping[str, Any] | None = None) -> RunFolder:
+        """Open the run folder ``out``, or make it, with the facts that a run is known by.
+
+        Arguments:
+            by: what the data are split by
+            name: of the data; the stream's if not given
+            source: what finds the data again; a digest of the stream if not given
+
+        Raises:
+            FedvineError: if another run is in the folder
+        """
+        data: dict[str, Any] = {"name": name or self.stream.name}
+        if self.stream is not None:
+            data |= {"edges": len(self.stream), **(source or {"digest": digest(self.stream)})}
+        return RunFolder(out, {
+            "seed": self.world.seed, "method": self.method.constants(), "data": data,
+            "split": {"by": by, "clients": list(self.world.clients)},
+            "stages": self.plan.facts(), "protocol": self.protocol.model_dump()})
+
+
+def prepare(method: Method, plan: Any, protocol: Any, clients: Iterable[str], seed: int, *,
+            stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None
+            ) -> Prepared:
+    """Return what a run is made with.
+
+    Arguments:
+        clients: their names, in any order
+        stream: the whole stream or graph, where this process has it
+        by: the column that names the clients, or a partition; told to the method
+            (``World.facts["split"]``) if it is a column of the stream
+        parts: the clients' own streams, where this process has them
+    """
+    facts = {} if stream is None else stream.facts()
+    if by in getattr(stream, "codes", ()):
+        facts["split"] = by
+    world, scorer = World(tuple(sorted(clients)), seed, len(plan), facts), None
+    if method.server_holds_graph:
+        scorer = protocol.scorer(stream.both_ways(), plan, "all", seed)
+        scorer.whole = True
+        parts = {"all": stream}
+    return Prepared(method, plan, protocol, world, stream, scorer, parts or {})

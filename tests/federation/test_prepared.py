@@ -1,0 +1,78 @@
+"""A run is prepared alike in one process and in a federation: facts, queries and scores."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from engines.small_kits import kit
+
+from fedvine import testing
+from fedvine.core.errors import FedvineError
+from fedvine.core.message import dumps, loads, pack, unpack
+from fedvine.core.rng import rng
+from fedvine.experiments.experiment import Experiment
+from fedvine.federation.server import Order, open_order
+from fedvine.federation.signed import Signer, Trusted
+from fedvine.federation.site import Site
+from fedvine.methods.dgcolearn import DgCoLearn
+
+SITES, SERVER = testing.NAMES, "hub.example"
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Edges without a direction between nodes of one kind, some from a node to itself."""
+    draw = rng("prepared")
+    u, v = draw.integers(0, 30, (2, 400))
+    frame = pd.DataFrame({"u": u, "v": v, "t": np.sort(draw.integers(0, 4000, 400)),
+                          "who": np.array(SITES)[u % len(SITES)]})
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    return {"source": str(tmp_path / "all.csv"), "src": "u", "dst": "v", "time": "t",
+            "undirected": True, "sure": True}
+
+
+def sites(folder):
+    """Sites in this process that hold no table, and the way to them."""
+    kits = {name: kit(folder / "kits", name) for name in (SERVER, *SITES)}
+    found = {name: Site(name, lambda: None, folder / name, Trusted(kits[name], name))
+             for name in SITES}
+    return found, Signer(kits[SERVER], "a run",
+                         lambda name, block, seal, _: bytes(found[name].handle(bytes(block), seal)),
+                         lambda name, _: found[name].trusted.session)
+
+
+def test_a_server_with_an_undirected_graph(tmp_path, table):
+    method = DgCoLearn.tiny()
+    chosen = {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}
+    protocol = testing.PROTOCOL.model_dump()
+    one = Experiment.model_validate({
+        "data": {**table, "client": "who"}, "method": chosen, "stages": "1000s", "seed": 7,
+        "protocol": protocol}).run(tmp_path / "one").finish()
+    held, send = sites(tmp_path)
+    order = Order.model_validate({"out": str(tmp_path / "run"), "method": chosen, "data": table,
+                                  "stages": "1000s", "seed": 7, "protocol": protocol})
+    made = open_order(order, "a run", list(SITES), send).finish()
+    assert made.clients.world.facts == {"directed": False}
+    assert all(s.resident.world == made.clients.world for s in held.values())
+    assert [[s.t, s.found] for s in made.stages] == [[s.t, s.found] for s in one.stages]
+    assert "ap_nodes_across" in made.scores["test"]["mean"]
+    for key in ("bytes_up", "bytes_down", "sizes", "self_loops_left_out"):
+        assert made.summary[key] == one.summary[key], key
+    table["source"] = str(tmp_path / "other.csv")       # not the table that the run began with
+    pd.read_csv(tmp_path / "all.csv").iloc[:-1].to_csv(table["source"], index=False)
+    with pytest.raises(FedvineError, match="another experiment"):
+        open_order(order.model_copy(update={"data": Order.model_validate(
+            {**order.model_dump(), "data": table}).data}), "a run", list(SITES), send)
+
+
+def test_a_site_refuses_facts_that_cannot_be(tmp_path):
+    site = Site("ann", lambda: None, tmp_path, None)
+    method = DgCoLearn.tiny()
+    for facts in ({"directed": 0}, {"path": "x"}, {"classes": 2.0}):
+        answer = unpack(loads(site.answer("run", dumps(pack({
+            "do": "open", "run": "run", "number": "1", "plan": {"bounds": [0, 1], "val": 0,
+            "test": 0}, "protocol": {}, "clients": ["ann"], "seed": 0, "stages": 1,
+            "elsewhere": None, "facts": facts, "method": json.loads(json.dumps(
+                {"name": method.name, **method.model_dump(mode="json")}))})))))
+        assert "facts about its graph" in answer["error"], answer
