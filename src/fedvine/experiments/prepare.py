@@ -87,6 +87,7 @@ def prepare(method: Method, plan: Any, protocol: Any, clients: Iterable[str], se
         facts["split"] = by
     world, scorer = World(tuple(sorted(clients)), seed, len(plan), facts), None
     if method.server_holds_graph:
+        assert stream is not None
         scorer = protocol.scorer(stream.both_ways(), plan, "all", seed)
         scorer.whole = True
         parts = {"all": stream}
