@@ -3,8 +3,8 @@
 A command is
 - each line of a block without a language (a line that ends in a backslash goes on); `hub` or `site`
   before it says where it is typed, # begins a comment. Anything else gets a language, such as text.
-- each block of Python, which runs by itself and is called by its first line. If that is a comment with
-  a file's name (# my.py), the block is written to that file instead.
+- each block of Python, which runs by itself and is called by its first line. If that is a comment
+  with a file's name (# my.py), the block is written to that file instead.
 - text between backquotes that begins with `fedvine`, `scripts/`, `python -m`, `python examples/` or
   `pip install`. With no word after `fedvine SUBCOMMAND` it only names it, and --help is asked.
 
