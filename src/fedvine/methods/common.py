@@ -1,7 +1,7 @@
-"""The commonest class, for tasks that bring new classes: no model, and it never looks at a node.
+"""The most frequent class, for class-incremental tasks: no model, and no features or edges.
 
-What a method reaches beyond it was learned. Each client counts the labels that it was given, in all
-tasks so far; nothing travels.
+Scores above its own are due to learning. Each client counts its labels of all tasks so far;
+nothing is sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Common(Method):
 
     @on_client
     def observe(self, client: Client) -> None:
-        """Count the new task's labels."""
+        """Add the labels of the new task to the counts."""
         y = client.stage.y
         count = np.bincount(y[y >= 0], minlength=len(client.stage.classes))
         count[:len(client.count)] += client.count
@@ -45,5 +45,5 @@ class Common(Method):
 
     @on_client
     def predict(self, client: Client, queries: NodeQueries) -> np.ndarray:
-        """The share of each class [Q, classes], the same for every node."""
+        """Return the share of each class float64 [Q, classes], the same for every queried node."""
         return np.tile(client.count / max(client.count.sum(), 1), (len(queries), 1))

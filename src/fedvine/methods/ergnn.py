@@ -1,9 +1,9 @@
 """ER-GNN (Zhou and Cao 2021): experience replay, federated by averaging or each client alone.
 
-Its loss is Eq. (7) of POWER with a weight that follows the numbers of nodes, beta = kept / (kept +
-labelled), on losses that are sums over nodes; so the mean loss of new nodes and that of kept ones
-count the same. Other libraries apply this beta to means, which leaves the new task a few percent of
-the loss: ``criterion = "cross-entropy"`` does so too.
+Its loss is Eq. (7) of POWER with beta = kept / (kept + labelled) nodes, on losses that are sums
+over nodes; so the mean loss of new nodes and that of kept ones have the same weight. Other
+libraries apply this beta to means, which leaves the new task a few percent of the loss;
+``criterion = "cross-entropy"`` does so too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedvine.methods._power.training import Replaying
 
 
 class ErGnn(Replaying):
-    """FedAvg whose clients replay nodes that each chose by itself (Fed-ERGNN)."""
+    """FedAvg with replay of nodes that each client selects by its own model (Fed-ERGNN)."""
 
     name: ClassVar[str] = "ergnn"
     space: ClassVar[dict[str, Any]] = {"balanced": [True, False],
@@ -31,15 +31,16 @@ class ErGnn(Replaying):
                            "(kept nodes + labelled nodes), as in the paper; false: beta")
     select: Literal["coverage", "clearest", "mean"] = Field(
         default="coverage", description="nodes to keep: those that cover most of their class "
-        "(POWER's reading of coverage maximisation, local embeddings alone), those with fewest "
-        "nodes of other classes near them (the paper's), or those nearest to the mean of their "
-        "class's features")
+        "(POWER's reading of coverage maximisation, local embeddings alone), those with the "
+        "fewest nodes of other classes near them (the paper's), or those nearest to the mean of "
+        "their class's features")
     epsilon: float = Field(default=0.1, gt=0, description="coverage: radius of a node as a share "
                            "of its mean distance to its class")
     distance: float = Field(default=0.5, gt=0, description="clearest: how far \"near\" reaches, "
                             "in the embedding's unit")
 
     def choose(self, client: Client, model) -> np.ndarray:
+        """Select the nodes to keep by the rule ``select``, int64 [B]."""
         y = client.stage.y
         if self.select == "mean":
             return nearest_mean(client.stage.x, y, self.per_class)
@@ -50,7 +51,7 @@ class ErGnn(Replaying):
 
 
 class ErGnnIsolated(ErGnn):
-    """Each client alone: nothing is averaged and no weight travels."""
+    """ER-GNN at each client alone: nothing is averaged and no weights are sent."""
 
     name: ClassVar[str] = "ergnn_isolated"
 

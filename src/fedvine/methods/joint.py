@@ -15,4 +15,5 @@ class Joint(Continual):
     name: ClassVar[str] = "joint"
 
     def known(self, client: Client) -> Graph:
+        """Return the graph of all tasks so far."""
         return client.past

@@ -1,4 +1,4 @@
-"""Local (GraphSAGE, Hamilton et al. 2017, on each client alone): STFL without the federation."""
+"""Local: GraphSAGE (Hamilton et al. 2017) at each client alone, STFL without the federation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedvine.methods.stfl import STFL
 
 
 class Local(STFL):
-    """Full-history training, each client on its own."""
+    """Training on the full history, each client by itself; nothing is sent."""
 
     name: ClassVar[str] = "local"
 

@@ -14,4 +14,5 @@ class Mlp(Continual):
     name: ClassVar[str] = "mlp"
 
     def inputs(self, graph: Any) -> Inputs:
+        """Return the graph as the network takes it, with a loop at each node and no edges."""
         return inputs(graph, edges=False)

@@ -1,18 +1,19 @@
-"""Beyond POWER: means of smoothed features, summed over clients, are replayed and asked as well.
+"""Beyond POWER: class means of smoothed features are replayed, and used in prediction too.
 
-One row a class, as POWER keeps with b = 1, but a better one, shared by all clients, and used twice.
-Each choice was made on validation; what each is worth is on the page of results for nodes:
+The memory is one row a class, as in POWER with b = 1, but shared by all clients and used twice.
+Each choice was made on validation; the page of results for nodes has the effect of each:
 
 - **the row** is the mean of the labelled nodes' features after averaging over neighbours. A
-  replayed row has no neighbours, so it should look as nodes look once a layer has looked around; a
-  single covering node is an outlier by comparison
-- **whose**: sums and counts are added over all clients, so that a client also replays classes
-  that it has not met. A sum is all that is needed, so ``secure`` hides every client's own
-- **the loss** is the mean over classes, not over nodes, which takes the place of POWER's beta
-- **a second opinion**: what the network says of a node (log probabilities) is added to how alike,
-  by cosine, its smoothed features and the rows are. The rows do not forget, and the network
-  sees what means cannot. Features that are all alike have cosines that are, so these are taken
-  in units of their spread over the classes
+  replayed row has no neighbours, so it should resemble nodes after a layer's aggregation; the
+  features of a single covering node are an outlier by comparison
+- **over all clients**: sums and counts are added over all clients, so a client also replays
+  classes that none of its own tasks had. Only sums are needed, so ``secure`` can hide every
+  client's own
+- **the loss** is the mean over classes, not over nodes, in place of POWER's beta
+- **prediction**: the network's log probabilities of a node are added to the cosines of its
+  smoothed features and the rows. The rows do not forget, and the network represents more than
+  means. Cosines of similar features are close to each other, so they are taken in units of
+  their spread over the classes
 - **no transfer** at the server, no reconstruction, no trajectories
 
 **What the server learns**: the sum over clients of each class's features and counts, once a task,
@@ -41,7 +42,7 @@ from fedvine.tasks.class_incremental import NodeQueries
 
 
 class PowerPlus(SecureSums, Continual):
-    """Class means of smoothed features: replayed at clients, and asked beside the network."""
+    """Class means of smoothed features, replayed at clients and added to the network's scores."""
 
     name: ClassVar[str] = "power_plus"
     space: ClassVar[dict[str, Any]] = {"old": (0.5, 4.0, "log"), "hops": [1, 2, 3]}
@@ -53,8 +54,8 @@ class PowerPlus(SecureSums, Continual):
     hops: int = Field(default=2, ge=0, description="steps of averaging over neighbours")
     old: float = Field(default=2.0, ge=0, description="weight of a replayed class in the loss; one "
                        "of the task weighs 1; 0: no replay")
-    rows: float = Field(default=4.0, ge=0, description="weight of what the rows say of a node (the "
-                        "cosines, in units of their spread over classes) beside the network's log "
+    rows: float = Field(default=4.0, ge=0, description="weight of a node's cosines with the rows "
+                        "(in units of their spread over classes) beside the network's log "
                         "probabilities; 0: none")
     clip: float | None = Field(default=None, gt=0, description="largest L2 norm of a node's "
                                "smoothed features in a sum")
@@ -88,7 +89,10 @@ class PowerPlus(SecureSums, Continual):
 
     @on_client
     def classes(self, client: Client, sealed: dict[str, bytes] | None = None) -> np.ndarray:
-        """Nodes and summed smoothed features of each class of the task, fixed point, masked."""
+        """Compute node counts and summed smoothed features of the task's classes, masked.
+
+        The result is uint64 [C + C F] in fixed point: counts, then sums.
+        """
         y = client.stage.y
         sums, counts = class_sums(smoothed(client.stage, self.hops), y, len(client.means),
                                   self.clip)
@@ -102,12 +106,12 @@ class PowerPlus(SecureSums, Continual):
     @on_client
     def learn(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor
               ) -> dict[str, Any]:
-        """E epochs from the global model, with these rows to replay."""
+        """Train E epochs from the global model; ``means`` float32 [C, F] are the rows to replay."""
         client.means = means
         return self.train(client, model)
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
-        """Cross-entropy, averaged within each class of the task, then over these and the rows."""
+        """Compute the cross-entropy: the mean within each class, then over classes and rows."""
         cross, (_, nodes, y) = torch.nn.functional.cross_entropy, self.labelled(client)
         classes, of, count = torch.unique(y, return_inverse=True, return_counts=True)
         graph, others = self.with_rows(client, classes)
@@ -120,7 +124,7 @@ class PowerPlus(SecureSums, Continual):
         return total / weight if weight else None
 
     def with_rows(self, client: Client, classes: torch.Tensor) -> tuple[Inputs, torch.Tensor]:
-        """The task's graph, and below it the rows of classes that it does not hold; these."""
+        """Return the task's graph with the other classes' rows below it, and these classes."""
         kept = client.cache.get("rows")
         if kept is None or not torch.equal(kept[0], client.means):
             others = known(client.means) & (self.old > 0)
@@ -133,7 +137,7 @@ class PowerPlus(SecureSums, Continual):
 
     @on_client
     def predict(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
-        """Scores [Q, classes]: log probabilities, and how alike node and row are."""
+        """Compute scores [Q, classes]: log probabilities, plus weighted cosines with the rows."""
         scores = super().predict(client, model, queries)
         has = known(client.means)
         if not self.rows or not has.any():
@@ -148,12 +152,12 @@ class PowerPlus(SecureSums, Continual):
 
 
 def known(means: torch.Tensor) -> torch.Tensor:
-    """Which classes have a row, bool [C]."""
+    """Return bool [C], true for classes that have a row in ``means`` [C, F]."""
     return means.abs().sum(1) > 0
 
 
 def smoothed(graph: Graph, hops: int) -> np.ndarray | csr_matrix:
-    """Features [N, F] averaged over each node and its neighbours, ``hops`` times."""
+    """Average features [N, F] over each node and its neighbours, ``hops`` times."""
     count, (a, b) = len(graph), graph.edges
     ends = np.concatenate([a, b]), np.concatenate([b, a])
     near = csr_matrix((np.ones(2 * len(a), np.float32), ends), (count, count))

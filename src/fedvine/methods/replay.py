@@ -12,7 +12,7 @@ from fedvine.methods._power.training import Replaying
 
 
 class Replay(Replaying):
-    """FedAvg whose clients replay the nodes with the largest local-global coverage."""
+    """FedAvg with replay of the nodes with the largest local-global coverage."""
 
     name: ClassVar[str] = "replay"
     space: ClassVar[dict[str, Any]] = {"epsilon": [0.01, 0.1, 0.5]}
@@ -25,5 +25,6 @@ class Replay(Replaying):
                        "a class, and covered nodes no longer count")
 
     def choose(self, client: Client, model) -> np.ndarray:
+        """Select the nodes with the largest coverage, int64 [B], Eqs. (2) to (4)."""
         return select(self.embedded(client), self.embedded(client, model), client.stage.y,
                       self.per_class, alpha=self.alpha, epsilon=self.epsilon, code=self.code)

@@ -1,13 +1,13 @@
 """L-BFGS for many small problems at once, each with its own steps.
 
 ``torch.optim.LBFGS`` over a concatenation shares one step length and one curvature estimate among
-all problems. Here every row of a matrix is a problem of its own: the two-loop recursion (Nocedal
-and Wright 2006, Alg. 7.4) and the line search are vectorised over rows, and rows that have
-finished leave the batch.
+all problems. Here each row of a matrix is one problem: the two-loop recursion (Nocedal and Wright
+2006, Alg. 7.4) and the line search are vectorised over rows, and rows that have finished leave the
+batch.
 
 The line search is not monotone (Grippo, Lampariello and Lucidi 1986): a step need only be lower
-than the highest of the last values. With ReLU the gradient-matching loss jumps, and a search that
-must go down at every step stays before the first jump.
+than the highest of the last values. With ReLU the gradient-matching loss has jumps, and a
+monotone search stops before the first one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,21 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 def minimise(function: Function, start: Tensor, iterations: int, memory: int = 10,
              trials: int = 6) -> tuple[Tensor, Tensor]:
-    """Where each row of ``start`` [B, D] ends, [B, D], and the iterations it took, [B].
+    """Minimise a function of each row of ``start``.
 
-    ``function(x [b, D], rows [b])`` gives, for some rows of the batch, the values [b], gradients
-    [b, D], and whether each is good enough to stop [b]. A row stops when it is, after
-    ``iterations``, or when not even steepest descent finds a step down to 4^-``trials``.
-    ``memory`` counts the steps that give the curvature and the values that bound the next one.
-    A row's result does not depend on the other rows, rounding aside.
+    A row stops when it is good enough, after ``iterations``, or when steepest descent finds no step
+    down to 4^-``trials``. A row's result does not depend on the other rows, rounding aside.
+
+    Args:
+        function: maps some rows x float [b, D] and their numbers int64 [b] to values [b],
+            gradients [b, D], and bool [b], true where a row is good enough to stop.
+        start: first values, float [B, D].
+        iterations: the most steps of a row.
+        memory: the number of steps that give the curvature and of values that bound the next one.
+        trials: the number of shorter steps tried, each a fourth of the one before.
+
+    Returns:
+        The last values float [B, D] and the iterations taken int64 [B].
     """
     end, taken = start.clone(), torch.zeros(len(start), dtype=torch.long, device=start.device)
     rows, x = torch.arange(len(start), device=start.device), start
@@ -77,7 +85,7 @@ def _first_scale(slope: Tensor) -> Tensor:
 
 def _direction(slope: Tensor, steps: Tensor, changes: Tensor, inverse: Tensor, scale: Tensor,
                newest: list[int]) -> Tensor:
-    """Minus the inverse Hessian's estimate times the gradient, by two loops over the memory."""
+    """Compute minus the estimated inverse Hessian times the gradient, by two loops over memory."""
     way, shares = -slope, {}
     for i in newest:
         shares[i] = inverse[i] * torch.linalg.vecdot(steps[i], way)
@@ -94,8 +102,8 @@ def _search(function: Function, rows: Tensor, x: Tensor, value: Tensor, slope: T
     """Shorten each row's step until its value is below ``bound`` (Armijo's condition).
 
     The whole step first. For rows that need a shorter one, 1/4, 1/16, ... are evaluated together,
-    which costs little more than one of them, and the longest that will do is taken. A value that
-    is not finite is no step. Returns the new x, value, gradient, whether the row moved, and
+    which costs little more than one of them, and the longest that suffices is taken. A value that
+    is not finite is refused. Returns the new x, value, gradient, whether the row moved, and
     whether it may stop.
     """
     fall = 1e-4 * torch.linalg.vecdot(way, slope)
