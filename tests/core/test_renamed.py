@@ -29,8 +29,7 @@ def test_a_field_that_was_never_there_is_unknown_as_before():
 
 
 @pytest.mark.parametrize(("old", "new"), [
-    ("Links", "LinkPrediction"), ("Nodes", "ClassIncremental"),
-    ("Labels", "SnapshotClassification")])
+    ("Links", "LinkPrediction"), ("Labels", "SnapshotClassification")])
 def test_old_public_names_are_found(old, new):
     with pytest.warns(FutureWarning, match=f"fedvine.{old} is called fedvine.{new} now"):
         assert getattr(fv, old) is getattr(fv, new)

@@ -1,4 +1,4 @@
-"""What a method is written with, and what carries a call to its clients; imports no other room."""
+"""The contract of a method, and the calls to its clients; imports no other room."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The clients as a method sees them: ``call`` a function on them, get replies in name order.
+"""The clients as a method uses them: ``call`` a function on them, get replies in name order.
 
-This file owns what all engines share: numbering of calls, who takes part, missing replies,
-byte counts, scoring. An engine only carries envelopes (:meth:`Clients.exchange`).
+This file has the parts that all engines share: numbers of calls, choice of clients, missing
+replies, byte counts, scoring. An engine only carries envelopes (:meth:`Clients.exchange`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ class RoundAborted(Exception):
 
 
 class ClientError(FedvineError):
-    """A client's own error, under its name."""
+    """An error that a client raised; the sentence names the client."""
 
 
 class Replies:
-    """Replies in the order of client names; each is unpacked when it is looked at."""
+    """Replies in the order of client names; each is unpacked when it is read.
+
+    Args:
+        packed: replies by client name.
+        missing: names of the clients without a reply.
+    """
 
     def __init__(self, packed: Mapping[str, Packed], missing: Iterable[str] = ()) -> None:
         self._packed, self.missing = dict(packed), tuple(missing)
@@ -57,16 +62,25 @@ class Replies:
         return unpack(self._packed[name])
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """(client, reply) pairs."""
+        """Yield (client, reply) pairs."""
         return ((n, unpack(p)) for n, p in self._packed.items())
 
     def each(self, key: str | int) -> list[Any]:
-        """One field of every reply, for example ``sent.each("model")``."""
+        """Return one field of every reply, for example ``sent.each("model")``."""
         return [reply[key] for reply in self]
 
 
 class Clients:
-    """Base of the engines. ``quorum`` is the share of replies that a call needs by default."""
+    """Base of the engines.
+
+    Args:
+        method: whose functions are called.
+        names: of the clients.
+        world: facts that all sides know.
+        protocol: of scoring.
+        server_scorer: scores at the server, where it holds the graph.
+        quorum: share of replies, in (0, 1], that a call needs by default.
+    """
 
     def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Any,
                  server_scorer: Any = None, *, quorum: float = 1.0) -> None:
@@ -74,38 +88,39 @@ class Clients:
         self.names = tuple(sorted(names))
         self.quorum, self.pool = quorum, Pool()
         self.log: list[dict[str, Any]] = []         # one line a call; the run folder empties it
-        self.heard: dict[str, dict[str, Any]] = {}  # by client: bytes, seconds, whether it answers
+        self.heard: dict[str, dict[str, Any]] = {}  # by client: bytes, seconds, last call answered
         self.server_scorer = server_scorer          # only where the server holds the graph
         self._place, self._calls, self._draws = (-1, -1), 0, 0
         self._asks: int | None = None
         self._given: dict[str, Any] = {}
-        self._missed: dict[str, list[Envelope]] = {}         # arrivals a client has not had
+        self._missed: dict[str, list[Envelope]] = {}         # arrivals that a client did not get
 
     # -- what an engine adds -------------------------------------------------------------------
     def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Refused | None, float]]:
         """Deliver letters; yield (client, reply to its last envelope, seconds) in order.
 
-        Letters are written as they are taken: an engine that takes one at a time holds no other.
-        The reply is None if none came, and :class:`Refused` if it could not be read. A reply's
-        memory belongs to the receiver. A client's own error is raised as
+        Letters are written as they are taken: an engine that takes one at a time has only one in
+        memory. The reply is None if none came, and :class:`Refused` if it could not be read. A
+        reply's memory belongs to the receiver. A client's own error is raised as
         :class:`ClientError`.
         """
         raise NotImplementedError
 
     def save(self, moment: str) -> dict[str, Packed]:
-        """Memory of the clients that live here, by name; empty where they save at home.
+        """Return the memory of the clients in this process, by name.
 
-        ``moment`` names the save; clients elsewhere keep their last ones under that name.
+        It is empty where sites save themselves. ``moment`` names the save; sites keep their last
+        ones under that name.
         """
         raise NotImplementedError
 
     def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
-        """All clients become what they were at that moment; None: what they were first."""
+        """Restore all clients to a save; ``moment`` None: to the start of the run."""
         raise NotImplementedError
 
     def moments(self) -> set[str] | None:
-        """Moments that every client can go back to; None where :meth:`save` returns all."""
+        """Return the saves that every client can restore; None where :meth:`save` returns all."""
         return None
 
     # -- what a method uses --------------------------------------------------------------------
@@ -120,20 +135,26 @@ class Clients:
         kept in the run's log of messages.
 
         Args:
-            function: a function of the method with ``@on_client``
-            *same: its arguments, the same for all clients
-            per_client: what one client gets besides: one more argument, by client name; clients
-                that are not named are not called
-            only: the names to call (default: all)
-            quorum: share of the called clients that must answer (default: the engine's, which is
-                all of them); with fewer the round starts over from the last save
-            expect: what every reply must be (:mod:`fedvine.core.expect`), or a function of the
-                client's name that gives it; by default the reply must be None. What ``predict``
-                answers to the library's queries is stated by the protocol
-            fold: called with (name, reply) one at a time, in order; the replies are not kept
+            function: a function of the method with ``@on_client``.
+            *same: its arguments, the same for all clients.
+            per_client: one more argument for each client, by client name; clients that are not
+                named are not called.
+            only: the names to call; None: all.
+            quorum: share of the called clients that must answer; None: the engine's, which is 1 by
+                default. With fewer replies :class:`RoundAborted` is raised and the round starts
+                over from the last save.
+            expect: a statement of every reply (:mod:`fedvine.core.expect`), or a function that
+                returns it for a client's name; None: the reply must be None. For replies of
+                ``predict`` to the library's queries the protocol has the statement.
+            fold: called with (name, reply) one at a time, in order; the replies are not kept.
 
         Returns:
-            the replies that came, by client name; none of them where ``fold`` takes them
+            The replies that came, by client name; none of them where ``fold`` takes them.
+
+        Raises:
+            RoundAborted: if fewer clients than the quorum answered.
+            MethodError: for a function that is not one of the method's client functions, or an
+                unknown name.
         """
         self._check(function)
         chosen = self._chosen(only, per_client)
@@ -171,7 +192,7 @@ class Clients:
             except Refused as reason:
                 refused[name], reply = str(reason)[:REASON], None
                 undone |= {name} if isinstance(reason, Failed) else set()
-            self._hear(name, down=asked, up=reply.nbytes if reply else 0, seconds=seconds,
+            self._note(name, down=asked, up=reply.nbytes if reply else 0, seconds=seconds,
                        answers=reply is not None)
             if reply is None:
                 missing.append(name)
@@ -200,7 +221,10 @@ class Clients:
         return Replies(kept, missing)
 
     def choose(self, fraction: float, at_least: int = 1) -> tuple[str, ...]:
-        """Names of the clients that take part, drawn from the run's seed and this place."""
+        """Draw the names of the clients that take part, from the run's seed and this place.
+
+        ``fraction`` in [0, 1] is the share of the clients, ``at_least`` the least number.
+        """
         self._draws += 1
         count = min(len(self.names), max(at_least, round(fraction * len(self.names))))
         draw = rng(self.world.seed, "server", *self._place, self._draws, "choose")
@@ -213,13 +237,15 @@ class Clients:
 
     # -- what the loop uses --------------------------------------------------------------------
     def begin(self, at: At) -> None:
-        """The round ``at`` begins; calls are numbered from here."""
+        """Begin the round ``at``; calls are numbered from here."""
         self._place, self._calls, self._draws = (at.t, at.r), 0, 0
 
     @contextlib.contextmanager
     def asking_own(self, block: int, names: Iterable[str]) -> Iterator[None]:
-        """While this lasts client functions take a block of their own users as queries, and what
-        ``predict`` answers stays at the client."""
+        """Let client functions take a block of their own users as queries while this lasts.
+
+        The answers of ``predict`` then stay at the client.
+        """
         self._asks, self._given = -2 - block, dict.fromkeys(names)
         try:
             yield
@@ -228,7 +254,7 @@ class Clients:
 
     @contextlib.contextmanager
     def asking(self, stage: int, given: Mapping[str, Any] | None = None) -> Iterator[None]:
-        """While this lasts client functions may take queries: of ``stage``, or ``given`` ones."""
+        """Let client functions take queries in this block: of ``stage``, or ``given`` by client."""
         self._asks, self._given = (stage, {}) if given is None else (-1, dict(given))
         try:
             yield
@@ -236,7 +262,10 @@ class Clients:
             self._asks, self._given = None, {}
 
     def score(self, method: Method, server: Any, at: At) -> dict[int, Any]:
-        """{stage: {client: {"n": ..., "scores": ...}}} for the stages that the protocol scores."""
+        """Return the scores of the stages that the protocol scores.
+
+        They are {stage: {client: {"n": counts, "scores": numbers}}}.
+        """
         found = {}
         for stage in self.protocol.scored(at.t, self.world.stages):
             with self.asking(stage):
@@ -251,17 +280,17 @@ class Clients:
         return found
 
     def dump(self) -> dict[str, Any]:
-        """What the base itself must remember in a save."""
+        """Return the base's own state for a save."""
         return {"missed": {n: [[list(e.place), e.function, e.asks, _plain(e.body)] for e in held]
                            for n, held in self._missed.items()}}
 
     def load(self, state: Mapping[str, Any] | None) -> None:
-        """Take back what :meth:`dump` gave; None for the start of a run."""
+        """Restore a state of :meth:`dump`; None for the start of a run."""
         state = state or {"missed": {}}
         self._missed = {n: [Envelope(tuple(p), f, asks, _packed(b)) for p, f, asks, b in held]
                         for n, held in state["missed"].items()}
 
-    def _hear(self, name: str, answers: bool | None = None, **more: float) -> None:
+    def _note(self, name: str, answers: bool | None = None, **more: float) -> None:
         heard = self.heard.setdefault(name, {"down": 0, "up": 0, "seconds": 0.0, "answers": True})
         for key, value in more.items():
             heard[key] += value
@@ -274,7 +303,7 @@ class Clients:
                               f"clients; mark it with @on_client in {type(self.method).__name__}.")
 
     def _expected(self, function: Callable[..., Any], expect: Any, name: str) -> Any:
-        """Return what this client's reply must be; measured scores in place of raw ones."""
+        """Return the statement of this client's reply; of measured scores in place of raw ones."""
         if self._asks is not None and function.__name__ == "predict":
             return (self.protocol.measured if self._asks >= 0 else
                     Scores() if self._asks == -1 else Number(0, 2 ** 53, whole=True))

@@ -1,4 +1,4 @@
-"""The errors that fedvine raises for a person to read."""
+"""The errors that fedvine raises, with one sentence for a person."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class MethodError(FedvineError):
 
 
 class Refused(Exception):
-    """A message that is not what was asked for; the text says why, for a person."""
+    """A message that is not as expected; the text gives the reason, for a person."""
 
 
 class Failed(Refused):
-    """A client's own error in place of a reply: what was asked for was not carried out."""
+    """A client's own error in place of a reply: the call was not carried out."""
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
-"""State what a client's reply must be: types, shapes, bounds, sizes and order of its parts.
+"""Statements of what a client's reply must be: types, shapes, bounds, sizes and order.
 
-A reply is a tree of plain values and arrays, and so is a statement of what it must be:
+A reply is a tree of plain values and arrays, and so is a statement of it:
 
     clients.call(self.count, expect=(Array("uint64", ("n",), keys="unique"),
                                      Array("float64", ("n",), low=0)))
@@ -9,7 +9,7 @@ A reply is a tree of plain values and arrays, and so is a statement of what it m
 value, ``{"a": ..., "b": ...}`` for exactly these keys, a tuple or a list for exactly these parts,
 :class:`Named` and :class:`Several` for any number of parts of one kind, :class:`Maybe` for a part
 that may be None. A tensor or an array stands for one of its dtype and shape (it may be of torch's
-"meta" device). Whatever is stated, a number must be finite and at most :data:`LARGEST`.
+"meta" device). With any statement, a number must be finite and at most :data:`LARGEST`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 
 from fedvine.core.errors import Refused
 
-LARGEST = 1e12       # no honest model, mean or count comes near it
+LARGEST = 1e12       # no correct model, mean or count comes near it
 MOST_BYTES = 1 << 30  # of one array, unless more is stated
 
 
@@ -40,13 +40,16 @@ class Expected(Protocol):
 
 @dataclass(frozen=True)
 class Array:
-    """State an array: ``dtype``, ``shape``, bounds, bytes and order.
+    """State an array: dtype, shape, bounds, bytes and order.
 
-    shape       an axis is a number, None (free), or a name: axes of one name have one size
-    low, high   least and largest value, both allowed; of floats at most :data:`LARGEST` in size
-    most        largest size in bytes
-    keys        "sorted": strictly ascending; "unique": no value twice (both: one axis)
-    tensor      whether it is a torch tensor
+    Args:
+        dtype: its name, such as ``"float32"``.
+        shape: an axis is a number, None (free), or a name: axes of one name have one size.
+        low: least value, itself allowed; of floats at most :data:`LARGEST` in size.
+        high: largest value, likewise.
+        most: largest size in bytes.
+        keys: ``"sorted"``: strictly ascending; ``"unique"``: no value twice (both: one axis).
+        tensor: whether it is a torch tensor.
     """
 
     dtype: str
@@ -58,6 +61,7 @@ class Array:
     tensor: bool = False
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such an array."""
         if not isinstance(value, torch.Tensor if self.tensor else np.ndarray):
             raise Refused(f"{where} is not {'a tensor' if self.tensor else 'an array'}")
         dtype = str(value.dtype).removeprefix("torch.")
@@ -102,6 +106,7 @@ class Number:
     whole: bool = False
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such a number; NaN is refused."""
         if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
             raise Refused(f"{where} is not a {'whole ' * self.whole}number")
         if not self.low <= value <= self.high:      # false for NaN, too
@@ -116,6 +121,7 @@ class Flag:
     """State a value that is True or False."""
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is True or False."""
         if not isinstance(value, bool):
             raise Refused(f"{where} is neither true nor false")
 
@@ -129,6 +135,7 @@ class Text:
     least: int = 0
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such text or bytes."""
         if not isinstance(value, self.kind):
             raise Refused(f"{where} is not {'text' if self.kind is str else 'bytes'}")
         if not self.least <= len(value) <= self.most:
@@ -138,9 +145,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Named:
-    """State a dictionary with keys of text (``whole``: ints) and values that are all alike.
+    """State a dictionary with keys of text (``whole``: ints) and values of one kind, ``each``.
 
-    ``only`` names the keys that may be there, ``least`` those that must; ``most`` bounds how many.
+    ``only`` are the keys that may be there, ``least`` those that must; ``most`` bounds their
+    number.
     """
 
     each: Any
@@ -150,6 +158,7 @@ class Named:
     whole: bool = False
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such a dictionary."""
         if not isinstance(value, dict) or len(value) > self.most:
             raise Refused(f"{where} does not have the parts that were asked for")
         kind = int if self.whole else str
@@ -162,12 +171,13 @@ class Named:
 
 @dataclass(frozen=True)
 class Several:
-    """State a list of at most ``most`` parts that are all alike."""
+    """State a list of at most ``most`` parts of one kind, ``each``."""
 
     each: Any
     most: int = 100_000
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such a list."""
         if not isinstance(value, list) or len(value) > self.most:
             raise Refused(f"{where} is not a list of what was asked for")
         for i, part in enumerate(value):
@@ -176,11 +186,12 @@ class Several:
 
 @dataclass(frozen=True)
 class Maybe:
-    """State a part that is None or as ``each`` says."""
+    """State a part that is None or as ``each`` states."""
 
     each: Any
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is None or as ``each`` states."""
         if value is not None:
             check(value, self.each, where, sizes)
 
@@ -190,6 +201,7 @@ class Scores:
     """State raw scores, finite floats of any shape, alone or beside other arrays by name."""
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such an array, or a dictionary of them."""
         parts = value if isinstance(value, dict) else {"scores": value}
         for key, part in parts.items():
             if not isinstance(part, (np.ndarray, torch.Tensor)):
@@ -199,10 +211,10 @@ class Scores:
 
 @dataclass(frozen=True)
 class Measured:
-    """State what a client measured: ``{"n": counts, "scores": numbers}``, and curves if asked for.
+    """State a client's scores: ``{"n": counts, "scores": numbers}``, and curves if they are on.
 
-    ``subsets`` are the endings of keys such as ``auc_new``; what is scored must have been counted
-    (``n_new`` at least 1). Scores lie between ``low`` and ``high``.
+    ``subsets`` are the endings of keys such as ``auc_new``; a score needs a count (``n_new``) of at
+    least 1. Scores lie between ``low`` and ``high``.
     """
 
     subsets: tuple[str, ...] = ()
@@ -210,6 +222,7 @@ class Measured:
     high: float = 1.0
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such a dictionary."""
         if not isinstance(value, dict) or not {"n", "scores"} <= value.keys() <= {
                 "n", "scores", "parts", "curve"}:
             raise Refused(f"{where} does not have the parts that were asked for")
@@ -240,7 +253,10 @@ def _curve(value: Any, where: str) -> None:
 
 
 def check(value: Any, expect: Any, where: str = "it", sizes: dict[str, int] | None = None) -> None:
-    """Raise :class:`Refused` unless ``value`` is as ``expect`` says; its text is for a person."""
+    """Raise :class:`Refused` unless ``value`` is as ``expect`` states; its text is for a person.
+
+    Raises :class:`TypeError` where ``expect`` is not a statement.
+    """
     sizes = {} if sizes is None else sizes
     if expect is None:
         if value is not None:
@@ -267,7 +283,7 @@ def check(value: Any, expect: Any, where: str = "it", sizes: dict[str, int] | No
 
 def _bounded(value: np.ndarray | torch.Tensor, where: str, low: float | None,
              high: float | None) -> None:
-    """Refuse what is not finite, above :data:`LARGEST`, or outside the bounds."""
+    """Refuse numbers that are not finite, above :data:`LARGEST`, or outside the bounds."""
     floats = (value.is_floating_point() if isinstance(value, torch.Tensor)
               else value.dtype.kind == "f")
     if not (floats or low is not None or high is not None):

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new, never a half."""
+"""Writing of files so that a reader sees the old content or the new, never a part."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Like :func:`atomic` for a whole folder: fill the yielded one, it is renamed to ``path``."""
+    """Write a whole folder as :func:`atomic` does a file: fill the yielded one."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -77,7 +77,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def mapped(path: str | os.PathLike[str]) -> np.ndarray:
-    """A ``.npy`` file as a read-only mapped array (an empty one is read: it cannot be mapped)."""
+    """Open a ``.npy`` file as a read-only mapped array; an empty one, as it cannot be, is read."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError:
@@ -88,7 +88,7 @@ def mapped(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def cache_folder() -> Path:
-    """The folder of the environment variable FEDVINE_CACHE, else the user's own cache.
+    """Return the folder of the environment variable FEDVINE_CACHE, else the user's own cache.
 
     Everything in it can be made again, so it may be deleted at any time.
     """

@@ -1,4 +1,4 @@
-"""Faces of rooms: public names that are imported when they are first used."""
+"""Faces of rooms: public names that are imported at their first use."""
 
 from __future__ import annotations
 

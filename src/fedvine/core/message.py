@@ -1,9 +1,9 @@
-"""What travels: a msgpack skeleton and a list of raw buffers.
+"""Messages: a msgpack skeleton and a list of raw buffers.
 
-A message is a tree of None, bool, int, float, str, bytes, list, tuple, dict, NumPy arrays and
-torch tensors. Packing writes the tree into a small skeleton in which each array is a number,
-and leaves the arrays where they are: no byte of them is copied until a receiver takes its own
-copy. Nothing is pickled and nothing but the types above is ever built from a message.
+A message is a tree of None, bool, int, float, str, bytes, list, tuple, dict, NumPy arrays and torch
+tensors. Packing writes the tree into a small skeleton in which each array is a number, and leaves
+the arrays where they are: no byte of them is copied until a receiver takes its own copy. Nothing is
+pickled and nothing but the types above is ever built from a message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import check
 
-ALIGN = 64  # buffers of large messages start at a multiple of it, as vector loads like it
+ALIGN = 64  # buffers of large messages start at a multiple of it, for fast vector loads
 SMALL = 1 << 16  # bytes of a message that need no memory kept for them
 _TUPLE, _TENSOR, _ARRAY = 1, 2, 3
 _TORCH = {str(d).removeprefix("torch."): d for d in (
@@ -39,31 +39,33 @@ class Packed(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that cross the wire, framing of the transport aside."""
+        """Bytes that cross the wire, without the framing of the transport."""
         return len(self.skeleton) + sum(b.nbytes for b in self.buffers)
 
 
 def pack(message: Any) -> Packed:
-    """Pack ``message``; raises :class:`FedvineError` naming the place of anything else in it."""
+    """Pack ``message``; raises :class:`FedvineError` with the place of a value of another type."""
     buffers: list[np.ndarray] = []
     return Packed(msgspec.msgpack.encode(_strip(message, buffers, ())), buffers)
 
 
 def unpack(packed: Packed) -> Any:
-    """The message again; its arrays are views of ``packed.buffers``."""
+    """Return the message; its arrays are views of ``packed.buffers``."""
     return _Rebuild(packed.buffers).decode(packed.skeleton)
 
 
 class _Rebuild:
-    """Puts arrays back; a class, as a closure that calls itself would keep buffers alive."""
+    """The decoder of arrays; a class, as a closure that calls itself would keep buffers alive."""
 
     def __init__(self, buffers: list[np.ndarray]) -> None:
         self.buffers = buffers
 
     def decode(self, data: bytes | memoryview) -> Any:
+        """Decode msgpack with the extensions of this file."""
         return msgspec.msgpack.decode(data, ext_hook=self.extension, strict=False)
 
     def extension(self, code: int, data: memoryview) -> Any:
+        """Return the tuple, array or tensor of an extension; :class:`FedvineError` for others."""
         if code == _TUPLE:
             return tuple(self.decode(data))
         if code not in (_TENSOR, _ARRAY):
@@ -85,7 +87,10 @@ class _Rebuild:
 
 
 def _strip(value: Any, buffers: list[np.ndarray], where: tuple[Any, ...]) -> Any:
-    """``where`` is the way to ``value``, the last key first; it is spelt out only for an error."""
+    """Return ``value`` with arrays replaced by numbers; add their bytes to ``buffers``.
+
+    ``where`` is the path to ``value``, the last key first; it becomes text only for an error.
+    """
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
@@ -128,7 +133,7 @@ def _number(code: int, dtype: str, shape: tuple[int, ...], raw: np.ndarray,
 
 
 def accept(packed: Packed, expect: Any = None) -> Any:
-    """Return the message; raise :class:`Refused` unless it can be read and is as ``expect`` says.
+    """Return the message; raise :class:`Refused` unless it can be read and is as ``expect`` states.
 
     ``packed`` may come from a stranger: its parts may be of any type. ``expect`` is a statement of
     :mod:`fedvine.core.expect`; None: the message must be None.
@@ -139,21 +144,24 @@ def accept(packed: Packed, expect: Any = None) -> Any:
                 for b in packed.buffers):
             raise FedvineError("its parts are not bytes")
         message = unpack(packed)
-    except Exception as error:  # whatever a stranger may send; nothing but plain values is built
+    except Exception as error:  # any error: the bytes may be a stranger's
         raise Refused(f"it cannot be read ({type(error).__name__}: {error})") from error
     check(message, expect)
     return message
 
 
 def dumps(packed: Packed) -> bytes:
-    """One block of bytes for a transport: header (sizes), skeleton, buffers."""
+    """Return one block of bytes for a transport: header (sizes), skeleton, buffers."""
     header = msgspec.msgpack.encode([len(packed.skeleton), *(b.nbytes for b in packed.buffers)])
     return b"".join([len(header).to_bytes(4, "little"), header, packed.skeleton,
                      *(b.data for b in packed.buffers)])
 
 
 def loads(block: bytes | bytearray | memoryview, pool: Pool | None = None) -> Packed:
-    """The inverse of :func:`dumps`, into writable memory of its own, fresh or from a pool."""
+    """Return the message of :func:`dumps`, in writable memory of its own, fresh or from a pool.
+
+    Raises :class:`FedvineError` for a block of another length than its header states.
+    """
     view = memoryview(block)
     start = 4 + int.from_bytes(view[:4], "little")
     sizes = msgspec.msgpack.decode(view[4:start], type=list[int])
@@ -168,11 +176,13 @@ def loads(block: bytes | bytearray | memoryview, pool: Pool | None = None) -> Pa
 
 
 class Pool:
-    """Memory that received messages live in, used again once nobody holds them.
+    """Memory for received messages, used again once no array refers to it.
 
     Fresh pages cost ten times the copy itself, so a receiver's copy goes into memory that an
-    earlier message has left. ``keep`` bounds what waits unused, in bytes. Small messages are left
-    to the allocator, which does the same.
+    earlier message has left. Small messages are left to the allocator, which does the same.
+
+    Args:
+        keep: bound of unused memory, in bytes.
     """
 
     def __init__(self, keep: int = 1 << 30) -> None:
@@ -181,7 +191,7 @@ class Pool:
         self._lock = threading.RLock()  # replies of several clients are taken at a time
 
     def take(self, packed: Packed) -> Packed:
-        """A private copy of ``packed``; its memory returns when its last array is gone."""
+        """Return a private copy of ``packed``; its memory returns when its last array is gone."""
         total = sum(-(-b.nbytes // ALIGN) * ALIGN for b in packed.buffers)
         if not total:
             return Packed(packed.skeleton, [np.empty(0, np.uint8) for _ in packed.buffers])

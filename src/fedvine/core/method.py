@@ -1,8 +1,8 @@
 """The contract: a method is a frozen record of constants that holds its paper's functions.
 
 Inside a round a method is a plain script that reads like the paper's algorithm box. Around it
-the library owns the loops, the scoring and the saving. Three nouns carry the reading: ``self``
-is what the paper fixes, ``server`` is what the server knows, ``client`` what one client knows.
+the library owns the loops, the scoring and the saving. There are three nouns: ``self`` has the
+paper's constants, ``server`` is the server's memory, ``client`` the memory of one client.
 
 >>> from typing import ClassVar
 >>> import numpy as np
@@ -63,20 +63,20 @@ class At(NamedTuple):
 
     @property
     def first(self) -> bool:
-        """The stage's first round."""
+        """Whether this is the stage's first round."""
         return self.r == 1
 
     @property
     def last(self) -> bool:
-        """The stage's last round."""
+        """Whether this is the stage's last round."""
         return self.r == self.R
 
 
 def on_client(function: F) -> F:
     """Mark a function of a method that runs at a client: ``(self, client, *message) -> reply``.
 
-    ``self`` are the constants, ``client`` is its memory. A parameter called ``queries`` is
-    filled in at the client, and only while the library scores or a person asks.
+    ``self`` holds the constants, ``client`` is its memory. A parameter called ``queries`` is filled
+    in at the client, and only while the library scores or a person requests predictions.
     """
     function.__on_client__ = True  # type: ignore[attr-defined]
     return function
@@ -89,12 +89,12 @@ class Method(BaseModel):
                               arbitrary_types_allowed=False, allow_inf_nan=False)
 
     name: ClassVar[str] = ""
-    file_digest: ClassVar[str] = ""     # of the file it is in, where that is not on the shelf
+    file_digest: ClassVar[str] = ""     # of its file, where that is not one of fedvine.methods
     task: ClassVar[Literal["link", "node", "label"]] = "link"
     server_holds_graph: ClassVar[bool] = False
     #: Raised when the same fields give other scores, see :mod:`fedvine.results.kept`.
     revision: ClassVar[int] = 1
-    #: What ``fedvine tune`` searches, by field: (low, high), (low, high, "log"), or a list of
+    #: The search space of ``fedvine tune``, by field: (low, high), (low, high, "log"), or a list of
     #: values; None takes a base class's field out.
     space: ClassVar[dict[str, Any]] = {}
 
@@ -107,52 +107,52 @@ class Method(BaseModel):
 
     @classmethod
     def tiny(cls) -> Self:
-        """A small version of the method, for which its contract suite takes seconds."""
+        """Return a small version of the method, for which its contract suite takes seconds."""
         return cls(rounds=2)
 
     def rounds_at(self, t: int) -> int:
-        """Rounds in stage ``t``."""
+        """Return the number of rounds in stage ``t``."""
         return self.rounds
 
     def start(self, world: World) -> Server:
-        """Server memory before anything arrives."""
+        """Return the server's memory before anything arrives."""
         return Server()
 
     def setup(self, client: Client) -> None:
-        """Client memory, once; builds every module the client will need."""
+        """Set up a client's memory, once, with every module that the client will need."""
 
     def arrive(self, server: Server, clients: Clients, at: At) -> None:
-        """Stage ``at.t`` has reached the clients (``client.stage``)."""
+        """Take in stage ``at.t``, which has reached the clients (``client.stage``)."""
 
     def round(self, server: Server, clients: Clients, at: At) -> None:
-        """One communication round: the algorithm box."""
+        """Run one communication round: the algorithm box."""
         raise NotImplementedError
 
     def answer(self, server: Server, clients: Clients, at: At) -> Any:
-        """Replies of ``predict``; by default every client gets ``server.model``."""
+        """Return the replies of ``predict``; by default all clients get ``server.model``."""
         return clients.call(self.predict, server.model)  # type: ignore[attr-defined]
 
     def score(self, server: Server, clients: Clients, at: At) -> Replies | dict[int, Any]:
-        """Scores by stage and client: the library's protocol over :meth:`answer`.
+        """Return scores by stage and client: the library's protocol over :meth:`answer`.
 
         For links the next stage is scored before it is learned, for nodes every stage so far.
         """
         return clients.score(self, server, at)
 
     def now(self, client: Client, queries: Any) -> Any:
-        """What a client's own model answers at this moment, for curves; see ``client.mark``."""
+        """Return the answer of a client's own model now, for curves; see ``client.mark``."""
         raise NotImplementedError
 
     def report(self, server: Server) -> dict[str, Any]:
-        """What the summary of a finished run says of this method besides; nothing by default."""
+        """Return this method's own entries of a finished run's summary; none by default."""
         return {}
 
     def privacy(self, rounds: int) -> dict[str, Any]:
-        """What the summary says of privacy after so many rounds in all; nothing by default."""
+        """Return the summary's entries on privacy after ``rounds`` rounds; none by default."""
         return {}
 
     def constants(self) -> dict[str, Any]:
-        """Name and constants, as plain values for a run folder."""
+        """Return name and constants, as plain values for a run folder."""
         whose = {"file_digest": self.file_digest} if self.file_digest else {}
         return {"name": self.name, **whose, **self.model_dump()}
 

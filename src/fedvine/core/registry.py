@@ -1,7 +1,7 @@
-"""Finding a method, model, data set or partition by name: the file name is the name.
+"""Methods, models, data sets and partitions by name: the file name is the name.
 
-There is nothing to register. Other people's packages add to a shelf with an entry point in
-the group ``fedvine.<shelf>``.
+There is nothing to register. Packages of others add to a room with an entry point in the group
+``fedvine.<room>``.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from types import ModuleType
 from fedvine.core.errors import FedvineError, near
 
 
-def names(shelf: str) -> list[str]:
-    """All names on ``shelf`` (``"methods"``, ``"datasets"``, ``"partitions"``, ``"models"``)."""
-    return sorted(_files(shelf))
+def names(room: str) -> list[str]:
+    """List the names of ``"methods"``, ``"datasets"``, ``"partitions"`` or ``"models"``."""
+    return sorted(_files(room))
 
 
-def _files(shelf: str) -> dict[str, EntryPoint | None]:
-    """The names; with another package's entry point, or None for a file here."""
-    package = importlib.import_module(f"fedvine.{shelf}")
+def _files(room: str) -> dict[str, EntryPoint | None]:
+    """Return the names, with another package's entry point, or None for a file here."""
+    package = importlib.import_module(f"fedvine.{room}")
     own = [m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")]
-    return dict.fromkeys(own) | {e.name: e for e in _others(f"fedvine.{shelf}", tuple(sys.path))}
+    return dict.fromkeys(own) | {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
 
 
 @lru_cache(maxsize=16)
 def _others(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Entry points of other packages on the path; looking at all of them takes 20 ms."""
+    """Return entry points of other packages on the path; reading all of them takes 20 ms."""
     return tuple(entry_points(group=group))
 
 
-def find(shelf: str, name: str) -> ModuleType:
-    """The module of that name; raises :class:`FedvineError` with a near name if unknown."""
-    known = _files(shelf)
+def find(room: str, name: str) -> ModuleType:
+    """Return the module of that name; raises :class:`FedvineError` with a near name if unknown."""
+    known = _files(room)
     if name not in known:
-        raise FedvineError(f'There is no {shelf[:-1]} called "{name}"{near(name, sorted(known))}; '
+        raise FedvineError(f'There is no {room[:-1]} called "{name}"{near(name, sorted(known))}; '
                            f"fedvine list shows all.")
-    return _opened(shelf, name, known[name])
+    return _opened(room, name, known[name])
 
 
-def _opened(shelf: str, name: str, entry: EntryPoint | None) -> ModuleType:
-    return entry.load() if entry else importlib.import_module(f"fedvine.{shelf}.{name}")
+def _opened(room: str, name: str, entry: EntryPoint | None) -> ModuleType:
+    return entry.load() if entry else importlib.import_module(f"fedvine.{room}.{name}")
 
 
 def method(name: str) -> type:
-    """The method class on the shelf ``methods`` under that name.
+    """Return the method class of that name; raises :class:`FedvineError` if there is none.
 
-    A file holds one method, named like the file; a variant (``fedlink_local``) may live in the
-    file of its parent and is found by its class's ``name``.
+    A file holds one method, named like the file; a variant (``fedlink_local``) may be in the file
+    of its parent and is found by its class's ``name``.
     """
     from fedvine.core.method import Method
     known = methods()
@@ -67,7 +67,7 @@ def method(name: str) -> type:
 
 
 def methods() -> dict[str, type]:
-    """All method classes by name."""
+    """Return all method classes by name."""
     from fedvine.core.method import Method
     found: dict[str, type] = {}
     for file, entry in sorted(_files("methods").items()):
@@ -79,11 +79,12 @@ def methods() -> dict[str, type]:
 
 # -- methods in a person's own file ----------------------------------------------------------------
 def from_file(path: str | Path) -> type:
-    """The method in a Python file that a person names; the file is carried out.
+    """Return the method in a Python file that a person names; the file is executed.
 
-    Of several methods it is the one that is called like the file. A copy stays in the cache, by
-    the digest of the file's bytes, so that runs of it are opened again when the file has changed.
-    Raises :class:`FedvineError` for a file that cannot be read or carried out, or holds no method.
+    Of several methods it is the one with the name of the file. A copy stays in the cache, by the
+    digest of the file's bytes, so that its runs can be opened again when the file has changed.
+    Raises :class:`FedvineError` for a file that cannot be read or executed, or does not hold a
+    method.
     """
     from fedvine.core.files import atomic, cache_folder
     path = Path(path)
@@ -101,10 +102,10 @@ def from_file(path: str | Path) -> type:
 
 
 def of_digest(name: str, digest: str) -> type:
-    """The method of that name in a file that was given to :func:`from_file` before.
+    """Return the method of that name in a file that was given to :func:`from_file` before.
 
-    Only what a person has named themselves is ever carried out: a run folder or an experiment
-    tells a digest, never a path. Raises :class:`FedvineError` if no such file is known.
+    Only files that a person has named themselves are ever executed: a run folder or an experiment
+    gives a digest, never a path. Raises :class:`FedvineError` if no such file is known.
     """
     from fedvine.core.files import cache_folder
     copy = cache_folder() / "methods" / f"{digest}.py"

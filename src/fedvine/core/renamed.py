@@ -12,8 +12,7 @@ from fedvine.core.errors import FedvineError
 FIELDS = {"rate": "learning_rate", "server_rate": "server_learning_rate",
           "start_scale": "init_scale"}
 #: Public names of the package.
-PUBLIC = {"Labels": "SnapshotClassification", "Links": "LinkPrediction",
-          "Nodes": "ClassIncremental"}
+PUBLIC = {"Labels": "SnapshotClassification", "Links": "LinkPrediction"}
 
 
 def notice(old: str, new: str) -> None:
@@ -27,7 +26,7 @@ def fields(values: Mapping[str, Any], known: Container[str] | None = None, *,
     """Return ``values`` (a method's fields) under today's names.
 
     A name is replaced where the new one is ``known`` and the old one is not; None: everywhere.
-    Unless ``silent`` a notice is given. Raises :class:`FedvineError` where both are there.
+    Unless ``silent`` a notice is given. Raises :class:`FedvineError` if both names are there.
     """
     found = dict(values)
     for old, new in FIELDS.items():

@@ -1,7 +1,7 @@
 """Randomness as a function of its place: the same place draws the same numbers, always.
 
-There is no generator that moves on. A draw is named by where it happens, for example
-``rng(seed, client, t, r, call, purpose)``, so that delivering a message twice, replaying a
+There is no generator with a state that moves on. A draw is named by the place where it happens, for
+example ``rng(seed, client, t, r, call, purpose)``, so that delivering a message twice, replaying a
 round or restarting a client changes nothing.
 """
 
@@ -17,7 +17,7 @@ Place = str | int | bytes
 
 
 def key(*place: Place) -> int:
-    """A 128-bit number for a place; different places, also ("a", "b") and ("ab",), differ."""
+    """Return a 128-bit number for a place; two places, also ("a", "b") and ("ab",), differ."""
     parts = []
     for part in place:
         text = part if isinstance(part, bytes) else str(part).encode()
@@ -26,32 +26,40 @@ def key(*place: Place) -> int:
 
 
 class _Key(np.random.bit_generator.ISeedSequence):
-    """Hands a Philox its key, where it would otherwise ask the system for a seed."""
+    """Seed sequence that gives a Philox its key, in place of a seed from the system."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        """Return the key as two words, uint64 [2]."""
         return np.array([self.number & (2**64 - 1), self.number >> 64], np.uint64)
 
 
 def rng(*place: Place) -> np.random.Generator:
-    """A NumPy generator (Philox, counter-based) that belongs to ``place``."""
+    """Return a NumPy generator (Philox, counter-based) that belongs to ``place``."""
     return np.random.Generator(np.random.Philox(_Key(key(*place))))  # type: ignore[arg-type]
 
 
 def torch_rng(*place: Place) -> torch.Generator:
-    """A torch CPU generator that belongs to ``place``; for layers and dropout masks."""
+    """Return a torch CPU generator that belongs to ``place``; for layers and dropout masks."""
     return torch.Generator().manual_seed(key(*place) & (2**63 - 1))
 
 
 def hashed_uniform(seed: int, keys: np.ndarray, width: int) -> np.ndarray:
-    """Uniform numbers in [-1, 1), one row a key, that depend on (seed, key) alone.
+    """Return uniform numbers in [-1, 1), one row a key, that depend on (seed, key) alone.
 
-    A node's first embedding comes from here, so it does not matter when, where or in which
-    order nodes are first seen. ``keys`` is uint64 [n]; the result is float32 [n, width].
-    The mixing is SplitMix64's finaliser (Steele et al. 2014), in integers only, so the result
-    is the same on every machine.
+    A node's first embedding comes from here, so the time, place and order in which nodes are first
+    seen do not matter. The mixing is SplitMix64's finaliser (Steele et al. 2014), in integers only,
+    so the result is the same on every machine.
+
+    Args:
+        seed: of the run.
+        keys: uint64 [n].
+        width: numbers a key.
+
+    Returns:
+        float32 [n, width].
     """
     with np.errstate(over="ignore"):
         state = _mix(keys.astype(np.uint64) ^ np.uint64(key("rows", seed) & (2**64 - 1)))

@@ -1,4 +1,4 @@
-"""Settings as people write them: TOML values, ``KEY=VALUE``, and errors that name the key."""
+"""Settings in text: TOML values, ``KEY=VALUE``, and errors that name the key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def literal(text: str) -> Any:
-    """``text`` as TOML reads a value (``3``, ``0.5``, ``true``, ``["a"]``), else as text."""
+    """Return ``text`` read as a TOML value (``3``, ``0.5``, ``true``, ``["a"]``), else as text."""
     try:
         found = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -24,9 +24,9 @@ def literal(text: str) -> Any:
 
 
 def assignment(setting: str) -> dict[str, Any]:
-    """``"method.rate=0.1"`` as ``{"method": {"rate": 0.1}}``.
+    """Return ``"method.rate=0.1"`` as ``{"method": {"rate": 0.1}}``.
 
-    Raises :class:`FedvineError` when there is no key or no ``=``.
+    Raises :class:`FedvineError` without a key or without ``=``.
     """
     path, equals, text = setting.partition("=")
     keys = [key.strip() for key in path.split(".")]
@@ -39,7 +39,7 @@ def assignment(setting: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with the values of ``over`` put in, table by table."""
+    """Return ``base`` with the values of ``over`` put in, table by table."""
     both = dict(base)
     for key, value in over.items():
         below = both.get(key)
@@ -49,9 +49,9 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(model: type[M], values: Any, where: str = "", under: str = "") -> M:
-    """An instance of ``model``, or :class:`FedvineError` in one sentence.
+    """Return an instance of ``model``; raises :class:`FedvineError` with one sentence.
 
-    ``where`` is the file that the sentence starts with, ``under`` what comes before every key.
+    ``where`` is the file that the sentence starts with, ``under`` a prefix of every key.
     """
     try:
         return model.model_validate(values)
@@ -61,7 +61,7 @@ def build(model: type[M], values: Any, where: str = "", under: str = "") -> M:
 
 
 def sentence(error: ValidationError, model: type[BaseModel], under: str = "") -> str:
-    """The first thing that is wrong, with its key and, for an unknown key, a near one."""
+    """Describe the first error, with its key and, for an unknown key, a near one."""
     first, *others = error.errors()
     path, inner = _path(model, first["loc"])
     key = under + ".".join(path)
@@ -82,7 +82,7 @@ def sentence(error: ValidationError, model: type[BaseModel], under: str = "") ->
 
 def _path(model: type[BaseModel], place: tuple[int | str, ...]) -> tuple[
         list[str], type[BaseModel] | None]:
-    """The keys of a place in ``model``, and the model that the last of them belongs to.
+    """Return the keys of a place in ``model``, and the model that the last of them belongs to.
 
     Pydantic also names the member of a union that it tried; that is left out.
     """

@@ -1,4 +1,4 @@
-"""Memory of the server and of a client: named values that can be saved and come back."""
+"""Memory of the server and of a client: named values that can be saved and restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATE = "<state>"
 
 @dataclass(frozen=True)
 class World:
-    """What everybody knows before the run: client names, seed, stages and plain facts."""
+    """Facts that all sides know before the run: client names, seed, number of stages, others."""
 
     clients: tuple[str, ...]
     seed: int
@@ -29,11 +29,11 @@ class World:
 
 
 class Memory(SimpleNamespace):
-    """Attributes are memory, of the kinds that a message may hold.
+    """Attributes are memory, of the types that a message may hold.
 
-    Also modules, optimisers and tables: whatever has ``state_dict`` and ``load_state_dict``.
-    ``given`` names are attached by the engine and never saved; ``cache`` of a server is a dict
-    for what a run may lose, such as seconds.
+    Modules, optimisers and tables are allowed too: any object with ``state_dict`` and
+    ``load_state_dict``. ``given`` names are attached by the engine and never saved; ``cache`` of a
+    server is a dict for values that a run may lose, such as seconds.
     """
 
     given: frozenset[str] = frozenset({"stage", "past", "queries", "cache"})
@@ -42,11 +42,11 @@ class Memory(SimpleNamespace):
         raise AttributeError(f"{type(self).__name__.lower()} has no memory called {name!r}")
 
     def dump(self) -> dict[str, Any]:
-        """A tree that can be packed; tensors are the live ones, so pack or copy at once."""
+        """Return a tree that can be packed; tensors are the live ones, so pack or copy at once."""
         return {k: _freeze(v) for k, v in vars(self).items() if k not in self.given}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Take back what :meth:`dump` gave; modules are loaded into those already there."""
+        """Restore a state of :meth:`dump`; modules are loaded into those already there."""
         for name in [n for n in vars(self) if n not in self.given and n not in saved]:
             delattr(self, name)
         for name, value in saved.items():
@@ -54,16 +54,18 @@ class Memory(SimpleNamespace):
 
 
 class Client(Memory):
-    """What one client knows. Attributes are its memory; these are attached by the engine:
+    """The memory of one client.
 
-    - ``name``, ``world``: its name and what everybody knows
-    - ``stage``: its own part of the current stage (EventStream or Graph), at home
+    These attributes are attached by the engine:
+
+    - ``name``, ``world``: its name and the facts that all sides know
+    - ``stage``: its own part of the current stage (EventStream or Graph), which never leaves it
     - ``past``: its own part up to and with the current stage
-    - ``cache``: a dict for what can be made again; never saved, may vanish between rounds
+    - ``cache``: a dict for values that can be made again; never saved, may vanish between rounds
     - ``rng``: ``client.rng(purpose)``: randomness that belongs to this very call
     - ``mark``: ``client.mark("epoch 1")``: a moment at which curves are measured
-    - ``asked``: the stage that the library scores at this call, -1 or less for a person; None in
-      training
+    - ``asked``: the stage that the library scores at this call, -1 or less for a person's queries;
+      None in training
     - ``secret``: bytes that the server does not know; at a site of a real federation from the
       site's own file, in one process from the seed (a simulation)
     """
@@ -84,20 +86,20 @@ class Client(Memory):
                          secret=secret or str(key(world.seed, name, "secret")).encode())
 
     def mark(self, moment: str) -> None:
-        """A point of a curve: what the client's model is worth at this moment, if anybody asked."""
+        """Add a point to a curve: the scores of the client's model now, if there are curves."""
         if self.marker is not None:
             self.marker(moment)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
-        """NumPy randomness of this call: a function of (seed, client, t, r, call, purpose)."""
+        """Return NumPy randomness of this call, of (seed, client, t, r, call, purpose) alone."""
         return rng(self.world.seed, self.name, *self.place, purpose)
 
     def secret_rng(self, purpose: str = "") -> np.random.Generator:
-        """Randomness of this stage and round that nobody can foresee without the secret."""
+        """Return randomness of this stage and round that cannot be computed without the secret."""
         return rng(self.secret, *self.place[:2], purpose)
 
     def torch_rng(self, purpose: str = "") -> torch.Generator:
-        """The same for torch."""
+        """Return torch randomness of this call; see :meth:`rng`."""
         return torch_rng(self.world.seed, self.name, *self.place, purpose)
 
 
@@ -122,7 +124,7 @@ def _thaw(value: Any, current: Any) -> Any:
 
 
 def _own(value: Any) -> Any:
-    """A private copy of arrays: what was saved may be a mapped file or somebody's message."""
+    """Return a private copy of arrays: a saved value may be a mapped file or part of a message."""
     if isinstance(value, np.ndarray):
         return np.array(value)
     if hasattr(value, "detach"):

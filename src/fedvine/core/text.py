@@ -1,7 +1,7 @@
-"""Names that people gave, made harmless where they are shown: one function for each medium.
+"""Escaping of names that people gave, one function for each medium that shows them.
 
-Users, items, clients, classes, columns and data sets are called as their owners please; no name
-may act as markup, formula or control code.
+Users, items, clients, classes, columns and data sets have any names that their owners chose; no
+name may act as markup, formula or control code.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _LONGEST = 40       # signs of a name in a picture
 
 
 def shown(text: str) -> str:
-    """For a terminal: control codes become a question mark."""
+    """Escape for a terminal: control codes become a question mark."""
     return _CONTROL.sub("?", text)
 
 
 class Terminal(Console):
-    """A console that prints text as it is: ``[red]`` and ``:smile:`` are no markup."""
+    """A console that prints text as it is: ``[red]`` and ``:smile:`` are not markup."""
 
     def __init__(self, file: Any = None, **options: Any) -> None:
         super().__init__(file=file, markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """As Rich does it, of :func:`shown` text; cells and titles of tables come here too."""
+        """Render :func:`shown` text as Rich does; cells and titles of tables come here too."""
         return super().render_str(shown(text), **options)
 
 
 def page(value: object) -> str:
-    """For an HTML page, also inside of quotes."""
+    """Escape for an HTML page, also inside of quotes."""
     return html.escape(shown(str(value)), quote=True)
 
 
 def drawn(name: str) -> str:
-    """For a picture: no mathematics, nothing that the font lacks, and not too long.
+    """Escape for a picture: no mathematics, only signs that the font has, and not too long.
 
     A label that starts with ``_`` would be left out of a legend, so a space comes before it.
     """
@@ -64,21 +64,21 @@ def _glyphs() -> frozenset[int]:
 
 
 def tagless(text: str) -> str:
-    """For a sentence of Markdown: no tag."""
+    """Escape for a sentence of Markdown: no tag."""
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", shown(text))
 
 
 def marked(name: str) -> str:
-    """For a title or cell of Markdown: no tag, entity or link, on one line."""
+    """Escape for a title or cell of Markdown: no tag, entity or link, on one line."""
     name = re.sub(r"&(?=#?\w+;)", "&amp;", name.replace("\n", " "))
     return tagless(name).replace("](", r"]\(").replace("|", r"\|")
 
 
 def cells(table: pa.Table) -> pa.Table:
-    """For CSV: text that a spreadsheet would take as a formula starts with an apostrophe, also
-    in the names of columns.
+    """Escape for CSV: an apostrophe before text that a spreadsheet would take as a formula.
 
-    That is text that begins with ``=``, ``+``, ``-``, ``@`` or a control code and is no number.
+    That is text that begins with ``=``, ``+``, ``-``, ``@`` or a control code and is not a number,
+    also in the names of columns.
     """
     compute: Any = pc       # whose functions are made when it is imported
     for i, field in enumerate(table.schema):

@@ -13,9 +13,9 @@ Tree = Any  # a tensor, or a dict or list of trees
 
 
 def map_tree(f: Callable[..., torch.Tensor], first: Tree, *others: Tree) -> Tree:
-    """``f`` applied to the tensors in the same place of all trees.
+    """Apply ``f`` to the tensors in the same place of all trees; return a new tree.
 
-    Raises :class:`FedvineError` when the trees have not the same names.
+    Raises :class:`FedvineError` if the trees do not have the same names or lengths.
     """
     if isinstance(first, dict):
         for other in others:
@@ -30,17 +30,17 @@ def map_tree(f: Callable[..., torch.Tensor], first: Tree, *others: Tree) -> Tree
 
 
 def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
-    """``a + scale * b``, a new tree."""
+    """Compute ``a + scale * b``, a new tree."""
     return map_tree(lambda x, y: torch.add(x, y, alpha=scale), a, b)
 
 
 def subtract(a: Tree, b: Tree) -> Tree:
-    """``a - b``, a new tree."""
+    """Compute ``a - b``, a new tree."""
     return map_tree(torch.sub, a, b)
 
 
 def mean(trees: Iterable[Tree], weights: Iterable[float] | None = None) -> Tree:
-    """The (weighted) mean, summed one tree at a time in the order given.
+    """Compute the (weighted) mean, summed one tree at a time in the order given.
 
     Weights need not sum to one. Raises :class:`FedvineError` for no trees or no weight.
     """
@@ -59,17 +59,17 @@ def mean(trees: Iterable[Tree], weights: Iterable[float] | None = None) -> Tree:
 
 
 def clone(tree: Tree) -> Tree:
-    """A copy that shares no memory and no autograd history."""
+    """Return a copy that shares no memory and no autograd history."""
     return map_tree(lambda x: x.detach().clone(), tree)
 
 
 def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """A module's parameters by name, copied to the CPU."""
+    """Return a module's parameters by name, copied to the CPU."""
     return {n: p.detach().cpu().clone() for n, p in model.named_parameters()}
 
 
 def change(model: torch.nn.Module, since: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A module's parameters less their values ``since``, by name, on the CPU."""
+    """Return a module's parameters minus their values ``since``, by name, on the CPU."""
     return {n: torch.sub(p.detach().cpu(), since[n]) for n, p in model.named_parameters()}
 
 
@@ -77,7 +77,7 @@ M = TypeVar("M", bound=torch.nn.Module)
 
 
 def load(model: M, values: dict[str, torch.Tensor]) -> M:
-    """Put ``values`` into a module's parameters; the module."""
+    """Put ``values`` into a module's parameters; return the module."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(values[name])

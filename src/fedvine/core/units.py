@@ -1,4 +1,4 @@
-"""Bytes and seconds as text, and durations as people write them: the only place for either."""
+"""Bytes, seconds and durations as text, in one place."""
 
 from __future__ import annotations
 

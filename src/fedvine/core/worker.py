@@ -1,4 +1,4 @@
-"""The client's side of every engine: it keeps one client and carries out calls on it."""
+"""The client's side of every engine: one client, and the calls on it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedvine.core.state import Client, World
 
 
 class Envelope(NamedTuple):
-    """One call: its place (t, r, call), the function's name, what is asked, and the message.
+    """One call: its place (t, r, call), the function's name, the kind of queries, and the message.
 
     ``asks`` is None in training, the number of a stage that the library scores, -1 when the
-    message's last argument holds pairs or nodes that a person asks for, or -2 - b for block b of
-    the client's own users, whose answers stay with it.
+    message's last argument holds pairs or nodes that a person queries, or -2 - b for block b of the
+    client's own users, whose answers stay with it.
     """
 
     place: tuple[int, int, int]
@@ -35,8 +35,15 @@ def _asks_for_queries(function: Any) -> bool:
 class ClientWorker:
     """One client of a run: its part, its memory, its scorer.
 
-    ``keep_last`` holds the last reply so that a call delivered twice is answered, not repeated;
-    ``secret`` is the client's own (:class:`fedvine.core.state.Client`).
+    Args:
+        method: whose functions it runs.
+        name: of the client.
+        part: its own data; None where the server holds the graph.
+        plan: of stages.
+        protocol: of scoring.
+        world: facts that all sides know.
+        keep_last: keep the last reply, so that a call delivered twice is answered and not repeated.
+        secret: the client's own (:class:`fedvine.core.state.Client`).
     """
 
     def __init__(self, method: Method, name: str, part: Any, plan: Any, protocol: Any,
@@ -50,7 +57,7 @@ class ClientWorker:
         self.renew()
 
     def renew(self) -> None:
-        """A fresh client, as at the start of a run."""
+        """Make a fresh client, as at the start of a run."""
         self.client = Client(self.name, self.world, self.secret)
         self.method.setup(self.client)
         self.marks: list[dict[str, Any]] = []
@@ -60,7 +67,10 @@ class ClientWorker:
         self.seconds = 0.0
 
     def handle(self, envelope: Envelope) -> Packed:
-        """Carry out a call; raises what the method raises. Late and repeated calls are safe."""
+        """Carry out a call and return its reply; a late or repeated call gets the last reply.
+
+        Raises the method's own errors.
+        """
         if self._last and envelope.place <= self._last[0]:
             return self._last[1]  # delivered twice, or overtaken by a later call
         began = time.perf_counter()
@@ -74,7 +84,7 @@ class ClientWorker:
         client, (t, _, _) = self.client, envelope.place
         if self.part is not None and client.place[0] != t:
             client.stage, client.past = self.plan.stage(self.part, t), self.plan.past(self.part, t)
-            self.part.release()  # what was read of earlier stages, and to find this one
+            self.part.release()  # pages read for earlier stages, and to find this one
         client.place, client.asked = envelope.place, envelope.asks
         function = getattr(type(self.method), envelope.function, None)
         if not getattr(function, "__on_client__", False):
@@ -95,7 +105,7 @@ class ClientWorker:
         reply = function(self.method, client, *message, **named)  # type: ignore[misc]
         if envelope.function == "predict" and envelope.asks is not None and envelope.asks >= 0:
             assert self.scorer is not None
-            found = self.scorer.measure(envelope.asks, reply)  # raw scores stay at home
+            found = self.scorer.measure(envelope.asks, reply)  # raw scores stay at the client
             if self.marks and envelope.asks == t:
                 found["curve"], self.marks = self.marks, []
             return found
@@ -106,7 +116,7 @@ class ClientWorker:
         return reply
 
     def _given(self, pairs: dict[str, Any]) -> Any:
-        """What a person asks, also about ``guests``: users who have no edge at this client."""
+        """Return a person's queries, also about ``guests``: users without an edge here."""
         assert self.scorer is not None
         client, t = self.client, self.client.place[0]
         part = self.part.with_guests(pairs["guests"]) if pairs.get("guests") else self.part
@@ -114,7 +124,7 @@ class ClientWorker:
         return self.scorer.given(pairs)
 
     def _mark(self, moment: str) -> None:
-        """Measure the client's model on all that the protocol scores at this stage."""
+        """Measure the client's model on all queries that the protocol scores at this stage."""
         assert self.scorer is not None
         t, r, _ = self.client.place
         for stage in self.protocol.scored(t, self.world.stages):
@@ -123,12 +133,12 @@ class ClientWorker:
                                **self.scorer.measure(stage, answer)["scores"]})
 
     def save(self) -> Packed:
-        """The client's memory, packed; views of the live tensors."""
+        """Return the client's memory, packed; views of the live tensors."""
         return pack({"memory": self.client.dump(), "place": self.client.place,
                      **({"marks": self.marks} if self.marks else {})})
 
     def restore(self, saved: Packed) -> None:
-        """Become the client that was saved."""
+        """Restore the client that was saved."""
         self.renew()
         state = unpack(saved)
         self.client.load(state["memory"])

@@ -73,7 +73,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "a full disk": lambda reply: Failed("it failed: OSError: No space left on device"),
     "cut off": lambda reply: Packed(pack(reply).skeleton[:-1], pack(reply).buffers),
     "large integers": lambda reply: _arrays(reply, _outermost)}
-# A key may be any number, and a method may allow a client to have nothing; the run must bear it.
+# A key may be any number, and a method may allow an empty reply; the run must still finish.
 MAY_PASS = {"large integers", "none", "no parts"}
 
 
@@ -89,10 +89,10 @@ def spoil(kind: str, reply: Packed) -> Packed | Refused | None:
 
 
 class Spoiler:
-    """Chooses which replies are made bad, one a round, until all that is ``wanted`` was tried.
+    """Chooses the replies that are made bad, one a round, until all that is ``wanted`` was tried.
 
-    ``wanted`` [client] are the kinds by phase and function that are left; ``passed`` collects
-    what should have been refused and was not.
+    ``wanted`` [client] are the kinds by phase and function that are left; ``passed`` collects those
+    that the engine did not refuse.
     """
 
     def __init__(self, wanted: dict[str, Todo]) -> None:
@@ -103,7 +103,7 @@ class Spoiler:
         self._now: dict[str, str] = {}
 
     def begin(self, place: tuple[int, int]) -> None:
-        """A round begins; one that is not after the last is the start of another attempt."""
+        """Begin a round; one that is not after the last is the start of another attempt."""
         if place <= self.round:
             self._failed, self._last = self._last, (-1, -1)
         self.round = place
@@ -114,10 +114,10 @@ class Spoiler:
 
     def spoil(self, name: str, place: tuple[int, int, int], asks: int | None, function: str,
               reply: Packed) -> Packed | Refused | None:
-        """Return a bad reply in place of this one; None: this one stays as it is."""
+        """Return a bad reply in place of this one; None if this one stays as it is."""
         here, wanted = phase(place, asks), self.wanted.get(name, {})
         todo = wanted.get((here, function))
-        # What a client hears later than the others is not answered to anybody; and a run that has
+        # A reply to a call that a client gets after the others is dropped; and a run that has
         # started over gets past the place where it failed first.
         if (not todo or self.round != place[:2] or self._last == place[:2]
                 or self.round <= self._failed):
@@ -134,7 +134,7 @@ class Spoiler:
         return None
 
     def judge(self, log: list[dict[str, Any]]) -> None:
-        """Compare what was spoilt in the last call with what its line of the log calls refused."""
+        """Compare the replies spoilt in the last call with those that the log calls refused."""
         if self._now:
             line, now = log[-1], self._now
             self._now = {}
@@ -143,15 +143,17 @@ class Spoiler:
 
 
 class JudgedMixin(Clients):
-    """An engine whose replies a ``spoiler`` makes bad."""
+    """Engine whose replies a ``spoiler`` makes bad."""
 
     spoiler: Spoiler
 
     def begin(self, at: At) -> None:
+        """Begin a round, also of the spoiler."""
         super().begin(at)
         self.spoiler.begin((at.t, at.r))
 
     def call(self, function: Any, *same: Any, **options: Any) -> Replies:
+        """Call as the engine does; then judge the replies that were spoilt."""
         try:
             return super().call(function, *same, **options)
         finally:

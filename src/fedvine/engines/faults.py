@@ -1,4 +1,4 @@
-"""An engine that misbehaves on purpose, and by plan: for the contract suite and for tests.
+"""An engine with planned faults, for the contract suite and for tests.
 
 Messages go through bytes; calls are delivered twice; caches vanish between rounds; clients are
 killed in the middle of a round and come back; clients are away for rounds, or lose one reply.
@@ -17,17 +17,17 @@ from fedvine.engines.local import LocalClients
 
 
 class MockClients(LocalClients):
-    """As :class:`LocalClients`, with faults.
+    """Clients in this process, with faults.
 
     Args:
-        *args: of :class:`LocalClients`
-        twice: deliver every call twice
-        forget: drop ``client.cache`` at the start of every round
+        *args: of :class:`LocalClients`.
+        twice: deliver every call twice.
+        forget: drop ``client.cache`` at the start of every round.
         kill: (t, r, call): before that call the first client loses its memory, gets it back as it
-            was when the round began, and is sent the round's calls again
-        away: {(t, r): names}: who does not answer in that round
-        lose: {(t, r, call): names}: whose reply to that call is lost, once
-        **options: of :class:`LocalClients`
+            was when the round began, and is sent the round's calls again.
+        away: {(t, r): names}: clients that do not answer in that round.
+        lose: {(t, r, call): names}: clients whose reply to that call is lost, once.
+        **options: of :class:`LocalClients`.
     """
 
     keep_last = True
@@ -44,6 +44,7 @@ class MockClients(LocalClients):
         self._sent: dict[str, list[Envelope]] = {}
 
     def begin(self, at: At) -> None:
+        """Begin a round; remember the clients' memory, and drop caches if planned."""
         super().begin(at)
         self._began = {n: dumps(p) for n, p in self.save("round").items()}
         self._sent = {n: [] for n in self.names}

@@ -14,10 +14,17 @@ from fedvine.core.worker import ClientWorker, Envelope
 
 
 class LocalClients(Clients):
-    """Clients as residents of this process.
+    """Clients in this process.
 
-    ``parts`` are the clients' own streams by name; None stands for a client without data of its
-    own (where the server holds the graph).
+    Args:
+        method: whose functions are called.
+        parts: the clients' own data by name; None for a client without any (where the server holds
+            the graph).
+        plan: of stages.
+        protocol: of scoring.
+        world: facts that all sides know.
+        server_scorer: scores at the server, where it holds the graph.
+        quorum: share of replies, in (0, 1], that a call needs by default.
     """
 
     keep_last = False
@@ -30,6 +37,7 @@ class LocalClients(Clients):
 
     def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | None, float]]:
+        """Deliver letters one after the other; see :meth:`Clients.exchange`."""
         for name, envelopes in letters:
             reply = None
             for envelope in envelopes:
@@ -39,7 +47,7 @@ class LocalClients(Clients):
             yield name, reply, self.residents[name].seconds
 
     def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
-        """One copy in for the receiver, one copy out for the server."""
+        """Carry out one call: one copy in for the receiver, one copy out for the server."""
         resident = self.residents[name]
         letter = envelope._replace(body=self.pool.take(envelope.body))
         try:
@@ -52,9 +60,11 @@ class LocalClients(Clients):
                               f"{r}): {type(error).__name__}: {error}") from error
 
     def save(self, moment: str) -> dict[str, Packed]:
+        """Return the memory of all clients, by name."""
         return {name: resident.save() for name, resident in self.residents.items()}
 
     def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
+        """Restore the clients in ``saved``; start the others afresh."""
         for name, resident in self.residents.items():
             if name in saved:
                 resident.restore(saved[name])

@@ -1,8 +1,8 @@
-"""Clients elsewhere, behind any transport that carries bytes to a name and bytes back.
+"""Clients in other processes, behind any transport that carries bytes to a name and bytes back.
 
 The transport is one function, ``send(name, block, seconds) -> block``; it raises
 :class:`Unreachable` when no answer came in time. Calls to several clients go out at once, and
-replies are handed on in the order of names.
+replies are yielded in the order of names.
 """
 
 from __future__ import annotations
@@ -30,18 +30,29 @@ LATEST = 1e18   # no time is further from 0, in whatever unit
 
 
 class Unreachable(Exception):
-    """A client gave no answer by the deadline."""
+    """A client did not answer by the deadline."""
 
 
 class Gone(Unreachable):
-    """A client's process is no more; nothing will come from it in this job."""
+    """A client's process has ended; nothing will come from it in this job."""
 
 
 Send = Callable[[str, bytes, float], bytes]
 
 
 class RemoteClients(Clients):
-    """Clients reached by ``send``; ``deadline`` is what a call may take, in seconds."""
+    """Clients reached by ``send``.
+
+    Args:
+        method: whose functions are called.
+        names: of the clients.
+        world: facts that all sides know.
+        protocol: of scoring.
+        send: the transport.
+        server_scorer: scores at the server, where it holds the graph.
+        quorum: share of replies, in (0, 1], that a call needs by default.
+        deadline: seconds that a call may take.
+    """
 
     def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Any,
                  send: Send, *, server_scorer: Any = None, quorum: float = 1.0,
@@ -53,6 +64,7 @@ class RemoteClients(Clients):
 
     def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Refused | None, float]]:
+        """Deliver letters to all clients at once; see :meth:`Clients.exchange`."""
         waiting = [(name, self._threads.submit(self._letter, name, envelopes))
                    for name, envelopes in letters]
         for name, future in waiting:
@@ -78,10 +90,21 @@ class RemoteClients(Clients):
 
     def all(self, expect: Any, each: Mapping[str, Any] | None = None, **request: Any
             ) -> dict[str, Any]:
-        """One request to every client (``each``: more of it, by name), answers by name.
+        """Send one request to every client; return the answers by name.
 
-        An answer that is not as ``expect`` says (:mod:`fedvine.core.expect`), or is an error, is
-        lost; raises :class:`RoundAborted` if more are lost than the quorum allows.
+        An answer that is not as ``expect`` states (:mod:`fedvine.core.expect`), or is an error, is
+        lost.
+
+        Args:
+            expect: statement of every answer.
+            each: more of the request, by client name.
+            **request: the request, the same for all clients.
+
+        Returns:
+            The answers that came.
+
+        Raises:
+            RoundAborted: if more answers are lost than the quorum allows.
         """
         def one(name: str) -> Any:
             answer = ask(self.send, name, self.deadline, **request, **(each or {}).get(name, {}))
@@ -92,22 +115,25 @@ class RemoteClients(Clients):
                                   request["do"])
         self.gone |= {n for n, (error, _) in lost.items() if isinstance(error, Gone)}
         for name in self.names:
-            self._hear(name, answers=name in answers)
+            self._note(name, answers=name in answers)
         _enough(answers, lost, self.quorum)
         return answers
 
     def save(self, moment: str) -> dict[str, Packed]:
-        """Every client saves at home; nothing of it comes here."""
+        """Let every client save at its site; nothing of it comes to the server."""
         self.all(None, do="save", moment=moment)
         return {}
 
     def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
-        """Every client goes back to that moment; one that has it not (it is new, or was away)
-        begins afresh, with what arrives from now on and what it missed."""
+        """Let every client restore the save ``moment``.
+
+        A client without that save (it is new, or was away) begins afresh, with the stages that
+        arrive from now on and those it missed.
+        """
         self.all(None, do="restore", moment=moment)
 
     def moments(self) -> set[str]:
-        """The moments that enough clients for the quorum can go back to."""
+        """Return the saves that enough clients for the quorum can restore."""
         found = [set(m) for m in self.all(Several(Text(20), 1000), do="moments").values()]
         needed = math.ceil(self.quorum * len(self.names) - 1e-9)
         return {m for m in set().union(*found) if sum(m in f for f in found) >= needed}
@@ -115,8 +141,11 @@ class RemoteClients(Clients):
 
 def ask(send: Send, name: str, deadline: float, pool: Pool | None = None, /,
         **request: Any) -> Any:
-    """One request to one site; raises :class:`Unreachable`, or :class:`Refused` for an answer that
-    is none, or is the site's own sentence about an error."""
+    """Send one request to one site and return its answer.
+
+    Raises :class:`Unreachable` without an answer, :class:`Refused` for one that cannot be read, and
+    :class:`Failed` for the site's own sentence about an error.
+    """
     block = send(name, dumps(pack(request)), deadline)
     try:
         answer = unpack(loads(block, pool))
@@ -133,7 +162,7 @@ def ask(send: Send, name: str, deadline: float, pool: Pool | None = None, /,
 
 
 def _reply(answer: Any) -> tuple[Packed, float]:
-    """The reply in an answer to a call, and the seconds that it took."""
+    """Return the reply in an answer to a call, and the seconds that it took."""
     if not isinstance(answer, list) or len(answer) != 3 or not isinstance(answer[1], list) or any(
             not isinstance(b, np.ndarray) or b.dtype != np.uint8 or b.ndim != 1
             for b in answer[1]):
@@ -145,7 +174,7 @@ def _reply(answer: Any) -> tuple[Packed, float]:
 
 def _gathered(futures: Mapping[str, Future[Any]], what: str) -> tuple[
         dict[str, Any], dict[str, tuple[Exception, str]]]:
-    """What came of each future, by name; and of those that failed why, and a sentence."""
+    """Return the results by name; and of failed futures the error and a sentence."""
     answers, lost = {}, {}
     for name, future in futures.items():
         try:
@@ -159,8 +188,10 @@ def _gathered(futures: Mapping[str, Future[Any]], what: str) -> tuple[
 
 def _enough(answers: Mapping[str, Any], lost: Mapping[str, tuple[Exception, str]], quorum: float
             ) -> None:
-    """Raise :class:`RoundAborted` with fewer than the quorum; :class:`FedvineError` where all
-    refused, as they would again."""
+    """Raise :class:`RoundAborted` with fewer answers than the quorum.
+
+    Raises :class:`FedvineError` where all refused, as they would again.
+    """
     if not answers and lost and all(isinstance(error, Refused) for error, _ in lost.values()):
         raise FedvineError("; ".join(why for _, why in lost.values()))
     if len(answers) < quorum * (len(answers) + len(lost)) - 1e-9:
@@ -169,10 +200,25 @@ def _enough(answers: Mapping[str, Any], lost: Mapping[str, tuple[Exception, str]
 
 def plan_together(names: Iterable[str], send: Send, every: str | float, val: float, test: float,
                   deadline: float = 600.0, quorum: float = 1.0) -> Plan:
-    """Stages of equal duration over all sites' times; sites tell counts and times, no edges.
+    """Make stages of equal duration over all sites' times, from their counts and times alone.
 
-    A site whose answers cannot be is left out; raises :class:`RoundAborted` if fewer are left than
-    ``quorum`` asks for.
+    A site with impossible answers is left out.
+
+    Args:
+        names: of the sites.
+        send: the transport.
+        every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
+        val: share of the edges for validation.
+        test: share of the edges for the test.
+        deadline: seconds that an answer may take.
+        quorum: share of the sites that must be left.
+
+    Returns:
+        The plan.
+
+    Raises:
+        RoundAborted: if fewer sites are left than the quorum needs.
+        FedvineError: if no site has edges, or all refused.
     """
     names, time_ = sorted(names), Number(-LATEST, LATEST)
     with ThreadPoolExecutor(max(1, len(names))) as threads:
@@ -212,10 +258,11 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
 
 
 def elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
-    """For every site, when each of its users was first seen at another site (scoring alone).
+    """Return for every site when each of its users was first seen at another site, float64.
 
-    ``seen`` are the sites' answers to ``arrivals``: the server learns, for keys it cannot read,
-    where and when they were first seen.
+    For scoring alone; infinity for never. ``seen`` are the sites' answers to ``arrivals`` (keys
+    uint64 [n], times float64 [n]): the server learns, for keys it cannot read, where and when they
+    were first seen.
     """
     found = {}
     for name, (keys, _) in seen.items():
@@ -231,11 +278,11 @@ def elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, np
 
 
 def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelled: bool) -> None:
-    """Tell every site which run begins; the method is a name and numbers, never code.
+    """Open a run at every site; the method is a name and numbers, never code.
 
     ``number`` belongs to this run folder alone: two runs of one name and experiment share nothing.
     Facts about the data go along where the server has any, that is where it holds the graph.
-    Raises :class:`RoundAborted` if fewer sites answer than the quorum asks for.
+    Raises :class:`RoundAborted` if fewer sites answer than the quorum needs.
     """
     with_data = not clients.method.server_holds_graph
     seen = (Array("uint64", ("users",)), Array("float64", ("users",), low=-LATEST, high=LATEST))
