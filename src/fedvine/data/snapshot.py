@@ -6,25 +6,11 @@ in one of the last stages (DG-CoLearn, Section 3.1; ROLAND's cumulative and roll
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedvine.data.stream import EventStream
-
-
-@dataclass(frozen=True, eq=False)
-class Delta:
-    """The changes of a stage.
-
-    ``nodes`` int64 [n] are those never seen before, in order of appearance; ``added`` and
-    ``removed`` int64 [2, n] are edges, first end < second end (loops are left out).
-    """
-
-    nodes: np.ndarray
-    added: np.ndarray
-    removed: np.ndarray
 
 
 class Snapshot:
@@ -44,8 +30,12 @@ class Snapshot:
         self.known = np.zeros(0, bool)          # nodes that were ever seen
         self.t = -1
 
-    def advance(self, events: EventStream) -> Delta:
-        """Take in the events of the next stage, in their order; return the changes."""
+    def advance(self, events: EventStream) -> np.ndarray:
+        """Take in the events of the next stage, in their order.
+
+        Returns:
+            the nodes never seen before, int64 [n], in order of appearance
+        """
         self.t += 1
         count = nodes_of(events)
         src, dst = ends_of(events)
@@ -60,16 +50,14 @@ class Snapshot:
         gone = np.zeros(len(codes), bool) if events.deleted is None else events.deleted[low != high]
         named, at = np.unique(codes[::-1], return_index=True)   # the last event of an edge counts
         dropped = gone[::-1][at]
-        before = self.codes
-        keep = ~np.isin(before, named, assume_unique=True)
+        keep = ~np.isin(self.codes, named, assume_unique=True)
         if self.window is not None:
             keep &= self.last > self.t - self.window
-        now = np.concatenate([before[keep], named[~dropped]])
+        now = np.concatenate([self.codes[keep], named[~dropped]])
         order = np.argsort(now, kind="stable")
         self.codes = now[order]
         self.last = np.concatenate([self.last[keep], np.full((~dropped).sum(), self.t)])[order]
-        return Delta(fresh, unpacked(np.setdiff1d(self.codes, before, assume_unique=True)),
-                     unpacked(np.setdiff1d(before, self.codes, assume_unique=True)))
+        return fresh
 
     @property
     def edges(self) -> np.ndarray:

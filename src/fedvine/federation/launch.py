@@ -115,9 +115,8 @@ def alone(kit: Path, command: str) -> Iterator[None]:
         os.close(handle)
 
 
-def join(kit: Path, say: Say, stay: Callable[[], bool] = lambda: True,
-         values: dict[str, Any] | None = None) -> None:
-    """Keep this site's client running until ``stay`` is false or Ctrl-C.
+def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
+    """Keep this site's client running until Ctrl-C.
 
     ``values`` are those of :func:`write_site`, None if it was written before.
     """
@@ -128,7 +127,7 @@ def join(kit: Path, say: Say, stay: Callable[[], bool] = lambda: True,
             write_site(kit, values)
         say(f"joining as {kit.name}; Ctrl-C leaves")
         try:
-            while stay():
+            while True:
                 kept.look()
                 time.sleep(0.5)
         except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,11 +110,6 @@ BITS = sum(LEVELS)
 def short(keys: np.ndarray) -> np.ndarray:
     """Return the first 42 bits of 64-bit keys: of a million keys two hardly ever agree in them."""
     return keys >> np.uint64(64 - BITS)
-
-
-def prefixes(keys: Iterable[np.ndarray], done: int) -> list[np.ndarray]:
-    """Return the first ``done`` bits of short keys, uint64."""
-    return [k >> np.uint64(BITS - done) for k in keys]
 
 
 def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: int,

@@ -91,11 +91,6 @@ class TaskPlan:
         nodes = np.flatnonzero((task[here] == t) & ((use[here] == VAL) | (use[here] == TEST)))
         return graph, nodes, part.y[here[nodes]], use[here[nodes]] == TEST
 
-    def cut(self, stages: int) -> TaskPlan:
-        """The same tasks in the same orders are not those of fewer groups: only for tests."""
-        return _Cut(self.groups, self.shares, self.seed, self.keep_inter_task_edges, self.labels,
-                    self.orders, stages)
-
     def facts(self) -> dict[str, Any]:
         """As plain values, for a run folder."""
         return asdict(self)
@@ -103,14 +98,6 @@ class TaskPlan:
     def _seen(self, part: Graph, y: np.ndarray, nodes: np.ndarray) -> Graph:
         graph = part.seen_as(y)
         return graph if self.keep_inter_task_edges else graph.induced(np.flatnonzero(nodes))
-
-
-@dataclass(frozen=True)
-class _Cut(TaskPlan):
-    stages: int = 0
-
-    def __len__(self) -> int:
-        return self.stages
 
 
 def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = (0.2, 0.4, 0.4),

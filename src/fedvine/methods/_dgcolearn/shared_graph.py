@@ -63,9 +63,9 @@ class SharedGraph(Placement):
 
     # -- a stage arrives -------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
-        delta = server.snapshot.advance(server.stage)
+        fresh = server.snapshot.advance(server.stage)
         lost = self.deal(server, clients)
-        self.introduce(server, clients, np.concatenate([lost, delta.nodes]))
+        self.introduce(server, clients, np.concatenate([lost, fresh]))
         if not server.joined:                       # nodes moved, and with them the borders
             self.protect(server)
         if self.target == "classes" or not at.R:
