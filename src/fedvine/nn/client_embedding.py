@@ -1,7 +1,7 @@
-"""A client's side of a table: which server row a node has, and the moments of the rows it holds.
+"""A client's side of an embedding table: the server's row of each node, and the rows' moments.
 
-Only rows that the client's buffers touch need to move, and only those have optimiser moments:
-the moments of a row live while a buffer holds the row.
+Only rows that the client's buffers touch need to move, and only those have optimiser moments: the
+moments of a row exist while a buffer holds the row.
 """
 
 from __future__ import annotations
@@ -21,23 +21,28 @@ from fedvine.nn.embedding import EmbeddingTable
 
 
 class ClientEmbedding:
-    """One side (users or items) of one client; ``home`` keeps the values here, shared with nobody.
+    """The embeddings of one side (users or items) at one client.
 
-    ``scale`` and ``seed`` are the server table's, so that a row starts the same everywhere. Without
-    ``home`` single rows may live here, too: :meth:`adopt` takes them, :meth:`share` gives them up.
+    Single rows may be kept at the client: :meth:`adopt` takes them, :meth:`share` gives them up.
+
+    Args:
+        width: numbers a row.
+        seed: of the server's table, so that a row starts the same everywhere.
+        scale: of the server's table, likewise.
+        home: keep all rows at this client, shared with no one.
     """
 
     def __init__(self, width: int, seed: int, scale: float, home: bool = False) -> None:
         self.width, self.seed, self.scale, self.home = width, seed, scale, home
         self.number = np.empty(0, np.int32)      # server row by local id, -1 unknown
-        self.own = np.empty(0, bool)             # whether a row's value lives here, by local id
-        self.values = torch.empty(0, width)      # by local id, of those; empty: none ever did
+        self.own = np.empty(0, bool)             # whether a row's value is kept here, by local id
+        self.values = torch.empty(0, width)      # by local id, of those; empty: none was ever
         self.held = np.empty(0, np.int64)        # local ids that a buffer holds, ascending
         self.moments = torch.zeros(2, 0, width)  # Adam's m and v of those
-        self.steps = torch.zeros(0)              # steps that each of those has taken
+        self.steps = torch.zeros(0)              # steps of each of those
 
     def hold(self, ids: np.ndarray) -> None:
-        """From now on the buffers hold exactly ``ids`` (ascending); other moments are gone."""
+        """Set the rows that the buffers hold to exactly ``ids`` (ascending); drop other moments."""
         at = find(self.held, ids)
         kept = np.flatnonzero(at >= 0)
         moments, steps = torch.zeros(2, len(ids), self.width), torch.zeros(len(ids))
@@ -45,7 +50,10 @@ class ClientEmbedding:
         self.held, self.moments, self.steps = ids, moments, steps
 
     def ask(self, ids: np.ndarray, names: Ids) -> dict[str, np.ndarray]:
-        """What to send for rows of local ``ids``: known row numbers, and keys of unknown ones."""
+        """Return the request for rows of local ``ids``: known row numbers, and keys of the others.
+
+        ``rows`` is int32, ``keys`` uint64; rows kept at the client are left out.
+        """
         self._grow(int(ids.max(initial=-1)) + 1)
         if self.home:
             self._root(len(self.number), names)
@@ -56,15 +64,16 @@ class ClientEmbedding:
         return {"rows": number[known], "keys": names.keys(ids[~known])}
 
     def take(self, ids: np.ndarray, sent: dict[str, Any]) -> torch.Tensor:
-        """Values [n, width] of ``ids`` from the server's answer to :meth:`ask` (or from home).
+        """Return the values float32 [n, width] of ``ids`` from the server's answer to :meth:`ask`.
 
-        Row numbers that came with the answer are remembered. The values may be the answer's own
-        memory: write to a copy.
+        Rows kept at the client are added. Row numbers that came with the answer are remembered. The
+        values may be the answer's own memory: write to a copy. Raises :class:`FedvineError` for an
+        answer with another number of rows.
         """
         unknown = self.number[ids] < 0
         if (not len(self.values) and sent["values"].shape == (len(ids), self.width)
                 and not unknown.any()):
-            return sent["values"]       # none lives here, all are known: they came in this order
+            return sent["values"]       # none is kept here, all are known: they came in this order
         own = self.own[ids]
         if own.all():
             return self.values[torch.from_numpy(ids)]
@@ -83,8 +92,11 @@ class ClientEmbedding:
 
     def give(self, ids: np.ndarray, change: torch.Tensor, sent: dict[str, Any] | None = None
              ) -> torch.Tensor:
-        """What to send of a change [n, width] of ``ids``: rows that do not live here, in the order
-        of the server's answer ``sent``: known rows first, those that it just handed out last."""
+        """Return the part of a change [n, width] of ``ids`` that goes to the server.
+
+        Rows kept at the client are changed in place. The others are in the order of the server's
+        answer ``sent``: known rows first, new ones last.
+        """
         if len(self.values) and (own := self.own[ids]).any():
             mine = torch.from_numpy(own)
             self.values[torch.from_numpy(ids[own])] += change[mine]
@@ -94,21 +106,24 @@ class ClientEmbedding:
         fresh = find(np.sort(sent["rows"]), self.number[ids]) >= 0
         return change[torch.from_numpy(np.argsort(fresh, kind="stable"))]
 
-    # -- single rows at home ---------------------------------------------------------------------
+    # -- single rows kept at the client ----------------------------------------------------------
     def adopt(self, start: int, stop: int, names: Ids) -> None:
-        """The rows of local ids ``start`` to ``stop - 1`` live here from now on."""
+        """Keep the rows of local ids ``start`` to ``stop - 1`` at the client from now on."""
         self._grow(stop)
         self._root(stop, names)
         self.own[start:stop] = True
 
     def share(self, told: np.ndarray, asked: np.ndarray, names: Ids) -> torch.Tensor:
-        """The rows of these local ids live at the server from now on; what those that were
-        ``asked`` for have learned here [n, width], their change since the first value."""
+        """Keep these rows at the server from now on; return the changes of those ``asked`` for.
+
+        A change [n, width] is the value learned here minus the first value. ``told`` are the local
+        ids whose rows move without one.
+        """
         self.own[told] = self.own[asked] = False
         return self.values[torch.from_numpy(asked.astype(np.int64))] - self._first(asked, names)
 
     def _root(self, stop: int, names: Ids) -> None:
-        """First values of all rows up to ``stop``."""
+        """Make the first values of all rows up to ``stop``."""
         if stop > len(self.values):
             fresh = self._first(np.arange(len(self.values), stop), names)
             self.values = torch.cat([self.values, fresh])
@@ -119,10 +134,10 @@ class ClientEmbedding:
 
     def step(self, ids: np.ndarray, values: torch.Tensor, at: np.ndarray, gradient: torch.Tensor,
              rate: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:
-        """One row-wise Adam step (Kingma and Ba 2015), in place: ``ids[n]`` is row at[n] of
-        ``values`` float32 [., width] and has ``gradient[n]``.
+        """Make one row-wise Adam step (Kingma and Ba 2015), in place.
 
-        Each row counts its own steps for the bias correction; rows not named do not move.
+        ``ids[n]`` is row at[n] of ``values`` float32 [., width] and has ``gradient[n]``. Each row
+        counts its own steps for the bias correction; other rows do not move.
         """
         kernels.adam(values.numpy(), at, gradient.contiguous().numpy(),
                      np.searchsorted(self.held, ids), self.moments[0].numpy(),
@@ -135,19 +150,19 @@ class ClientEmbedding:
             self.own = np.concatenate([self.own, np.full(more, self.home)])
 
     def state_dict(self) -> dict[str, Any]:
-        """What a save keeps."""
+        """Return the state for a save."""
         return {n: getattr(self, n) for n in ("number", "own", "values", "held", "moments",
                                               "steps")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become the book that was saved."""
+        """Restore a state of :meth:`state_dict`."""
         for name, value in state.items():
             setattr(self, name, value.copy() if isinstance(value, np.ndarray) else value.clone())
 
 
 def hand_out(table: EmbeddingTable, asked: dict[str, np.ndarray], grow: bool) -> tuple[
         dict[str, Any], np.ndarray]:
-    """The server's answer to :meth:`ClientEmbedding.ask`, and the row numbers in the same order.
+    """Return the server's answer to :meth:`ClientEmbedding.ask`, and its row numbers in order.
 
     In training (``grow``) new keys get rows; while scoring they get first values and no row.
     """
@@ -158,7 +173,7 @@ def hand_out(table: EmbeddingTable, asked: dict[str, np.ndarray], grow: bool) ->
 
 
 class Sum:
-    """Difference aggregation over whoever answers, one reply at a time; only touched rows.
+    """Sum of the differences of the clients that answer, one at a time; only touched rows.
 
     A difference is ``{"model": tree (optional), side: rows [n, width], ...}``.
     """
@@ -168,7 +183,7 @@ class Sum:
         self.parts: dict[str, list[tuple[np.ndarray, torch.Tensor]]] = {}
 
     def add(self, rows: dict[str, np.ndarray], delta: dict[str, Any]) -> None:
-        """One client's differences, and the numbers of the rows that they belong to."""
+        """Add one client's differences; ``rows`` are the numbers of the rows they belong to."""
         self.count += 1
         if "model" in delta:
             tree.map_tree(torch.Tensor.add_, self.model, delta["model"])
@@ -177,9 +192,10 @@ class Sum:
                 self.parts.setdefault(side, []).append((numbers, delta[side].clone()))
 
     def apply(self, model: tree.Tree, tables: dict[str, EmbeddingTable], by: str) -> tree.Tree:
-        """The new model, W + (1/K) sum of differences; the tables' rows move in place.
+        """Return the new model, W + (1/K) sum of differences; change the tables' rows in place.
 
-        ``by="clients"`` divides a row's sum by K, ``"touching"`` by those that touched the row.
+        ``by="clients"`` divides a row's sum by K, ``"touching"`` by the number of clients that
+        touched the row.
         """
         if not self.count:
             return model

@@ -20,7 +20,10 @@ from fedvine.nn import kernels
 class EmbeddingTable:
     """Rows of ``width`` float32, started from a hash of (seed, key) and kept by row number.
 
-    ``scale`` is the half width of the uniform distribution that new rows come from.
+    Args:
+        seed: of first values.
+        width: numbers a row.
+        scale: half width of the uniform distribution of first values.
     """
 
     def __init__(self, seed: int, width: int, scale: float) -> None:
@@ -39,7 +42,7 @@ class EmbeddingTable:
         return self._values[:len(self)]
 
     def rows(self, keys: np.ndarray) -> np.ndarray:
-        """Row numbers (int32) of uint64 ``keys``; keys never seen get the next free rows."""
+        """Return row numbers int32 [n] of uint64 ``keys`` [n]; new keys get the next free rows."""
         rows = self.find(keys)
         if (rows < 0).any():
             new, first = np.unique(keys[rows < 0], return_index=True)
@@ -48,19 +51,19 @@ class EmbeddingTable:
         return rows
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Row numbers (int32) of uint64 ``keys``, -1 where a key has no row."""
+        """Return row numbers int32 [n] of uint64 ``keys`` [n], -1 where a key has none."""
         at, rows = find(self._sorted, keys), np.full(len(keys), -1, np.int32)
         rows[at >= 0] = self._order[at[at >= 0]]
         return rows
 
     def take(self, rows: np.ndarray) -> torch.Tensor:
-        """A copy of the given rows [n, width]; raises :class:`FedvineError` for unknown rows."""
+        """Copy the given rows [n, width]; raises :class:`FedvineError` for unknown rows."""
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise FedvineError("A client asked for a row that the server has not handed out.")
         return self._values.index_select(0, torch.from_numpy(rows.astype(np.int64)))
 
     def peek(self, keys: np.ndarray) -> torch.Tensor:
-        """Values by key [n, width]; a key without a row gets its first value, but no row."""
+        """Return values by key [n, width]; a key without a row gets its first value, but no row."""
         rows = self.find(keys)
         values = torch.from_numpy(self._fresh(keys))
         known = np.flatnonzero(rows >= 0)
@@ -70,7 +73,7 @@ class EmbeddingTable:
     def add_(self, rows: np.ndarray, change: torch.Tensor, scale: float | np.ndarray = 1.0) -> None:
         """Add ``scale * change`` [n, width] to the given rows, in place; no other row moves.
 
-        ``scale`` is one number or one a row [n].
+        ``scale`` is one number or one a row [n]. Raises :class:`FedvineError` for unknown rows.
         """
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise FedvineError("A change is for a row that the server has not handed out.")
@@ -94,11 +97,11 @@ class EmbeddingTable:
         return hashed_uniform(self.seed, keys, self.width) * np.float32(self.scale)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a save keeps; arrays are views."""
+        """Return the state for a save; arrays are views."""
         return {"keys": self.keys, "values": self.values}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become the table that was saved."""
+        """Restore a state of :meth:`state_dict`."""
         self.keys = np.array(state["keys"])
         self._order = np.argsort(self.keys).astype(np.int32)
         self._sorted = self.keys[self._order]

@@ -28,12 +28,24 @@ from torch import nn
 from fedvine.nn.network import Network, glorot
 
 GATES = ("update", "reset", "new")
-HISTORY = 5     # snapshots that weights go on through, num_hist_steps of the authors' code
+HISTORY = 5     # snapshots that weights evolve through, num_hist_steps of the authors' code
 
 
 class EvolveGCN(Network):
-    """Layers whose first weights come from (seed, name). For version h ``past`` are X of earlier
-    snapshots: for each a list of [in, out] by layer, at most :data:`HISTORY` - 1, oldest first."""
+    """Layers whose first weights come from (seed, name).
+
+    For version h ``past`` has X of earlier snapshots: for each a list of [in, out] by layer, at
+    most :data:`HISTORY` - 1, oldest first.
+
+    Args:
+        features: width of the input.
+        hidden: width of the layers.
+        layers: their number.
+        seed: of the first weights.
+        version: ``"o"`` or ``"h"``, see the module.
+        classes: number of classes; 0: scores are of pairs.
+        directed: whether the score of a pair depends on its direction.
+    """
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int,
                  version: Literal["o", "h"] = "o", classes: int = 0, directed: bool = True) -> None:
@@ -52,7 +64,7 @@ class EvolveGCN(Network):
                                                                                      columns)))
 
     def weight(self, layer: int, x: torch.Tensor) -> torch.Tensor:
-        """W_t [in, out]; for version h of the layer's input ``x`` [n, in] in this snapshot."""
+        """Compute W_t [in, out]; for version h of the layer's input ``x`` [n, in] as well."""
         w = self.get_parameter(f"weight_{layer}")
         if self.version == "o":
             for _ in range(HISTORY):
@@ -63,7 +75,7 @@ class EvolveGCN(Network):
         return w
 
     def step(self, layer: int, given: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-        """W_t of X and W_(t-1), all [in, out]."""
+        """Compute W_t of X and W_(t-1), all [in, out]."""
         get = self.get_parameter
 
         def gate(name: str, state: torch.Tensor) -> torch.Tensor:
@@ -73,7 +85,7 @@ class EvolveGCN(Network):
         return (1 - update) * old + update * gate("new", reset * old).tanh()
 
     def summary(self, layer: int, x: torch.Tensor) -> torch.Tensor:
-        """The rows of ``x`` [n, in] that say most, as columns [in, out]; 0 where n is 0."""
+        """Return the rows of ``x`` [n, in] of largest y, as columns [in, out]; 0 where n is 0."""
         p, out = self.get_parameter(f"choose_{layer}")[:, 0], self.widths[layer + 1]
         if not len(x):
             return x.new_zeros(self.widths[layer], out)
@@ -83,19 +95,22 @@ class EvolveGCN(Network):
         return (x[best] * y[best].tanh()[:, None]).T.contiguous()
 
     def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor) -> torch.Tensor:
-        """What a node [n, in] says to its neighbours: [n, min(in, out)]."""
+        """Compute the nodes' messages [n, min(in, out)] of their rows ``x`` [n, in]."""
         m = x @ self.weight(layer, x) if self.short(layer) else x
         return m / (degree + 1).sqrt()[:, None]
 
     def combine(self, layer: int, x: torch.Tensor, message: torch.Tensor, sums: torch.Tensor,
                 degree: torch.Tensor) -> torch.Tensor:
-        """act(z) [n, out] of ``x`` [n, in], the nodes' own messages, the sums of their
-        neighbours' [n, .] and ``degree`` [n] of them."""
+        """Compute act(z) [n, out].
+
+        ``x`` [n, in] are the nodes' rows, ``message`` their own messages, ``sums`` [n, .] those of
+        their neighbours added up, ``degree`` [n] the numbers of neighbours.
+        """
         z = (sums + message) / (degree + 1).sqrt()[:, None]
         if not self.short(layer):
             z = z @ self.weight(layer, x)
         return z.relu() if layer + 1 < self.layers else z
 
     def remember(self, layer: int, z: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """``z``: weights go on, not rows."""
+        """Return ``z``: weights have a state, rows do not."""
         return z

@@ -1,4 +1,4 @@
-"""Compiled loops over rows of float32: what torch does in more passes over memory."""
+"""Compiled loops over rows of float32, each in one pass where torch makes several."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numba import njit
 
 @njit(cache=True)
 def add_rows(values: np.ndarray, rows: np.ndarray, change: np.ndarray, scale: np.ndarray) -> None:
-    """``values[rows[n]] += scale[n] * change[n]`` for rows [n, d]; one scale is for all."""
+    """Add ``scale[n] * change[n]`` to ``values[rows[n]]``, rows [n, d]; one scale is for all."""
     step = 0 if len(scale) == 1 else 1
     width = values.shape[1]
     for n in range(len(rows)):
@@ -21,8 +21,10 @@ def add_rows(values: np.ndarray, rows: np.ndarray, change: np.ndarray, scale: np
 def adam(values: np.ndarray, rows: np.ndarray, gradient: np.ndarray, at: np.ndarray, m: np.ndarray,
          v: np.ndarray, steps: np.ndarray, rate: float, beta1: float, beta2: float, eps: float
          ) -> None:
-    """A step of Adam on ``values[rows[n]]`` with ``gradient[n]`` [d]; its moments and its count of
-    steps are those numbered at[n]."""
+    """Make a step of Adam on ``values[rows[n]]`` with ``gradient[n]`` [d], in place.
+
+    Its moments and its count of steps are row at[n] of ``m`` and ``v`` and at[n] of ``steps``.
+    """
     a, b = np.float32(beta1), np.float32(beta2)
     a_, b_, small = np.float32(1 - beta1), np.float32(1 - beta2), np.float32(eps)
     for n in range(len(at)):
@@ -40,7 +42,7 @@ def adam(values: np.ndarray, rows: np.ndarray, gradient: np.ndarray, at: np.ndar
 @njit(cache=True)
 def product(pointers: np.ndarray, columns: np.ndarray, value: np.ndarray, x: np.ndarray,
             out: np.ndarray) -> None:
-    """``out = A x`` for a CSR matrix A [n, m] and rows x [m, d]."""
+    """Compute ``out = A x`` for a CSR matrix A [n, m] and rows x [m, d]."""
     width = x.shape[1]
     for n in range(len(pointers) - 1):
         for j in range(width):
@@ -53,8 +55,10 @@ def product(pointers: np.ndarray, columns: np.ndarray, value: np.ndarray, x: np.
 
 @njit(cache=True, fastmath=True)
 def dots(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    """``out[p] = x[a[p]] . y[b[p]]`` for rows [., d]; the same pair gives the same number wherever
-    it stands."""
+    """Compute ``out[p] = x[a[p]] . y[b[p]]`` for rows [., d].
+
+    The same pair gives the same number at any place.
+    """
     for p in range(len(a)):
         u, i, total = a[p], b[p], np.float32(0)
         for j in range(x.shape[1]):
@@ -65,7 +69,7 @@ def dots(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np.nda
 @njit(cache=True, fastmath=True)
 def dots_back(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, g: np.ndarray,
               gx: np.ndarray, gy: np.ndarray) -> None:
-    """Gradients of :func:`dots`, added to ``gx`` and ``gy``; ``g`` [P] is that of its result."""
+    """Add the gradients of :func:`dots` to ``gx`` and ``gy``; ``g`` [P] is that of its result."""
     for p in range(len(a)):
         u, i, s = a[p], b[p], g[p]
         for j in range(x.shape[1]):

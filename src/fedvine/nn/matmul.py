@@ -1,9 +1,9 @@
 """Products of many float32 rows with small matrices, by the processor's widest instructions.
 
-torch leaves float32 products to MKL, which on AMD's processors does without AVX-512; oneDNN, which
-torch carries too, has it, at twice the rate on Zen 5, and is asked here by name. It compiles code
-for each shape: rows are given to it in multiples of ``BLOCK``, so that shapes come again, and what
-is left over goes to MKL.
+torch leaves float32 products to MKL, which does not use AVX-512 on AMD's processors; oneDNN, a part
+of torch too, does, at twice the rate on Zen 5, and is called here by name. It compiles code for
+each shape: it gets rows in multiples of ``BLOCK``, so that shapes are used again, and MKL gets the
+rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BLOCK, NARROW = 256, 16     # rows; columns of the left factor below which MKL i
 
 def sum_of_products(x: torch.Tensor, a: torch.Tensor, y: torch.Tensor, b: torch.Tensor,
                     z: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    """``x @ a + y @ b + z @ c`` [n, m], for x, y, z of n rows; gradients for all six."""
+    """Compute ``x @ a + y @ b + z @ c`` [n, m], for x, y, z of n rows; gradients for all six."""
     if x.device.type == "cpu" and x.dtype == torch.float32 and len(x) >= BLOCK and wide():
         return _Sum.apply(x, a, y, b, z, c)  # type: ignore[no-any-return]
     return torch.addmm(torch.addmm(x @ a, y, b), z, c)
@@ -29,7 +29,7 @@ def sum_of_products(x: torch.Tensor, a: torch.Tensor, y: torch.Tensor, b: torch.
 
 @functools.cache
 def wide() -> bool:
-    """Whether oneDNN is worth asking here, can be asked, and loses nothing: x @ 1 is x."""
+    """Return whether oneDNN is faster here, can be called, and is exact: x @ 1 is x."""
     if not _needed() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
     x = torch.rand(BLOCK, 64, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
@@ -39,7 +39,7 @@ def wide() -> bool:
 
 
 def _needed() -> bool:
-    """An AMD processor with AVX-512."""
+    """Return whether this is an AMD processor with AVX-512."""
     with contextlib.suppress(OSError):
         facts = Path("/proc/cpuinfo").read_text("utf-8", "replace")
         return "AuthenticAMD" in facts and "avx512f" in facts
@@ -47,17 +47,17 @@ def _needed() -> bool:
 
 
 def _wide_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """``x @ w`` by oneDNN."""
+    """Compute ``x @ w`` by oneDNN."""
     return torch.ops.mkldnn._linear_pointwise(x, w.t(), None, "none", [], "")
 
 
 def _whole(rows: int, width: int) -> int:
-    """How many of the rows oneDNN gets."""
+    """Return how many of the rows oneDNN gets."""
     return rows // BLOCK * BLOCK if width >= NARROW else 0
 
 
 def _times(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """``x @ w``."""
+    """Compute ``x @ w``."""
     whole = _whole(*x.shape)
     if not whole:
         return x @ w
@@ -66,7 +66,7 @@ def _times(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def _add(out: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """``out += x @ w``."""
+    """Compute ``out += x @ w``."""
     whole = _whole(*x.shape)
     if whole:
         out[:whole] += _wide_product(x[:whole], w)
@@ -76,7 +76,7 @@ def _add(out: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def _across(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """``x.T @ y``, a sum over rows."""
+    """Compute ``x.T @ y``, a sum over rows."""
     whole = _whole(*x.shape)
     if not whole:
         return x.t() @ y

@@ -1,4 +1,4 @@
-"""What networks over snapshots share: widths of layers, and scores of pairs or of classes."""
+"""Base of networks over snapshots: widths of layers, and scores of pairs or of classes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from fedvine.core.rng import torch_rng
 
 
 def glorot(seed: int, name: str, rows: int, columns: int) -> torch.Tensor:
-    """Weights [rows, columns], uniform as Glorot and Bengio (2010) have them, from (seed, name)."""
+    """Draw weights [rows, columns] as Glorot and Bengio (2010), uniform, from (seed, name)."""
     half = math.sqrt(6 / (rows + columns))
     return torch.empty(rows, columns).uniform_(-half, half,
                                                generator=torch_rng(seed, "roland", name))
 
 
 class Network(nn.Module):
-    """Base: ``features`` -> ``hidden`` -> ... in ``layers`` layers, then scores of pairs, or of
-    ``classes``. Not ``directed``: a pair's score is the same whichever way round it is."""
+    """Layers ``features`` -> ``hidden`` -> ... -> ``hidden``, then scores of pairs or classes.
+
+    Args:
+        features: width of the input.
+        hidden: width of the layers.
+        layers: their number.
+        seed: of the first weights.
+        classes: number of classes; 0: scores are of pairs.
+        directed: whether the score of a pair depends on its direction.
+    """
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int, classes: int = 0,
                  directed: bool = True) -> None:
@@ -34,8 +42,10 @@ class Network(nn.Module):
             self.pair_bias = nn.Parameter(torch.zeros(hidden))
 
     def score(self, a: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
-        """How likely edges from rows ``a`` to rows ``b`` [P, hidden] are, as logits [P]; of ``a``
-        alone, its classes [P, classes]."""
+        """Compute logits of edges from rows ``a`` to rows ``b`` [P, hidden], as [P].
+
+        Without ``b``, compute the logits of the classes of ``a``, as [P, classes].
+        """
         if b is None:
             return a @ self.class_out + self.class_bias
         ends = [a, b] if self.directed else [a + b, (a - b).abs()]
@@ -44,13 +54,13 @@ class Network(nn.Module):
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """Number of layers."""
         return len(self.widths) - 1
 
     def said(self, layer: int) -> int:
-        """How wide messages of the layer are."""
+        """Return the width of the layer's messages."""
         return min(self.widths[layer:layer + 2])
 
     def short(self, layer: int) -> bool:
-        """Whether messages of the layer are projected before they travel."""
+        """Return whether messages of the layer are projected before they are sent."""
         return self.widths[layer + 1] < self.widths[layer]

@@ -6,7 +6,7 @@ A layer takes a node's row x_i, the sum s_i of its neighbours' messages and thei
     gcn:   m_j = x_j W / sqrt(d_j+1), z_i = (s_i + m_i) / sqrt(d_i + 1) + b
 
 and the state of the snapshot before: h_i = GRU(act(z_i), h_i of the last snapshot). A message is
-projected before it travels where that makes it shorter, else after it was summed. There is no
+projected before it is sent where that makes it shorter, else after the sum. There is no
 batch norm: its statistics would be those of a client.
 """
 
@@ -23,7 +23,22 @@ GATES = {"gru": 3, "mlp": 1}
 
 
 class Roland(Network):
-    """Layers whose weights start from (seed, name)."""
+    """Layers whose weights start from (seed, name).
+
+    **Shapes:** of a layer, input rows [n, in] and sums of messages [n, min(in, out)], output rows
+    [n, out]; in is ``features`` for the first layer, else ``hidden``, as out is.
+
+    Args:
+        features: width of the input.
+        hidden: width of the layers.
+        layers: their number.
+        seed: of the first weights.
+        backbone: ``"sage"`` or ``"gcn"``, see the module.
+        temporal: update of the state: a gated recurrent unit, a dense layer, the mean of old and
+            new, or none.
+        classes: number of classes; 0: scores are of pairs.
+        directed: whether the score of a pair depends on its direction.
+    """
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int,
                  backbone: Literal["sage", "gcn"] = "sage",
@@ -47,14 +62,17 @@ class Roland(Network):
                 self.register_parameter(f"gate_bias_{i}", nn.Parameter(torch.zeros(wide)))
 
     def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor) -> torch.Tensor:
-        """What a node [n, in] says to its neighbours: [n, min(in, out)]."""
+        """Compute the nodes' messages [n, min(in, out)] of their rows ``x`` [n, in]."""
         m = x @ self.get_parameter(f"near_{layer}") if self.short(layer) else x
         return m if self.backbone == "sage" else m / (degree + 1).sqrt()[:, None]
 
     def combine(self, layer: int, x: torch.Tensor, message: torch.Tensor, sums: torch.Tensor,
                 degree: torch.Tensor) -> torch.Tensor:
-        """act(z) [n, out] of ``x`` [n, in], the nodes' own messages, the sums of their
-        neighbours' [n, .] and ``degree`` [n] of them; Eq. (2) of DG-CoLearn."""
+        """Compute act(z) [n, out]; Eq. (2) of DG-CoLearn.
+
+        ``x`` [n, in] are the nodes' rows, ``message`` their own messages, ``sums`` [n, .] those of
+        their neighbours added up, ``degree`` [n] the numbers of neighbours.
+        """
         if self.backbone == "sage":
             near = sums / degree.clamp(min=1)[:, None]
         else:
@@ -67,8 +85,11 @@ class Roland(Network):
         return z.relu() if layer + 1 < self.layers else z
 
     def remember(self, layer: int, z: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """The new state [n, out] of act(z) [n, out] and the old one: a gated recurrent unit (Cho
-        et al. 2014; Eq. (3) of DG-CoLearn), a dense layer of both, or half old and half new."""
+        """Compute the new state [n, out] of act(z) [n, out] and the old state [n, out].
+
+        By ``temporal``: a gated recurrent unit (Cho et al. 2014; Eq. (3) of DG-CoLearn), a dense
+        layer of both, half old and half new, or act(z) alone.
+        """
         if self.temporal == "none":
             return z
         if self.temporal == "average":

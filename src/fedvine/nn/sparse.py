@@ -1,8 +1,8 @@
 """Mean aggregation over a bipartite graph as one sparse product, forward and backward.
 
-Scatter message passing writes every edge's row before it adds it; a product with a CSR matrix
-does not. The structure is made once a buffer and used again by every step: masking an edge sets
-its weight to zero and keeps its place. Indices are int32, for memory.
+Scatter message passing writes every edge's row before it adds it; a product with a CSR matrix does
+not. The structure is made once a buffer and used again by every step: masking an edge sets its
+weight to zero and keeps its place. Indices are int32, for memory.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 
 from fedvine.nn import kernels
 
-with warnings.catch_warnings():  # torch says once that CSR is in beta; nobody can act on it
+with warnings.catch_warnings():  # torch says once that CSR is in beta; there is no remedy
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1))
 
 
 class Csr(NamedTuple):
-    """Structure of one direction: row pointers [n + 1], columns [P], and where a pair is [P]."""
+    """Structure of one direction: row pointers [n + 1], columns [P], and the pairs' order [P]."""
 
     rows: torch.Tensor
     columns: torch.Tensor
@@ -31,8 +31,13 @@ class Csr(NamedTuple):
 class Bipartite:
     """Distinct pairs (user, item) with multiplicities, in both directions.
 
-    Built from compact numbers ``src`` in 0..users-1 and ``dst`` in 0..items-1; repeated pairs
-    are merged and counted in ``weight`` float32 [P], sorted by user, then item.
+    Repeated pairs are merged and counted in ``weight`` float32 [P], sorted by user, then item.
+
+    Args:
+        src: compact numbers of users [E], in 0..users-1.
+        dst: compact numbers of items [E], in 0..items-1.
+        users: their number.
+        items: their number.
     """
 
     def __init__(self, src: np.ndarray, dst: np.ndarray, users: int, items: int) -> None:
@@ -50,7 +55,7 @@ class Bipartite:
         return len(self.weight)
 
     def to(self, device: str) -> Bipartite:
-        """The same graph on a device."""
+        """Move the graph to a device; return it."""
         if device != "cpu":
             for name in ("src", "dst", "weight"):
                 setattr(self, name, getattr(self, name).to(device))
@@ -59,7 +64,7 @@ class Bipartite:
         return self
 
     def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """log(1 + weighted degree), and 1 for a bias: of users [users, 2], of items [items, 2]."""
+        """Return log(1 + weighted degree) and 1 (for a bias): [users, 2] and [items, 2]."""
         users, items = (
             torch.stack([weight.new_zeros(n).index_add_(0, at, weight).log1p_(),
                          weight.new_ones(n)], 1)
@@ -67,7 +72,7 @@ class Bipartite:
         return users, items
 
     def messages(self, weight: torch.Tensor) -> tuple[Mean, Mean]:
-        """(items to users, users to items): weighted means, edges of weight 0 left out."""
+        """Return the weighted means (items to users, users to items), without edges of weight 0."""
         to_users, to_items = (
             weight / weight.new_zeros(n).index_add_(0, at, weight)
             .clamp_(min=1e-12).index_select(0, at)
@@ -77,7 +82,7 @@ class Bipartite:
 
 
 class Mean:
-    """``mean(x)``: row n of the result is the weighted mean of x over n's neighbours (or 0)."""
+    """A function ``mean(x)``: row n is the weighted mean of ``x`` over n's neighbours (or 0)."""
 
     def __init__(self, forward: Csr, backward: Csr, value: torch.Tensor,
                  shape: tuple[int, int]) -> None:
@@ -85,6 +90,7 @@ class Mean:
         self.transposed = _matrix(backward, value, (shape[1], shape[0]))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the means [n, d] of ``x`` [m, d]."""
         return _Product.apply(x, self.matrix, self.transposed)  # type: ignore[no-any-return]
 
 
@@ -101,7 +107,7 @@ class _Product(torch.autograd.Function):
 
 
 def dots(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``x[a] . y[b]`` for each pair [P]; on a CPU no row is copied, forward or backward."""
+    """Compute ``x[a] . y[b]`` for each pair [P]; on a CPU no row is copied, forward or backward."""
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return (x.index_select(0, a) * y.index_select(0, b)).sum(1)
     return _Dots.apply(x, y, a, b)  # type: ignore[no-any-return]
@@ -129,7 +135,7 @@ def _arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
 
 
 def _times(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The product; on a CPU, in float32, by a compiled loop, half of torch's time."""
+    """Compute the product; on a CPU, in float32, by a compiled loop, in half of torch's time."""
     x = x.detach().contiguous()
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return matrix @ x
