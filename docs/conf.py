@@ -43,6 +43,11 @@ def _signature(app, what, name, thing, *rest):
     return ("", "") if what == "class" and issubclass(thing, BaseModel) else None
 
 
+def _skipped(app, what, name, thing, skip, options):
+    """Leave out the fields of a NamedTuple, whose docstrings are their numbers."""
+    return True if (getattr(thing, "__doc__", "") or "").startswith("Alias for field") else None
+
+
 def _title(app, name, source):
     """Give a page that a command wrote its file's name as a title, and its picture."""
     if name.startswith("docs/results/") and not source[0].startswith("# "):
@@ -58,4 +63,5 @@ def setup(app):
         api_pages.write(Path(__file__).parent / "api")
     app.connect("source-read", _title)
     app.connect("autodoc-process-docstring", _fields)
+    app.connect("autodoc-skip-member", _skipped)
     app.connect("autodoc-process-signature", _signature)
