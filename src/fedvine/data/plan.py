@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -54,6 +55,15 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain values, for a run folder."""
         return asdict(self)
+
+    @staticmethod
+    def of_facts(values: Mapping[str, Any]) -> Plan:
+        """Return the plan of :meth:`facts`; other keys are passed over.
+
+        Raises:
+            KeyError, TypeError, ValueError: where the values are not those of a plan.
+        """
+        return Plan(tuple(map(float, values["bounds"])), int(values["val"]), int(values["test"]))
 
 
 def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,

@@ -40,8 +40,7 @@ def reopened(folder: str | os.PathLike[str]) -> Run:
             raise FedvineError(f"{folder} neither tells nor holds the data of its run; ask it "
                                "where they are, in Python.")
         split = Split.open(where, EventStream.open(where / "stream"))
-        return run(method, split, Plan(tuple(stages["bounds"]), stages["val"], stages["test"]),
-                   seed=found["seed"], out=folder,
+        return run(method, split, Plan.of_facts(stages), seed=found["seed"], out=folder,
                    protocol=build(PROTOCOLS[method.task], found["protocol"],
                                   f"{folder}/experiment.toml", under="protocol."))
     except (KeyError, TypeError, ValueError, OSError) as error:

@@ -164,7 +164,7 @@ def open_order(order: Order, run: str, here: list[str], send: Send) -> Run:
     if kept.exists():
         saved = json.loads(kept.read_text("utf-8"))
         number = str(saved.get("number", ""))
-        plan, names = Plan(tuple(saved["bounds"]), saved["val"], saved["test"]), saved["clients"]
+        plan, names = Plan.of_facts(saved), saved["clients"]
     elif stream is not None:
         plan = by_time(stream, order.stages, val=order.val, test=order.test)
     else:

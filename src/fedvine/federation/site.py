@@ -161,7 +161,7 @@ class Site:
             part.elsewhere[users] = elsewhere
         saves = self.folder / ("".join(c if c.isalnum() else "-" for c in run) + "-" +
                                hashlib.sha256(experiment.encode()).hexdigest()[:12])
-        bounds = Plan(tuple(plan["bounds"]), int(plan["val"]), int(plan["test"]))
+        bounds = Plan.of_facts(plan)
         if constants.task != "link":
             raise FedvineError(f"{constants.name} names classes here; a federation carries link "
                                "prediction alone.")
