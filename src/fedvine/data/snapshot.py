@@ -31,10 +31,9 @@ class Snapshot:
         self.t = -1
 
     def advance(self, events: EventStream) -> np.ndarray:
-        """Take in the events of the next stage, in their order.
+        """Take in the events of the next stage, in their order; return the nodes never seen before.
 
-        Returns:
-            the nodes never seen before, int64 [n], in order of appearance
+        Nodes are int64 [n], in order of appearance.
         """
         self.t += 1
         count = nodes_of(events)

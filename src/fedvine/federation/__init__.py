@@ -1,4 +1,4 @@
-"""Real machines: kits, certificates, the server's and a site's processes, over NVIDIA FLARE."""
+"""Federations of real machines: kits, certificates, the server and the sites, over NVIDIA FLARE."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Certificates over the years: who has one and until when, a new one in time, one withdrawn.
+"""Certificates over the years: list them, renew one in time, withdraw one.
 
-``withdraw`` uses FLARE's list of disabled clients, which the server keeps in its kit and goes by
-names: who has been withdrawn may not register, be deployed to, or stay. A name comes back into use
-only by hand, so a site whose key was stolen asks for a kit under another name.
+``withdraw`` uses FLARE's list of disabled clients, which the server keeps in its kit by names: a
+withdrawn site may not register, get jobs, or stay. A name comes back into use only by hand, so a
+site whose key was stolen requests a kit under another name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIST = "disabled_clients.json"
 
 
 class Certificate(NamedTuple):
-    """One certificate of a federation."""
+    """One certificate of a federation; ``until`` is in UTC, ``fingerprint`` its SHA-256."""
 
     name: str
     until: datetime
@@ -32,8 +32,10 @@ class Certificate(NamedTuple):
 
 
 def listed(hub: Path) -> list[Certificate]:
-    """Certificates that the hub has signed or made, by name; raises :class:`FedvineError` if
-    ``hub`` is no hub's folder."""
+    """List the certificates that the hub has signed or made, by name.
+
+    Raises :class:`FedvineError` if ``hub`` is not a hub's folder.
+    """
     found = {path.stem: path.read_bytes() for path in (hub / "server" / "startup").glob("*.crt")}
     for answer in sorted(hub.glob("*.signed.zip")):
         with zipfile.ZipFile(answer) as archive:
@@ -50,9 +52,9 @@ def listed(hub: Path) -> list[Certificate]:
 
 
 def withdraw(hub: Path, site: str) -> bool:
-    """From now on the server refuses ``site``; whether a running server was told at once.
+    """Make the server refuse ``site`` from now on; return whether a running server knows already.
 
-    Raises :class:`FedvineError` for a name that has no certificate.
+    Raises :class:`FedvineError` for a name without a certificate.
     """
     names = [c.name for c in listed(hub)]
     if site not in names or site == "server":
@@ -71,14 +73,17 @@ def withdraw(hub: Path, site: str) -> bool:
 
 
 def renew(kit: Path, federation: str) -> Path:
-    """At a site: a new key, which stays in ``kit/renewal``, and a request for the hub."""
+    """Make a new key at a site, which stays in ``kit/renewal``; return a request for the hub."""
     name = _name(kit)
     shutil.rmtree(kit / "renewal", ignore_errors=True)
     return kits.request(kit / "renewal", name, federation)
 
 
 def renewed(kit: Path, answer: Path, expected: str) -> None:
-    """At a site: put the new certificate in place; memory and ``site.toml`` stay as they are."""
+    """Put the new certificate in place at a site; memory and ``site.toml`` stay as they are.
+
+    Raises :class:`FedvineError` if the site did not request one, or the ``answer`` is refused.
+    """
     if not (kit / "renewal").exists():
         raise FedvineError(f"{kit} has asked for no new certificate; fedvine kit renew KIT does.")
     fresh = kit / "renewal-kit"
@@ -98,7 +103,7 @@ def _name(kit: Path) -> str:
 
 
 def withdrawn(hub: Path) -> set[str]:
-    """Names of the sites that were withdrawn."""
+    """Return the names of the sites that were withdrawn."""
     file = hub / "server" / _LIST
     return set(json.loads(file.read_text("utf-8"))["disabled_clients"]) if file.exists() else set()
 

@@ -1,4 +1,4 @@
-"""What the operator of a federation sees: the run's place, each client's state, the last scores."""
+"""The operator's view of a federation: the run's place, each client's state, the last scores."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedvine.experiments.progress import SHOWN
 
 
 class Dashboard:
-    """Shows the states that :class:`fedvine.federation.supervisor.Supervisor` reads; live, or a
-    line a stage.
+    """A display of the states that :class:`fedvine.federation.supervisor.Supervisor` reads.
 
-    ``sentences`` are kept, the last few are shown below the table.
+    It is live on a terminal, else a line a stage. ``sentences`` are kept; the last few are shown
+    below the table.
     """
 
     def __init__(self, console: Console) -> None:
@@ -27,13 +27,13 @@ class Dashboard:
         self._told: Any = None
 
     def say(self, text: str) -> None:
-        """A sentence that something happened."""
+        """Add a sentence about an event."""
         self.sentences.append(f"{time.strftime('%H:%M:%S')}  {text}")
         if not self.console.is_terminal:
             self.console.print(self.sentences[-1], soft_wrap=True, highlight=False, markup=False)
 
     def show(self, state: dict[str, Any]) -> None:
-        """The run's state as it is now."""
+        """Show the run's current state."""
         self.state = state
         place = (state.get("t"), state.get("r"))
         if self.console.is_terminal or state["state"] != "running" or place == self._told:
@@ -46,7 +46,7 @@ class Dashboard:
                                markup=False)
 
     def position(self) -> str:
-        """Stage and round."""
+        """Return the state, stage, round and elapsed time in one line."""
         state = self.state
         where = (f"  stage {state['t'] + 1}/{state['stages']}  round {state['r']}/{state['R']}"
                  if "t" in state else "")
@@ -72,5 +72,5 @@ class Dashboard:
 
 
 def how(client: dict[str, Any]) -> str:
-    """A client's state in a word."""
+    """Return a client's state in a word."""
     return "gone" if client["gone"] else "answers" if client["answers"] else "late"

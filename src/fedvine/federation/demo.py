@@ -1,6 +1,8 @@
-"""A federation on loopback, as it would be on four machines, with one death on the way.
+"""A federation on loopback, as it would be on four machines, with one process killed.
 
     python -m fedvine.federation.demo [FOLDER]
+
+FOLDER is ``demo-federation`` if not given, and must not exist.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ save_every = 5.0
 
 
 def tables(folder: Path) -> dict[str, Path]:
-    """One Parquet table an airport, as each institution would have its own."""
+    """Write one Parquet table an airport, as each institution would have its own."""
     import pyarrow as pa
     from pyarrow import parquet
     stream = flights.load()
@@ -41,20 +43,20 @@ def tables(folder: Path) -> dict[str, Path]:
 
 
 def fedvine(*arguments: str, kit: Path, log: Path | None = None) -> subprocess.Popen[bytes]:
-    """``fedvine ...`` for a kit (or the server's folder) as a process that ends with this one."""
+    """Start ``fedvine ...`` for a kit (or the server's folder); it ends with this process."""
     with open(log, "ab") if log else contextlib.nullcontext() as out:
         return tied.start([sys.executable, "-m", "fedvine", *arguments], f"FEDVINE_FOR={kit}",
                           out=out)
 
 
 def kill(process: subprocess.Popen[bytes], kit: Path) -> None:
-    """kill -9: the command, FLARE's process under it, and the job's process under that."""
+    """Kill (-9) the command, FLARE's process under it, and the job's process under that."""
     tied.sweep(f"FEDVINE_FOR={kit}")
     process.wait()
 
 
 def main() -> None:
-    """Make kits, start four processes, kill one, watch it come back, print the table."""
+    """Make kits, start four processes, kill one, start it again, print the table."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-federation").absolute()
     began = time.monotonic()
     if folder.exists():

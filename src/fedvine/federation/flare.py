@@ -1,9 +1,9 @@
 """Real machines through NVIDIA FLARE's Collab API: bytes in, bytes out, mutual TLS, no code.
 
-The only module that imports nvflare. FLARE starts one process for the server and one for each
-site for as long as a job lives; the job is three JSON files that name :class:`Hub` and
-:class:`Desk` and carry nothing but a run's name. The experiment lies at the server, the data
-and the client's memory at the site.
+The only module that imports nvflare. FLARE starts one process for the server and one for each site
+for as long as a job lives; the job is three JSON files that name :class:`Hub` and :class:`Desk` and
+carry nothing but a run's name. The experiment is at the server, the data and the client's memory at
+the site.
 """
 
 from __future__ import annotations
@@ -54,14 +54,17 @@ FRESH = 15.0             # seconds after its last heartbeat that a site still co
 ALLOWED = ("nvflare.collab.runtime.executor.CollabExecutor",
            "nvflare.collab.runtime.controller.CollabController",
            "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
-# What a site needs of the hub: to be let in, tasks, answers to calls, and an operator's session.
+# Channels that a site needs: registration, tasks, answers to calls, and an operator's session.
 ASKED = (CellChannel.SERVER_MAIN, CellChannel.AUX_COMMUNICATION, CellChannel.RETURN_ONLY,
          CellChannel.CELLNET, CellChannel.HCI, OBJ_DOWNLOADER_CHANNEL)
 TASKS = (ServerCommandNames.GET_TASK, ServerCommandNames.SUBMIT_UPDATE)
 
 
 def checked(run: str) -> str:
-    """``run`` if it is a plain name; a job's argument becomes a path."""
+    """Return ``run`` if it is a plain name; a job's argument becomes a path.
+
+    Raises :class:`FedvineError` for any other text.
+    """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}", str(run)):
         raise FedvineError(f"{run!r} is no name of a run; refused.")
     return run
@@ -74,7 +77,7 @@ def _call(proxy: Any, function: str, seconds: float, **letter: bytes) -> bytes:
         raise Gone("the job was aborted") from error
     except CollabCallError as error:
         raise Unreachable(f"{proxy.name}: {error}") from error
-    except Exception as error:  # FLARE has no word for an answer that is none
+    except Exception as error:  # FLARE does not have an error of its own for a bad answer
         raise Unreachable(f"{proxy.name}: {type(error).__name__}: {error}") from error
 
 
@@ -86,7 +89,7 @@ class Hub:
 
     @collab.main
     def main(self) -> None:
-        """The loop; returns when the run is finished, or when too few clients answer."""
+        """Run the loop; return when the run is finished, or when too few clients answer."""
         proxies = {p.name: p for p in collab.clients}
         hub = Path(os.environ[HUB])
         silence = read_order(hub, self.run).silence
@@ -103,7 +106,7 @@ class Hub:
                 raise Gone(f"{name} was withdrawn")
             call = threads.submit(_call, proxies[name], "handle", seconds, letter=block, seal=seal)
             silent = 0
-            while silent < 2 and not call.done():  # asked while it works whether it lives
+            while silent < 2 and not call.done():  # checked for signs of life while it works
                 wait([call], silence / 4)
                 if not call.done():
                     try:
@@ -121,10 +124,10 @@ class Hub:
 
 
 class Desk:
-    """A site's object in a job: hands every request to the site, one at a time.
+    """A site's object in a job: it gives every request to the site, one at a time.
 
     Any participant of the job can call it, another site too:
-    :class:`fedvine.federation.signed.Trusted` tells the server's requests from the rest.
+    :class:`fedvine.federation.signed.Trusted` separates the server's requests from the rest.
     """
 
     def __init__(self) -> None:
@@ -132,7 +135,7 @@ class Desk:
         self._known: Trusted | None = None
         self._first, self._turn = threading.Lock(), threading.Lock()
 
-    def _trusted(self) -> Trusted:  # no property: FLARE looks at all of them before a job begins
+    def _trusted(self) -> Trusted:  # not a property: FLARE reads all of them before a job begins
         with self._first:
             if self._known is None:
                 self._known = Trusted(Path(os.environ[DESK]), collab.site_name)
@@ -140,12 +143,12 @@ class Desk:
 
     @collab.publish
     def alive(self, letter: bytes) -> bytes:
-        """This process's session, at once, also while a request is being carried out."""
+        """Return this process's session, at once, also while a request is being carried out."""
         return self._trusted().session
 
     @collab.publish
     def handle(self, letter: bytes, seal: bytes) -> bytes:
-        """A request of the server and its seal, as bytes; the answer, as bytes."""
+        """Carry out a request of the server with its seal; both and the answer are bytes."""
         trusted = self._trusted()
         with self._turn:
             if self._site is None:
@@ -154,14 +157,15 @@ class Desk:
 
 
 class Gate(FLComponent):
-    """In the hub's own process, through which every message passes: a site talks to the server
-    alone, asks it for what a site needs, and what it says of its own end ends nothing.
+    """A filter in the hub's own process, through which every message passes.
 
-    Without it any site could send FLARE's commands that end a job or a process to every other one.
+    A site may send to the server alone, and only the requests that a site needs; its report of its
+    own end does not end a job. Without the filter any site could send FLARE's commands that end a
+    job or a process to every other one.
     """
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Stand at the hub's cell once it is there."""
+        """Add the filter to the hub's cell once the cell exists."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             self._server = fl_ctx.get_prop(FLContextKey.SITE_OBJ)
             self._server.cell.core_cell.add_incoming_filter("*", "*", self.look)
@@ -169,15 +173,17 @@ class Gate(FLComponent):
                 CellChannel.SERVER_MAIN, CellChannelTopic.REPORT_JOB_FAILURE, self.ended)
 
     def ended(self, request: Message) -> Message:
-        """A site's process of a job has ended: noted. FLARE would end the whole job; whether the
-        run goes on without the site is the quorum's matter (:class:`Hub` asks for signs of
-        life)."""
+        """Note that a site's process of a job has ended.
+
+        FLARE would end the whole job; whether the run goes on without the site depends on the
+        quorum (:class:`Hub` asks for signs of life).
+        """
         if isinstance(request.payload, dict):
             request.payload = {**request.payload, JobFailureMsgKey.CODE: JobReturnCode.SUCCESS}
         return self._server.process_job_failure(request)
 
     def look(self, message: Message) -> Message | None:
-        """None for a message that may pass, else the refusal."""
+        """Return None for a message that may pass, else the refusal."""
         get = message.get_header
         sender, receiver = (str(get(key) or "").split(".")[0] for key in (
             MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION))
@@ -196,31 +202,37 @@ class Gate(FLComponent):
 
 
 class Console:
-    """The operator's session with the server: who is there, submit, watch, stop."""
+    """The operator's session with the server: list clients, submit, watch, stop.
+
+    Args:
+        kit: the admin's kit.
+        user: the admin's name.
+        patience: seconds until the server must answer.
+    """
 
     def __init__(self, kit: Path, user: str, patience: float = 10.0) -> None:
         self._session: Any = new_secure_session(user, str(kit), timeout=patience)
 
     def disable(self, site: str) -> None:
-        """The server refuses this site from now on, and lets go of it if it is connected."""
+        """Make the server refuse this site from now on, and disconnect it."""
         self._session.disable_client(site)
 
     def clients(self) -> set[str]:
-        """Names of the sites that are connected and gave a sign of life a moment ago."""
+        """Return the names of the sites with a sign of life in the last :data:`FRESH` seconds."""
         now = time.time()
         return {c.name for c in self._session.get_system_info().client_info
                 if now - float(c.last_connect_time or 0) < FRESH}
 
     def submit(self, job: Path) -> str:
-        """Submit a job folder; its id."""
+        """Submit a job folder; return its id."""
         return self._session.submit_job(str(job))
 
     def status(self, job: str) -> str:
-        """The job's status in FLARE's words, for example ``RUNNING`` or ``FINISHED:COMPLETED``."""
+        """Return the job's status by FLARE, such as ``RUNNING`` or ``FINISHED:COMPLETED``."""
         return str(self._session.get_job_meta(job).get("status", "UNKNOWN"))
 
     def abort(self, job: str) -> None:
-        """End a job; its processes go."""
+        """End a job and its processes."""
         self._session.abort_job(job)
 
     def shutdown(self) -> None:
@@ -228,12 +240,12 @@ class Console:
         self._session.shutdown("all", wait=False)
 
     def close(self) -> None:
-        """Leave; the server stays."""
+        """Close the session; the server stays."""
         self._session.close()
 
 
 def write_job(folder: Path, run: str, clients: int) -> Path:
-    """The three JSON files of a job that carries ``run``; no code, no data."""
+    """Write the three JSON files of a job that carries ``run``; no code, no data."""
     app = folder / "app" / "config"
     app.mkdir(parents=True, exist_ok=True)
     common = {"format_version": 2, "task_data_filters": [], "task_result_filters": []}

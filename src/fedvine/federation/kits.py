@@ -1,12 +1,14 @@
 """Certificates and kits for a federation, in plain steps, hardened.
 
+The steps are::
+
     hub       fedvine kit init NAME --server HOST        the root certificate
     site      fedvine kit request SITE                   a key that stays here, and a request
     hub       fedvine kit approve REQUEST.zip            a signed answer
     site      fedvine kit pack ANSWER.zip                the kit, ready for fedvine join
 
-Keys never leave the machine they were made on. ``kit local`` makes a whole loopback federation
-for trying out. The work is done by NVIDIA FLARE's own command line; this file hardens the kits.
+Keys never leave the machine they were made on. ``kit local`` makes a whole loopback federation for
+trying out. The work is done by NVIDIA FLARE's own command line; this file hardens the kits.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _GATE = "fedvine.federation.flare.Gate"  # of the server's own process
 
 
 def tool(*arguments: str, cwd: Path | None = None) -> str:
-    """Run FLARE's command line; raises :class:`FedvineError` with its last line."""
+    """Run FLARE's command line; raise :class:`FedvineError` with its last line if it fails."""
     command = Path(sys.executable).with_name("nvflare")
     if not command.exists():
         raise FedvineError('NVIDIA FLARE is not installed here; pip install "fedvine[flare]".')
@@ -47,7 +49,7 @@ def tool(*arguments: str, cwd: Path | None = None) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens to on the loopback address."""
+    """Return ports that are free on the loopback address."""
     held = [socket.socket() for _ in range(count)]
     for s in held:
         s.bind(("127.0.0.1", 0))
@@ -58,9 +60,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def local(folder: Path, clients: list[str]) -> dict[str, Path]:
-    """A loopback federation: kits of ``server``, ``admin`` and each client, by name.
+    """Make a loopback federation: kits of ``server``, ``admin`` and each client, by name.
 
-    Raises :class:`FedvineError` if ``folder`` has something in it.
+    Raises :class:`FedvineError` for names that are taken, and if ``folder`` is not empty.
     """
     taken = sorted(_TAKEN & {c.casefold() for c in clients})
     if taken or len(set(clients)) < len(clients) or not all(clients):
@@ -96,7 +98,7 @@ def local(folder: Path, clients: list[str]) -> dict[str, Path]:
 
 
 def init(folder: Path, name: str, host: str, port: int, admin_port: int) -> dict[str, Path]:
-    """At the hub: the root certificate (``ca``), and the kits ``server`` and ``admin``.
+    """Make the root certificate (``ca``) at the hub, and the kits ``server`` and ``admin``.
 
     ``host`` is the name or address that sites reach; it is written into their kits.
     """
@@ -116,15 +118,15 @@ def init(folder: Path, name: str, host: str, port: int, admin_port: int) -> dict
 
 
 def request(folder: Path, site: str, federation: str) -> Path:
-    """At a site: a private key that stays in ``folder``, and the request to send to the hub."""
+    """Make a site's private key, which stays in ``folder``; return the request for the hub."""
     _new(folder)
     return _request(folder, federation, {"name": site, "type": "client", "org": "site"})
 
 
 def approve(hub: Path, asked: Path) -> Path:
-    """At the hub: a signed answer to a site's request, to send back.
+    """Sign a site's request at the hub; return the answer to send back.
 
-    Raises :class:`FedvineError` for a request that is not a site's, or asks for the hub's name.
+    Raises :class:`FedvineError` for a request that is not a site's, or for the hub's name.
     """
     if not (hub / "ca" / "rootCA.key").exists():
         raise FedvineError(f"{hub} holds no root certificate; fedvine kit init makes one.")
@@ -153,10 +155,10 @@ def _approve(hub: Path, asked: Path) -> Path:
 
 
 def pack(answer: Path, folder: Path, kit: Path, expected: str) -> Path:
-    """At a site: the kit, from the hub's answer and the key in ``folder``.
+    """Make a site's kit from the hub's answer and the key in ``folder``.
 
-    ``expected`` is the root certificate's fingerprint as the hub tells it by another way; a
-    different one is refused.
+    ``expected`` is the root certificate's fingerprint, given by the hub in another way; a different
+    one is refused.
     """
     _new(kit)
     work = folder / "work"
@@ -190,7 +192,7 @@ def _new(folder: Path) -> None:
 
 
 def harden(kit: Path, name: str) -> None:
-    """No code from elsewhere, no class but ours, no log streaming, storage inside the kit."""
+    """Allow no code from elsewhere and only our classes; keep logs and storage inside the kit."""
     own = kit / "local"
     resources: dict[str, Any] = json.loads((own / "resources.json.default").read_text())
     resources["class_list_enforcement_mode"] = "enforce"
@@ -224,12 +226,12 @@ def harden(kit: Path, name: str) -> None:
 
 
 def fingerprint(kit: Path) -> str:
-    """SHA-256 of the federation's root certificate, in pairs; to compare by telephone."""
+    """Return SHA-256 of the federation's root certificate, in pairs; to compare by telephone."""
     return fingerprint_of(kit / "startup" / "rootCA.pem")
 
 
 def fingerprint_of(certificate: Path) -> str:
-    """SHA-256 of a certificate (PEM), of its DER form as openssl prints it."""
+    """Return SHA-256 of a certificate (PEM), of its DER form as openssl prints it."""
     der = ssl.PEM_cert_to_DER_cert(certificate.read_text())
     digest = hashlib.sha256(der).hexdigest().upper()
     return ":".join(digest[i:i + 2] for i in range(0, len(digest), 2))

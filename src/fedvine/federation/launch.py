@@ -22,15 +22,25 @@ from fedvine.core.settings import assignment, build, merged
 from fedvine.federation import tied
 from fedvine.federation.server import Order, SiteFile
 
-STEADY = 60.0  # seconds after which a process that ends has not ended at once
+STEADY = 60.0  # seconds within which a process that ends has failed to start
 PAUSE = 60.0   # longest pause before a process is started again, in seconds
 Say = Callable[[str], None]
 
 
 def read_order(file: Path, out: Path, settings: list[str] | None = None, **given: Any) -> Order:
-    """The order from an experiment file (``[data]`` and ``[split]`` are the sites' own matter).
+    """Read the order from an experiment file (each site has ``[data]`` and ``[split]`` of its own).
 
-    Raises :class:`FedvineError` that names the file and the key.
+    Args:
+        file: the experiment file.
+        out: the run folder.
+        settings: ``KEY=VALUE``, put over those of the file.
+        **given: keys of the order from the command line; None leaves a key as it is.
+
+    Returns:
+        The order.
+
+    Raises:
+        FedvineError: with the file and the key, for values that are not valid.
     """
     try:
         values = tomllib.loads(file.read_text("utf-8"))
@@ -70,8 +80,9 @@ def write_site(kit: Path, values: dict[str, Any]) -> SiteFile:
 def start(kit: Path, log: Path, mark: str) -> subprocess.Popen[bytes]:
     """Start the kit's process (server or client); it ends when this process does.
 
-    ``mark`` (``NAME=value``) is put into its environment: by it what an earlier command has left
-    running is found and ended first, and by it :func:`fedvine.federation.tied.stop` ends all of it.
+    ``mark`` (``NAME=value``) is put into its environment: by it processes left over from an earlier
+    command are found and ended first, and by it :func:`fedvine.federation.tied.stop` ends all of
+    it. Raises :class:`FedvineError` if ``kit`` is not a kit.
     """
     tied.sweep(mark)
     kit = kit.absolute()
@@ -87,7 +98,7 @@ def start(kit: Path, log: Path, mark: str) -> subprocess.Popen[bytes]:
 
 
 def last_line(log: Path) -> str:
-    """What a process said last, for a sentence: printable, 200 characters at most."""
+    """Return the last line of a process's log: printable, 200 characters at most."""
     text = log.read_bytes()[-4000:].decode("utf-8", "replace") if log.exists() else ""
     said = [line for line in ("".join(c if c.isprintable() else " " for c in line).strip()
                               for line in text.splitlines()) if line]
@@ -96,8 +107,7 @@ def last_line(log: Path) -> str:
 
 @contextlib.contextmanager
 def alone(kit: Path, command: str) -> Iterator[None]:
-    """While this lasts no other ``command`` uses the kit; raises :class:`FedvineError` if one
-    does."""
+    """Lock the kit while this lasts; raise :class:`FedvineError` if another ``command`` uses it."""
     if not (kit / "startup").is_dir():
         raise FedvineError(f"{kit} is no kit; fedvine kit pack or fedvine kit local makes one.")
     try:
@@ -137,11 +147,17 @@ def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
 
 
 class Kept:
-    """A kit's process that is started again when it ended, after pauses that grow while it ends
-    at once.
+    """A kit's process that is started again when it ends.
 
-    ``who`` (server or client) names it and its log, which lies at ``log``; ``mark`` is as in
-    :func:`start`. ``failures`` counts the times that it ended at once.
+    The pauses before it grow while it ends within :data:`STEADY` seconds. ``failures`` counts the
+    times that it ended so soon.
+
+    Args:
+        kit: its folder.
+        who: ``"server"`` or ``"client"``, the name of the process and its log.
+        mark: as in :func:`start`.
+        say: called with a sentence when the process ended.
+        log: file of its output; None: in the kit.
     """
 
     def __init__(self, kit: Path, who: str, mark: str, say: Say, log: Path | None = None) -> None:
@@ -156,7 +172,7 @@ class Kept:
         return self.process is not None and self.process.poll() is None
 
     def look(self) -> bool:
-        """Start the process where it does not run and its pause is over; whether it was."""
+        """Start the process if it does not run and its pause is over; return whether it did so."""
         now = time.monotonic()
         if self.runs or now < self._again:
             return False

@@ -1,4 +1,4 @@
-"""A run across institutions: what the server's process and a site's process do with their files.
+"""A run across institutions: the files of the server's process and of a site's process.
 
 At the server: ``<hub>/<run>.json``, the :class:`Order`. At a site: ``<kit>/site.toml``, the
 :class:`SiteFile`, which names the local table; nothing of it is ever in a job.
@@ -44,7 +44,7 @@ OPENING = 120.0  # seconds a site may take to read its table, whatever a call ma
 
 
 class Order(BaseModel):
-    """What the server is asked to carry out; validated again in the process that does."""
+    """The run that the server carries out; validated again in the process that does."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,7 +71,7 @@ class Order(BaseModel):
                            "forecasts when the run ends; 0: none")
 
     def kind(self) -> Method:
-        """The method itself; raises :class:`FedvineError` if it is none."""
+        """Return the method itself; raises :class:`FedvineError` for one that cannot run here."""
         found = registry.method(str(self.method.get("name", "")))
         made = build(found, {k: v for k, v in self.method.items() if k != "name"}, under="method.")
         if made.task != "link":
@@ -84,7 +84,7 @@ class Order(BaseModel):
 
 
 class SiteFile(BaseModel):
-    """A site's own file: where its table lies. It never leaves the site."""
+    """A site's own file with the place of its table; it never leaves the site."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -96,18 +96,18 @@ class SiteFile(BaseModel):
 
 
 def write_state(hub: Path, run: str, state: str, why: str = "", **more: Any) -> None:
-    """``<hub>/<run>.state.json``: what the supervisor reads."""
+    """Write ``<hub>/<run>.state.json``, which the supervisor reads."""
     with atomic(hub / f"{run}.state.json", "w") as file:
         json.dump({"state": state, "why": why, "time": time.time(), **more}, file)
 
 
 def read_order(hub: Path, run: str) -> Order:
-    """The order of a run, as the supervisor wrote it."""
+    """Read the order of a run, as the supervisor wrote it."""
     return build(Order, json.loads((hub / f"{run}.json").read_text("utf-8")), str(hub))
 
 
 def again(hub: Path, run: str) -> Path:
-    """A file by which the supervisor asks the run to stop at its next stage's save."""
+    """Return the file by which the supervisor requests a stop at the run's next stage's save."""
     return hub / f"{run}.again"
 
 
@@ -150,7 +150,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
 
 
 def open_order(order: Order, run: str, here: list[str], send: Send) -> Run:
-    """The run on the sites behind ``send``; the plan is made once and kept in the run folder."""
+    """Open the run on the sites behind ``send``; its plan is made once and kept with the run."""
     method, names = order.kind(), sorted(order.clients or here)
 
     def reach(name: str, block: bytes, seconds: float) -> bytes:
@@ -183,10 +183,10 @@ def open_order(order: Order, run: str, here: list[str], send: Send) -> Run:
 
 
 def forecast(made: Run, count: int) -> str:
-    """Let every site ask for its own users, a block at a time; the answers stay there.
+    """Let every site score its own users, a block at a time; the forecasts stay there.
 
-    Returns why forecasts are missing, if they are: what a site answers cannot end a run that has
-    learned all there is.
+    Returns the reason why forecasts are missing, if they are, else an empty text: a site's answers
+    cannot end a run that has learned all there is.
     """
     if made.clients.server_scorer is not None:
         return ""
@@ -207,7 +207,7 @@ def forecast(made: Run, count: int) -> str:
 
 
 def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
-    """The site of this kit, in the site's own process; it answers the ``trusted`` server."""
+    """Open the site of this kit, in the site's own process; it answers the ``trusted`` server."""
     import torch
     try:
         found = build(SiteFile, tomllib.loads((kit / "site.toml").read_text("utf-8")),

@@ -1,10 +1,10 @@
 """Requests that only the server can have written, for one site, once.
 
-A site's process makes 32 random bytes when it starts, its ``session``, which anybody may ask for.
-The server signs each request with the key of its kit, over the site's name, the run, that session,
-a number that grows, and the SHA-256 of the request (which holds its place: stage, round, call).
-The site answers only what bears the signature of the server that its kit names, by a certificate
-of the kit's own root. So another site, which has a valid certificate too, gets no answer; and a
+A site's process makes 32 random bytes when it starts, its ``session``, which is not secret. The
+server signs each request with the key of its kit, over the site's name, the run, that session, a
+number that grows, and the SHA-256 of the request (which holds its place: stage, round, call). The
+site answers only requests with the signature of the server that its kit names, by a certificate of
+the kit's own root. So another site, which has a valid certificate too, gets no answer; and a
 request that was answered once, or was meant for another site, run or process, is refused.
 """
 
@@ -39,7 +39,7 @@ Greet = Callable[[str, float], bytes]                  # name, seconds -> the si
 
 
 class Seal(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What travels beside a request: ``certificate`` is the server's, in DER form."""
+    """The part that is sent beside a request; ``certificate`` is the server's, in DER form."""
 
     run: str
     number: int
@@ -53,10 +53,13 @@ def _text(site: str, run: str, session: bytes, number: int, body: bytes) -> byte
 
 
 class Signer:
-    """The server's ``send`` for :class:`fedvine.engines.remote.RemoteClients`: every request of
-    ``run`` is signed with the key of ``kit`` and handed to ``deliver``.
+    """The server's ``send`` for :class:`fedvine.engines.remote.RemoteClients`, with signatures.
 
-    ``greet`` asks a site for its session, once, and again after it gave no answer.
+    Args:
+        kit: the server's, with its key.
+        run: name of the run.
+        deliver: sends a request with its seal.
+        greet: returns a site's session; called once, and again after a site gave no answer.
     """
 
     def __init__(self, kit: Path, run: str, deliver: Deliver, greet: Greet) -> None:
@@ -75,6 +78,7 @@ class Signer:
         self._turn = threading.Lock()
 
     def __call__(self, name: str, block: bytes, seconds: float) -> bytes:
+        """Sign a request and send it; return the answer. :class:`Unreachable` if none came."""
         try:
             if name not in self._sessions:
                 session = self.greet(name, seconds)
@@ -87,7 +91,7 @@ class Signer:
             raise
 
     def seal(self, site: str, session: bytes, block: bytes) -> bytes:
-        """The seal of the request ``block`` for the process ``session`` of ``site``."""
+        """Return the seal of the request ``block`` for the process ``session`` of ``site``."""
         with self._turn:
             self._number += 1
             number = self._number
@@ -97,7 +101,7 @@ class Signer:
 
 
 class Trusted:
-    """A site's side: which server it answers, as its ``kit`` says."""
+    """A site's knowledge of the one server that it answers, from its ``kit``."""
 
     def __init__(self, kit: Path, site: str) -> None:
         self.site, self.session = site, secrets.token_bytes(SESSION)
@@ -114,8 +118,11 @@ class Trusted:
         self._known: dict[bytes, Any] = {}  # the certificate that was good, and its key
 
     def check(self, block: bytes, seal: bytes) -> str:
-        """The run that the request ``block`` belongs to; raises :class:`FedvineError` unless the
-        server has signed it, for this site and process, with a number that is new."""
+        """Return the run that the request ``block`` belongs to.
+
+        Raises :class:`FedvineError` unless the server has signed it, for this site and process,
+        with a number above all before.
+        """
         try:
             found = msgspec.msgpack.decode(seal, type=Seal)
             self._key(found.certificate).verify(
@@ -132,8 +139,7 @@ class Trusted:
         return found.run
 
     def _key(self, der: bytes) -> Any:
-        """The public key of the server's certificate; raises :class:`FedvineError` for any
-        other certificate."""
+        """Return the key of the server's certificate; :class:`FedvineError` for any other."""
         if der not in self._known:
             found, now = x509.load_der_x509_certificate(der), datetime.now(UTC)
             names = [str(a.value) for a in found.subject.get_attributes_for_oid(

@@ -1,8 +1,8 @@
 """One institution's side of a real federation: bytes in, bytes out, data stay here.
 
 A site answers the server alone (:mod:`fedvine.federation.signed`). It opens its own table from its
-own file, keeps one client resident for a run, and saves the client's memory in its own folder,
-under a digest of the experiment. It carries out a handful of fixed requests and refuses all else;
+own file, keeps one client in memory for a run, and saves the client's memory in its own folder,
+under a digest of the experiment. It carries out a few fixed requests and refuses all others;
 methods are those installed here, their constants are validated, and no code ever arrives.
 """
 
@@ -44,10 +44,13 @@ KEPT = 3  # saves a site keeps; one more than the server, which may die between 
 
 
 class Site:
-    """One client of a federation: ``handle`` answers what the server sends.
+    """One client of a federation; :meth:`handle` answers the server's requests.
 
-    ``open_part`` opens the site's own stream; ``folder`` is where its saves lie; ``trusted`` knows
-    the server.
+    Args:
+        name: of the site.
+        open_part: opens the site's own stream.
+        folder: of its saves.
+        trusted: checks the server's signature.
     """
 
     def __init__(self, name: str, open_part: Callable[[], EventStream], folder: Path,
@@ -70,7 +73,7 @@ class Site:
         return self.answer(run, block)
 
     def answer(self, run: str, block: bytes) -> bytes:
-        """Carry out one request of the server; errors travel as one sentence."""
+        """Carry out one request of the server; errors are returned as one sentence."""
         try:
             request = unpack(loads(block, self.pool))
             if not isinstance(request, dict):
@@ -98,14 +101,14 @@ class Site:
             return dumps(pack({"error": f"{type(error).__name__}; the site's log says more"}))
 
     def _answered(self, place: tuple[int, ...], request: dict[str, Any]) -> bytes:
-        """The answer to a call; to one that was delivered before, or overtaken, the last one."""
+        """Return the answer to a call; to a repeated or an overtaken one the last answer."""
         if self._last is None or place > self._last[0]:
             self._last = place, dumps(pack({"reply": self.call(**request)}))
         return self._last[1]
 
     @property
     def stream(self) -> EventStream:
-        """The site's own stream, opened when it is first needed."""
+        """The site's own stream, opened at its first use."""
         if self.part is None:
             try:
                 self.part = self.open_part().both_ways()
@@ -117,17 +120,20 @@ class Site:
 
     # -- before a run: plain counts, and keys of users -------------------------------------------
     def facts(self) -> dict[str, Any]:
-        """Number of edges, first and last time."""
+        """Return the number of edges, first and last time."""
         part = self.stream
         return {"edges": len(part), "first": float(part.t[0]) if len(part) else None,
                 "last": float(part.t[-1]) if len(part) else None}
 
     def known(self, bounds: list[float]) -> np.ndarray:
-        """Edges at or before each bound."""
+        """Count the edges at or before each bound, int64."""
         return known(self.stream, bounds)
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of the users, and when each was first seen here; for scores of travelled users."""
+        """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].
+
+        For scores of travelled users.
+        """
         part = self.stream
         users, first = np.unique(part.src, return_index=True)
         return part.src_ids.keys(users), np.asarray(part.t)[first].astype(float)
@@ -136,12 +142,12 @@ class Site:
     def open(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], clients: list[str], seed: int, stages: int,
              elsewhere: np.ndarray | None, facts: dict[str, Any] | None = None) -> None:
-        """Set up the client of a run; everything that came is validated first.
+        """Set up the client of a run; all values are validated first.
 
         The client's memory is kept under the run's name and a digest of the whole experiment;
-        ``number`` tells two runs of one experiment apart, ``facts`` are about the graph that the
-        server holds. Raises :class:`FedvineError` if the site's table is another one than when
-        this run began.
+        ``number`` separates two runs of one experiment, ``facts`` are about the graph that the
+        server holds. Raises :class:`FedvineError` if the site's table is another one than when this
+        run began.
         """
         said = facts or {}
         if any(type(value) is not FACTS.get(key) for key, value in said.items()):
@@ -174,22 +180,24 @@ class Site:
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,
              buffers: list[np.ndarray]) -> list[Any]:
-        """One call of a client function; the reply's skeleton and buffers, and seconds."""
+        """Carry out one call; return the reply's skeleton and buffers, and the seconds it took."""
         resident = self._running()
         t, r, call = place
         reply = resident.handle(Envelope((t, r, call), function, asks, Packed(skeleton, buffers)))
         return [reply.skeleton, list(reply.buffers), resident.seconds]
 
     def save(self, moment: str) -> None:
-        """Keep the client's memory, here, under the moment's name."""
+        """Keep the client's memory, here, under the save's name."""
         run_folder.write_packs({"client": self._running().save()},
                                self.saves / run_folder.checked(moment))
         for old in sorted(self.saves.glob("[0-9]*"))[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
     def restore(self, moment: str | None) -> None:
-        """Become the client of that moment, or of the newest one before it that was saved here
-        (this site was away); None: a fresh one, as at the start of a run."""
+        """Restore the client of that save, or of the newest one before it (this site was away).
+
+        ``moment`` None: a fresh client, as at the start of a run.
+        """
         resident = self._running()
         self._last = None
         if moment is None:
@@ -203,12 +211,15 @@ class Site:
             resident.renew()
 
     def moments(self) -> list[str]:
-        """The moments that this site can go back to."""
+        """Return the saves that this site can restore."""
         return sorted(p.name for p in self.saves.glob("[0-9]*"))
 
     def forecasts(self, count: int) -> int:
-        """Before the last answers: how many blocks of this site's users there are to ask for.
-        After them (``count`` 0): write what was answered, here, for ``fedvine predict KIT``."""
+        """Return the number of blocks of this site's users; with ``count`` 0 write forecasts.
+
+        The first call, with ``count`` items a user, comes before the answers to these blocks; the
+        second, after them, writes the file here for ``fedvine predict KIT``.
+        """
         resident = self._running()
         if resident.part is None:
             return 0
@@ -220,7 +231,7 @@ class Site:
         return 0
 
     def _secret(self) -> bytes:
-        """Random bytes of this site alone, made once."""
+        """Return random bytes of this site alone, made once."""
         file = self.folder / "secret"
         if not file.exists():
             with atomic(file) as handle:
@@ -235,7 +246,7 @@ class Site:
 
 
 def _same_table(part: EventStream, file: Path) -> None:
-    """Keep in ``file`` which table a run began with; raises :class:`FedvineError` for another."""
+    """Keep a digest of a run's table in ``file``; raise :class:`FedvineError` for another table."""
     now = {"edges": digest(part), "names": names(part),
            "keys": hmac.digest(part.src_ids.secret, b"table", "sha256").hex()}
     if not file.exists():

@@ -17,7 +17,7 @@ from fedvine.experiments.forecasts import BLOCK, Best, Forecast, _rows, likelies
 
 
 class SiteForecasts:
-    """Asks for the likeliest ``count`` items of every user of ``part``, in blocks of users."""
+    """The likeliest ``count`` items of every user of ``part``, found in blocks of users."""
 
     def __init__(self, name: str, part: EventStream, plan: Plan, count: int) -> None:
         self.name, self.part, self.plan, self.count = name, part, plan, count
@@ -30,13 +30,13 @@ class SiteForecasts:
         return np.arange(block * self.step, min((block + 1) * self.step, self.part.num_src))
 
     def pairs(self, block: int) -> dict[str, Any]:
-        """Every item for each user of a block, at the end of the stream."""
+        """Return every item for each user of a block, at the end of the stream."""
         users, items = self._users(block), np.arange(self.part.num_dst)
         return {"src": np.repeat(users, len(items)), "dst": np.tile(items, len(users)),
                 "t": np.full(len(users) * len(items), self.plan.bounds[-1])}
 
     def keep(self, block: int, answer: Any) -> int:
-        """Keep the best of a block's answers [users x items]; the number of users."""
+        """Keep the best of a block's answers [users x items]; return the number of users."""
         users = self._users(block)
         score = np.asarray(answer, float).reshape(len(users), self.part.num_dst)
         item = likeliest(score, self.count, users if not self.part.directed else None)
@@ -53,7 +53,7 @@ class SiteForecasts:
 
 
 def kept(kit: Path, user: str, count: int = 5, run: str | None = None) -> list[Forecast]:
-    """What a site keeps for one of its users, best first; of its newest run, or of ``run``.
+    """Return a site's forecasts for one of its users, best first; of its newest run, or of ``run``.
 
     Raises :class:`FedvineError` for an unknown user, or if no run has ended here.
     """

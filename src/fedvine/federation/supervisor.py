@@ -24,15 +24,19 @@ from fedvine.federation.server import Order, again, write_state
 FAILURES = 5  # times that the server's process may end at once
 BEGINNING = 300.0  # seconds after which a job that was submitted counts as lost unless it began
 LOSSES = 5    # times that a job may be lost without a step ahead
-GRACE = 20.0  # seconds that those who are still away get once a quorum is there
+GRACE = 20.0  # seconds to wait for the other sites once there is a quorum
 Say = Callable[[str], None]
 Show = Callable[[dict[str, Any]], None]
 
 
 class Supervisor:
-    """The server of a federation; ``folder`` holds the kits server and admin.
+    """The server of a federation.
 
-    ``say`` hears a sentence when something happens, ``show`` the run's state twice a second.
+    Args:
+        folder: with the kits server and admin.
+        say: called with a sentence when something happens.
+        show: called with the run's state twice a second.
+        patience: seconds to wait for the server and for the sites.
     """
 
     def __init__(self, folder: Path, say: Say, *, show: Show | None = None,
@@ -97,12 +101,12 @@ class Supervisor:
         self._held.close()
 
     def connect(self) -> Any:
-        """A console on a running server."""
+        """Return a console on a running server."""
         self._connect()
         return self.console
 
     def _connect(self) -> None:
-        """A server that runs and a session with it, started again where they were lost."""
+        """Connect to a running server; start both again where they were lost."""
         from fedvine.federation.flare import Console
         self.hub.mkdir(parents=True, exist_ok=True)
         until, told = time.monotonic() + self.patience, ""
@@ -132,8 +136,10 @@ class Supervisor:
                 time.sleep(1.0)
 
     def _gather(self, order: Order, clients: int) -> tuple[set[str], int]:
-        """Wait for the sites: for all of them, or after a while for a quorum. Those that came, and
-        how many the job needs."""
+        """Wait for all sites, or after a while for a quorum.
+
+        Returns the sites that came, and the number that the job needs.
+        """
         plan = Path(order.out) / "plan.json"
         known = set(json.loads(plan.read_text("utf-8"))["clients"] if plan.exists() else
                     order.clients)
@@ -156,7 +162,7 @@ class Supervisor:
             time.sleep(1.0)
 
     def _watch(self, run: str) -> dict[str, Any]:
-        """Until the job ends one way or another; what became of it."""
+        """Watch the job until it ends; return its last state."""
         from fedvine.federation.flare import FRESH
         file, silent, died = self.hub / f"{run}.state.json", 0, dict[str, float]()
         submitted = time.monotonic()
@@ -200,7 +206,7 @@ class Supervisor:
                     "state": "lost", "why": "the job ended early"}
 
     def _end_job(self) -> None:
-        """The job's processes must be gone before another job starts."""
+        """End the job's processes, which must be gone before another job starts."""
         for attempt in range(60):
             with contextlib.suppress(Exception):
                 if self.console.status(self.job or "").startswith("FINISHED"):

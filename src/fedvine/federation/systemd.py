@@ -36,13 +36,13 @@ WantedBy=multi-user.target
 
 
 def join_unit(kit: Path, user: str) -> str:
-    """A site: ``fedvine join``, again whenever it ends."""
+    """Return the unit of a site: ``fedvine join``, again whenever it ends."""
     kit = kit.absolute()
     return _unit("fedvine: a site of a federation", user, kit, f"join {_named(kit)}", "always", kit)
 
 
 def serve_unit(hub: Path, user: str, experiment: Path, clients: int, out: Path) -> str:
-    """The hub: ``fedvine serve`` until the run is finished; it goes on after a restart."""
+    """Return the unit of the hub: ``fedvine serve`` until the run ends, also over restarts."""
     hub, out = hub.absolute(), out.absolute()
     return _unit("fedvine: the server of a federation", user, hub,
                  f"serve {_named(experiment)} --kit {_named(hub)} --clients {clients} "
@@ -51,7 +51,7 @@ def serve_unit(hub: Path, user: str, experiment: Path, clients: int, out: Path) 
 
 
 def _named(path: Path) -> str:
-    """A path as systemd reads it; raises :class:`FedvineError` for one that it could not."""
+    """Return a path in a unit's syntax; raises :class:`FedvineError` where there is none."""
     text = str(path.absolute())
     if not text.isprintable() or '"' in text or "\\" in text:
         raise FedvineError(f"{text!r} cannot be named in a unit; move it to a plainer path.")

@@ -1,11 +1,11 @@
-"""Run a command that ends when the process that started it does, however that one ended.
+"""Run a command that ends when the process that started it does, in any way that one ends.
 
     python -IS tied.py PARENT MARK COMMAND ...
 
 A small process between the two watches the process id ``PARENT``. When that one is gone, or this
-one is told to stop, or the command ends by itself, it ends the command's process group and every
-process that has ``MARK`` (``NAME=value``, or nothing) in its environment, which FLARE's processes
-of a job inherit. It is run as a plain script and needs the standard library alone.
+one gets a signal to stop, or the command ends by itself, it ends the command's process group and
+every process that has ``MARK`` (``NAME=value``, or nothing) in its environment, which FLARE's
+processes of a job inherit. It is run as a plain script and needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import time
 from pathlib import Path
 from typing import IO
 
-WATCHED = 0.2  # seconds between two looks at the parent
+WATCHED = 0.2  # seconds between two checks of the parent
 GRACE = 3.0    # seconds that a process gets to end by itself
 
 
 def start(command: list[str], mark: str = "", env: dict[str, str] | None = None,
           cwd: Path | None = None, out: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
-    """Start ``command`` so that it ends with this process; ``mark`` is put into its environment,
-    and what it says goes to ``out``.
+    """Start ``command`` so that it ends with this process.
 
-    The process that comes back has the command's exit code; :func:`stop` ends both.
+    ``mark`` is put into its environment, and its output goes to ``out``. The process that is
+    returned has the command's exit code; :func:`stop` ends both.
     """
     name, _, value = mark.partition("=")
     env = {**(os.environ if env is None else env), **({name: value} if mark else {})}
@@ -38,7 +38,7 @@ def start(command: list[str], mark: str = "", env: dict[str, str] | None = None,
 
 
 def stop(process: subprocess.Popen[bytes], mark: str = "") -> None:
-    """End what :func:`start` started, and all that it started itself."""
+    """End a process of :func:`start`, and all that it started itself."""
     process.terminate()
     try:
         process.wait(2 * GRACE)
@@ -49,8 +49,10 @@ def stop(process: subprocess.Popen[bytes], mark: str = "") -> None:
 
 
 def sweep(mark: str) -> None:
-    """Kill every process but this one that has ``mark`` in its environment (where there is
-    /proc), and wait until they are gone."""
+    """Kill every process but this one that has ``mark`` in its environment; wait for their end.
+
+    Does nothing where there is no /proc.
+    """
     until = time.monotonic() + GRACE
     while (found := _marked(mark)) and time.monotonic() < until:
         for pid in found:
@@ -85,7 +87,7 @@ def _end(child: subprocess.Popen[bytes], mark: str) -> None:
 
 
 def main() -> None:
-    """Run the command; exits with its code."""
+    """Run the command; exit with its code."""
     parent, mark, *command = sys.argv[1:]
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
