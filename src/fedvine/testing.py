@@ -32,8 +32,9 @@ from fedvine.data.stream import EventStream
 from fedvine.engines import bad_replies
 from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
-from fedvine.experiments.run import PROTOCOLS, Run, run
+from fedvine.experiments.run import Run, run
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskPlan
 
 NAMES = ("ada", "bob", "cyd")
@@ -71,7 +72,7 @@ def tiny_case(stream: EventStream | None = None) -> tuple[Split, Plan]:
     return split(stream, "client"), Plan(bounds, val=2, test=3)
 
 
-PROTOCOL = LinkPrediction(negatives=5, positives=40)
+PROTOCOL = LinkPrediction.tiny()     # how their links are scored
 
 
 def tiny_graphs() -> tuple[GraphSplit, TaskPlan]:
@@ -99,18 +100,17 @@ def tiny_labelled() -> EventStream:
 
 
 def _stream(method: Method) -> EventStream:
-    return tiny_labelled() if method.task == "label" else tiny_stream()
+    return tiny_labelled() if of(method).data == "classes" else tiny_stream()
 
 
 def _case(method: Method) -> tuple[Any, Any]:
-    return tiny_graphs() if method.task == "node" else tiny_case(_stream(method))
+    return tiny_graphs() if of(method).data == "graph" else tiny_case(_stream(method))
 
 
 def _run(method: Method, case: tuple[Any, Any] | None = None, engine: Any = LocalClients,
          **options: Any) -> Run:
     parts, plan = case or _case(method)
-    protocol = PROTOCOL if method.task == "link" else PROTOCOLS[method.task]()
-    return run(method, parts, plan, seed=7, protocol=protocol, engine=engine, **options)
+    return run(method, parts, plan, seed=7, protocol=of(method).tiny(), engine=engine, **options)
 
 
 def _outcome(made: Run) -> tuple[str, bytes, dict[str, bytes]]:
@@ -190,7 +190,7 @@ def check_no_future_leak(method: Method) -> None:
     whole = _run(method, (parts, plan)).finish().stages
     for stages in (2, 3):
         early, short = ((_thinned(parts, plan, {n: range(stages) for n in NAMES}),
-                         _FirstTasks(**vars(plan), stages=stages)) if method.task == "node" else
+                         _FirstTasks(**vars(plan), stages=stages)) if isinstance(parts, GraphSplit) else
                         (tiny_case(parts.stream.before(plan.bounds[stages]))[0], plan.cut(stages)))
         cut = _run(method, (early, short)).finish().stages
         for a, b in zip(whole, cut, strict=False):
@@ -210,11 +210,11 @@ def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
     """Keep only the edges or nodes of the stages ``keep[name]`` of a client (all if not named)."""
     parts = {}
     for name, part in split.parts.items():
-        stage = (plan.deal(part)[0] if isinstance(plan, TaskPlan) else
+        stage = (plan.deal(part)[0] if isinstance(split, GraphSplit) else
                  np.searchsorted(plan.bounds, part.t, side="right") - 1)
         kept = np.flatnonzero(np.isin(stage, list(keep.get(name, range(len(plan))))))
-        parts[name] = part.induced(kept, part.name) if isinstance(plan, TaskPlan) else kept
-    if isinstance(plan, TaskPlan):
+        parts[name] = part.induced(kept, part.name) if isinstance(split, GraphSplit) else kept
+    if isinstance(split, GraphSplit):
         return GraphSplit(parts, split.stream, split.by)
     stream = split.stream
     owner = stream.codes["client"]

@@ -20,6 +20,7 @@ from fedvine.results.compare import Comparison, Entry, compare, experiments, lab
 from fedvine.results.fill import fill
 from fedvine.results.records import records
 from fedvine.results.tables import EACH_SEED, Table, spread
+from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.metrics import mean_interval, paired
 
 TINY = ["rounds=2", "capacity=30", "buffers=2", "steps=2", "width=4"]
@@ -129,7 +130,7 @@ def test_who_does_not_beat_a_simple_rival_is_marked():
     bank = entry("edgebank", "edgebank", auc_new=[0.5, 0.5], auc=[0.9, 0.8])
     good = entry("good", "fedlink", auc_new=[0.7, 0.701], auc=[0.8, 0.7])
     noisy = entry("noisy", "fedlink", auc_new=[0.8, 0.52], auc=[0.95, 0.85])
-    found = Comparison("x", 2, {"negatives": 5}, [good, noisy, bank])
+    found = Comparison("x", 2, LinkPrediction(negatives=5), [good, noisy, bank])
     assert found.unbeaten(good, "auc_new") == []
     assert found.unbeaten(good, "auc") == [bank]
     assert found.unbeaten(noisy, "auc_new") == [bank]     # higher, but not surely
@@ -138,7 +139,7 @@ def test_who_does_not_beat_a_simple_rival_is_marked():
     assert found.score(noisy, "auc_new").endswith("†")
     assert "On new pairs (AUC) edgebank, which has no model, is not beaten by noisy." in \
         found.notes()
-    alone = Comparison("x", 2, {"negatives": 5}, [good])
+    alone = Comparison("x", 2, LinkPrediction(negatives=5), [good])
     assert any("lacks: edgebank, popularity, recency" in note for note in alone.notes())
 
 
@@ -155,7 +156,7 @@ def test_no_difference_between_methods_that_were_asked_different_questions():
     parts = asked("fedlink", "fedlink", ["a", "b"], auc_new=high)
     bank = asked("edgebank", "edgebank", ["a", "b"], auc_new=high)
     pooled = asked("edgebank on all", "edgebank", ["client-1"], auc_new=high)
-    found = Comparison("x", 4, {"negatives": 5}, [whole, parts, bank])
+    found = Comparison("x", 4, LinkPrediction(negatives=5), [whole, parts, bank])
     assert found.difference(parts, whole, "auc_new")[0] is None
     assert found.difference(parts, bank, "auc_new")[0] == 0
     assert found.unbeaten(whole, "auc_new") == [] and found.unbeaten(parts, "auc_new") == [bank]
@@ -164,7 +165,7 @@ def test_no_difference_between_methods_that_were_asked_different_questions():
     note, = (n for n in found.notes() if n.startswith("Not all were asked the same"))
     assert "dgcolearn about one whole graph" in note
     assert "fedlink, edgebank at 2 clients (a, b)" in note
-    alike = Comparison("x", 4, {"negatives": 5}, [whole, pooled])
+    alike = Comparison("x", 4, LinkPrediction(negatives=5), [whole, pooled])
     assert alike.unbeaten(whole, "auc_new") == [pooled]     # one graph, whatever it is called
     assert not any(n.startswith("Not all") for n in alike.notes())
 
@@ -210,7 +211,7 @@ def test_a_picture_of_few_or_no_runs(tmp_path):
         for e in entries:
             for found in e.records.values():
                 found[0] |= dict.fromkeys(("seconds_total", "bytes_up", "bytes_down"), 0)
-        chart(Comparison("x", 2, {"negatives": "all"}, entries), tmp_path / "a.png")
+        chart(Comparison("x", 2, LinkPrediction(negatives="all"), entries), tmp_path / "a.png")
         assert (tmp_path / "a.png").stat().st_size > 1000
 
 

@@ -8,8 +8,11 @@ import pytest
 from fedvine.core import registry
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published
-from fedvine.results.compare import RIVALS, SIMPLE, Comparison, Entry
+from fedvine.results.compare import Comparison, Entry
 from fedvine.results.records import _COSTS
+from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import every, of
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SCALES = {"seconds_own", "seconds_client", "seconds_server", *_COSTS}
@@ -19,7 +22,7 @@ def lacking(methods):
     """The simple rivals that a table of these methods ({name: ..., fields}) lacks."""
     kinds = [registry.method(m["name"])(**{k: v for k, v in m.items() if k != "name"})
              for m in methods]
-    return sorted({name for m in kinds for name in SIMPLE[m.task]} - {m.name for m in kinds})
+    return sorted({name for m in kinds for name in of(m).simple} - {m.name for m in kinds})
 
 
 @pytest.mark.parametrize("name", published.names())
@@ -34,7 +37,7 @@ def test_a_table_without_one_is_refused():
     table = published.PaperTable.named("fedlink-table1")
     rows = [r.method for r in table.row if r.method]
     assert lacking(rows) == []
-    for name in SIMPLE["link"]:
+    for name in LinkPrediction.simple:
         assert lacking(m for m in rows if m["name"] != name) == [name]
     assert lacking([{"name": "dgcolearn", "target": "classes"}]) == ["common_dyn", "last_label"]
     assert lacking([{"name": "power"}]) == ["common"]
@@ -50,23 +53,21 @@ def test_experiments_of_several_methods_have_them():
             assert Experiment.read(file).method.name
 
 
-@pytest.mark.parametrize("task", SIMPLE)
+@pytest.mark.parametrize("task", every())
 def test_a_comparison_says_which_it_lacks(task):
-    protocol = {"link": {"negatives": 100}, "node": {"task": "node", "masked": False},
-                "label": {"task": "label", "known": False}}[task]
-
     def notes(*methods):
-        return " ".join(Comparison("toys", 1, protocol, [Entry(m, m, {}) for m in methods]).notes())
-    assert f"lacks: {', '.join(SIMPLE[task])}." in notes("ours")
-    assert "lacks" not in notes("ours", *SIMPLE[task])
-    first, *others = SIMPLE[task]
+        return " ".join(Comparison("toys", 1, task(), [Entry(m, m, {}) for m in methods]).notes())
+    assert f"lacks: {', '.join(task.simple)}." in notes("ours")
+    assert "lacks" not in notes("ours", *task.simple)
+    first, *others = task.simple
     assert (f"lacks: {', '.join(others)}." in notes("ours", first)) == bool(others)
 
 
 def test_all_of_them_are_methods_without_rounds():
-    for name in RIVALS:
-        made = registry.method(name)()
-        assert made.rounds == 0 and name in SIMPLE[made.task]
+    for task in every():
+        for name in task.simple:
+            made = registry.method(name)()
+            assert made.rounds == 0 and of(made) is task
 
 
 def test_less_forgetting_is_no_defeat():
@@ -75,9 +76,9 @@ def test_less_forgetting_is_no_defeat():
         return Entry(name, name, {s: [{"client": None, "scores": {"am": am + s, "fm": fm + s}}]
                                   for s in range(3)})
     ours, rival = entry("power", 60.0, 20.0), entry("common", 20.0, 30.0)
-    found = Comparison("toys", 3, {"task": "node", "masked": False}, [ours, rival])
+    found = Comparison("toys", 3, ClassIncremental(), [ours, rival])
     assert not found.unbeaten(ours, "fm") and not found.unbeaten(ours, "am")
     worse = entry("fedavg", 10.0, 20.0)
-    found = Comparison("toys", 3, {"task": "node", "masked": False}, [worse, rival])
+    found = Comparison("toys", 3, ClassIncremental(), [worse, rival])
     assert found.unbeaten(worse, "am") == [rival]
     assert any("AM common, which has no model, is not beaten by fedavg" in n for n in found.notes())

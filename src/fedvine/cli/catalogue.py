@@ -19,6 +19,7 @@ from fedvine.data.graph import Graph
 from fedvine.data.spec import load
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.reopened import task_of
 from fedvine.results.records import tables
 from fedvine.results.tune import searched
 from fedvine.results.tuned import span
@@ -85,7 +86,7 @@ def _folder(name: str) -> Iterator[RenderableType]:
         return
     yield tomlkit.dumps(found).strip() + "\n"
     summary = run_folder.read_summary(name)
-    yield from tables(summary, found["protocol"]) if summary else [
+    yield from tables(summary, task_of(found)) if summary else [
         "Not finished; what started it, given again, goes on."]
 
 

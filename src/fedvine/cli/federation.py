@@ -206,7 +206,7 @@ def serve(
 
     from fedvine.experiments.run_folder import read_summary
     from fedvine.results.records import tables
-    for table in tables(read_summary(target) or {}, order.protocol.model_dump()):
+    for table in tables(read_summary(target) or {}, order.protocol):
         console.print(table, "", highlight=False)
     print(f"Kept in {target}")
 

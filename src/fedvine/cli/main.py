@@ -144,7 +144,7 @@ def run(
         with tracked(made, track) if track else contextlib.nullcontext():
             follow(made, _console(sys.stderr))
     assert made.summary is not None
-    for table in tables(made.summary, made.protocol.model_dump()):
+    for table in tables(made.summary, made.protocol):
         _console().print(table, "", highlight=False)
     if "report" in made.summary:
         from fedvine.results.records import facts

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.units import duration
-from fedvine.data.stream import EventStream
+
+if TYPE_CHECKING:
+    from fedvine.data.stream import EventStream
 
 _UNITS = ("s", "min", "h", "d", "w")
 

@@ -12,14 +12,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
-from fedvine.data.stream import EventStream
+
+if TYPE_CHECKING:
+    from fedvine.data.stream import EventStream
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Split:
         """Open the split that :meth:`write` wrote."""
         folder = Path(folder)
         meta = json.loads((folder / "split.json").read_text())
-        return Split({n: EventStream.open(folder / f"part-{i}")
+        return Split({n: type(stream).open(folder / f"part-{i}")
                       for i, n in enumerate(meta["clients"])}, stream, meta["by"])
 
 
@@ -146,7 +148,7 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
         else:
             both, users = _relabel(np.stack([part.src, part.dst], 1).reshape(-1))
             src, dst, items = both[0::2].copy(), both[1::2].copy(), users
-        found[name] = EventStream(
+        found[name] = type(stream)(
             src, dst, part.t, stream.src_ids.take(users),
             stream.dst_ids.take(items) if part.bipartite else None, weight=part.weight,
             features=part.features, label=part.label, deleted=part.deleted,

@@ -12,7 +12,7 @@ import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder, mapped
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
-
-if TYPE_CHECKING:
-    from fedvine.data.plan import Plan
-    from fedvine.data.split import Split
+from fedvine.data.plan import Plan, by_count, by_time
+from fedvine.data.split import Split, split
 
 _NODES = ("node", "t", "y", "x")
 _COLUMNS = ("src", "dst", "t", "weight", "features", "label", "deleted")
@@ -204,17 +202,14 @@ class EventStream:
     # -- stages and splits (written out in their own files) ------------------------------------
     def by_time(self, every: str | float, **parts: float) -> Plan:
         """Make stages of equal duration: ``"30d"``, ``"12h"``, or a number in the unit of ``t``."""
-        from fedvine.data.plan import by_time
         return by_time(self, every, **parts)
 
     def by_count(self, count: int, **parts: float) -> Plan:
         """Make stages of ``count`` edges of the whole stream each; equal times stay together."""
-        from fedvine.data.plan import by_count
         return by_count(self, count, **parts)
 
     def split(self, by: str, **options: Any) -> Split:
         """Split the stream among clients; see :func:`fedvine.data.split.split`."""
-        from fedvine.data.split import split
         return split(self, by, **options)
 
     # -- disk ----------------------------------------------------------------------------------

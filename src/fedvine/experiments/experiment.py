@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializationInfo,
+    SerializeAsAny,
     field_serializer,
     model_validator,
 )
@@ -23,7 +24,6 @@ from pydantic import (
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
-from fedvine.core.rng import rng
 from fedvine.core.settings import assignment, build, merged
 from fedvine.data.graph import Graph
 from fedvine.data.io.source import exists
@@ -31,15 +31,10 @@ from fedvine.data.plan import Plan
 from fedvine.data.spec import Data, digest, names
 from fedvine.data.split import Split
 from fedvine.experiments import run_folder
-from fedvine.experiments.run import PROTOCOLS, Run, run
-from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.experiments.run import Run, run
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.snapshot_classification import SnapshotClassification
-from fedvine.tasks.task_plan import TaskPlan, by_task
-
-SHARES = (0.2, 0.4, 0.4)  # of training, validation and test
-STAGES = 10   # about so many for a table, if nothing else is said
-Protocol = LinkPrediction | ClassIncremental | SnapshotClassification
+from fedvine.tasks.task import Task, of
+from fedvine.tasks.task_plan import TaskPlan, TaskSettings
 
 
 class SplitBy(BaseModel):
@@ -53,29 +48,6 @@ class SplitBy(BaseModel):
     seed: int | None = Field(default=None, ge=0, description="what a partition draws from")
     clients: list[str] | None = Field(default=None, min_length=1,
                                       description="only these clients; all if not said")
-
-
-class TasksOf(BaseModel):
-    """The ``[tasks]`` of an experiment on a labelled graph, see :mod:`fedvine.tasks.task_plan`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    shares: tuple[float, float, float] | None = Field(
-        default=None, description="of each class for training, validation, test; if not said the "
-        "data set's, or 0.2, 0.4, 0.4")
-    seed: int | None = Field(default=None, ge=0, description="what orders and splits are drawn "
-                             "from; the run's seed if not said")
-    keep_inter_task_edges: bool = Field(
-        default=False, description="a task sees the whole graph of its client")
-    orders: Literal["own", "same"] = Field(
-        default="own", description="each client meets the tasks in an order of its own, or all in "
-        "the same one")
-    features: float = Field(default=1.0, ge=0, le=1, description="share of the features' values "
-                            "that are known; the others are 0")
-    edges: float = Field(default=1.0, ge=0, le=1, description="share of the clients' edges that "
-                         "are known")
-    labels: float = Field(default=1.0, gt=0, le=1, description="share of the training nodes whose "
-                          "labels are known")
 
 
 def _method(value: Any) -> Any:
@@ -94,11 +66,11 @@ def _method(value: Any) -> Any:
                  under="method.")
 
 
-def _protocol(value: dict[str, Any], method: Any) -> Protocol:
-    """The protocol of the method's task, with these keys."""
+def _protocol(value: dict[str, Any], method: Any) -> Task:
+    """Return the protocol of the method's task, with these keys."""
     found = _method(method)
-    task = found.task if isinstance(found, Method) else "link"
-    return build(PROTOCOLS[task], value, under="protocol.")
+    task = of(found) if isinstance(found, Method) else LinkPrediction
+    return build(task, value, under="protocol.")
 
 
 class Experiment(BaseModel):
@@ -116,10 +88,10 @@ class Experiment(BaseModel):
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
         default=None, description='a duration such as "30d", or a number of edges; if not said '
         "the data set's, or about 10 stages of equal count")
-    tasks: TasksOf = Field(default_factory=lambda: TasksOf(), description="tasks of a labelled "
-                           "graph")
-    protocol: Protocol = Field(default_factory=LinkPrediction,
-                               description="how answers are scored")
+    tasks: TaskSettings = Field(default_factory=lambda: TaskSettings(), description="tasks of a "
+                                "labelled graph")
+    protocol: SerializeAsAny[Task] = Field(default_factory=LinkPrediction,
+                                           description="how answers are scored")
     method: Annotated[Method, BeforeValidator(_method)] = Field(
         description="the method's name and its fields")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
@@ -144,21 +116,22 @@ class Experiment(BaseModel):
     @staticmethod
     def _meant(key: str, values: dict[str, Any]) -> str | None:
         """``rounds`` as ``method.rounds``, where one table has a key of that name."""
-        tables = {"data": Data, "split": SplitBy, "tasks": TasksOf}
+        tables: dict[str, type[BaseModel]] = {"data": Data, "split": SplitBy,
+                                              "tasks": TaskSettings}
         if "method" in values:
             method = _method(values["method"])
-            tables = {"method": type(method), "protocol": PROTOCOLS[method.task], **tables}
+            tables = {"method": type(method), "protocol": of(method), **tables}
         return next((f"{table}.{key}" for table, model in tables.items()
                      if key in model.model_fields), None)
 
     @model_validator(mode="after")
     def _protocol_of_the_task(self) -> Experiment:
-        if self.method.task != self.protocol.task:
+        wanted = of(self.method)
+        if not isinstance(self.protocol, wanted):
             if self.protocol.model_fields_set - {"task"}:
                 raise FedvineError(f"{self.method.name} answers for {self.method.task}s; the "
                                    f"[protocol] is one for {self.protocol.task}s.")
-            found = PROTOCOLS[self.method.task]()
-            object.__setattr__(self, "protocol", found)
+            object.__setattr__(self, "protocol", wanted())
         return self
 
     @field_serializer("method")
@@ -224,9 +197,7 @@ class Experiment(BaseModel):
         found = self.data.dataset
         split = self.split.model_dump(exclude_none=True)
         if "by" not in split:
-            given: dict[str, Any] = ({"by": self.data.client or "hash"}
-                                     if self.method.task != "node" or self.data.client
-                                     else {"by": "louvain", "k": 3})
+            given = self.protocol.default_split(self.data.client)
             split = {**(found.SPLIT if found else given), **split}
         stages = found.STAGES if found and self.stages is None else self.stages
         tasks = self.tasks
@@ -240,7 +211,7 @@ class Experiment(BaseModel):
         values = self.resolved().model_dump(mode="json", exclude_none=True)
         if not self.data.options:
             del values["data"]["options"]
-        if self.method.task != "node":
+        if self.protocol.settings is None:
             del values["tasks"]
         return values
 
@@ -250,34 +221,16 @@ class Experiment(BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def open(self) -> tuple[Method, Split, Plan | TaskPlan]:
-        """The method, the split data and the plan of stages."""
+        """Return the method, the split data and the plan of stages."""
         made = self.resolved()
         stream = self.data.open()
-        if isinstance(stream, Graph) != (self.method.task == "node"):
+        if isinstance(stream, Graph) != (self.protocol.data == "graph"):
             raise FedvineError(f"{self.method.name} answers for {self.method.task}s; "
                                f"{stream.name} is " + ("a labelled graph" if isinstance(
                                    stream, Graph) else "a stream of edges") + ".")
-        if isinstance(stream, Graph):
-            return self._of_graph(made, stream)
-        stages = made.stages if made.stages is not None else max(1, len(stream) // STAGES)
-        plan = stream.by_time(stages) if isinstance(stages, str) else stream.by_count(stages)
-        return made.method, stream.split(**made.split.model_dump(exclude_none=True)), plan
-
-    @staticmethod
-    def _of_graph(made: Experiment, graph: Graph) -> tuple[Method, Split, TaskPlan]:
-        if isinstance(made.stages, str):
-            raise FedvineError(f"{graph.name} has no times; stages is a number of classes a task.")
-        split = {"by": "louvain", "k": 3, "seed": made.seed} | made.split.model_dump(
-            exclude_none=True)
-        plan = by_task(graph, made.stages or 2, shares=made.tasks.shares or SHARES,
-                       seed=made.seed if made.tasks.seed is None else made.tasks.seed,
-                       keep_inter_task_edges=made.tasks.keep_inter_task_edges,
-                       labels=made.tasks.labels, orders=made.tasks.orders)
-        found = graph.split(**split)
-        if min(made.tasks.features, made.tasks.edges) < 1:
-            found = found.mapped(lambda name, part: part.thinned(
-                made.tasks.features, made.tasks.edges, rng(made.seed, name, "thinned")))
-        return made.method, found, plan
+        split, plan = self.protocol.prepare(stream, made.split.model_dump(exclude_none=True),
+                                            made.stages, made.tasks, made.seed)
+        return made.method, split, plan
 
     def run(self, out: str | os.PathLike[str] | None = None, **options: Any) -> Run:
         """Prepare the run; ``out`` is its folder, ``options`` are those of :func:`fedvine.run`.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -20,9 +20,9 @@ from fedvine.data.io import source as sources
 from fedvine.data.io.source import CLOSED, identifier
 from fedvine.data.io.store import sentence
 from fedvine.data.stream import EventStream
-from fedvine.experiments import run_folder
-from fedvine.experiments.reopened import reopened
-from fedvine.experiments.run import Run
+
+if TYPE_CHECKING:
+    from fedvine.experiments.run import Run
 
 BLOCK = 1 << 21     # pairs asked for at a time; about 24 bytes each, twice
 
@@ -50,24 +50,8 @@ class Forecasts:
         if run.summary is None:
             raise FedvineError("The run is not finished; finish it first, it goes on from where "
                                "it was saved.")
-        self.run, self._met = run, dict[str, np.ndarray]()
+        self.run, self.task, self._met = run, run.protocol, dict[str, Any]()
         self.parts = dict(run.parts)
-
-    @staticmethod
-    def of_run(folder: str | os.PathLike[str]) -> Forecasts:
-        """Of the run in ``folder``; raises :class:`FedvineError` if it is not finished."""
-        run_folder.read_experiment(folder)
-        if run_folder.read_summary(folder) is None:
-            raise FedvineError(f"The run in {folder} is not finished; give its command again, "
-                               "it goes on.")
-        run = reopened(folder)
-        if run.method.task == "node":
-            raise FedvineError(f"{run.method.name} learned tasks of a labelled graph; "
-                               "forecasts are made of streams.")
-        if run.method.task == "label":
-            from fedvine.experiments.class_forecasts import Named
-            return Named(run)
-        return Forecasts(run)
 
     def top(self, client: str, user: str, count: int = 5) -> list[Forecast]:
         """The likeliest items of one user at one client, best first; ties in order of arrival.
@@ -83,7 +67,7 @@ class Forecasts:
                                    f"{near(user, (part.src_ids[i] for i in range(part.num_src)))}.")
             number, guests = np.array([part.num_src]), [user]
         best = next(self._best(client, number, count, guests))
-        names = self._items(part)
+        names = self.task.candidates(part)
         return [Forecast(names[int(item)], float(score), bool(known)) for item, score, known
                 in zip(best.item[0], best.score[0], best.known[0], strict=True)]
 
@@ -99,7 +83,7 @@ class Forecasts:
         ``out`` ends in .csv, else Parquet.
         """
         return _write(out, (table for name, part in self.parts.items() for table in _rows(
-            name, part.src_ids, self._items(part),
+            name, part.src_ids, self.task.candidates(part),
             self._best(name, np.arange(part.num_src), count))))
 
     def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
@@ -110,6 +94,8 @@ class Forecasts:
         seen the item, the score is empty. Returns the number of rows, and how many of them have a
         score. Raises :class:`FedvineError` for an unknown client.
         """
+        if self.task.no_pairs:
+            raise FedvineError(self.task.no_pairs)
         asked = _read(Path(table))
         score, known = np.full(len(asked), np.nan), np.zeros(len(asked), bool)
         client = np.array(asked["client"].to_pylist(), object)
@@ -124,7 +110,8 @@ class Forecasts:
             rows, src, dst = rows[found], src[found], dst[found]
             for start in range(0, len(rows), BLOCK):
                 some = slice(start, start + BLOCK)
-                score[rows[some]] = self._ask(name, src[some], dst[some], guests)
+                score[rows[some]] = self._ask(name, self.task.pairs(
+                    self.run.plan, src[some], dst[some], guests))
             known[rows] = self._known(name, src, dst)
         answered = ~np.isnan(score)
         columns = {"score": pa.array(score, mask=~answered), "known": pa.array(known)}
@@ -132,11 +119,6 @@ class Forecasts:
             asked = asked.append_column(column, values)
         _write(out, iter([asked]))
         return len(asked), int(answered.sum())
-
-    @staticmethod
-    def _items(part: EventStream) -> Sequence[str] | Ids:
-        """What is forecast, by number."""
-        return part.dst_ids
 
     # -- numbers ---------------------------------------------------------------------------------
     def _part(self, client: str) -> EventStream:
@@ -153,39 +135,40 @@ class Forecasts:
                 found |= _numbers(part.src_ids, users) >= 0
         return list(dict.fromkeys(u for u, known in zip(users, found, strict=True) if known))
 
-    def _ask(self, client: str, src: np.ndarray, dst: np.ndarray,
-             guests: list[str] | None = None) -> np.ndarray:
-        """Scores [P] of pairs in local numbers, at the end of the stream."""
-        time = np.full(len(src), self.run.plan.bounds[-1])
-        pairs = {"src": src, "dst": dst, "t": time, "guests": guests or []}
-        found = self.run.ask(client, pairs)     # some methods also say which pairs lie across
+    def _ask(self, client: str, query: dict[str, Any]) -> np.ndarray:
+        """Return the scores float64 that answer a query, in its order."""
+        found = self.run.ask(client, query)     # some methods also say which pairs lie across
         return np.asarray(found["scores"] if isinstance(found, Mapping) else found,
                           float).reshape(-1)
 
-    def _known(self, client: str, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-        part = self.parts[client]
+    def _known(self, client: str, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         if client not in self._met:
-            self._met[client] = met(part, self.run.plan)
-        return np.isin(src.astype(np.int64) * part.num_dst + dst, self._met[client])
+            self._met[client] = self.task.met(self.parts[client], self.run.plan)
+        return self._met[client](users, items)
 
-    def _best(self, client: str, users: np.ndarray, count: int,
-              guests: list[str] | None = None) -> Iterator[Best]:
-        """Blocks of users with their likeliest items."""
-        items = np.arange(self.parts[client].num_dst)
-        step = max(1, BLOCK // max(1, len(items)))
+    def _best(self, client: str, users: np.ndarray, count: int, guests: Sequence[str] = ()
+              ) -> Iterator[Best]:
+        """Yield blocks of users with their likeliest candidates."""
+        part = self.parts[client]
+        every = len(self.task.candidates(part))
+        step = max(1, BLOCK // max(1, every))
         for start in range(0, len(users), step):
             some = users[start:start + step]
-            src, dst = np.repeat(some, len(items)), np.tile(items, len(some))
-            score = self._ask(client, src, dst, guests).reshape(len(some), len(items))
-            item = likeliest(score, count, some if not self.parts[client].directed else None)
-            known = self._known(client, np.repeat(some, item.shape[1]), item.reshape(-1))
-            yield Best(some, item, np.take_along_axis(score, item, 1), known.reshape(item.shape))
+            score = self._ask(client, self.task.ask(part, self.run.plan, some, guests))
+            yield best(self.task, part, some, score.reshape(len(some), every), count,
+                       lambda users, items: self._known(client, users, items))
 
 
-def met(part: EventStream, plan: Any) -> np.ndarray:
-    """Codes (user x items + item, ascending) of the pairs that met before the plan's end."""
-    known = part.before(plan.bounds[-1]).both_ways()
-    return np.unique(known.src.astype(np.int64) * part.num_dst + known.dst)
+def best(task: Any, part: EventStream, users: np.ndarray, score: np.ndarray, count: int,
+         known: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Best:
+    """Return the ``count`` likeliest candidates of ``users`` int64 [n] by ``score`` [n, all].
+
+    ``known`` says of users and candidates (same shape) which the data know.
+    """
+    itself = users if task.no_self and not part.directed else None
+    item = likeliest(score, count, itself)
+    found = known(np.repeat(users, item.shape[1]), item.reshape(-1))
+    return Best(users, item, np.take_along_axis(score, item, 1), found.reshape(item.shape))
 
 
 def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -> np.ndarray:

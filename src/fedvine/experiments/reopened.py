@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,19 @@ from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.run import PROTOCOLS, Run, run
+from fedvine.experiments.run import Run, run
+from fedvine.tasks.task import Task, beside, named, of
+
+
+def task_of(found: Mapping[str, Any]) -> Task:
+    """Return the task of a run, ``found`` in its ``experiment.toml``, with its settings.
+
+    Raises :class:`FedvineError` for a task that is neither fedvine's nor in the method's own file.
+    """
+    values, method = found["protocol"], found["method"]
+    digest = method.get("file_digest")
+    own = [] if digest is None else beside(registry.of_digest(str(method["name"]), str(digest)))
+    return build(named(str(values.get("task", "link")), own), values, under="protocol.")
 
 
 def reopened(folder: str | os.PathLike[str]) -> Run:
@@ -41,7 +54,7 @@ def reopened(folder: str | os.PathLike[str]) -> Run:
                                "where they are, in Python.")
         split = Split.open(where, EventStream.open(where / "stream"))
         return run(method, split, Plan.of_facts(stages), seed=found["seed"], out=folder,
-                   protocol=build(PROTOCOLS[method.task], found["protocol"],
+                   protocol=build(of(method), found["protocol"],
                                   f"{folder}/experiment.toml", under="protocol."))
     except (KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, FedvineError):

@@ -21,9 +21,7 @@ from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.prepare import Prepared, prepare
-from fedvine.tasks.class_incremental import ClassIncremental
-from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.snapshot_classification import SnapshotClassification
+from fedvine.tasks.task import Task, of
 from fedvine.tasks.task_plan import TaskPlan
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
@@ -45,8 +43,6 @@ class StageScores:
 
 OnRound = Callable[[At, Clients], None]
 OnStage = Callable[[StageScores, "Run"], None]
-PROTOCOLS: dict[str, Any] = {"link": LinkPrediction, "node": ClassIncremental,
-                             "label": SnapshotClassification}
 
 
 def loop(method: Method, server: Memory, clients: Clients, plan: Any, done: tuple[int, int],
@@ -255,7 +251,7 @@ class Run:
 
 
 def run(method: Method, split: Split, stages: Plan | TaskPlan, *, seed: int = 0,
-        protocol: Any = None, out: str | os.PathLike[str] | None = None,
+        protocol: Task | None = None, out: str | os.PathLike[str] | None = None,
         source: dict[str, Any] | None = None,
         engine: type[LocalClients] = LocalClients, save_every: float = 60.0,
         on_round: OnRound | None = None, on_stage: OnStage | None = None, **options: Any) -> Run:
@@ -274,8 +270,8 @@ def run(method: Method, split: Split, stages: Plan | TaskPlan, *, seed: int = 0,
     error raised by either ends the iteration as it is, and the run goes on from its last save.
     Neither may change what it is given.
     """
-    protocol = protocol or PROTOCOLS[method.task]()
-    if method.task == "label" and not method.server_holds_graph:
+    protocol = protocol or of(method)()
+    if protocol.server_graph and not method.server_holds_graph:
         raise FedvineError(f"{method.name} names classes without a server that holds the graph; "
                            "that is not built.")
     stream = split.stream

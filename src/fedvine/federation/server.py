@@ -38,6 +38,7 @@ from fedvine.experiments.run import Run
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import of
 
 BLOCKS = 100_000  # of users of one site for which forecasts are made
 OPENING = 120.0  # seconds a site may take to read its table, whatever a call may take later
@@ -74,7 +75,7 @@ class Order(BaseModel):
         """Return the method itself; raises :class:`FedvineError` for one that cannot run here."""
         found = registry.method(str(self.method.get("name", "")))
         made = build(found, {k: v for k, v in self.method.items() if k != "name"}, under="method.")
-        if made.task != "link":
+        if not of(made).federated:
             raise FedvineError(f"{made.name} names classes here, and a federation carries link "
                                "prediction alone; fedvine run carries it out in one process.")
         if made.server_holds_graph and self.data is None:

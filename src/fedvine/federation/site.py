@@ -33,7 +33,7 @@ from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.federation.site_forecasts import SiteForecasts
-from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import of
 
 if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
@@ -168,10 +168,10 @@ class Site:
         saves = self.folder / ("".join(c if c.isalnum() else "-" for c in run) + "-" +
                                hashlib.sha256(experiment.encode()).hexdigest()[:12])
         bounds = Plan.of_facts(plan)
-        if constants.task != "link":
+        scored = build(of(constants), protocol, under="protocol.")
+        if not scored.federated:
             raise FedvineError(f"{constants.name} names classes here; a federation carries link "
                                "prediction alone.")
-        scored = build(LinkPrediction, protocol, under="protocol.")
         if part is not None:
             _same_table(part, saves / "table.json")
         self.resident = ClientWorker(constants, self.name, part, bounds, scored, world,
@@ -224,7 +224,8 @@ class Site:
         if resident.part is None:
             return 0
         if count:
-            resident.home = SiteForecasts(self.name, resident.part, resident.plan, count)
+            resident.home = SiteForecasts(
+                self.name, resident.protocol, resident.part, resident.plan, count)
             return resident.home.blocks
         if resident.home is not None:
             resident.home.write(self.saves.parent / f"{self.saves.name}.parquet")

@@ -13,35 +13,32 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.experiments.forecasts import BLOCK, Best, Forecast, _rows, likeliest, met
+from fedvine.experiments.forecasts import BLOCK, Best, Forecast, _rows, best
+from fedvine.tasks.task import Task
 
 
 class SiteForecasts:
     """The likeliest ``count`` items of every user of ``part``, found in blocks of users."""
 
-    def __init__(self, name: str, part: EventStream, plan: Plan, count: int) -> None:
-        self.name, self.part, self.plan, self.count = name, part, plan, count
+    def __init__(self, name: str, task: Task, part: EventStream, plan: Plan, count: int) -> None:
+        self.name, self.task, self.part, self.plan, self.count = name, task, part, plan, count
         self.step = max(1, BLOCK // max(1, part.num_dst))
         self.blocks = -(-part.num_src // self.step)
         self.found: dict[int, Best] = {}
-        self._met = met(part, plan)
+        self._met = task.met(part, plan)
 
     def _users(self, block: int) -> np.ndarray:
         return np.arange(block * self.step, min((block + 1) * self.step, self.part.num_src))
 
     def pairs(self, block: int) -> dict[str, Any]:
-        """Return every item for each user of a block, at the end of the stream."""
-        users, items = self._users(block), np.arange(self.part.num_dst)
-        return {"src": np.repeat(users, len(items)), "dst": np.tile(items, len(users)),
-                "t": np.full(len(users) * len(items), self.plan.bounds[-1])}
+        """Return the query about every item for each user of a block, at the end of the stream."""
+        return self.task.ask(self.part, self.plan, self._users(block), ())
 
     def keep(self, block: int, answer: Any) -> int:
         """Keep the best of a block's answers [users x items]; return the number of users."""
         users = self._users(block)
         score = np.asarray(answer, float).reshape(len(users), self.part.num_dst)
-        item = likeliest(score, self.count, users if not self.part.directed else None)
-        known = np.isin(users[:, None] * self.part.num_dst + item, self._met)
-        self.found[block] = Best(users, item, np.take_along_axis(score, item, 1), known)
+        self.found[block] = best(self.task, self.part, users, score, self.count, self._met)
         return len(users)
 
     def write(self, file: Path) -> None:

@@ -25,6 +25,7 @@ from fedvine.results.cells import FOLDER, Job, opened_once
 from fedvine.results.compare import COSTS, UNBEATEN, Comparison, Entry
 from fedvine.results.fill import CAP, SEEDS, Budget, Planned, Rows, Tell, cpu, fill, fill_pages
 from fedvine.results.tables import Table, TableSet, about_seeds
+from fedvine.tasks.task import Task
 
 STUDIES = (studies.NAMES | dynamic_studies.NAMES | dynamic_partitions.NAMES | fedlink_studies.NAMES
            | fedlink_buffers.NAMES)
@@ -155,7 +156,8 @@ def beside(table: PaperTable, settings: Sequence[Setting],
                          {c.experiment.seed: c.records() for c in run if c.finished})
                    for row, run in zip(table.row, runs, strict=True)]
         first = next((c for run in runs for c in run), None)
-        found = Comparison(first.data if first else "", 0, {}, entries)
+        found = Comparison(first.data if first else "", 0,
+                           first.experiment.protocol if first else Task(), entries)
         unlike += [f"Experiment {setting.id}: {note}" for note in found.unlike()]
         sizes[setting.id] = _small(setting, [c for run in runs for c in run])
         columns = table.columns(setting, sizes[setting.id])
@@ -176,7 +178,7 @@ def beside(table: PaperTable, settings: Sequence[Setting],
             rows += _rows(setting, row, columns, paper, ours)
             records += [{"experiment": setting.id, **r} for by in entry.records.values()
                         for r in by]
-        what = "nodes" if first and first.experiment.method.task == "node" else "edges"
+        what = first.experiment.protocol.unit if first else ""
         stands = f"; ours on {first.edges:,} {what} of {first.data}" if first else ""
         if setting.seeds:
             stands += f", at most {setting.seeds} seed{'s' * (setting.seeds > 1)}"

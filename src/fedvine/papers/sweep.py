@@ -19,7 +19,8 @@ from fedvine.core.settings import assignment, build, merged
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.published import PAPERS
 from fedvine.results.cells import FOLDER, Job, cells
-from fedvine.results.compare import NODES, SCORES, Entry
+from fedvine.results.compare import Entry
+from fedvine.results.compare import score as shown
 from fedvine.results.fill import Budget, Tell, fill
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, spread
 
@@ -145,12 +146,12 @@ def _entry(name: str, row: Sequence[Job]) -> Entry:
 
 
 def _grids(figure: Figure, panel: Panel, score: str, found: dict[Any, Entry]) -> list[Table]:
-    axis, title = figure.along(panel), f"{panel.name}: {SCORES.get(score, score)}"
+    axis, title = figure.along(panel), f"{panel.name}: {shown(score).name}"
     head = [f"{axis.name} = {v}" if i == 0 else str(v) for i, v in enumerate(axis.values)]
 
     def text(line: Line, value: Any, other: Any = None) -> str:
         values = found[panel.name, line.name, value, other].values(score).values()
-        digits = 1 if score in NODES else 3         # in percent, and not
+        digits = shown(score).digits
         if len(values) < FEW_SEEDS:
             return spread(values, digits)
         less = digits - 1
@@ -178,8 +179,8 @@ def picture(figure: Figure, panels: Sequence[Panel], found: dict[Any, Entry]) ->
             continue
         for j, panel in enumerate(panels):
             _lines(plots[i][j], figure, panel, score, found)
-            plots[i][j].set_ylabel(f"{SCORES.get(score, score)}"
-                                    + (", %" if score in NODES else "") if j == 0 else "")
+            plots[i][j].set_ylabel(f"{shown(score).name}"
+                                    + (", %" if shown(score).unit else "") if j == 0 else "")
             plots[i][j].set_title(panel.name if i == 0 else "", fontsize=10)
     if figure.other is None:
         handles, labels = plots[0][0].get_legend_handles_labels()
@@ -227,4 +228,4 @@ def _heat(axes: Any, figure: Figure, panel: Panel, line: Line, score: str,
     axes.set(xticks=range(len(axis.values)), yticks=range(len(other.values)), xlabel=axis.name,
              ylabel=other.name, xticklabels=[str(v) for v in axis.values],
              yticklabels=[str(v) for v in other.values])
-    axes.set_title(f"{panel.name}, {line.name}: {SCORES.get(score, score)}", fontsize=10)
+    axes.set_title(f"{panel.name}, {line.name}: {shown(score).name}", fontsize=10)

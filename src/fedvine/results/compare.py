@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,9 @@ from fedvine.results.cells import FOLDER, cells
 from fedvine.results.fill import SEEDS, Budget, Rows, Tell, fill
 from fedvine.results.tables import Table, TableSet, about_seeds, spread
 from fedvine.tasks import metrics
+from fedvine.tasks.shown import Score
+from fedvine.tasks.task import Task, every
 
-#: By task, the methods without a model: what they reach needs none.
-SIMPLE = {"link": ("edgebank", "popularity", "recency"), "node": ("common",),
-          "label": ("last_label", "common_dyn")}
-RIVALS = tuple(name for names in SIMPLE.values() for name in names)
-SCORES = {"auc_new": "AUC new", "mrr_new": "MRR new", "auc": "AUC all", "mrr": "MRR all",
-          "ap": "AP all", "auc_historical": "AUC hist.", "auc_inductive": "AUC induct.",
-          "auc_travelled": "AUC travelled", "auc_arrived": "AUC arrived",
-          "auc_across": "AUC across", "ap_across": "AP across",
-          "ap_nodes_across": "AP across, any nodes", "am": "AM", "fm": "FM",
-          "accuracy": "accuracy", "f1_micro": "micro F1", "f1_macro": "macro F1"}
-NODES = ("am", "fm")
-LABELS = ("accuracy", "f1_micro", "f1_macro")
-MAIN = ("auc_new", "mrr_new", "auc", "mrr")
 COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
          "bytes_up": ("sent up", size), "bytes_down": ("sent down", size),
          "peak_memory_bytes": ("peak memory", size)}
@@ -62,7 +52,8 @@ class Entry:
 
     def text(self, key: str, client: str | None = None, digits: int | None = None) -> str:
         """A score as text, see :func:`fedvine.results.tables.spread`."""
-        return spread(self.values(key, client).values(), _digits(key) if digits is None else digits)
+        return spread(self.values(key, client).values(),
+                      score(key).digits if digits is None else digits)
 
     def cost(self, key: str, client: str | None = None) -> float | None:
         """Mean over seeds of seconds or bytes; of memory the largest; None without rounds, and
@@ -94,7 +85,7 @@ class Comparison:
 
     data: str
     seeds: int
-    protocol: dict[str, Any]
+    task: Task
     entries: list[Entry]
     missing: list[str] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)    # cells without data, and why
@@ -114,10 +105,14 @@ class Comparison:
         both = sorted(mine.keys() & other.keys()) if entry.comparable(to) else []
         return [mine[s] for s in both], [other[s] for s in both]
 
+    def _score(self, key: str) -> Score:
+        return self.task.scores.get(key) or score(key)
+
     def difference_text(self, entry: Entry, to: Entry, key: str) -> str:
         """The same as text with its p value; of few seeds each one's difference."""
         mine, other = self._paired(entry, to, key)
-        text = spread([a - b for a, b in zip(mine, other, strict=True)], _digits(key), "+")
+        text = spread([a - b for a, b in zip(mine, other, strict=True)], self._score(key).digits,
+                      "+")
         p = self.difference(entry, to, key)[2]
         if "±" not in text or p != p:
             return text
@@ -131,9 +126,10 @@ class Comparison:
     def unbeaten(self, entry: Entry, key: str) -> list[Entry]:
         """The simple rivals in the table that ``entry`` does not beat, of those that were asked the
         same."""
-        if entry.method in RIVALS or not entry.values(key) or key == "fm":     # fm: less is better
+        simple = self.task.simple
+        if entry.method in simple or not entry.values(key) or self._score(key).falling:
             return []
-        return [e for e in self.entries if e.method in RIVALS and e.values(key)
+        return [e for e in self.entries if e.method in simple and e.values(key)
                 and e.comparable(entry) and not self.beats(entry, e, key)]
 
     def score(self, entry: Entry, key: str) -> str:
@@ -144,31 +140,24 @@ class Comparison:
     @property
     def title(self) -> str:
         times = f"{self.partitions} partitions x " if self.partitions else ""
-        mean = {"node": "all clients' nodes", "label": "nodes set aside, two stages ahead"}.get(
-            self.protocol.get("task", "link"), "test period, mean over clients")
-        return f"{self.data}, {times}{self.seeds} seed{'s' * (self.seeds > 1)}, {mean}"
+        seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
+        return f"{self.data}, {times}{seeds}, {self.task.mean_over}"
 
     def grids(self) -> list[Table]:
-        """New pairs beside all pairs, differences, harder negatives, costs, and by client."""
+        """Return the task's tables of scores, differences, costs, and scores by client."""
         first, *others = self.entries
-        main = {"node": NODES, "label": LABELS}.get(self.protocol.get("task", "link"), MAIN)
+        main, name = self.task.main, {k: s.name for k, s in self.task.scores.items()}
 
         def scores(title: str, keys: Sequence[str]) -> Table:
             keys = [k for k in keys if any(e.values(k) for e in self.entries)]
-            return Table(title, ["method", *(SCORES[k] for k in keys)],
+            return Table(title, ["method", *(name[k] for k in keys)],
                          [[e.label, *(self.score(e, k) for k in keys)] for e in self.entries])
 
-        made = [scores(self.title, main),
-                scores("Average precision; historical and inductive negatives",
-                       ("ap", "auc_historical", "auc_inductive")),
-                scores("Users who travelled, and those who just arrived",
-                       ("auc_travelled", "auc_arrived")),
-                scores("Pairs whose ends are at two clients",
-                       ("auc_across", "ap_across", "ap_nodes_across"))]
-        made = [grid for grid in made if len(grid.columns) > 1 or grid is made[0]]
+        made = [scores(self.title, main), *(scores(*group) for group in self.task.more)]
+        made = [table for table in made if len(table.columns) > 1 or table is made[0]]
         if others:
             made.append(Table(f"Difference to {first.label} (paired t test)",
-                              ["method", *(SCORES[k] for k in main)],
+                              ["method", *(name[k] for k in main)],
                               [[e.label, *(self.difference_text(e, first, k) for k in main)]
                                for e in others]))
         made.append(Table("What a run costs", ["method", *(name for name, _ in COSTS.values())],
@@ -176,57 +165,32 @@ class Comparison:
                                        for k, (_, show) in COSTS.items())] for e in self.entries]))
         clients = list(dict.fromkeys(c for e in self.entries for c in e.clients))
         names = ["client", *(e.label for e in self.entries)]
-        return [*made, *(Table(f"{SCORES[k]} by client", names,
+        return [*made, *(Table(f"{name[k]} by client", names,
                                [[c, *(e.text(k, c) for e in self.entries)] for c in clients])
-                         for k in (("auc_new", "auc") if main is MAIN else
-                                   main if main is NODES else ()))]
+                         for k in self.task.by_client)]
 
     def notes(self) -> list[str]:
         """The sentences under the tables."""
-        return [self._questions(),
+        return [self.task.questions(bool(self.partitions), self.dealt),
                 *about_seeds((len(e.records) for e in self.entries),
                              "all runs" if self.partitions else "seeds"),
-                *self.rivalry({"node": "am", "label": "f1_macro"}.get(
-                    self.protocol.get("task", "link"), "auc_new")), *self.unlike(),
+                *self.rivalry(), *self.unlike(),
                 *(f"Not run (budget): {cell}." for cell in self.missing),
                 *(f"Not run: {cell}: {why}" for cell, why in self.absent.items())]
 
-    def _questions(self) -> str:
-        """What is asked, and what a seed draws."""
-        task = self.protocol.get("task", "link")
-        if task == "node":
-            among = "the classes of its task" if self.protocol["masked"] else "all classes"
-            return (f"Each test node is classified among {among}. AM: mean accuracy in percent on "
-                    "the tasks after the last one; FM: what was lost on them since they were "
-                    "learned. " + (
-                        "A partition has orders of tasks and training nodes of its own; a seed "
-                        "draws the initialisation." if self.partitions else
-                        f"A seed draws {'the partition, ' * self.dealt}the order of tasks, the "
-                        "training nodes and the initialisation."))
-        if task == "label":
-            return ("Classes of nodes that were set aside, and that no method was told in any "
-                    "stage" + (" after the learned one" if self.protocol["known"] else "")
-                    + ": the model of each stage is asked about the nodes that are active two "
-                    "stages later; means over stages, weighted by nodes. A seed draws the nodes "
-                    "set aside and the initialisation.")
-        many = self.protocol["negatives"]
-        return ("Negatives are items of the client that the user does not meet in the stage: one "
-                "random item a positive for AUC and AP, "
-                f"{'all' if many == 'all' else f'{many:,} random'} for MRR; historical ones are "
-                "pairs met before, inductive ones pairs first met since validation began.")
-
-    def rivalry(self, key: str) -> list[str]:
-        """What the simple rivals in the table say of the others, by the score ``key``; and which of
-        them are missing from it."""
-        found = [UNBEATEN] if any(self.unbeaten(e, k) for e in self.entries for k in SCORES) else []
-        of = {"auc_new": "On new pairs (AUC)"}.get(key, f"By {SCORES[key]}")
+    def rivalry(self) -> list[str]:
+        """Return what the simple rivals in the table say of the others, by the task's score for
+        it; and which of them are missing from the table."""
+        key, of = self.task.judged_by
+        found = [UNBEATEN] if any(self.unbeaten(e, k) for e in self.entries
+                                  for k in self.task.scores) else []
         for rival in self.entries:
             lost = [e.label for e in self.entries if rival in self.unbeaten(e, key)]
             if lost:
                 found.append(f"{of} {rival.label}, which has no model, is not beaten "
                              f"by {', '.join(lost)}.")
         there = {e.method for e in self.entries}
-        if absent := [n for n in SIMPLE[self.protocol.get("task", "link")] if n not in there]:
+        if absent := [n for n in self.task.simple if n not in there]:
             found.append("Simple rivals, which need no model, that this table lacks: "
                          f"{', '.join(absent)}.")
         return found
@@ -255,8 +219,14 @@ class Comparison:
         return TableSet(self.grids(), self.notes(), self.records())
 
 
-def _digits(key: str) -> int:
-    return 1 if key in NODES else 3     # in percent, and not
+@cache
+def _scores() -> dict[str, Score]:
+    return {key: score for task in every() for key, score in task.scores.items()}
+
+
+def score(key: str) -> Score:
+    """Return how a score of this key is shown, whatever the task."""
+    return _scores().get(key, Score(key))
 
 
 def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str | Path = FOLDER, *,
@@ -277,7 +247,7 @@ def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str 
         raise FedvineError("Give one method or more, and one seed or more.")
     _same(wanted)
     start, drawn = wanted[0].seed, range(partitions or 0)
-    if partitions is not None and wanted[0].method.task != "node":
+    if partitions is not None and not wanted[0].protocol.partitions:
         raise FedvineError("Partitions are drawn of labelled graphs; a stream's clients stay.")
     many, limit = seeds or SEEDS, Budget(budget, fewer=seeds is None)
     every = cells((a.model_copy(update={"seed": start + s}) for e in wanted for a in (
@@ -309,7 +279,7 @@ def gathered(by_method: Sequence[Rows], names: Sequence[str],
     flat = [[c for row in rows for c in row] for rows in by_method]
     one, dealt = flat[0][0], True
     start, last = one.experiment.seed, max(c.experiment.seed for row in flat for c in row)
-    if one.experiment.method.task == "node" and not partitions:
+    if one.experiment.protocol.partitions and not partitions:
         dealt = (one.experiment.split.seed is None
                  and one.experiment.plain()["split"]["by"] in registry.names("partitions"))
     entries = [Entry(name, rows[0][0].experiment.method.name,
@@ -317,7 +287,7 @@ def gathered(by_method: Sequence[Rows], names: Sequence[str],
                       for i, row in enumerate(rows) for c in row if c.finished})
                for name, rows in zip(names, by_method, strict=True)]
     return Comparison(one.data, max(len(row) for rows in by_method for row in rows),
-                      one.experiment.protocol.model_dump(), entries,
+                      one.experiment.protocol, entries,
                       [str(c) for row in flat for c in row if not (c.finished or c.absent)],
                       {str(c): c.absent for row in flat for c in row
                        if c.absent and not c.finished}, partitions, dealt)

@@ -50,7 +50,7 @@ class Identity:
         made = self.experiment.resolved()
         found: dict[str, BaseModel] = {"method": made.method, "protocol": made.protocol,
                                        "split": made.split, "data": made.data}
-        if made.method.task == "node":
+        if made.protocol.settings is not None:
             found["tasks"] = made.tasks
         tables = {name: (table.model_dump(mode="json"), defaults(table))
                   for name, table in found.items()}

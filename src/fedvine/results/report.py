@@ -17,7 +17,9 @@ from fedvine.core.files import atomic
 from fedvine.core.text import Terminal, drawn, page
 from fedvine.core.units import clock, size
 from fedvine.experiments import run_folder
+from fedvine.experiments.reopened import task_of
 from fedvine.results.records import facts, tables
+from fedvine.tasks.shown import Lines, Matrix
 
 _STYLE = """body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; }
 table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .15em .8em; }
@@ -54,7 +56,7 @@ def _told(folder: Path, experiment: dict[str, Any], summary: dict[str, Any]) -> 
     made = [f"<h1>{page(experiment['method']['name'])} on "
             f"{page(experiment['data']['name'])}, seed {page(experiment['seed'])}</h1>"]
     made += [f"<p>{page(t)}</p>" if isinstance(t, str) else _html(t)
-             for t in tables(summary, experiment["protocol"])]
+             for t in tables(summary, task_of(experiment))]
     made.append(f"<img src='data:image/png;base64,{base64.b64encode(picture(folder)).decode()}'>")
     made.append(f"<p>{clock(summary['seconds_total'])} in all, {summary['seconds_round']:.3f} s a "
                 f"round (median), {size(summary['bytes_down'])} to clients, "
@@ -99,42 +101,46 @@ def picture(folder: str | os.PathLike[str]) -> bytes:
     if snapshots:
         figure, right = cast("Any", whole.subfigures(1, 2, width_ratios=[9, 4]))
         _partition(right, snapshots)
-    if experiment["protocol"].get("task") == "node":
-        _tasks(figure, summary["scores"]["test"])
-    elif experiment["protocol"].get("task") == "label":
-        _labels(figure, summary["scores"])
-    else:
-        _stages(figure, run_folder.read_lines(folder, "metrics.jsonl"))
-    drawn = BytesIO()
-    whole.savefig(drawn, format="png")
-    return drawn.getvalue()
+    shown = task_of(experiment).picture(summary, run_folder.read_lines(folder, "metrics.jsonl"))
+    for axes, plot in zip(figure.subplots(1, len(shown.plots), sharey=shown.same), shown.plots,
+                          strict=True):
+        if isinstance(plot, Matrix):
+            _matrix(axes, plot)
+        else:
+            _lines(axes, plot)
+    out = BytesIO()
+    whole.savefig(out, format="png")
+    return out.getvalue()
 
 
-def _tasks(figure: Any, found: dict[str, Any]) -> None:
-    """The matrix of accuracies as a heat map, and each task's accuracy from when it was learned."""
-    left, right = figure.subplots(1, 2)
-    matrix, count = found["matrix"], len(found["matrix"])
-    cells = [[100 * a if a is not None else float("nan") for a in row] + [float("nan")] *
-             (count - len(row)) for row in matrix]
-    left.imshow(cells, vmin=0, vmax=100, cmap="viridis")
-    for i, row in enumerate(cells):
+def _matrix(axes: Any, plot: Matrix) -> None:
+    """Draw a heat map of percentages, with the numbers in it unless they are many."""
+    count = len(plot.values)
+    axes.imshow(plot.values, vmin=0, vmax=100, cmap="viridis")
+    for i, row in enumerate(plot.values):
         for j, value in enumerate(row):
             if value == value and count <= 12:
-                left.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=9,
+                axes.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=9,
                           color="black" if value > 60 else "white")
     names = [str(t + 1) for t in range(count)]
-    left.set(xlabel="accuracy on task", ylabel="after task", xticks=range(count),
-             yticks=range(count), xticklabels=names, yticklabels=names)
-    mean = found["mean"]
-    left.set_title(f"AM {mean.get('am', float('nan')):.1f}"
-                   + (f", FM {mean['fm']:.1f}" if "fm" in mean else ""), fontsize=10)
-    for j in range(count):
-        right.plot(range(j + 1, count + 1), [cells[i][j] for i in range(j, count)], marker="o",
-                   label=f"task {j + 1}")
-    right.set(xlabel="after task", ylabel="accuracy in percent", ylim=(0, 102),
-              xticks=range(1, count + 1))
-    if count <= 12:
-        right.legend(fontsize=8, frameon=False)
+    axes.set(xlabel=plot.x, ylabel=plot.y, xticks=range(count), yticks=range(count),
+             xticklabels=names, yticklabels=names)
+    axes.set_title(plot.title, fontsize=10)
+
+
+def _lines(axes: Any, plot: Lines) -> None:
+    """Draw a line for each series, with a mark at each point."""
+    for name, x, y in plot.series:
+        axes.plot(x, y, marker="o", markersize=3, label=drawn(name))
+    if plot.shaded:
+        axes.axvspan(*plot.shaded, color="#EEE", zorder=0)
+    axes.set(xlabel=plot.x, ylabel=plot.y, title=plot.title)
+    if plot.limits:
+        axes.set(ylim=plot.limits)
+    if plot.whole:
+        axes.set_xticks(range(1, plot.whole + 1))
+    if plot.legend:
+        axes.legend(fontsize=8, frameon=False)
 
 
 def _partition(figure: Any, snapshots: list[dict[str, Any]]) -> None:
@@ -144,32 +150,3 @@ def _partition(figure: Any, snapshots: list[dict[str, Any]]) -> None:
         axes.plot(x, [s[key] for s in snapshots], marker="o", markersize=3, label=name)
     axes.set(xlabel="snapshot", title="partition", ylim=(0, None))
     axes.legend(fontsize=8, frameon=False)
-
-
-def _labels(figure: Any, found: dict[str, Any]) -> None:
-    """Accuracy and macro F1 by stage: one and two stages ahead."""
-    for axes, key, title in zip(figure.subplots(1, 2, sharey=True), ("accuracy", "f1_macro"),
-                                ("accuracy", "macro F1"), strict=True):
-        for period, name in (("val", "one stage ahead"), ("test", "two stages ahead")):
-            points = [(s["stage"] + 1, s[key]) for s in found[period]["stages"]]
-            axes.plot(*zip(*points, strict=True) if points else ([], []), marker="o",
-                      markersize=3, label=name)
-        axes.set(xlabel="stage that was asked about", title=title, ylim=(0, 1.02))
-    axes.legend(fontsize=8, frameon=False)  # type: ignore[possibly-undefined]
-
-
-def _stages(figure: Any, lines: list[dict[str, Any]]) -> None:
-    """AUC of new and of all pairs by stage, a line a client; the test period is shaded."""
-    for axes, key, title in zip(figure.subplots(1, 2, sharey=True), ("auc_new", "auc"),
-                                ("AUC, new pairs", "AUC, all pairs"), strict=True):
-        for name in sorted({line["client"] for line in lines}):
-            points = [(line["stage"] + 1, line["scores"][key]) for line in lines
-                      if line["client"] == name and key in line["scores"]]
-            axes.plot(*zip(*points, strict=True) if points else ([], []), marker="o",
-                      markersize=3, label=drawn(name))
-        test = [line["stage"] + 1 for line in lines if line["period"] == "test"]
-        if test:
-            axes.axvspan(min(test) - 0.5, max(test) + 0.5, color="#EEE", zorder=0)
-        axes.set(xlabel="stage scored before it was learned (test shaded)", title=title)
-    if 1 <= len(axes.lines) <= 20:  # type: ignore[possibly-undefined]
-        axes.legend(fontsize=8, frameon=False)  # type: ignore[possibly-undefined]

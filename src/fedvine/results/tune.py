@@ -31,7 +31,6 @@ from fedvine.results.tuned import Search, keep
 OUT = "runs/tune"
 SEED, REPORTED = 100, 100       # the seed of a search; those below REPORTED are for tables
 TRIALS = 12
-SCORES = {"link": "auc", "node": "am", "label": "f1_micro"}     # what is searched by if nobody says
 WARM = 4                        # trials that are carried out whole before others are stopped early
 
 Tell = Callable[[str], Any]
@@ -177,7 +176,7 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     if not space:
         raise FedvineError(f"{base.method.name} has no settings to search that are not set; "
                            "leave some out, or say in its class what is searched (space).")
-    score = score or SCORES[base.method.task]
+    score = score or base.protocol.chosen_by
     first, = cells([base], folder)
     if first.absent:
         raise FedvineError(first.absent)

@@ -8,16 +8,20 @@ largest, over all classes (class-incremental) or over those of the task (``maske
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from fedvine.core.errors import MethodError
+from fedvine.core.errors import FedvineError, MethodError
 from fedvine.core.expect import Measured
-from fedvine.data.graph import Graph
-from fedvine.tasks.task_plan import TaskPlan
+from fedvine.core.rng import rng
+from fedvine.data.graph import Graph, GraphSplit
+from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
+from fedvine.tasks.task import Line, Task
+from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings, by_task
 
 
 @dataclass(frozen=True)
@@ -31,35 +35,121 @@ class NodeQueries:
         return len(self.nodes)
 
 
-class ClassIncremental(BaseModel):
+class ClassIncremental(Task):
     """The protocol of node classification; a run keeps it beside its scores."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    task: Literal["node"] = "node"  # type: ignore[assignment]
 
-    task: Literal["node"] = "node"
-    measured: ClassVar[Measured] = Measured(("val",))       # what a client may answer
+    measured: ClassVar[Measured] = Measured(("val",))
+    data: ClassVar[Literal["stream", "classes", "graph"]] = "graph"
+    unit: ClassVar[str] = "nodes"
+    settings: ClassVar[type[BaseModel] | None] = TaskSettings
+    scores: ClassVar[dict[str, Score]] = {"am": Score("AM", "%"), "fm": Score("FM", "%", True)}
+    main: ClassVar[tuple[str, ...]] = ("am", "fm")
+    by_client: ClassVar[tuple[str, ...]] = ("am", "fm")
+    chosen_by: ClassVar[str] = "am"
+    judged_by: ClassVar[tuple[str, str]] = ("am", "By AM")
+    simple: ClassVar[tuple[str, ...]] = ("common",)
+    mean_over: ClassVar[str] = "all clients' nodes"
+    axes: ClassVar[tuple[Axis, ...]] = (
+        Axis("AM: accuracy after the last task, %", (("am", ""),)),
+        Axis("FM: forgotten since learned, %", (("fm", ""),)))
+    ranked_by: ClassVar[tuple[str, ...]] = ("am",)
+    partitions: ClassVar[bool] = True
+
     masked: bool = Field(default=False, description="choose among the classes of the task alone "
                          "(task-incremental), not among all classes")
 
     curves: bool = Field(default=False, description="measure the clients' models also when they "
                          "have just received the global one, and after each local epoch")
 
+    @classmethod
+    def default_split(cls, column: str | None) -> dict[str, Any]:
+        """Return three clients by Louvain's communities, or those of a column."""
+        return {"by": column} if column else {"by": "louvain", "k": 3}
+
+    @classmethod
+    def prepare(cls, stream: Graph, split: Mapping[str, Any], stages: int | str | None,
+                settings: TaskSettings, seed: int) -> tuple[GraphSplit, TaskPlan]:
+        """Return the split graph, thinned where ``settings`` say so, and its tasks.
+
+        ``stages`` is the number of classes a task, 2 if not said. Raises :class:`FedvineError` for
+        a duration.
+        """
+        if isinstance(stages, str):
+            raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
+        plan = by_task(stream, stages or 2, shares=settings.shares or SHARES,
+                       seed=seed if settings.seed is None else settings.seed,
+                       keep_inter_task_edges=settings.keep_inter_task_edges,
+                       labels=settings.labels, orders=settings.orders)
+        found = stream.split(**({"by": "louvain", "k": 3, "seed": seed} | dict(split)))
+        if min(settings.features, settings.edges) < 1:
+            found = found.mapped(lambda name, part: part.thinned(
+                settings.features, settings.edges, rng(seed, name, "thinned")))
+        return found, plan
+
     def scored(self, t: int, stages: int) -> list[int]:
-        """Every task so far, once task ``t`` is learned."""
+        """Return every task so far, once task ``t`` is learned."""
         return list(range(t + 1))
 
     def period(self, plan: TaskPlan, learned: int, t: int) -> str:
-        """What stage ``t`` is scored for: "train", "val" or "test"."""
+        """Return what stage ``t`` is scored for: "train", "val" or "test"."""
         return plan.period(t)
 
     def scorer(self, part: Graph, plan: TaskPlan, name: str, seed: int) -> NodeScorer:
-        """The scorer that lives beside one client's part."""
+        """Return the scorer that lives beside one client's part."""
         return NodeScorer(self, part, plan, name)
 
     def summary(self, stages: list[Any], plan: TaskPlan) -> dict[str, Any]:
-        """``{"test": ..., "val": ...}``, each with ``mean`` (``am``, ``fm``), ``client`` (the
-        same by client), ``n`` (nodes) and ``matrix`` (A[i][j] for j <= i)."""
+        """Return ``{"test": ..., "val": ...}``, each with ``mean`` (``am``, ``fm``), ``client``
+        (the same by client), ``n`` (nodes) and ``matrix`` (A[i][j] for j <= i)."""
         return {period: summarise(stages, period) for period in ("test", "val")}
+
+    # -- what is shown ---------------------------------------------------------------------------
+    def questions(self, partitions: bool = False, drawn: bool = True) -> str:
+        """Return among which classes is chosen, what AM and FM are, and what a seed draws."""
+        draws = ("A partition has orders of tasks and training nodes of its own; a seed draws the "
+                 "initialisation." if partitions else
+                 f"A seed draws {'the partition, ' * drawn}the order of tasks, the training nodes "
+                 "and the initialisation.")
+        return (f"Each test node is classified among {self._among()}. AM: mean accuracy in percent "
+                "on the tasks after the last one; FM: what was lost on them since they were "
+                f"learned. {draws}")
+
+    def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
+        """Return AM and FM by client, and the matrix of accuracies over all clients."""
+        found = summary["scores"]["test"]
+        if not found["client"]:
+            return ["Nothing was scored: no client has nodes for the test."]
+        total = sum(c["n"] for c in found["n"].values())
+        by_client = Rows(["client", "n", "AM", "FM"], [
+            [name, f"{n:,}", *(self.text(k, scores.get(k)) for k in self.main)]
+            for name, scores, n in [*((name, s, found["n"][name]["n"])
+                                      for name, s in found["client"].items()),
+                                    ("all, by nodes", found["mean"], total)]], total=True)
+        matrix = Rows(["learned", *(f"task {j + 1}" for j in range(len(found["matrix"])))], [
+            [f"task {i + 1}", *("-" if a is None else f"{100 * a:.1f}" for a in row)]
+            for i, row in enumerate(found["matrix"])])
+        return [f"Accuracy in percent on n test nodes, each among {self._among()}. AM: mean over "
+                "the tasks after the last one; FM: what was lost on them since they were learned.",
+                by_client, "Accuracy on each task, after each task:", matrix]
+
+    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
+        """Return the matrix of accuracies, and each task's accuracy from when it was learned."""
+        found = summary["scores"]["test"]
+        count, mean = len(found["matrix"]), found["mean"]
+        cells = [[100 * a if a is not None else float("nan") for a in row] + [float("nan")] *
+                 (count - len(row)) for row in found["matrix"]]
+        title = (f"AM {mean.get('am', float('nan')):.1f}"
+                 + (f", FM {mean['fm']:.1f}" if "fm" in mean else ""))
+        series = [(f"task {j + 1}", list(range(j + 1, count + 1)),
+                   [cells[i][j] for i in range(j, count)]) for j in range(count)]
+        return Picture([Matrix(title, "accuracy on task", "after task", cells),
+                        Lines("", "after task", series, y="accuracy in percent", limits=(0, 102),
+                              whole=count, legend=count <= 12)])
+
+    def _among(self) -> str:
+        return "the classes of its task" if self.masked else "all classes"
 
 
 class NodeScorer:

@@ -2,54 +2,68 @@
 
 A query is drawn from (part, seed, stage) alone, never by a method. Positives are the edges of
 the stage that has not been learned yet; negatives are items that the client knows by then. Every
-score says which negatives it is against, and for whom: all pairs, new pairs (never seen before at
-this client), travelled users (seen before at another client), and arrived users (travelled,
-with no edge here yet).
+score says which negatives it is against, and for which pairs: all pairs, new pairs (never seen
+before at this client), travelled users (seen before at another client), and arrived users
+(travelled, with no edge here yet).
 
 Where edges have no direction (:meth:`fedvine.data.stream.EventStream.both_ways`), an edge is asked
-from both of its ends: against other nodes for the one, and for the other. A node is no negative of
-itself. A method is asked for (u, v) and for (v, u), and the score is the mean of both, so that it
-cannot depend on the order in which the ends were stored.
+from both of its ends: against other nodes for the one, and for the other. A node is not a negative
+of itself. A method is asked for (u, v) and for (v, u), and the score is the mean of both, so that
+it cannot depend on the order in which the ends were stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from fedvine.core.errors import MethodError
 from fedvine.core.expect import Measured
-from fedvine.core.lookup import find
-from fedvine.core.rng import rng
+from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.tasks import metrics, negatives
 from fedvine.tasks.link_means import SUBSETS, summarise
+from fedvine.tasks.link_scorer import EdgeQueries, Scorer
+from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score
+from fedvine.tasks.task import Line, Task
+
+__all__ = ["EdgeQueries", "LinkPrediction", "Scorer"]
+_SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "arrived"}
 
 
-@dataclass(frozen=True)
-class EdgeQueries:
-    """Pairs to score: local numbers ``src``, ``dst`` int64 [P] and times ``t`` float64 [P]."""
-
-    src: np.ndarray
-    dst: np.ndarray
-    t: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.src)
-
-
-class LinkPrediction(BaseModel):
+class LinkPrediction(Task):
     """The protocol of link prediction; a run keeps it beside its scores."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    task: Literal["link"] = "link"  # type: ignore[assignment]
 
-    task: Literal["link"] = "link"
-    measured: ClassVar[Measured] = Measured(SUBSETS[1:])   # what a client may answer
+    measured: ClassVar[Measured] = Measured(SUBSETS[1:])
+    federated: ClassVar[bool] = True
+    scores: ClassVar[dict[str, Score]] = {
+        "auc_new": Score("AUC new"), "mrr_new": Score("MRR new"), "auc": Score("AUC all"),
+        "mrr": Score("MRR all"), "ap": Score("AP all"), "auc_historical": Score("AUC hist."),
+        "auc_inductive": Score("AUC induct."), "auc_travelled": Score("AUC travelled"),
+        "auc_arrived": Score("AUC arrived"), "auc_across": Score("AUC across"),
+        "ap_across": Score("AP across"), "ap_nodes_across": Score("AP across, any nodes"),
+        "accuracy": Score("accuracy")}
+    main: ClassVar[tuple[str, ...]] = ("auc_new", "mrr_new", "auc", "mrr")
+    more: ClassVar[tuple[Group, ...]] = (
+        Group("Average precision; historical and inductive negatives",
+              ("ap", "auc_historical", "auc_inductive")),
+        Group("Users who travelled, and those who just arrived", ("auc_travelled", "auc_arrived")),
+        Group("Pairs whose ends are at two clients",
+              ("auc_across", "ap_across", "ap_nodes_across")))
+    by_client: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
+    chosen_by: ClassVar[str] = "auc"
+    judged_by: ClassVar[tuple[str, str]] = ("auc_new", "On new pairs (AUC)")
+    simple: ClassVar[tuple[str, ...]] = ("edgebank", "popularity", "recency")
+    mean_over: ClassVar[str] = "test period, mean over clients"
+    axes: ClassVar[tuple[Axis, ...]] = (
+        Axis("AUC", (("auc_new", "new pairs"), ("auc", "all pairs")), 0.5),
+        Axis("MRR", (("mrr_new", "new pairs"), ("mrr", "all pairs"))))
+    ranked_by: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
+    no_self: ClassVar[bool] = True
 
     negatives: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
         default=100, description="random negatives a positive for MRR and hits; all: every known "
@@ -64,190 +78,113 @@ class LinkPrediction(BaseModel):
                       "between learning and the test, to choose by")
     k: int = Field(default=10, ge=1, description="the k of hits@k")
 
+    @classmethod
+    def tiny(cls) -> LinkPrediction:
+        """Return a protocol with few queries."""
+        return cls(negatives=5, positives=40)
+
     def scored(self, t: int, stages: int) -> list[int]:
-        """The stage that is scored once stage ``t`` is learned: the next one, or ``lead`` on."""
+        """Return the stage that is scored once stage ``t`` is learned: ``lead`` stages on."""
         return [t + self.lead] if t + self.lead < stages else []
 
     def period(self, plan: Plan, learned: int, t: int) -> str:
-        """What stage ``t`` is scored for: "train", "val" or "test"."""
+        """Return what stage ``t`` is scored for: "train", "val" or "test"."""
         return plan.period(t)
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> Scorer:
-        """The scorer that lives beside one client's part."""
+        """Return the scorer that lives beside one client's part."""
         return Scorer(self, part, plan, name, seed)
 
     def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:
-        """``{"test": ..., "val": ...}``; see :func:`summarise`."""
+        """Return ``{"test": ..., "val": ...}``; see :func:`summarise`."""
         return {period: summarise(stages, plan, period) for period in ("test", "val")}
 
+    # -- what is shown ---------------------------------------------------------------------------
+    def questions(self, partitions: bool = False, drawn: bool = True) -> str:
+        """Return what the negatives of each score are."""
+        many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
+        return ("Negatives are items of the client that the user does not meet in the stage: one "
+                f"random item a positive for AUC and AP, {many} for MRR; historical ones are "
+                "pairs met before, inductive ones pairs first met since validation began.")
 
-class Scorer:
-    """Draws a part's queries and measures the answers; holds what is known before a stage."""
+    def footnote(self) -> str:
+        """Return what the negatives of the two axes are."""
+        many = "all other" if self.negatives == "all" else f"{self.negatives:,} random"
+        return f"Negatives: one random item of the client for AUC, {many} ones for MRR."
 
-    def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan, name: str,
-                 seed: int) -> None:
-        self.protocol, self.part, self.plan, self.name, self.seed = protocol, part, plan, name, seed
-        self._forget()
-        self._asked: tuple[int, EdgeQueries, dict[str, Any]] | None = None
-        self.learned = -1       # the last stage that was learned, where the server holds the graph
-        self.whole = False      # whether this is that server's own: then random pairs of nodes, too
+    def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
+        """Return scores by client: new pairs beside all pairs, then travelled and arrived users
+        where there are any. ``n`` is the number of positives."""
+        found = summary["scores"]["test"]
+        names = list(found["client"])
+        if not names:
+            return ["Nothing was scored: the test period holds no stage that has one before it."]
+        many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
+        made: list[str | Rows] = [
+            f"Scores of the test period, for n positives: pairs new to their client, all pairs, "
+            f"and pairs of users who travelled or just arrived. Negatives are items of the client "
+            f"that the user does not meet in the stage: one random item a positive for AUC and AP, "
+            f"{many} for MRR."]
+        total = {key: sum(found["n"][name].get(key, 0) for name in names)
+                 for key in found["n"][names[0]]}
+        for pair in (("_new", ""), ("_travelled", "_arrived")):
+            ends = [end for end in pair if total.get(f"n{end}")]
+            if ends:
+                made.append(Rows(
+                    ["client", *(f"{c}" for end in ends for c in (f" n {_SUBSETS[end]}", "AUC",
+                                                                 "AP", "MRR"))],
+                    [*([name, *_cells(found["client"][name], found["n"][name], ends)]
+                       for name in names), ["mean, sum", *_cells(found["mean"], total, ends)]],
+                    total=True))
+        if (loops := summary.get("self_loops_left_out")) is not None:
+            made.append("Edges have no direction: each is asked from both of its ends, and n "
+                        f"counts both. {loops:,} edges from a node to itself are left out of the "
+                        "stream.")
+        return made
 
-    def _forget(self) -> None:
-        self._upto = 0                                  # stages already in the history
-        self._known = self._recent = np.empty(0, np.int64)   # pairs; those first seen since val
-        self._users = np.zeros(self.part.num_src, bool)
-        self._items = np.zeros(self.part.num_dst, bool)      # any node, where there is one kind
+    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
+        """Return the AUC of new and of all pairs by stage; the test period is shaded."""
+        test = [line["stage"] + 1 for line in lines if line["period"] == "test"]
+        names = sorted({line["client"] for line in lines})
+        plots = []
+        for key, title in (("auc_new", "AUC, new pairs"), ("auc", "AUC, all pairs")):
+            series = []
+            for name in names:
+                points = [(line["stage"] + 1, line["scores"][key]) for line in lines
+                          if line["client"] == name and key in line["scores"]]
+                series.append((name, [x for x, _ in points], [y for _, y in points]))
+            plots.append(Lines(title, "stage scored before it was learned (test shaded)", series,
+                               shaded=(min(test) - 0.5, max(test) + 0.5) if test else None,
+                               legend=bool(plots) and 1 <= len(names) <= 20))
+        return Picture(plots, same=True)
 
-    def _learn(self, t: int) -> None:
-        """History becomes: everything before stage ``t``."""
-        if t < self._upto:
-            self._forget()
-        for stage in range(self._upto, t):
-            events = self.plan.stage(self.part, stage)
-            fresh = np.setdiff1d(self._codes(events), self._known)
-            self._known = np.union1d(self._known, fresh)
-            if stage >= self.plan.val:
-                self._recent = np.union1d(self._recent, fresh)
-            self._users[np.asarray(events.src)] = True
-            self._items |= self._met(events)
-        self._upto = t
+    # -- forecasts -------------------------------------------------------------------------------
+    def candidates(self, part: EventStream) -> Ids:
+        """Return the items by number."""
+        return part.dst_ids
 
-    def _met(self, events: EventStream) -> np.ndarray:
-        """Which items occur [num_dst]; where all nodes are of one kind, which nodes."""
-        found = np.zeros(self.part.num_dst, bool)
-        found[np.asarray(events.dst)] = True
-        if not self.part.bipartite:
-            found[np.asarray(events.src)] = True
-        return found
+    def ask(self, part: EventStream, plan: Plan, users: np.ndarray, guests: Sequence[str]
+            ) -> dict[str, Any]:
+        """Return every item for each of the users, at the end of the stream."""
+        src, dst = np.repeat(users, part.num_dst), np.tile(np.arange(part.num_dst), len(users))
+        return self.pairs(plan, src, dst, guests)
 
-    def _codes(self, events: EventStream) -> np.ndarray:
-        return events.src.astype(np.int64) * self.part.num_dst + events.dst
+    @staticmethod
+    def pairs(plan: Plan, src: np.ndarray, dst: np.ndarray, guests: Sequence[str]
+              ) -> dict[str, Any]:
+        """Return the query about pairs in local numbers, int64 [P], at the end of the stream."""
+        return {"src": src, "dst": dst, "t": np.full(len(src), plan.bounds[-1]),
+                "guests": list(guests)}
 
-    def shown(self, events: EventStream) -> EventStream:
-        """The events as a method sees them."""
-        return events
+    def met(self, part: EventStream, plan: Plan) -> Callable[..., np.ndarray]:
+        """Return a function that says which pairs met before the plan's end."""
+        seen = part.before(plan.bounds[-1]).both_ways()
+        met = np.unique(seen.src.astype(np.int64) * part.num_dst + seen.dst)
+        return lambda users, items: np.isin(users.astype(np.int64) * part.num_dst + items, met)
 
-    def queries(self, t: int) -> EdgeQueries:
-        """Pairs of stage ``t``: the positives, then each kind of negatives, flattened."""
-        if self._asked is None or self._asked[0] != t:
-            self._learn(t)
-            pairs, extra = self._draw(t)
-            self._asked = (t, self._asking(pairs), extra)
-        return self._asked[1]
 
-    def given(self, pairs: dict[str, Any]) -> EdgeQueries:
-        """Pairs that a person asks for."""
-        src, dst = (np.asarray(pairs[end], np.int64) for end in ("src", "dst"))
-        return self._asking(EdgeQueries(src, dst, np.asarray(pairs["t"], float)))
-
-    def _asking(self, pairs: EdgeQueries) -> EdgeQueries:
-        """What a method is asked: without directions all pairs, and all of them turned round."""
-        if self.part.directed:
-            return pairs
-        return EdgeQueries(np.concatenate([pairs.src, pairs.dst]),
-                           np.concatenate([pairs.dst, pairs.src]), np.tile(pairs.t, 2))
-
-    def answered(self, answer: Any) -> Any:
-        """One score a pair [P]: without directions the mean of those of (u, v) and of (v, u)."""
-        if self.part.directed:
-            return answer
-        if isinstance(answer, Mapping):
-            there = np.asarray(answer["across"], bool)
-            return {"scores": self.answered(answer["scores"]), "across": there[:len(there) // 2]}
-        return np.asarray(answer, float).reshape(2, -1).mean(0)
-
-    def _draw(self, t: int) -> tuple[EdgeQueries, dict[str, Any]]:
-        draw = rng(self.seed, self.name, "queries", t)
-        events = self.plan.stage(self.part, t)
-        if events.deleted is not None:
-            events = events.take(np.flatnonzero(~events.deleted))
-        now = np.unique(self._codes(events))
-        met = self._items | self._met(events)
-        items = np.flatnonzero(met)                         # known by the end of the stage
-        users = items if not self.part.bipartite else np.flatnonzero(
-            self._users | np.bincount(events.src, minlength=self.part.num_src).astype(bool))
-        if not self.part.directed:                          # nobody is a negative of itself
-            now = np.union1d(now, items * (self.part.num_dst + 1))
-        if len(events) > self.protocol.positives:
-            events = events.take(np.sort(draw.choice(len(events), self.protocol.positives, False)))
-        src, dst = events.src.astype(np.int64), events.dst.astype(np.int64)
-        count, width = len(src), self.part.num_dst
-        single = negatives.random(draw, src, items, now, 1, width)
-        wide = (np.tile(items, (count, 1)) if self.protocol.negatives == "all" else
-                negatives.random(draw, src, items, now, self.protocol.negatives, width))
-        if self.protocol.negatives == "all" and not self.part.directed:
-            # In place of the node itself what ``own`` takes off again.
-            wide = np.where(wide == src[:, None], dst[:, None], wide)
-        past = np.setdiff1d(self._known, now, assume_unique=True)
-        if self.protocol.historical and self.protocol.negatives != "all":
-            wide = negatives.met(draw, src, past, wide, self.protocol.historical, width)
-        recent = np.setdiff1d(self._recent, now, assume_unique=True)
-        historical, inductive = (draw.choice(pool, count) if len(pool) else
-                                 src * width + single[:, 0] for pool in (past, recent))
-        code = src * width + dst
-        known = find(self._known, code) >= 0
-        away = (self.part.elsewhere[src] < self.plan.bounds[t]
-                if self.part.elsewhere is not None else np.zeros(count, bool))
-        masks = {"all": np.ones(count, bool), "new": ~known, "travelled": away,
-                 "arrived": away & ~self._users[src]}
-        time = events.t.astype(float)
-        blocks = [code, (src[:, None] * width + single)[:, 0], historical, inductive,
-                  (src[:, None] * width + wide).reshape(-1)]
-        times = [time] * 4 + [np.repeat(time, wide.shape[1])]
-        if self.whole:      # two random nodes, of which those at two clients count
-            blocks.append(negatives.pairs(draw, users, items, now, 2 * count, width))
-            times.append(np.repeat(time, 2))
-        codes, times = np.concatenate(blocks), np.concatenate(times)
-        return (EdgeQueries(codes // max(width, 1), codes % max(width, 1), times),
-                {"masks": masks, "wide": wide.shape[1],
-                 "own": (wide == dst[:, None]).sum(1) if self.protocol.negatives == "all" else 0})
-
-    def measure(self, t: int, answer: Any) -> dict[str, Any]:
-        """Counts and scores of an answer to ``queries(t)``: one number a pair, higher = likelier.
-
-        Keys are ``auc``, ``ap``, ``mrr``, ``hits`` against random negatives, ``auc_historical``
-        and ``auc_inductive``; the same with ``_new``, ``_travelled`` and ``_arrived`` appended
-        for those positives. An answer may also be ``{"scores": ..., "across": bool [P]}``: which
-        pairs have their ends at two clients. Then ``auc_across`` and ``ap_across`` are of those
-        positives and negatives that have; and ``ap_nodes_across`` of as many pairs of nodes drawn
-        at two clients (DG-CoLearn, Appendix F.1.3). Raises :class:`MethodError` when the answer
-        does not fit.
-        """
-        pairs, (_, _, extra) = self.queries(t), self._asked  # type: ignore[misc]
-        plain = answer["scores"] if isinstance(answer, Mapping) else answer
-        scores = np.asarray(plain, float).reshape(-1)
-        if len(scores) != len(pairs) or not np.isfinite(scores).all():
-            raise MethodError(f'client "{self.name}" answered {len(scores)} scores to {len(pairs)} '
-                              "pairs, or some that are not finite; predict must give one each.")
-        answer, across = self.answered(answer), None
-        if isinstance(answer, Mapping):
-            answer, across = answer["scores"], np.asarray(answer["across"], bool)
-        scores = np.asarray(answer, float).reshape(-1)
-        count = len(extra["masks"]["all"])
-        positive, random, historical, inductive = scores[:4 * count].reshape(4, count)
-        wide = scores[4 * count:][:count * extra["wide"]].reshape(count, extra["wide"])
-        ranks = metrics.ranks(positive, wide) - 0.5 * extra["own"]
-        n, found = {}, {}
-        for subset, mask in extra["masks"].items():
-            end = "" if subset == "all" else f"_{subset}"
-            n[f"n{end}"] = int(mask.sum())
-            if mask.any():
-                found |= {f"auc{end}": metrics.auc(positive[mask], random[mask]),
-                          f"ap{end}": metrics.average_precision(positive[mask], random[mask]),
-                          f"mrr{end}": metrics.mrr(ranks[mask]),
-                          f"hits{end}": metrics.hits(ranks[mask], self.protocol.k),
-                          f"auc_historical{end}": metrics.auc(positive[mask], historical[mask]),
-                          f"auc_inductive{end}": metrics.auc(positive[mask], inductive[mask])}
-        if count:
-            found["accuracy"] = metrics.accuracy(positive, random)
-        if across is not None:
-            ours, other = positive[across[:count]], random[across[count:2 * count]]
-            n["n_across"] = len(ours)
-            if len(ours) and len(other):
-                found |= {"auc_across": metrics.auc(ours, other),
-                          "ap_across": metrics.average_precision(ours, other)}
-            free = count * (4 + extra["wide"])
-            other = scores[free:][across[free:]][:len(ours)]
-            if len(ours) and len(other):
-                found["ap_nodes_across"] = metrics.average_precision(ours, other)
-        return {"n": n, "scores": found}
+def _cells(scores: Mapping[str, float], n: Mapping[str, int], ends: Sequence[str]) -> list[str]:
+    """Return number, AUC, AP and MRR of each subset as text."""
+    return [text for end in ends for text in (
+        f"{n.get(f'n{end}', 0):,}", *(f"{scores[f'{k}{end}']:.3f}" if f"{k}{end}" in scores else "-"
+                                      for k in ("auc", "ap", "mrr")))]

@@ -8,19 +8,20 @@ of the nodes that are active there (DG-CoLearn, Appendix E.2; FedDGL).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fedvine.core.errors import FedvineError, MethodError
-from fedvine.core.expect import Measured
 from fedvine.core.rng import key
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import metrics
+from fedvine.tasks.shown import Axis, Lines, Picture, Rows, Score
+from fedvine.tasks.task import Line, Task
 
 AHEAD = {1: "val", 2: "test"}     # what is asked so many stages after the one that was learned
 
@@ -40,13 +41,26 @@ class SnapshotQueries:
         return len(self.nodes)
 
 
-class SnapshotClassification(BaseModel):
+class SnapshotClassification(Task):
     """The protocol of node classification over snapshots; a run keeps it beside its scores."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    task: Literal["label"] = "label"  # type: ignore[assignment]
 
-    task: Literal["label"] = "label"
-    measured: ClassVar[Measured] = Measured()               # what a client may answer
+    data: ClassVar[Literal["stream", "classes", "graph"]] = "classes"
+    server_graph: ClassVar[bool] = True
+    scores: ClassVar[dict[str, Score]] = {
+        "accuracy": Score("accuracy"), "f1_micro": Score("micro F1"), "f1_macro": Score("macro F1")}
+    main: ClassVar[tuple[str, ...]] = ("accuracy", "f1_micro", "f1_macro")
+    chosen_by: ClassVar[str] = "f1_micro"
+    judged_by: ClassVar[tuple[str, str]] = ("f1_macro", "By macro F1")
+    simple: ClassVar[tuple[str, ...]] = ("last_label", "common_dyn")
+    mean_over: ClassVar[str] = "nodes set aside, two stages ahead"
+    axes: ClassVar[tuple[Axis, ...]] = (Axis("accuracy, two stages ahead", (("accuracy", ""),)),
+                                        Axis("macro F1", (("f1_macro", ""),)))
+    ranked_by: ClassVar[tuple[str, ...]] = ("accuracy",)
+    no_pairs: ClassVar[str] = ("This run names classes of nodes, not pairs; say --client and "
+                               "--user, or --all.")
+
     val: float = Field(default=0.2, ge=0, lt=1, description="share of the nodes to choose by")
     test: float = Field(default=0.2, gt=0, lt=1, description="share of the nodes to score")
     known: bool = Field(default=False, description="nodes set aside are scored with their past: "
@@ -54,21 +68,80 @@ class SnapshotClassification(BaseModel):
                         "classes that change")
 
     def scored(self, t: int, stages: int) -> list[int]:
-        """One stage to choose by, and the one after it."""
+        """Return one stage to choose by, and the one after it."""
         return [t + lead for lead in AHEAD if t + lead < stages]
 
     def period(self, plan: Plan, learned: int, t: int) -> str:
-        """What stage ``t`` is scored for: "val" or "test"."""
+        """Return what stage ``t`` is scored for: "val" or "test"."""
         return AHEAD[t - learned]
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> LabelScorer:
-        """The scorer beside the server's graph; raises :class:`FedvineError` without classes."""
+        """Return the scorer beside the server's graph.
+
+        Raises :class:`FedvineError` for data without classes.
+        """
         return LabelScorer(self, part, plan, name, seed)
 
     def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:
-        """``{"test": ..., "val": ...}``, each with ``mean`` (over stages, weighted by nodes),
-        ``client``, ``n``, ``stages`` (the scores one by one) and ``parts`` (by client)."""
+        """Return ``{"test": ..., "val": ...}``, each with ``mean`` (over stages, weighted by
+        nodes), ``client``, ``n``, ``stages`` (scores one by one) and ``parts`` (by client)."""
         return {period: summarise(stages, lead) for lead, period in AHEAD.items()}
+
+    # -- what is shown ---------------------------------------------------------------------------
+    def questions(self, partitions: bool = False, drawn: bool = True) -> str:
+        """Return which nodes are asked about, and what a seed draws."""
+        return ("Classes of nodes that were set aside, and that no method was told in any stage"
+                + (" after the learned one" if self.known else "")
+                + ": the model of each stage is asked about the nodes that are active two stages "
+                "later; means over stages, weighted by nodes. A seed draws the nodes set aside and "
+                "the initialisation.")
+
+    def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
+        """Return accuracy and F1 of both periods, and accuracy by client."""
+        found = summary["scores"]
+        if not found["test"]["mean"]:
+            return ["Nothing was scored: no node that was set aside has a class two stages after "
+                    "one that was learned."]
+        table = Rows(["asked", "n", *(self.scores[k].name for k in self.main)], [
+            [name, f"{found[period]['n']['all']['n']:,}",
+             *(self.text(k, found[period]["mean"][k]) for k in self.main)]
+            for period, name in (("val", "one stage ahead, to choose by"),
+                                 ("test", "two stages ahead")) if found[period]["mean"]])
+        by = Rows(["client", "n", "accuracy"], [
+            [name, f"{one['n']:,}", f"{one['accuracy']:.3f}"]
+            for name, one in found["test"]["parts"].items()])
+        return ["Classes of n nodes that were set aside, by the model of each stage, in stages "
+                "that it has not seen; means over stages, weighted by nodes.", table,
+                *(["By the client that has the node:", by] if by.rows else [])]
+
+    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
+        """Return accuracy and macro F1 by stage, one and two stages ahead."""
+        found, plots = summary["scores"], []
+        for score, title in (("accuracy", "accuracy"), ("f1_macro", "macro F1")):
+            series = []
+            for period, name in (("val", "one stage ahead"), ("test", "two stages ahead")):
+                stages = found[period]["stages"]
+                series.append((name, [s["stage"] + 1 for s in stages], [s[score] for s in stages]))
+            plots.append(Lines(title, "stage that was asked about", series, limits=(0, 1.02),
+                               legend=bool(plots)))
+        return Picture(plots, same=True)
+
+    # -- forecasts -------------------------------------------------------------------------------
+    def candidates(self, part: EventStream) -> Sequence[str]:
+        """Return the names of the classes."""
+        assert part.nodes is not None
+        return part.nodes.classes
+
+    def ask(self, part: EventStream, plan: Plan, users: np.ndarray, guests: Sequence[str]
+            ) -> dict[str, Any]:
+        """Return the nodes themselves: all classes of a node are scored at once."""
+        return {"nodes": users}
+
+    def met(self, part: EventStream, plan: Plan) -> Callable[..., np.ndarray]:
+        """Return a function that says whether a class is the one that the data give a node."""
+        assert part.nodes is not None
+        y = part.nodes.at(np.inf, part.num_src)[1]
+        return lambda users, classes: y[users] == classes
 
 
 class LabelScorer:

@@ -10,12 +10,37 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 
 TRAIN, VAL, TEST, HIDDEN = 0, 1, 2, 3
+SHARES = (0.2, 0.4, 0.4)    # of training, validation and test
+
+
+class TaskSettings(BaseModel):
+    """The table ``[tasks]`` of an experiment on a labelled graph."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shares: tuple[float, float, float] | None = Field(
+        default=None, description="of each class for training, validation, test; if not said the "
+        "data set's, or 0.2, 0.4, 0.4")
+    seed: int | None = Field(default=None, ge=0, description="what orders and splits are drawn "
+                             "from; the run's seed if not said")
+    keep_inter_task_edges: bool = Field(
+        default=False, description="a task sees the whole graph of its client")
+    orders: Literal["own", "same"] = Field(
+        default="own", description="each client meets the tasks in an order of its own, or all in "
+        "the same one")
+    features: float = Field(default=1.0, ge=0, le=1, description="share of the features' values "
+                            "that are known; the others are 0")
+    edges: float = Field(default=1.0, ge=0, le=1, description="share of the clients' edges that "
+                         "are known")
+    labels: float = Field(default=1.0, gt=0, le=1, description="share of the training nodes whose "
+                          "labels are known")
 
 
 @dataclass(frozen=True)
@@ -100,7 +125,7 @@ class TaskPlan:
         return graph if self.keep_inter_task_edges else graph.induced(np.flatnonzero(nodes))
 
 
-def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = (0.2, 0.4, 0.4),
+def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = SHARES,
             seed: int = 0, keep_inter_task_edges: bool = False, labels: float = 1.0,
             orders: Literal["own", "same"] = "own") -> TaskPlan:
     """Tasks of ``classes`` classes each; those left over are dropped.

@@ -1,0 +1,206 @@
+"""The queries of link prediction and the measures of their answers, for one client's part.
+
+Which pairs are asked, and why: :mod:`fedvine.tasks.link_prediction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedvine.core.errors import MethodError
+from fedvine.core.lookup import find
+from fedvine.core.rng import rng
+from fedvine.data.plan import Plan
+from fedvine.data.stream import EventStream
+from fedvine.tasks import metrics, negatives
+
+if TYPE_CHECKING:
+    from fedvine.tasks.link_prediction import LinkPrediction
+
+
+@dataclass(frozen=True)
+class EdgeQueries:
+    """Pairs to score: local numbers ``src``, ``dst`` int64 [P] and times ``t`` float64 [P]."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+class Scorer:
+    """Draws a part's queries and measures the answers; holds what is known before a stage."""
+
+    def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan, name: str,
+                 seed: int) -> None:
+        self.protocol, self.part, self.plan, self.name, self.seed = protocol, part, plan, name, seed
+        self._forget()
+        self._asked: tuple[int, EdgeQueries, dict[str, Any]] | None = None
+        self.learned = -1       # the last stage that was learned, where the server holds the graph
+        self.whole = False      # whether this is that server's own: then random pairs of nodes, too
+
+    def _forget(self) -> None:
+        self._upto = 0                                  # stages already in the history
+        self._known = self._recent = np.empty(0, np.int64)   # pairs; those first seen since val
+        self._users = np.zeros(self.part.num_src, bool)
+        self._items = np.zeros(self.part.num_dst, bool)      # any node, where there is one kind
+
+    def _learn(self, t: int) -> None:
+        """History becomes: everything before stage ``t``."""
+        if t < self._upto:
+            self._forget()
+        for stage in range(self._upto, t):
+            events = self.plan.stage(self.part, stage)
+            fresh = np.setdiff1d(self._codes(events), self._known)
+            self._known = np.union1d(self._known, fresh)
+            if stage >= self.plan.val:
+                self._recent = np.union1d(self._recent, fresh)
+            self._users[np.asarray(events.src)] = True
+            self._items |= self._met(events)
+        self._upto = t
+
+    def _met(self, events: EventStream) -> np.ndarray:
+        """Which items occur [num_dst]; where all nodes are of one kind, which nodes."""
+        found = np.zeros(self.part.num_dst, bool)
+        found[np.asarray(events.dst)] = True
+        if not self.part.bipartite:
+            found[np.asarray(events.src)] = True
+        return found
+
+    def _codes(self, events: EventStream) -> np.ndarray:
+        return events.src.astype(np.int64) * self.part.num_dst + events.dst
+
+    def shown(self, events: EventStream) -> EventStream:
+        """The events as a method sees them."""
+        return events
+
+    def queries(self, t: int) -> EdgeQueries:
+        """Pairs of stage ``t``: the positives, then each kind of negatives, flattened."""
+        if self._asked is None or self._asked[0] != t:
+            self._learn(t)
+            pairs, extra = self._draw(t)
+            self._asked = (t, self._asking(pairs), extra)
+        return self._asked[1]
+
+    def given(self, pairs: dict[str, Any]) -> EdgeQueries:
+        """Pairs that a person asks for."""
+        src, dst = (np.asarray(pairs[end], np.int64) for end in ("src", "dst"))
+        return self._asking(EdgeQueries(src, dst, np.asarray(pairs["t"], float)))
+
+    def _asking(self, pairs: EdgeQueries) -> EdgeQueries:
+        """What a method is asked: without directions all pairs, and all of them turned round."""
+        if self.part.directed:
+            return pairs
+        return EdgeQueries(np.concatenate([pairs.src, pairs.dst]),
+                           np.concatenate([pairs.dst, pairs.src]), np.tile(pairs.t, 2))
+
+    def answered(self, answer: Any) -> Any:
+        """One score a pair [P]: without directions the mean of those of (u, v) and of (v, u)."""
+        if self.part.directed:
+            return answer
+        if isinstance(answer, Mapping):
+            there = np.asarray(answer["across"], bool)
+            return {"scores": self.answered(answer["scores"]), "across": there[:len(there) // 2]}
+        return np.asarray(answer, float).reshape(2, -1).mean(0)
+
+    def _draw(self, t: int) -> tuple[EdgeQueries, dict[str, Any]]:
+        draw = rng(self.seed, self.name, "queries", t)
+        events = self.plan.stage(self.part, t)
+        if events.deleted is not None:
+            events = events.take(np.flatnonzero(~events.deleted))
+        now = np.unique(self._codes(events))
+        met = self._items | self._met(events)
+        items = np.flatnonzero(met)                         # known by the end of the stage
+        users = items if not self.part.bipartite else np.flatnonzero(
+            self._users | np.bincount(events.src, minlength=self.part.num_src).astype(bool))
+        if not self.part.directed:                          # nobody is a negative of itself
+            now = np.union1d(now, items * (self.part.num_dst + 1))
+        if len(events) > self.protocol.positives:
+            events = events.take(np.sort(draw.choice(len(events), self.protocol.positives, False)))
+        src, dst = events.src.astype(np.int64), events.dst.astype(np.int64)
+        count, width = len(src), self.part.num_dst
+        single = negatives.random(draw, src, items, now, 1, width)
+        wide = (np.tile(items, (count, 1)) if self.protocol.negatives == "all" else
+                negatives.random(draw, src, items, now, self.protocol.negatives, width))
+        if self.protocol.negatives == "all" and not self.part.directed:
+            # In place of the node itself what ``own`` takes off again.
+            wide = np.where(wide == src[:, None], dst[:, None], wide)
+        past = np.setdiff1d(self._known, now, assume_unique=True)
+        if self.protocol.historical and self.protocol.negatives != "all":
+            wide = negatives.met(draw, src, past, wide, self.protocol.historical, width)
+        recent = np.setdiff1d(self._recent, now, assume_unique=True)
+        historical, inductive = (draw.choice(pool, count) if len(pool) else
+                                 src * width + single[:, 0] for pool in (past, recent))
+        code = src * width + dst
+        known = find(self._known, code) >= 0
+        away = (self.part.elsewhere[src] < self.plan.bounds[t]
+                if self.part.elsewhere is not None else np.zeros(count, bool))
+        masks = {"all": np.ones(count, bool), "new": ~known, "travelled": away,
+                 "arrived": away & ~self._users[src]}
+        time = events.t.astype(float)
+        blocks = [code, (src[:, None] * width + single)[:, 0], historical, inductive,
+                  (src[:, None] * width + wide).reshape(-1)]
+        times = [time] * 4 + [np.repeat(time, wide.shape[1])]
+        if self.whole:      # two random nodes, of which those at two clients count
+            blocks.append(negatives.pairs(draw, users, items, now, 2 * count, width))
+            times.append(np.repeat(time, 2))
+        codes, times = np.concatenate(blocks), np.concatenate(times)
+        return (EdgeQueries(codes // max(width, 1), codes % max(width, 1), times),
+                {"masks": masks, "wide": wide.shape[1],
+                 "own": (wide == dst[:, None]).sum(1) if self.protocol.negatives == "all" else 0})
+
+    def measure(self, t: int, answer: Any) -> dict[str, Any]:
+        """Counts and scores of an answer to ``queries(t)``: one number a pair, higher = likelier.
+
+        Keys are ``auc``, ``ap``, ``mrr``, ``hits`` against random negatives, ``auc_historical``
+        and ``auc_inductive``; the same with ``_new``, ``_travelled`` and ``_arrived`` appended
+        for those positives. An answer may also be ``{"scores": ..., "across": bool [P]}``: which
+        pairs have their ends at two clients. Then ``auc_across`` and ``ap_across`` are of those
+        positives and negatives that have; and ``ap_nodes_across`` of as many pairs of nodes drawn
+        at two clients (DG-CoLearn, Appendix F.1.3). Raises :class:`MethodError` when the answer
+        does not fit.
+        """
+        pairs, (_, _, extra) = self.queries(t), self._asked  # type: ignore[misc]
+        plain = answer["scores"] if isinstance(answer, Mapping) else answer
+        scores = np.asarray(plain, float).reshape(-1)
+        if len(scores) != len(pairs) or not np.isfinite(scores).all():
+            raise MethodError(f'client "{self.name}" answered {len(scores)} scores to {len(pairs)} '
+                              "pairs, or some that are not finite; predict must give one each.")
+        answer, across = self.answered(answer), None
+        if isinstance(answer, Mapping):
+            answer, across = answer["scores"], np.asarray(answer["across"], bool)
+        scores = np.asarray(answer, float).reshape(-1)
+        count = len(extra["masks"]["all"])
+        positive, random, historical, inductive = scores[:4 * count].reshape(4, count)
+        wide = scores[4 * count:][:count * extra["wide"]].reshape(count, extra["wide"])
+        ranks = metrics.ranks(positive, wide) - 0.5 * extra["own"]
+        n, found = {}, {}
+        for subset, mask in extra["masks"].items():
+            end = "" if subset == "all" else f"_{subset}"
+            n[f"n{end}"] = int(mask.sum())
+            if mask.any():
+                found |= {f"auc{end}": metrics.auc(positive[mask], random[mask]),
+                          f"ap{end}": metrics.average_precision(positive[mask], random[mask]),
+                          f"mrr{end}": metrics.mrr(ranks[mask]),
+                          f"hits{end}": metrics.hits(ranks[mask], self.protocol.k),
+                          f"auc_historical{end}": metrics.auc(positive[mask], historical[mask]),
+                          f"auc_inductive{end}": metrics.auc(positive[mask], inductive[mask])}
+        if count:
+            found["accuracy"] = metrics.accuracy(positive, random)
+        if across is not None:
+            ours, other = positive[across[:count]], random[across[count:2 * count]]
+            n["n_across"] = len(ours)
+            if len(ours) and len(other):
+                found |= {"auc_across": metrics.auc(ours, other),
+                          "ap_across": metrics.average_precision(ours, other)}
+            free = count * (4 + extra["wide"])
+            other = scores[free:][across[free:]][:len(ours)]
+            if len(ours) and len(other):
+                found["ap_nodes_across"] = metrics.average_precision(ours, other)
+        return {"n": n, "scores": found}

@@ -1,0 +1,88 @@
+"""Plain data of tables, pictures and scores: tasks fill it in, :mod:`fedvine.results` draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Score(NamedTuple):
+    """A score's name in tables. ``unit`` is "%" or nothing; ``falling``: less is better."""
+
+    name: str
+    unit: str = ""
+    falling: bool = False
+
+    @property
+    def digits(self) -> int:
+        """Return the number of digits after the point that are shown."""
+        return 1 if self.unit == "%" else 3
+
+
+class Group(NamedTuple):
+    """A table of a comparison: its title and the keys of its scores."""
+
+    title: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a comparison's picture, with one or two scores on it.
+
+    ``scores`` are pairs (key, label); the label "" gets no entry in the legend. ``chance`` is the
+    value that guessing reaches, None where there is none.
+    """
+
+    name: str
+    scores: tuple[tuple[str, str], ...]
+    chance: float | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of a run: names of the columns and rows of as many texts.
+
+    The first column holds names; with ``total`` the last row sums the others up.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    total: bool = False
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A plot of lines: ``series`` are (name, x values, y values).
+
+    ``limits`` are those of the y axis, None where they follow the values; ``shaded`` is a range on
+    the x axis; ``whole`` puts a mark at each of the x values 1 to ``whole``.
+    """
+
+    title: str
+    x: str
+    series: Sequence[tuple[str, Sequence[float], Sequence[float]]]
+    y: str = ""
+    limits: tuple[float, float] | None = None
+    shaded: tuple[float, float] | None = None
+    whole: int = 0
+    legend: bool = True
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A heat map of percentages: ``values`` [rows, columns], NaN where there is none."""
+
+    title: str
+    x: str
+    y: str
+    values: Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The plots of a run, side by side; ``same`` if they share the y axis."""
+
+    plots: Sequence[Lines | Matrix]
+    same: bool = False

@@ -1,0 +1,209 @@
+"""A task: what a method is asked, how its answers are scored, and what of it is shown.
+
+A new task is one file with a subclass of :class:`Task`, in this room or in a person's own file
+beside a method. A method names its task by the text ``task``; :func:`of` finds the class. No other
+room asks which task it has before it: a task says all that differs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from fedvine.core import registry
+from fedvine.core.errors import FedvineError, near
+from fedvine.core.expect import Measured
+from fedvine.data.ids import Ids
+from fedvine.tasks.shown import Axis, Group, Picture, Rows, Score
+
+STAGES = 10     # about so many for a table, if nothing else is said
+Line = Mapping[str, Any]
+
+
+class Task(BaseModel):
+    """Base of all tasks. Fields are the settings of the protocol; a run keeps them by its scores.
+
+    Class variables say what does not change:
+
+    measured      what a client may answer, see :mod:`fedvine.core.expect`
+    data          what is asked about: a "stream" of edges, a stream whose nodes have "classes", or
+                  a labelled "graph"
+    unit          what data are counted in: "edges" or "nodes"
+    server_graph  only methods whose server holds the graph can be scored
+    federated     whether a federation of real machines carries it
+    settings      the table ``[tasks]`` of an experiment, None where there is none
+    scores        names of the scores by key
+    main          keys of the first table of a comparison
+    more          its other tables
+    by_client     keys that get a table with a row a client
+    chosen_by     the key that ``fedvine tune`` searches by
+    judged_by     the key by which simple rivals are held against the others, and how a sentence
+                  about it begins
+    simple        methods without a model: what they reach needs none
+    mean_over     what the mean of a score is over, for titles
+    axes          axes of the picture of a comparison
+    ranked_by     keys that order the methods in it
+    partitions    whether an experiment may be repeated on several partitions
+    no_pairs      why single pairs are not answered; empty where they are
+    no_self       whether a node is never its own candidate where edges have no direction
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str = ""
+
+    measured: ClassVar[Measured] = Measured()
+    data: ClassVar[Literal["stream", "classes", "graph"]] = "stream"
+    unit: ClassVar[str] = "edges"
+    server_graph: ClassVar[bool] = False
+    federated: ClassVar[bool] = False
+    settings: ClassVar[type[BaseModel] | None] = None
+    scores: ClassVar[dict[str, Score]] = {}
+    main: ClassVar[tuple[str, ...]] = ()
+    more: ClassVar[tuple[Group, ...]] = ()
+    by_client: ClassVar[tuple[str, ...]] = ()
+    chosen_by: ClassVar[str] = ""
+    judged_by: ClassVar[tuple[str, str]] = ("", "")
+    simple: ClassVar[tuple[str, ...]] = ()
+    mean_over: ClassVar[str] = "mean over clients"
+    axes: ClassVar[tuple[Axis, ...]] = ()
+    ranked_by: ClassVar[tuple[str, ...]] = ()
+    partitions: ClassVar[bool] = False
+    no_pairs: ClassVar[str] = ""
+    no_self: ClassVar[bool] = False
+
+    # -- what is asked, and how it is scored -----------------------------------------------------
+    @classmethod
+    def tiny(cls) -> Task:
+        """Return settings for which the contract suite takes seconds."""
+        return cls()
+
+    @classmethod
+    def default_split(cls, column: str | None) -> dict[str, Any]:
+        """Return the arguments of a split where nobody says one; ``column`` names the clients."""
+        return {"by": column or "hash"}
+
+    @classmethod
+    def prepare(cls, stream: Any, split: Mapping[str, Any], stages: int | str | None,
+                settings: Any, seed: int) -> tuple[Any, Any]:
+        """Return the split data and the plan of stages.
+
+        ``split`` are the arguments of ``stream.split``; ``stages`` a duration or a number of edges,
+        None for about :data:`STAGES` stages of equal count; ``settings`` the table ``[tasks]``.
+        """
+        count = stages if stages is not None else max(1, len(stream) // STAGES)
+        plan = stream.by_time(count) if isinstance(count, str) else stream.by_count(count)
+        return stream.split(**split), plan
+
+    def scored(self, t: int, stages: int) -> list[int]:
+        """Return the stages that are scored once stage ``t`` of ``stages`` was learned."""
+        raise NotImplementedError
+
+    def period(self, plan: Any, learned: int, t: int) -> str:
+        """Return what stage ``t`` is scored for: "train", "val" or "test"."""
+        raise NotImplementedError
+
+    def scorer(self, part: Any, plan: Any, name: str, seed: int) -> Any:
+        """Return the scorer beside the data ``part`` of the client ``name``; see
+        :class:`fedvine.core.protocol.Scorer`."""
+        raise NotImplementedError
+
+    def summary(self, stages: list[Any], plan: Any) -> dict[str, Any]:
+        """Return ``{"test": ..., "val": ...}``; each has ``mean`` and ``client`` (scores by key)
+        and ``n`` (counts by client)."""
+        raise NotImplementedError
+
+    # -- what is shown ---------------------------------------------------------------------------
+    def questions(self, partitions: bool = False, drawn: bool = True) -> str:
+        """Return the sentences under a comparison: what is asked, and what a seed draws.
+
+        ``partitions``: it was repeated on several; ``drawn``: a seed draws the partition, too.
+        """
+        return ""
+
+    def footnote(self) -> str:
+        """Return the sentence under a comparison's picture; empty if there is nothing to say."""
+        return ""
+
+    def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
+        """Return sentences and tables about the test period of a run with this summary."""
+        return [f"Scores by client, {self.mean_over}.", self.by_key(summary["scores"]["test"])]
+
+    def by_key(self, found: Mapping[str, Any]) -> Rows:
+        """Return a table of all main scores with a row a client, and their mean."""
+        keys = [k for k in self.main if k in found["mean"]]
+        return Rows(["client", *(self.scores[k].name for k in keys)], [
+            [name, *(self.text(k, values.get(k)) for k in keys)]
+            for name, values in [*found["client"].items(), ("mean", found["mean"])]], total=True)
+
+    def text(self, key: str, value: float | None) -> str:
+        """Return a score as text with its number of digits; "-" for None."""
+        return "-" if value is None else f"{value:.{self.scores[key].digits}f}"
+
+    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
+        """Return the plots of a run; ``lines`` are those of its ``metrics.jsonl``."""
+        raise NotImplementedError
+
+    # -- forecasts -------------------------------------------------------------------------------
+    def candidates(self, part: Any) -> Sequence[str] | Ids:
+        """Return the names of what is forecast for a user (or node), by number.
+
+        Raises :class:`FedvineError` for a task of which nothing is forecast.
+        """
+        raise FedvineError("Forecasts are made of streams; this run learned from a labelled graph.")
+
+    def ask(self, part: Any, plan: Any, users: np.ndarray, guests: Sequence[str]
+            ) -> dict[str, Any]:
+        """Return the query about all candidates of each of the ``users`` int64 [n], for
+        :meth:`fedvine.experiments.run.Run.ask`; users above the part's own are ``guests``."""
+        raise NotImplementedError
+
+    def met(self, part: Any, plan: Any) -> Any:
+        """Return a function of users and candidates (int64, same shape) that says which are known
+        by the data up to the plan's end (bool)."""
+        raise NotImplementedError
+
+
+def every() -> list[type[Task]]:
+    """Return the tasks of this room and of other packages, in the order of their files."""
+    return [kind for file in registry.names("tasks")
+            for kind in _in(vars(registry.find("tasks", file)), file)]
+
+
+def of(method: Any) -> type[Task]:
+    """Return the task of a method (or of its class): its own file's, or one of this room.
+
+    Raises :class:`FedvineError` for a task that neither has.
+    """
+    return named(method.task, beside(method if isinstance(method, type) else type(method)))
+
+
+def beside(kind: type) -> list[type[Task]]:
+    """Return the tasks among the names of the file that defines the class ``kind``."""
+    module = sys.modules.get(kind.__module__)
+    return list(_in(vars(module), None)) if module else []
+
+
+def named(name: str, own: Sequence[type[Task]] = ()) -> type[Task]:
+    """Return the task of this name among ``own`` ones and those of this room."""
+    found = {_name(kind): kind for kind in [*every(), *own]}
+    if name not in found:
+        raise FedvineError(f'There is no task called "{name}"{near(name, found)}; there are '
+                           f"{', '.join(sorted(found))}.")
+    return found[name]
+
+
+def _in(names: Mapping[str, Any], file: str | None) -> Iterator[type[Task]]:
+    """Yield the tasks among a module's names; with ``file`` only those that it defines."""
+    for value in names.values():
+        if isinstance(value, type) and issubclass(value, Task) and _name(value) and (
+                file is None or value.__module__.endswith(f".{file}")):
+            yield value
+
+
+def _name(kind: type[Task]) -> str:
+    return kind.model_fields["task"].default
