@@ -198,7 +198,7 @@ def test_a_persons_own_table(tmp_path):
         "split": {"by": "hash", "k": 1}})
     done = made.run(tmp_path / "run").finish()
     assert done.summary["self_loops_left_out"] == 1
-    text = " ".join(str(t) for t in tables(done.summary, done.protocol.model_dump()))
+    text = " ".join(str(t) for t in tables(done.summary, done.protocol))
     assert "1 edges from a node to itself" in text
     assert done.predict("client-1", "cyd", 5)[0].item in ("ann", "bob")
     assert not Data(source=str(file), undirected=False).open().self_loops

@@ -54,7 +54,7 @@ def test_records_are_written_as_json(run, tmp_path):
 
 
 def test_the_table_leads_with_new_pairs_and_names_the_negatives(run):
-    shown = text(tables(run.summary, run.protocol.model_dump()))
+    shown = text(tables(run.summary, run.protocol))
     assert shown.index("n new") < shown.index("n all") < shown.index("n travelled")
     assert "100 random" in shown.replace("\n", " ")
     row = next(line for line in shown.splitlines() if line.strip().startswith("bob"))
@@ -70,7 +70,7 @@ def test_users_who_never_travel_get_no_table(tmp_path):
          "split": {"clients": ["ada"]}})
     run = experiment.run().finish()
     run.summary["scores"]["test"]["n"]["ada"] |= {"n_travelled": 0, "n_arrived": 0}
-    shown = text(tables(run.summary, run.protocol.model_dump()))
+    shown = text(tables(run.summary, run.protocol))
     assert "n travelled" not in shown
     assert "n new" in shown
 
@@ -80,7 +80,7 @@ def test_a_run_of_one_stage_says_that_nothing_was_scored(tmp_path):
         {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "popularity",
          "stages": 480})
     run = experiment.run(tmp_path / "run").finish()
-    assert "Nothing was scored" in text(tables(run.summary, run.protocol.model_dump()))
+    assert "Nothing was scored" in text(tables(run.summary, run.protocol))
 
 
 def test_an_unfinished_run_has_no_records(tmp_path):

@@ -102,8 +102,8 @@ def picture(folder: str | os.PathLike[str]) -> bytes:
         figure, right = cast("Any", whole.subfigures(1, 2, width_ratios=[9, 4]))
         _partition(right, snapshots)
     shown = task_of(experiment).picture(summary, run_folder.read_lines(folder, "metrics.jsonl"))
-    for axes, plot in zip(figure.subplots(1, len(shown.plots), sharey=shown.same), shown.plots,
-                          strict=True):
+    row = figure.subplots(1, len(shown.plots), sharey=shown.same, squeeze=False)[0]
+    for axes, plot in zip(row, shown.plots, strict=True):
         if isinstance(plot, Matrix):
             _matrix(axes, plot)
         else:
