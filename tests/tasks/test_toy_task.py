@@ -73,7 +73,7 @@ def test_it_reports_and_predicts():
 
 
 def test_its_name_is_asked_for_where_it_is_not_known():
-    with pytest.raises(FedvineError, match="protocol.task is .degree., but should be .link."):
+    with pytest.raises(FedvineError, match=r"protocol.task is .degree., but should be .link."):
         build(Experiment, {"data": {"source": "shop.csv", **shop.COLUMNS}, "method": {
             "name": "edgebank"}, "protocol": {"task": "degree"}}).open()
 
