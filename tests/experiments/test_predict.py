@@ -12,6 +12,7 @@ from fedvine.experiments import forecasts
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.run import run
+from fedvine.tasks.link_prediction import LinkPrediction
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,9 @@ def test_what_was_met_after_the_plan_is_not_known(tmp_path):
     short = plan.cut(len(plan) - 1)
     client, part = next((n, p) for n, p in split.parts.items()
                         if len(plan.stage(p, len(plan) - 1)))
-    early, whole = (set(forecasts.met(part, p).tolist()) for p in (short, plan))
+    every = np.arange(part.num_src * part.num_dst)
+    early, whole = (set(every[LinkPrediction().met(part, p)(
+        every // part.num_dst, every % part.num_dst)].tolist()) for p in (short, plan))
     known = part.before(short.bounds[-1])
     assert early == {u * part.num_dst + i for u, i in zip(known.src.tolist(), known.dst.tolist(),
                                                           strict=True)}
