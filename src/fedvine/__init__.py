@@ -9,13 +9,14 @@ from typing import Any
 from fedvine.core import renamed
 
 _PUBLIC = {  # name: the file it is in; opened when it is first asked for
-    "At": "core.method", "Client": "core.method", "EventStream": "data.stream",
-    "Experiment": "experiments.experiment", "FedvineError": "core.errors", "Field": "core.method",
-    "Forecasts": "experiments.forecasts", "LinkPrediction": "tasks.link_prediction",
-    "Method": "core.method", "NodeData": "data.node_data",
-    "Plan": "data.plan", "Run": "experiments.run", "Server": "core.method",
-    "SnapshotClassification": "tasks.snapshot_classification", "Split": "data.split",
-    "World": "core.method", "check_method": "testing", "from_frame": "data.io.read",
+    "At": "core.method", "ClassIncremental": "tasks.class_incremental", "Client": "core.method",
+    "EventStream": "data.stream", "Experiment": "experiments.experiment",
+    "FedvineError": "core.errors", "Field": "core.method", "Forecasts": "experiments.forecasts",
+    "LinkPrediction": "tasks.link_prediction", "Method": "core.method",
+    "NodeData": "data.node_data", "Plan": "data.plan", "Run": "experiments.run",
+    "Server": "core.method", "SnapshotClassification": "tasks.snapshot_classification",
+    "Split": "data.split", "World": "core.method", "check_method": "testing",
+    "forecasts_of": "experiments.reopened", "from_frame": "data.io.read",
     "from_pyg": "data.io.read", "load": "data.spec", "on_client": "core.method",
     "read": "data.io.read", "run": "experiments.run", "to_pyg": "data.io.read",
     "tracked": "experiments.track"}

@@ -11,6 +11,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.experiments import forecasts
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecast, Forecasts
+from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run
 from fedvine.tasks.link_prediction import LinkPrediction
 
@@ -26,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def found(folder):
-    return Forecasts.of_run(folder)
+    return forecasts_of(folder)
 
 
 def expected(part, user, count):
@@ -134,12 +135,12 @@ def test_an_unfinished_run_makes_no_forecast(tmp_path):
         Forecasts(run)
     next(iter(run))
     with pytest.raises(FedvineError, match="not finished; give its command again"):
-        Forecasts.of_run(tmp_path / "run")
+        forecasts_of(tmp_path / "run")
 
 
 def test_a_forecast_after_the_run_equals_one_from_its_folder(folder):
     again = Experiment.of_run(folder).run().finish()
-    fresh, kept = Forecasts(again), Forecasts.of_run(folder)
+    fresh, kept = Forecasts(again), forecasts_of(folder)
     user = kept.parts["bob"].src_ids[0]
     assert fresh.top("bob", user, 7) == kept.top("bob", user, 7)
     assert np.isfinite([f.score for f in kept.top("bob", user, 7)]).all()

@@ -14,6 +14,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io.read import read
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
+from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.edgebank import EdgeBank
@@ -87,7 +88,7 @@ def test_a_server_that_holds_the_graph_and_its_own_dictionary(tmp_path):
     split, plan = testing.tiny_case()
     made = run(DgCoLearn.tiny(), split, plan, protocol=testing.PROTOCOL, out=tmp_path / "run")
     made.finish()
-    again = Forecasts.of_run(tmp_path / "run")
+    again = forecasts_of(tmp_path / "run")
     user = split.stream.src_ids[0]
     assert again.top("all", user, 3) == Forecasts(made).top("all", user, 3)
 

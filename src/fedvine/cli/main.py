@@ -184,11 +184,11 @@ def predict(
         raise FedvineError("--out belongs to --all or --pairs; one user's items are shown.")
     if (everyone or pairs) and out is None:
         raise FedvineError("Say with --out which .csv or .parquet file to write.")
-    from fedvine.experiments.forecasts import Forecasts
+    from fedvine.experiments.reopened import forecasts_of
     if method:
         from fedvine.core import registry
         registry.from_file(method)
-    found = Forecasts.of_run(folder)
+    found = forecasts_of(folder)
     if everyone:
         print(f"{found.every(top, out or ''):,} rows in {out}")
     elif pairs:

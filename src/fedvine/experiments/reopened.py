@@ -15,6 +15,7 @@ from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import Run, run
 from fedvine.tasks.task import Task, beside, named, of
 
@@ -61,3 +62,19 @@ def reopened(folder: str | os.PathLike[str]) -> Run:
             raise
         raise FedvineError(f"{folder} does not hold what its run was made from ({error}); it "
                            "cannot be asked.") from error
+
+
+def forecasts_of(folder: str | os.PathLike[str]) -> Forecasts:
+    """Return the forecasts of the finished run in ``folder``.
+
+    Raises :class:`FedvineError` if it is not finished, or learned from a labelled graph.
+    """
+    run_folder.read_experiment(folder)
+    if run_folder.read_summary(folder) is None:
+        raise FedvineError(f"The run in {folder} is not finished; give its command again, it goes "
+                           "on.")
+    made = reopened(folder)
+    if made.protocol.data == "graph":
+        raise FedvineError(f"{made.method.name} learned tasks of a labelled graph; forecasts are "
+                           "made of streams.")
+    return Forecasts(made)

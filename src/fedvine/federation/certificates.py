@@ -19,8 +19,6 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
 
-_LIST = "disabled_clients.json"
-
 
 class Certificate(NamedTuple):
     """One certificate of a federation; ``until`` is in UTC, ``fingerprint`` its SHA-256."""
@@ -47,7 +45,7 @@ def listed(hub: Path) -> list[Certificate]:
             found[site.parents[1].name] = site.read_bytes()
     if not found:
         raise FedvineError(f"{hub} holds no certificates; fedvine kit init makes a hub's folder.")
-    gone = withdrawn(hub)
+    gone = kits.withdrawn(hub)
     return [_read(name, pem, name in gone) for name, pem in sorted(found.items())]
 
 
@@ -59,8 +57,8 @@ def withdraw(hub: Path, site: str) -> bool:
     names = [c.name for c in listed(hub)]
     if site not in names or site == "server":
         raise FedvineError(f'{hub} has no site "{site}"{near(site, names)}.')
-    with atomic(hub / "server" / _LIST, "w") as file:
-        json.dump({"disabled_clients": sorted({*withdrawn(hub), site})}, file)
+    with atomic(hub / "server" / kits.WITHDRAWN, "w") as file:
+        json.dump({"disabled_clients": sorted({*kits.withdrawn(hub), site})}, file)
     with contextlib.suppress(Exception):  # no server runs: it reads the list when it starts
         from fedvine.federation.flare import Console
         console = Console(hub / "admin", kits.ADMIN, patience=5.0)
@@ -102,12 +100,15 @@ def _name(kit: Path) -> str:
         raise FedvineError(f"{kit} is no kit; fedvine kit pack makes one.") from error
 
 
+<<<<<<< HEAD
 def withdrawn(hub: Path) -> set[str]:
     """Return the names of the sites that were withdrawn."""
     file = hub / "server" / _LIST
     return set(json.loads(file.read_text("utf-8"))["disabled_clients"]) if file.exists() else set()
 
 
+=======
+>>>>>>> af8f63a (No circle between files: plans and splits know streams by type alone, forecasts any finished run; forecasts_of(folder))
 def _read(name: str, pem: bytes, withdrawn: bool) -> Certificate:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes

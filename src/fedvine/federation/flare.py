@@ -45,7 +45,7 @@ from nvflare.private.defs import JobFailureMsgKey
 
 from fedvine.core.errors import FedvineError
 from fedvine.engines.remote import Gone, Unreachable
-from fedvine.federation.certificates import withdrawn
+from fedvine.federation.kits import withdrawn
 from fedvine.federation.server import carry, open_site, read_order
 from fedvine.federation.signed import Trusted
 

@@ -32,6 +32,7 @@ _TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", ADMIN}  # no 
 _CLASSES = ("nvflare.collab.runtime.executor.CollabExecutor",
             "nvflare.collab.runtime.controller.CollabController",
             "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
+WITHDRAWN = "disabled_clients.json"     # beside the server's kit; FLARE reads it
 _GATE = "fedvine.federation.flare.Gate"  # of the server's own process
 
 
@@ -235,3 +236,9 @@ def fingerprint_of(certificate: Path) -> str:
     der = ssl.PEM_cert_to_DER_cert(certificate.read_text())
     digest = hashlib.sha256(der).hexdigest().upper()
     return ":".join(digest[i:i + 2] for i in range(0, len(digest), 2))
+
+
+def withdrawn(hub: Path) -> set[str]:
+    """Names of the sites that were withdrawn."""
+    file = hub / "server" / WITHDRAWN
+    return set(json.loads(file.read_text("utf-8"))["disabled_clients"]) if file.exists() else set()
