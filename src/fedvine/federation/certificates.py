@@ -100,15 +100,6 @@ def _name(kit: Path) -> str:
         raise FedvineError(f"{kit} is no kit; fedvine kit pack makes one.") from error
 
 
-<<<<<<< HEAD
-def withdrawn(hub: Path) -> set[str]:
-    """Return the names of the sites that were withdrawn."""
-    file = hub / "server" / _LIST
-    return set(json.loads(file.read_text("utf-8"))["disabled_clients"]) if file.exists() else set()
-
-
-=======
->>>>>>> af8f63a (No circle between files: plans and splits know streams by type alone, forecasts any finished run; forecasts_of(folder))
 def _read(name: str, pem: bytes, withdrawn: bool) -> Certificate:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes

@@ -239,6 +239,6 @@ def fingerprint_of(certificate: Path) -> str:
 
 
 def withdrawn(hub: Path) -> set[str]:
-    """Names of the sites that were withdrawn."""
+    """Return the names of the sites that were withdrawn."""
     file = hub / "server" / WITHDRAWN
     return set(json.loads(file.read_text("utf-8"))["disabled_clients"]) if file.exists() else set()
