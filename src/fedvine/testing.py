@@ -189,9 +189,12 @@ def check_no_future_leak(method: Method) -> None:
     parts, plan = _case(method)
     whole = _run(method, (parts, plan)).finish().stages
     for stages in (2, 3):
-        early, short = ((_thinned(parts, plan, {n: range(stages) for n in NAMES}),
-                         _FirstTasks(**vars(plan), stages=stages)) if isinstance(parts, GraphSplit) else
-                        (tiny_case(parts.stream.before(plan.bounds[stages]))[0], plan.cut(stages)))
+        if isinstance(parts, GraphSplit):
+            early = _thinned(parts, plan, {n: range(stages) for n in NAMES})
+            short = _FirstTasks(**vars(plan), stages=stages)
+        else:
+            early = tiny_case(parts.stream.before(plan.bounds[stages]))[0]
+            short = plan.cut(stages)
         cut = _run(method, (early, short)).finish().stages
         for a, b in zip(whole, cut, strict=False):
             for stage in b.found:
