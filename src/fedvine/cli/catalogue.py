@@ -1,4 +1,4 @@
-"""What there is, and what each thing is: the texts behind ``fedvine list`` and ``show``."""
+"""The texts behind ``fedvine list`` and ``fedvine show``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedvine.results.tuned import span
 
 
 def everything() -> Iterator[Table]:
-    """Methods, data sets and partitions, each with its first line."""
+    """Yield tables of methods, data sets and partitions, each with its first line."""
     found = {"methods": dict(sorted(registry.methods().items())),
              **{kind: {name: registry.find(kind, name) for name in registry.names(kind)}
                 for kind in ("datasets", "partitions")}}
@@ -38,7 +38,7 @@ def everything() -> Iterator[Table]:
 
 
 def described(name: str) -> Iterator[RenderableType]:
-    """A method with its fields, a data set with its size, or an experiment with all its keys.
+    """Yield a method with its fields, a data set with its size, or an experiment with all its keys.
 
     ``name`` may also be a TOML file, a Python file with a method, or a run folder. Raises
     :class:`FedvineError` if it is none of these.
@@ -78,8 +78,10 @@ def _method(method: type) -> Iterator[RenderableType]:
 
 
 def _folder(name: str) -> Iterator[RenderableType]:
-    """A run folder's experiment; of a federation, or a run made from Python alone, what the folder
-    knows of it, and its scores."""
+    """Yield a run folder's experiment.
+
+    For a federation, or a run made from Python alone, yield the folder's facts and its scores.
+    """
     found = run_folder.read_experiment(name)
     if "experiment" in found["data"]:
         yield _toml(Experiment.of_run(name))

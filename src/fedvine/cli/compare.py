@@ -94,7 +94,7 @@ def reproduce(
 
 
 def _pages(found: dict[str, Any], folder: Path | None) -> None:
-    """A line a page; with a folder pages and pictures go there."""
+    """Print a line a page; write pages and pictures into ``folder`` if it is given."""
     for name, sheet in found.items():
         if isinstance(sheet, str):
             print(f"{name}: {sheet}")

@@ -1,6 +1,8 @@
 """The first look: FedLink and EdgeBank on a year of flights, tables, forecasts, a plot.
 
     python -m fedvine.cli.demo [FOLDER]
+
+FOLDER is ``demo`` if not given.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ TRAVELLER, AT = "N14228", "JFK"  # flies from Newark and LaGuardia, never from J
 
 
 def table(runs: Mapping[str, Run]) -> Table:
-    """Test scores per client and method, new pairs first; ``-`` where nothing was scored."""
+    """Return test scores per client and method, new pairs first; ``-`` without a score."""
     made = Table("airport", "method", "AUC, new pairs", "MRR, new pairs", "AUC, all", "MRR, all",
                  box=None)
     scores = {m: r.scores["test"] for m, r in runs.items()}
@@ -43,7 +45,7 @@ def table(runs: Mapping[str, Run]) -> Table:
 
 
 def plot(runs: Mapping[str, Run], file: Path) -> None:
-    """A PNG: AUC of new pairs and of all pairs over the scored stages, one column a client."""
+    """Draw a PNG: AUC of new pairs and of all pairs over the scored stages, one column a client."""
     from matplotlib.figure import Figure
     first = next(iter(runs.values()))
     names = sorted(first.parts)
@@ -74,7 +76,7 @@ def plot(runs: Mapping[str, Run], file: Path) -> None:
 
 
 def forecasts(made: Forecasts, client: str, user: str) -> Table:
-    """Five likeliest destinations."""
+    """Return a table of the five likeliest destinations."""
     shown = Table(f"{user} at {client}", "score", "", box=None)
     for item, score, known in made.top(client, user, 5):
         shown.add_row(item, f"{score:.2f}", "flown before from here" if known else "new")
@@ -82,7 +84,7 @@ def forecasts(made: Forecasts, client: str, user: str) -> Table:
 
 
 def main(folder: Path) -> None:
-    """Run both methods (again: answered at once), show everything, say where it is."""
+    """Run both methods (finished ones are read from disk), show all results and their place."""
     began, console = time.perf_counter(), Terminal(soft_wrap=True, highlight=False)
     say = console.print
     say("fedvine", style="bold", end="")

@@ -21,7 +21,7 @@ def _say(text: str) -> None:
 
 
 def _stopped_as_by_ctrl_c() -> None:
-    """A plain kill, or the terminal's end, ends what was started, as Ctrl-C does."""
+    """Let a plain kill, or the terminal's end, end all processes as Ctrl-C does."""
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
@@ -56,7 +56,7 @@ def kit_init(
     admin_port: Annotated[int, typer.Option(min=1, max=65535,
                                             help="Where the operator connects.")] = 8003,
 ) -> None:
-    """Hub, step 1: the root certificate, and the kits of server and admin."""
+    """Make the root certificate, and the kits of server and admin (hub, step 1)."""
     from fedvine.federation import kits as kits
     made = kits.init(folder, name, host, port, admin_port)
     print(f"Root certificate {kits.fingerprint(made['server'])}\nTell every site this fingerprint "
@@ -70,7 +70,7 @@ def kit_request(
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "fedvine",
     folder: Annotated[Path | None, typer.Option(help="A new folder [default: SITE].")] = None,
 ) -> None:
-    """Site, step 2: a private key that stays here, and a request to send to the hub."""
+    """Make a private key that stays here, and a request to send to the hub (site, step 2)."""
     from fedvine.federation import kits as kits
     asked = kits.request(folder or Path(site), site, federation)
     print(f"Send {asked} to the hub; {asked.parent}/{site}.key stays here.\nNext, at the hub: "
@@ -82,7 +82,7 @@ def kit_approve(
     hub: Annotated[Path, typer.Argument(help="The hub's folder.")],
     request: Annotated[Path, typer.Argument(help="A site's request.")],
 ) -> None:
-    """Hub, step 3: sign a site's request. Make sure first that it is the site's."""
+    """Sign a site's request, once you are sure that it is the site's (hub, step 3)."""
     from fedvine.federation import kits as kits
     answer = kits.approve(hub, request)
     print(f"Send {answer} back.\nNext, at the site: fedvine kit pack {answer.name} --fingerprint "
@@ -99,7 +99,7 @@ def kit_pack(
     kit_folder: Annotated[Path | None, typer.Option(
         "--out", help="A new folder for the kit [default: SITE-kit].")] = None,
 ) -> None:
-    """Site, step 4: the kit, hardened, ready for fedvine join."""
+    """Make the kit, hardened, ready for fedvine join (site, step 4)."""
     from fedvine.federation import kits as kits
     site = answer.name.removesuffix(".signed.zip")
     made = kits.pack(answer, folder or Path(site), kit_folder or Path(f"{site}-kit"), fingerprint)
@@ -109,7 +109,7 @@ def kit_pack(
 
 @kit.command("list")
 def kit_list(hub: Annotated[Path, typer.Argument(help="The hub's folder.")]) -> None:
-    """Hub: whose certificates there are, and until when they hold."""
+    """List the certificates and the dates until which they are valid (hub)."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -127,7 +127,7 @@ def kit_withdraw(
     hub: Annotated[Path, typer.Argument(help="The hub's folder.")],
     site: Annotated[str, typer.Argument(help="Whose certificate is not to be let in any more.")],
 ) -> None:
-    """Hub: refuse a site from now on, whatever it still has."""
+    """Refuse a site from now on, also with a valid certificate (hub)."""
     from fedvine.federation.certificates import withdraw
     told = withdraw(hub, site)
     print(f"{site} is refused from now on" + ("; the running server has let go of it." if told else
@@ -143,7 +143,7 @@ def kit_renew(
         help="The root certificate's fingerprint, with --answer.")] = None,
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "fedvine",
 ) -> None:
-    """Site: a new key and request; with the hub's --answer, the new certificate in place."""
+    """Make a new key and request; with the hub's --answer put the certificate in place (site)."""
     from fedvine.federation.certificates import renew, renewed
     if answer is None:
         asked = renew(folder, federation)
@@ -187,7 +187,7 @@ def serve(
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Put a value into the experiment.")] = None,
 ) -> None:
-    """Run an experiment across real machines, until it is finished, whatever dies on the way."""
+    """Run an experiment across real machines until it is finished, also if processes die."""
     from rich.live import Live
 
     from fedvine.core.text import Terminal
@@ -240,7 +240,7 @@ def join(
 
 def status(folder: Annotated[Path, typer.Argument(help="The folder with server and admin.")]
            ) -> None:
-    """Say how the run of a federation stands."""
+    """Print the state of a federation's runs."""
     from fedvine.core.units import seconds, size
     from fedvine.federation.dashboard import how
     files = sorted((folder / "hub").glob("*.state.json"))

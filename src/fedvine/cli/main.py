@@ -1,4 +1,4 @@
-"""The command line. Each command is a few lines; the work is done elsewhere.
+"""The command line. Each command is a few lines; the work is done in the other rooms.
 
 Nothing heavy is imported before a command needs it, so that help and typing errors are quick.
 """
@@ -24,8 +24,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command ``fedvine``. Exit codes: 0, 2 for what is wrong with the command, its files or
-    the disk (one sentence on stderr), 1 for what nobody foresaw, 130 if stopped."""
+    """Run the command ``fedvine`` and exit.
+
+    Exit codes: 0; 2 for an error of the command, its files or the disk (one sentence on stderr); 1
+    for an error that is not foreseen; 130 if stopped.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
@@ -51,7 +54,7 @@ def _notice(message: Warning | str, *where: Any) -> None:
 
 
 def _sentence(error: Exception) -> tuple[str, int]:
-    """What went wrong in one sentence, and the exit code."""
+    """Return an error as one sentence, and the exit code."""
     if isinstance(error, FedvineError):
         return str(error), 2
     if hasattr(error, "format_message"):  # typer's own: an option that is not there, or no number
@@ -239,7 +242,7 @@ def _console(file: Any = None) -> Any:
 
 @contextlib.contextmanager
 def _stoppable(out: Path) -> Iterator[None]:
-    """Ctrl-C ends the run with a word on how it goes on."""
+    """Let Ctrl-C end the run with a sentence on how to go on."""
     try:
         yield
     except KeyboardInterrupt:

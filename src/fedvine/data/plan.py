@@ -62,8 +62,8 @@ class Plan:
     def of_facts(values: Mapping[str, Any]) -> Plan:
         """Return the plan of :meth:`facts`; other keys are passed over.
 
-        Raises:
-            KeyError, TypeError, ValueError: where the values are not those of a plan.
+        Raises :class:`KeyError`, :class:`TypeError` or :class:`ValueError` where the values are not
+        those of a plan.
         """
         return Plan(tuple(map(float, values["bounds"])), int(values["val"]), int(values["test"]))
 
