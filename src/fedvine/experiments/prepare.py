@@ -40,8 +40,10 @@ class Prepared:
 
     @property
     def self_loops(self) -> int | None:
-        """Edges from a node to itself that were left out; None where edges have a direction, and
-        where the stream is not here."""
+        """Number of edges from a node to itself that were left out.
+
+        None where edges have a direction, and where the stream is not here.
+        """
         return None if getattr(self.stream, "directed", True) else self.stream.self_loops
 
     @property
@@ -53,13 +55,17 @@ class Prepared:
                source: Mapping[str, Any] | None = None) -> RunFolder:
         """Open the run folder ``out``, or make it, with the facts that a run is known by.
 
-        Arguments:
-            by: what the data are split by
-            name: of the data; the stream's if not given
-            source: what finds the data again; a digest of the stream if not given
+        Args:
+            out: the folder.
+            by: a column or a partition, by which the data are split.
+            name: of the data; the stream's if not given.
+            source: facts by which the data are found again; a digest of the stream if not given.
+
+        Returns:
+            The run folder.
 
         Raises:
-            FedvineError: if another run is in the folder
+            FedvineError: if another run is in the folder.
         """
         data: dict[str, Any] = {"name": name or self.stream.name}
         if self.stream is not None:
@@ -73,14 +79,21 @@ class Prepared:
 def prepare(method: Method, plan: Any, protocol: Any, clients: Iterable[str], seed: int, *,
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None
             ) -> Prepared:
-    """Return what a run is made with.
+    """Make the world of a run, and the server's scorer where the server holds the graph.
 
-    Arguments:
-        clients: their names, in any order
-        stream: the whole stream or graph, where this process has it
-        by: the column that names the clients, or a partition; told to the method
-            (``World.facts["split"]``) if it is a column of the stream
-        parts: the clients' own streams, where this process has them
+    Args:
+        method: the method, with its hyperparameters.
+        plan: the plan of stages.
+        protocol: the protocol of the method's task.
+        clients: their names, in any order.
+        seed: all randomness of the run comes from it.
+        stream: the whole stream or graph, where this process has it.
+        by: the column that names the clients, or a partition; ``World.facts["split"]`` names it
+            if it is a column of the stream.
+        parts: the clients' own streams, where this process has them.
+
+    Returns:
+        What a run is made with.
     """
     facts = {} if stream is None else stream.facts()
     if by in getattr(stream, "codes", ()):
