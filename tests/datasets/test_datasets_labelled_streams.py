@@ -120,8 +120,8 @@ def test_a_patent_without_a_class_is_not_known(tmp_path):
 
 
 @pytest.mark.parametrize(("cited", "classed", "said"), [
-    (CITED, "3 b\n4\n", r"node2label\.txt has not 2 values in line 2"),
-    (CITED, "3 b\n\n", "has not 2 values in line 2"),
+    (CITED, "3 b\n4\n", r"node2label\.txt does not have 2 values in line 2"),
+    (CITED, "3 b\n\n", "does not have 2 values in line 2"),
     (CITED, "3 b\n4 a\n3 a\n", "gives node 3 the classes b and a"),
     (CITED, "", r"node2label\.txt is empty"),
     (CITED, b"3 \xff\n", r"node2label\.txt is not a readable text file"),
@@ -192,7 +192,7 @@ def test_other_contacts_are_refused(tmp_path, monkeypatch):
     with pytest.raises(FedvineError, match=r"Primary_School\.csv was not found in FEDVINE_DATA, "):
         sociopatterns.load()
     for text, said in ((MET + "140\t5\t6\t1B\tStaff\n", "gives node 5 the classes 1A and 1B"),
-                       (MET + "140\t5\t6\t1A\t\n", "has not 5 values in line 4"),
+                       (MET + "140\t5\t6\t1A\t\n", "does not have 5 values in line 4"),
                        (MET + "140\t5\t\t1A\tStaff\n", '"j" is empty in row 4'),
                        (MET + "noon\t5\t6\t1A\tStaff\n", "could not be read: .*Line: 4")):
         (tmp_path / "Contacts_Hospital.csv").write_text(text)

@@ -25,7 +25,8 @@ from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.progress import follow
 from fedvine.experiments.run import Run
 
-METHODS = {"fedlink": ("#0072B2", "o"), "edgebank": ("#D55E00", "s")}  # told apart by everybody
+# Colours that colour-blind readers can distinguish.
+METHODS = {"fedlink": ("#0072B2", "o"), "edgebank": ("#D55E00", "s")}
 TRAVELLER, AT = "N14228", "JFK"  # flies from Newark and LaGuardia, never from JFK
 
 
@@ -55,7 +56,7 @@ def plot(runs: Mapping[str, Run], file: Path) -> None:
         for axis, name in zip(axes[row], names, strict=True):
             axis.axvspan(first.plan.test + 0.5, len(first.plan) + 0.5, color="0.93", zorder=0)
             axis.axhline(0.5, color="0.6", linewidth=1, linestyle=":", label="by chance")
-            for method, made in runs.items():   # a finished run tells again what it measured
+            for method, made in runs.items():   # a finished run yields its kept scores
                 at = {stage + 1: by[name]["scores"].get(key) for one in made
                       for stage, by in one.found.items() if name in by}
                 colour, mark = METHODS.get(method, (None, "."))

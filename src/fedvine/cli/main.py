@@ -57,7 +57,7 @@ def _sentence(error: Exception) -> tuple[str, int]:
     """Return an error as one sentence, and the exit code."""
     if isinstance(error, FedvineError):
         return str(error), 2
-    if hasattr(error, "format_message"):  # typer's own: an option that is not there, or no number
+    if hasattr(error, "format_message"):  # typer's own: an unknown option, a bad value
         return f"{error.format_message().rstrip('.')}.", 2  # type: ignore[attr-defined]
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be used ({error.strerror}).", 2

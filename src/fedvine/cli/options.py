@@ -19,7 +19,7 @@ _OF = "Column of a table: "
 _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
             "bipartite", "sure")
 
-# -- the data, and who owns what -------------------------------------------------------------------
+# -- the data, and its owners ----------------------------------------------------------------------
 Data = Annotated[str | None, typer.Option(
     help="A data set's name, a CSV or Parquet file, or an SQL query.")]
 Src = Annotated[str | None, typer.Option(help=f"{_OF}users.")]
@@ -62,10 +62,11 @@ Json = Annotated[Path | None, typer.Option(help="Write the scores to this file."
 
 
 def values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a command's options say about its experiment, table by table.
+    """Return the experiment's values in a command's options, table by table.
 
-    ``given`` are the options by name (``typer.Context.params``); what a command does not have or
-    nobody gave is None, as :func:`fedvine.experiments.experiment.from_command` takes it.
+    ``given`` are the options by name (``typer.Context.params``); an option that a command does not
+    have, or that is not given, is None, as :func:`fedvine.experiments.experiment.from_command`
+    takes it.
     """
     stages, clients = given["stages"], given["clients"]
     return {"data": {"source": given["data"], **{name: given.get(name) for name in _COLUMNS}},

@@ -74,7 +74,7 @@ class Clients:
     """Base of the engines.
 
     Args:
-        method: whose functions are called.
+        method: has the functions that are called.
         names: of the clients.
         world: facts that all sides know.
         protocol: of scoring.
@@ -179,7 +179,7 @@ class Clients:
         kept: dict[str, Packed] = {}
         missing, down, up, slowest, answered = [], 0, 0, 0.0, 0
         refused: dict[str, str] = {}
-        undone: set[str] = set()        # clients that have not carried out the call
+        undone: set[str] = set()        # clients that did not carry out the call
         for name, (_, reply, seconds) in zip(chosen, self.exchange(letters()), strict=True):
             envelopes, slowest, message = sent.pop(name), max(slowest, seconds), None
             asked = envelopes[-1].body.nbytes
@@ -197,7 +197,7 @@ class Clients:
             if reply is None:
                 missing.append(name)
                 if place[1] == 0 and (name not in refused or name in undone):
-                    # An arrival: for when the client is back.
+                    # An arrival: kept until the client is back.
                     held = [e._replace(body=self.pool.take(e.body)) for e in envelopes[-1:]]
                     self._missed[name] = [*self._missed.get(name, []), *held]
                 continue

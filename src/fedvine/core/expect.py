@@ -24,7 +24,7 @@ import torch
 from fedvine.core.errors import Refused
 
 LARGEST = 1e12       # no correct model, mean or count comes near it
-MOST_BYTES = 1 << 30  # of one array, unless more is stated
+MOST_BYTES = 1 << 30  # of one array, unless a statement has another bound
 
 
 @runtime_checkable
@@ -290,7 +290,7 @@ def _bounded(value: np.ndarray | torch.Tensor, where: str, low: float | None,
         return
     if not math.prod(value.shape):
         return
-    if isinstance(value, torch.Tensor):     # one pass; a NaN comes out as both
+    if isinstance(value, torch.Tensor):     # one pass; a NaN is both
         least, most = (x.item() for x in value.aminmax())
     else:
         least, most = value.min().item(), value.max().item()

@@ -1,4 +1,4 @@
-"""Writing of files so that a reader sees the old content or the new, never a part."""
+"""Writing of files so that a reader gets the old content or the new, never a part."""
 
 from __future__ import annotations
 

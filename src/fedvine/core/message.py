@@ -21,7 +21,7 @@ from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import check
 
 ALIGN = 64  # buffers of large messages start at a multiple of it, for fast vector loads
-SMALL = 1 << 16  # bytes of a message that need no memory kept for them
+SMALL = 1 << 16  # bytes of a message up to which no memory is kept for it
 _TUPLE, _TENSOR, _ARRAY = 1, 2, 3
 _TORCH = {str(d).removeprefix("torch."): d for d in (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
@@ -78,7 +78,7 @@ class _Rebuild:
         raw = self.buffers[number]
         size = (_TORCH if code == _TENSOR else _NUMPY)[dtype].itemsize
         if raw.nbytes != size * math.prod(shape):
-            raise FedvineError("A message's buffer has not the size it states; refused.")
+            raise FedvineError("A message's buffer does not have the size it states; refused.")
         if code == _ARRAY:
             return raw.view(dtype).reshape(shape)
         if raw.nbytes == 0:
@@ -188,7 +188,7 @@ class Pool:
     def __init__(self, keep: int = 1 << 30) -> None:
         self.keep, self._free, self._idle = keep, dict[int, list[bytearray]](), 0   # by size
         self._leased: dict[int, tuple[weakref.ref, bytearray]] = {}
-        self._lock = threading.RLock()  # replies of several clients are taken at a time
+        self._lock = threading.RLock()  # replies of several clients arrive at the same time
 
     def take(self, packed: Packed) -> Packed:
         """Return a private copy of ``packed``; its memory returns when its last array is gone."""
@@ -197,7 +197,7 @@ class Pool:
             return Packed(packed.skeleton, [np.empty(0, np.uint8) for _ in packed.buffers])
         if total <= SMALL:
             return Packed(packed.skeleton, [b.copy() for b in packed.buffers])
-        # ``lease`` is the base of every view handed out: when it dies, no view is left.
+        # ``lease`` is the base of every view: when it is deleted, no view is left.
         memory = self._find(total + ALIGN)
         lease = np.frombuffer(memory, np.uint8)
         watch = weakref.ref(lease, self._give_back)
@@ -223,7 +223,7 @@ class Pool:
             _, memory = self._leased.pop(id(watch))
             self._free.setdefault(len(memory), []).append(memory)
             self._idle += len(memory)
-            while self._idle > self.keep:       # of the size that was first seen longest ago
+            while self._idle > self.keep:       # of the size that was first used longest ago
                 size = next(iter(self._free))
                 self._free[size].pop()
                 self._idle -= size

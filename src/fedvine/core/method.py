@@ -95,7 +95,7 @@ class Method(BaseModel):
     #: Raised when the same fields give other scores, see :mod:`fedvine.results.kept`.
     revision: ClassVar[int] = 1
     #: The search space of ``fedvine tune``, by field: (low, high), (low, high, "log"), or a list of
-    #: values; None takes a base class's field out.
+    #: values; None removes a base class's field.
     space: ClassVar[dict[str, Any]] = {}
 
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")

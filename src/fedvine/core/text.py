@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.text import Text
 
-# Control codes (a terminal obeys them) and signs that turn the direction of writing.
+# Control codes of a terminal, and characters that change the direction of writing.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _NUMBER = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
 _FORMULA = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
-_LONGEST = 40       # signs of a name in a picture
+_LONGEST = 40       # characters of a name in a picture
 
 
 def shown(text: str) -> str:
@@ -80,7 +80,7 @@ def cells(table: pa.Table) -> pa.Table:
     That is text that begins with ``=``, ``+``, ``-``, ``@`` or a control code and is not a number,
     also in the names of columns.
     """
-    compute: Any = pc       # whose functions are made when it is imported
+    compute: Any = pc       # type checkers do not know its functions
     for i, field in enumerate(table.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
             text = table.column(i)

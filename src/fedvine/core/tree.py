@@ -20,11 +20,11 @@ def map_tree(f: Callable[..., torch.Tensor], first: Tree, *others: Tree) -> Tree
     if isinstance(first, dict):
         for other in others:
             if not isinstance(other, dict) or other.keys() != first.keys():
-                raise FedvineError("Two models have not the same names; they cannot be added.")
+                raise FedvineError("Two models do not have the same names; they cannot be added.")
         return {k: map_tree(f, v, *(o[k] for o in others)) for k, v in first.items()}
     if isinstance(first, (list, tuple)):
         if any(len(o) != len(first) for o in others):
-            raise FedvineError("Two models have not the same length; they cannot be added.")
+            raise FedvineError("Two models do not have the same length; they cannot be added.")
         return type(first)(map_tree(f, *parts) for parts in zip(first, *others, strict=True))
     return f(first, *others)
 

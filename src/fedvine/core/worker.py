@@ -18,7 +18,7 @@ class Envelope(NamedTuple):
 
     ``asks`` is None in training, the number of a stage that the library scores, -1 when the
     message's last argument holds pairs or nodes that a person queries, or -2 - b for block b of the
-    client's own users, whose answers stay with it.
+    client's own users; their answers stay with it.
     """
 
     place: tuple[int, int, int]
@@ -36,7 +36,7 @@ class ClientWorker:
     """One client of a run: its part, its memory, its scorer.
 
     Args:
-        method: whose functions it runs.
+        method: has the functions that it runs.
         name: of the client.
         part: its own data; None where the server holds the graph.
         plan: of stages.
@@ -51,7 +51,7 @@ class ClientWorker:
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.protocol = protocol
         self.world, self.keep_last, self.secret = world, keep_last, secret
-        # A fedvine.federation.site_forecasts.SiteForecasts while a site answers its own users.
+        # A fedvine.federation.site_forecasts.SiteForecasts while a site scores its own users.
         self.home: Any = None
         self.scorer = None if part is None else protocol.scorer(part, plan, name, world.seed)
         self.renew()
@@ -143,4 +143,4 @@ class ClientWorker:
         state = unpack(saved)
         self.client.load(state["memory"])
         self.marks = list(state.get("marks", []))
-        self.client.place = (-1, *tuple(state["place"])[1:])  # so that the stage is attached anew
+        self.client.place = (-1, *tuple(state["place"])[1:])  # -1 attaches the stage again

@@ -22,7 +22,7 @@ class Ids:
         numbers: int64 [N], where all names are whole numbers.
         offsets: int64 [N + 1] into ``text``, where names are text.
         text: uint8, the UTF-8 bytes of all names.
-        secret: what :meth:`keys` are made with; institutions share one of their own.
+        secret: of :meth:`keys`; institutions share one of their own.
     """
 
     def __init__(self, numbers: np.ndarray | None = None, offsets: np.ndarray | None = None,

@@ -19,7 +19,7 @@ from fedvine.data.io.source import exists, is_query, title
 from fedvine.data.stream import EventStream
 
 _COLUMNS = ("src", "dst", "time", "client", "weight")
-_READ = ("time_format", "bipartite", "sure")       # how a table is read, besides
+_READ = ("time_format", "bipartite", "sure")       # other arguments of reading
 _OF_GRAPHS = ("node", "label", "client", "src", "dst")
 
 
@@ -64,9 +64,9 @@ class Data(BaseModel):
             return value
         try:
             return str(Path(value).expanduser().absolute())
-        except RuntimeError as error:   # ~somebody
-            raise FedvineError(f"{value} is in nobody's home folder; write the whole path."
-                               ) from error
+        except RuntimeError as error:   # the ~name of an unknown user
+            raise FedvineError(f"{value} starts with an unknown user's folder; write the whole "
+                               "path.") from error
 
     @field_validator("options")
     @classmethod

@@ -199,7 +199,7 @@ class EventStream:
             if isinstance(column, np.ndarray):
                 column.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
-    # -- stages and splits (written out in their own files) ------------------------------------
+    # -- stages and splits (their code is in their own files) ----------------------------------
     def by_time(self, every: str | float, **parts: float) -> Plan:
         """Make stages of equal duration: ``"30d"``, ``"12h"``, or a number in the unit of ``t``."""
         return by_time(self, every, **parts)

@@ -65,8 +65,8 @@ def rows(file: Path, cells: int, delimiter: str) -> Iterator[list[str]]:
             for number, line in enumerate(lines, 1):
                 row = line.rstrip("\r\n").split(delimiter)
                 if len(row) != cells or not all(row):
-                    raise FedvineError(f"{file} has not {cells} values in line {number}; get the "
-                                       "file again.")
+                    raise FedvineError(f"{file} does not have {cells} values in line {number}; get "
+                                       "the file again.")
                 yield row
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise FedvineError(f"{file} is not a readable text file.") from error

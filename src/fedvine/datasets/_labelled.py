@@ -27,7 +27,7 @@ from fedvine.datasets import folders
 Files = Iterable[str]
 Arrays = tuple[Any, Any, Any, Any]      # x, edges, y, the classes' names or None
 
-_VERSION = 1    # of what is kept; a new number makes every graph again
+_VERSION = 1    # of the kept files; with a new number every graph is made again
 
 
 def labelled(name: str, place: str, files: Files, origin: str, read: Callable[[Path], Arrays],
@@ -102,7 +102,7 @@ def _fetched(name: str, place: str, files: Files, origin: str,
     with atomic_folder(kept) as folder:
         try:
             fetch(folder)
-        except Exception as error:  # whatever a library for downloads raises
+        except Exception as error:  # any error of a library for downloads
             raise FedvineError(f"{name} could not be downloaded ({type(error).__name__}); {put}"
                                ) from error
         if lacking := _missing(folder, files):
@@ -122,8 +122,8 @@ def _made(name: str, raw: Path, files: Files, origin: str, read: Callable[[Path]
             x, edges, y, classes = read(raw)
         except MemoryError:
             raise
-        except Exception as error:      # whatever a damaged file makes a library raise
-            traceback.clear_frames(error.__traceback__)     # which closes the files
+        except Exception as error:      # any error of a library at a damaged file
+            traceback.clear_frames(error.__traceback__)     # this closes the files
             raise FedvineError(f"{name} could not be read ({type(error).__name__}: "
                                f"{' '.join(str(error).split())}); {again}") from error
     return Graph.make(x, edges, y, classes=classes, name=name)

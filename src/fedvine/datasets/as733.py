@@ -16,7 +16,7 @@ scores cannot be compared with published ones, so its stream is called ``as733-l
 events of 6,507 systems, 1,112 of them deletions. The graph grows suddenly at its end: 2,782 events
 are of 2000-01-01, and 6,872 of the day after.
 
-Stages are days. There is no natural client, so communities of systems are assigned to five.
+Stages are days. The data do not have clients: communities of systems are assigned to five.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Subrahmanian, C. Faloutsos, "Edge Weight Prediction in Weighted Signed Networks"
 A member rates another once, so no edge comes twice and none is deleted. The file's times have
 fractions of a second, which are cut off; ratings within one second keep their order.
 
-Stages are 90 days, a quarter of a year, 21 of them with 136 to 4,558 ratings: the market dies
-away, and 60 days would leave stages of 70 at the end. There is no natural client, so communities
+Stages are 90 days, a quarter of a year, 21 of them with 136 to 4,558 ratings: the market gets
+smaller, and 60 days would leave stages of 70 at the end. The data do not have clients: communities
 of members are assigned to five.
 """
 

@@ -12,7 +12,7 @@ Times are numbers of snapshots. An edge is an event at the snapshot at which it 
 event with ``deleted`` at the one at which it is gone; each pair is one edge, from the lower number
 to the higher one. That makes 17,196 events, of which 8,027 are deletions.
 
-There are ten snapshots, each a stage. There is no natural client, so communities of authors are
+There are ten snapshots, each a stage. The data do not have clients: communities of authors are
 assigned to five.
 """
 

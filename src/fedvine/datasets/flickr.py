@@ -5,7 +5,7 @@ is MIT; no licence is stated for the data), from J. McAuley, J. Leskovec, ECCV 2
 of PyTorch Geometric reads it.
 
 The 500 features are a bag of words, made dense by its authors; two pictures are joined if they
-share a place, a gallery or somebody who commented on both. The counts are published ones, not
+share a place, a gallery or a person who commented on both. The counts are published ones, not
 counted here: 899,756 edges, or half of that if each counts once, as it does in a graph here. Split
 and shares are those of POWER's Table 1, two classes a task.
 """

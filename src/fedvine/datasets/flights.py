@@ -15,8 +15,8 @@ The class of an aircraft is its maker, of the package's table of planes, from it
 on: BOEING 1,627, AIRBUS 736, BOMBARDIER 375 (9 of them listed as CANADAIR, of a model that others
 list as BOMBARDIER), EMBRAER 299, MCDONNELL DOUGLAS 236. The other 764 are not known (-1): 721 are
 not in the table, most of them of American and Envoy, which give fleet numbers in place of tail
-numbers; for 43 it has a Cessna, a helicopter or the like of that number, which is not what flew.
-There are no features: the table's engines, seats and model would reveal the maker.
+numbers; for 43 it has a Cessna, a helicopter or the like of that number, not the aircraft that
+flew. There are no features: the table's engines, seats and model would reveal the maker.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ the crawl lost in August to October 2012 were put back from the outages of the T
 (:mod:`fedvine.datasets.foursquare`), which have exact times. Times are whole hours: 9,161 rows
 repeat user, venue and hour of another and are kept, and within an hour rows are in order of user
 and venue, whatever came first. 10,260 rows near outages (``approx_week`` in the file) may be off by
-one or two weeks. Who was chosen is not said either: no venue has fewer than 10 check-ins, so these
-are not all of a city's. Categories of venues and the users' friends are not read.
+one or two weeks. The choice of users and venues is not described: no venue has fewer than 10
+check-ins, so these are not all of a city's. Categories of venues and the users' friends are not
+read.
 """
 
 from __future__ import annotations

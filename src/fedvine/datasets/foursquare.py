@@ -5,14 +5,14 @@ Data in Location-Based Social Networks", ACM TIST 7(3), 2015-2016 ("TIST2015"). 
 of it are read, and give equal streams for equal check-ins:
 
 - ``data_US.txt`` (or ``.txt.gz``), one file a country: user, venue,
-  ``Tue Apr 03 18:00:06 +0000 2012``, offset to local time in minutes; tab separated. This is
-  what FedGraph (Yao et al., 2024) takes, for the countries US, BR, ID, TR and JP.
+  ``Tue Apr 03 18:00:06 +0000 2012``, offset to local time in minutes; tab separated. FedGraph
+  (Yao et al., 2024) uses these files, for the countries US, BR, ID, TR and JP.
 - ``foursquare_tist2015_subset.parquet`` (user_id, venue_id, timestamp, country): the part of
   TIST2015 with which HMT-GRN (Lim et al., SIGIR 2022) tests, and only the later third of it. For
   the five countries it holds 40,670 check-ins, 2012-04-03 to 2013-09-16: TR 16,106, US 11,433,
   JP 4,953, ID 4,096, BR 4,082; 11,597 users, of whom 138 check in in more than one of them.
 
-The part stands in for FedGraph's data in trials, but its scores are no benchmark's: its stream
+The part stands in for FedGraph's data in trials, but its scores are not comparable: its stream
 is called ``foursquare-tist2015-part``, as is that of text files made from it, in which every
 offset is 0. 531 days make 11 stages of 50 days; the fourth and fifth fall into a gap of the crawl
 and have only 791 and 379 check-ins.

@@ -1,4 +1,4 @@
-"""Physics: 34,493 physicists and who has written with whom; 5 classes are their fields.
+"""Physics: 34,493 physicists joined by common papers; 5 classes are their fields.
 
 Source: O. Shchur et al., "Pitfalls of Graph Neural Network Evaluation", 2018,
 https://github.com/shchur/gnn-benchmark (MIT), from the Microsoft Academic Graph, as ``Coauthor`` of

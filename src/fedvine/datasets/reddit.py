@@ -10,7 +10,7 @@ Times are numbers of snapshots. An edge is an event at the snapshot at which it 
 event with ``deleted`` at the one at which it is gone; each pair is one edge, from the lower number
 to the higher one.
 
-There are ten snapshots, each a stage. There is no natural client, so communities of nodes are
+There are ten snapshots, each a stage. The data do not have clients: communities of nodes are
 assigned to five.
 """
 

@@ -7,7 +7,7 @@ California, Irvine.
 
 59,835 messages of 1,899 users in 193 days of 2004 (20,296 pairs), 37 of them repeated to the
 second; a message is never deleted. Stages are the 5 days that DG-CoLearn and others before it
-take, 39 of them; there is no natural client, so communities of users are assigned to five.
+take, 39 of them; the data do not have clients: communities of users are assigned to five.
 """
 
 from __future__ import annotations

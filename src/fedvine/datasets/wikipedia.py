@@ -8,7 +8,7 @@ The label is the file's ``state_label``: 1 for the 217 edits after which the use
 Each is its user's last edit, and for 69 users the first one too. The classes of users are read
 from it: "active" from the first edit on, "banned" from the edit with label 1 on.
 The original file has 172 edge features (of the edit's text), which are kept if they are there.
-A month makes 10 stages of 3 days; there is no natural client, so communities of pages are assigned
+A month makes 10 stages of 3 days; the data do not have clients: communities of pages are assigned
 to five.
 """
 

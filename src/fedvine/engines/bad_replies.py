@@ -1,4 +1,4 @@
-"""Check that a bad reply of a client counts as missing, whatever the function and the phase.
+"""Check that a bad reply of a client counts as missing, in every function and phase.
 
 Every client function of a method is answered once with each of :data:`KINDS` in each phase
 (arrival, rounds, scoring), by two of three clients, while a quorum of one is enough.
@@ -89,7 +89,7 @@ def spoil(kind: str, reply: Packed) -> Packed | Refused | None:
 
 
 class Spoiler:
-    """Chooses the replies that are made bad, one a round, until all that is ``wanted`` was tried.
+    """Choice of the replies that are made bad, one a round, until all of ``wanted`` were tried.
 
     ``wanted`` [client] are the kinds by phase and function that are left; ``passed`` collects those
     that the engine did not refuse.
@@ -97,7 +97,7 @@ class Spoiler:
 
     def __init__(self, wanted: dict[str, Todo]) -> None:
         self.wanted, self.passed = wanted, list[str]()
-        self.round: tuple[int, int] = (-1, -1)      # the stage and round of now
+        self.round: tuple[int, int] = (-1, -1)      # current stage and round
         self._last: tuple[int, int] = (-1, -1)      # those of the last bad reply in this attempt
         self._failed: tuple[int, int] = (-1, -1)    # and of the last one in an attempt before
         self._now: dict[str, str] = {}
@@ -202,7 +202,7 @@ def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], An
     calls: list[tuple[str, str]] = sorted(getattr(made.clients, "calls", set()))
     spoiler = every_kind(calls)
     left = -1
-    while (rest := spoiler.left()) != left:     # until a run tries nothing new
+    while (rest := spoiler.left()) != left:     # until a run tries no new kind
         left = rest
         made = start(method, engine=Spoilt, quorum=0.3, spoiler=spoiler)
         try:
@@ -211,7 +211,7 @@ def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], An
             yield f"a run ended after bad replies ({type(error).__name__}: {error})"
             return
     yield from spoiler.passed
-    # One a phase, as a run gives up after three attempts from the same save.
+    # One a phase: a run ends after three attempts from the same save.
     last = {phase: function for phase, function in calls if phase != "arrival"}
     first = Spoiler({"bob": {call: ["an error"] for call in last.items()}})
     if outcome(start(method, engine=Spoilt, spoiler=first)) != undisturbed:

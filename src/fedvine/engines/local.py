@@ -17,7 +17,7 @@ class LocalClients(Clients):
     """Clients in this process.
 
     Args:
-        method: whose functions are called.
+        method: has the functions that are called.
         parts: the clients' own data by name; None for a client without any (where the server holds
             the graph).
         plan: of stages.

@@ -26,7 +26,7 @@ from fedvine.core.worker import Envelope
 from fedvine.data.plan import Plan, even_bounds, periods
 
 SENTENCE = 300  # characters of a site's error that are kept
-LATEST = 1e18   # no time is further from 0, in whatever unit
+LATEST = 1e18   # no time is further from 0, in any unit
 
 
 class Unreachable(Exception):
@@ -44,7 +44,7 @@ class RemoteClients(Clients):
     """Clients reached by ``send``.
 
     Args:
-        method: whose functions are called.
+        method: has the functions that are called.
         names: of the clients.
         world: facts that all sides know.
         protocol: of scoring.
@@ -150,7 +150,7 @@ def ask(send: Send, name: str, deadline: float, pool: Pool | None = None, /,
     try:
         answer = unpack(loads(block, pool))
         known = answer.keys() & {"error", "reply"}
-    except Exception as error:  # whatever a stranger may send
+    except Exception as error:  # any error: the bytes may be a stranger's
         raise Refused(f"it cannot be read ({type(error).__name__}: {error})") from error
     if len(known) != 1:
         raise Refused("it is neither a reply nor an error")

@@ -50,7 +50,7 @@ from fedvine.federation.server import carry, open_site, read_order
 from fedvine.federation.signed import Trusted
 
 HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
-FRESH = 15.0             # seconds after its last heartbeat that a site still counts as connected
+FRESH = 15.0             # seconds after its last heartbeat in which a site counts as connected
 ALLOWED = ("nvflare.collab.runtime.executor.CollabExecutor",
            "nvflare.collab.runtime.controller.CollabController",
            "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
@@ -189,7 +189,7 @@ class Gate(FLComponent):
             MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION))
         channel, topic = get(MessageHeaderKey.CHANNEL), get(MessageHeaderKey.TOPIC)
         streamed = channel == STREAM_CHANNEL
-        if streamed and topic == STREAM_DATA_TOPIC:  # every frame says what it is part of
+        if streamed and topic == STREAM_DATA_TOPIC:  # a frame names its message's
             channel, topic = get(StreamHeaderKey.CHANNEL), get(StreamHeaderKey.TOPIC)
         if sender == "server" or sender == receiver or (receiver == "server" and (
                 get(MessageHeaderKey.MSG_TYPE) != MessageType.REQ or channel in ASKED

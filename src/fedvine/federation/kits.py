@@ -28,7 +28,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 
 ADMIN = "admin@fedvine.local"
-_TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", ADMIN}  # no site's names
+_TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", ADMIN}  # not for sites
 _CLASSES = ("nvflare.collab.runtime.executor.CollabExecutor",
             "nvflare.collab.runtime.controller.CollabController",
             "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")

@@ -41,7 +41,7 @@ from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import of
 
 BLOCKS = 100_000  # of users of one site for which forecasts are made
-OPENING = 120.0  # seconds a site may take to read its table, whatever a call may take later
+OPENING = 120.0  # seconds a site may take to read its table, also where a later call may take less
 
 
 class Order(BaseModel):

@@ -31,7 +31,7 @@ from cryptography.x509.oid import NameOID
 from fedvine.core.errors import FedvineError
 from fedvine.engines.remote import Unreachable
 
-SESSION = 32  # random bytes that a site's process is known by
+SESSION = 32  # random bytes that identify a site's process
 _PADDING = padding.PSS(padding.MGF1(hashes.SHA256()), 32)
 
 Deliver = Callable[[str, bytes, bytes, float], bytes]  # name, request, seal, seconds -> answer
@@ -115,7 +115,7 @@ class Trusted:
             raise FedvineError(f"{kit} is no site's kit ({type(error).__name__}: {error}); fedvine "
                                "kit pack makes one.") from error
         self._number = 0
-        self._known: dict[bytes, Any] = {}  # the certificate that was good, and its key
+        self._known: dict[bytes, Any] = {}  # the valid certificate, and its key
 
     def check(self, block: bytes, seal: bytes) -> str:
         """Return the run that the request ``block`` belongs to.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 FACTS = {"directed": bool, "classes": int, "features": int}     # of a graph at the server
-KEPT = 3  # saves a site keeps; one more than the server, which may die between two
+KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
 
 
 class Site:
@@ -96,7 +96,7 @@ class Site:
             return dumps(pack({"reply": {**before, **during}[do](**request)}))
         except FedvineError as error:
             return dumps(pack({"error": str(error)}))
-        except Exception as error:  # its text may hold what is in the table: it stays here
+        except Exception as error:  # its text may hold values of the table: it stays here
             _LOG.exception("a request of the server failed")
             return dumps(pack({"error": f"{type(error).__name__}; the site's log says more"}))
 
@@ -160,7 +160,7 @@ class Site:
         world = World(tuple(clients), seed, stages, said)
         part = None if kind.server_holds_graph else self.stream
         if part is not None and elsewhere is not None:
-            users = np.unique(part.src)     # of one kind of nodes some may be no source
+            users = np.unique(part.src)     # with one kind of nodes some nodes are not a source
             if len(elsewhere) != len(users):
                 raise FedvineError("The server sent arrivals that do not fit this site's users.")
             part.elsewhere = np.full(part.num_src, np.inf)

@@ -21,9 +21,9 @@ from fedvine.federation import kits as kits
 from fedvine.federation.launch import Kept, alone, last_line
 from fedvine.federation.server import Order, again, write_state
 
-FAILURES = 5  # times that the server's process may end at once
+FAILURES = 5  # times that the server's process may fail to start
 BEGINNING = 300.0  # seconds after which a job that was submitted counts as lost unless it began
-LOSSES = 5    # times that a job may be lost without a step ahead
+LOSSES = 5    # times that a job may be lost at the same save
 GRACE = 20.0  # seconds to wait for the other sites once there is a quorum
 Say = Callable[[str], None]
 Show = Callable[[dict[str, Any]], None]
@@ -193,7 +193,7 @@ class Supervisor:
             for name, client in state.get("clients", {}).items():
                 if client["gone"]:
                     died.setdefault(name, time.monotonic())
-            # Its last sign of life may be older than its death: only later ones count.
+            # The last sign of life may be from before the process died: only later ones count.
             back = {n for n, since in died.items()
                     if n in here and time.monotonic() - since > FRESH + 5.0}
             if back and not again(self.hub, run).exists():

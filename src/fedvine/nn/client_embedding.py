@@ -73,7 +73,7 @@ class ClientEmbedding:
         unknown = self.number[ids] < 0
         if (not len(self.values) and sent["values"].shape == (len(ids), self.width)
                 and not unknown.any()):
-            return sent["values"]       # none is kept here, all are known: they came in this order
+            return sent["values"]       # all come from the server, in this order
         own = self.own[ids]
         if own.all():
             return self.values[torch.from_numpy(ids)]

@@ -1,7 +1,7 @@
 """A large table of embeddings whose rows appear over time: one row a node, found by its key.
 
 The server hands out rows. It knows a node by a 64-bit key (a hash of the id, keyed where
-institutions must not see each other's ids), never by the id.
+institutions must not read each other's ids), never by the id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""EvolveGCN (Pareja et al., AAAI 2020): a GCN whose weights go on from snapshot to snapshot.
+"""EvolveGCN (Pareja et al., AAAI 2020): a GCN with weights that change from snapshot to snapshot.
 
 No node has a state; each layer's weights W_t [in, out] come from a gated recurrent unit over
 matrices, which is learned with W_0::

@@ -17,7 +17,7 @@ def add_rows(values: np.ndarray, rows: np.ndarray, change: np.ndarray, scale: np
             values[r, j] += s * change[n, j]
 
 
-@njit(cache=True, error_model="numpy")  # a check for division by zero would keep it from SIMD
+@njit(cache=True, error_model="numpy")  # checks for division by zero would prevent SIMD
 def adam(values: np.ndarray, rows: np.ndarray, gradient: np.ndarray, at: np.ndarray, m: np.ndarray,
          v: np.ndarray, steps: np.ndarray, rate: float, beta1: float, beta2: float, eps: float
          ) -> None:

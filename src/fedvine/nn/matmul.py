@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-BLOCK, NARROW = 256, 16     # rows; columns of the left factor below which MKL is the faster one
+BLOCK, NARROW = 256, 16     # rows; columns of the left factor below which MKL is faster
 
 
 def sum_of_products(x: torch.Tensor, a: torch.Tensor, y: torch.Tensor, b: torch.Tensor,
@@ -33,7 +33,7 @@ def wide() -> bool:
     if not _needed() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
     x = torch.rand(BLOCK, 64, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
-    with contextlib.suppress(RuntimeError, TypeError):      # it is not part of torch's promises
+    with contextlib.suppress(RuntimeError, TypeError):      # it is not a public function of torch
         return torch.equal(_wide_product(x, torch.eye(64, dtype=torch.float32)), x)
     return False
 

@@ -72,7 +72,7 @@ def cluster(indptr, indices, weights, volume, order, owner, limit, sweeps):
                 c = seen[i]
                 if towards[c] > wish:
                     favourite[u], wish = c, towards[c]
-                # The name of a cluster is a node of the cluster's part, even after it has left.
+                # A cluster has the name of a node of its part, even after that node left it.
                 if (towards[c] > most and size[c] + volume[u] <= limit
                         and (owner is None or owner[c] == owner[u])):
                     best, most = c, towards[c]

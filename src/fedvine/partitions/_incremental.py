@@ -2,7 +2,7 @@
 
 DG-CoLearn, Section 4.1: at a snapshot CoLearnPartition will "incrementally assign newly arrived
 nodes based on their 1-hop and 2-hop neighbourhood to the existing partition". The paper leaves
-open in which order, what happens to a node that only knows new ones, and what if a part is full.
+open the order, the part of a node with new neighbours alone, and the case of a full part.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _place(indptr, indices, owner, k, capacity):
                     break
     done, start = 0, 0
     while done < new:
-        if done == waiting:             # the next node that nobody placed can reach
+        if done == waiting:             # the next node that is not connected to a placed one
             while owner[start] != -1:
                 start += 1
             wave[waiting] = start

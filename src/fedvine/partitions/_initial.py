@@ -149,7 +149,7 @@ def grown(indptr, indices, weights, volume, goal, room, order, free):
         u = np.int64(-1)
         while queue and u < 0:
             _, u = heappop(queue)
-            if not waiting[u]:              # it left by a newer entry
+            if not waiting[u]:              # a newer entry of it was used before
                 u = np.int64(-1)
         while u < 0 and turn < count:
             if waiting[order[turn]]:

@@ -58,7 +58,7 @@ def _parts(ends: np.ndarray, weight: np.ndarray, k: int, seed: int) -> np.ndarra
     links = coo_matrix((np.ones(len(rows), np.int64), (rows, columns)),
                        (len(linked), len(linked))).tocsr()      # repeats become a weight
     whole = zero_copy_dtype()
-    # Bisected again and again, because METIS's k-way cut leaves parts of small graphs empty.
+    # Recursive bisection, because METIS's k-way cut leaves parts of small graphs empty.
     _, found = part_graph(
         k, CSRAdjacency(np.array(links.indptr, whole), np.array(links.indices, whole)),
         vweights=weight[linked].astype(whole), eweights=links.data.astype(whole), recursive=True,

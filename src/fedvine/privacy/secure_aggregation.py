@@ -13,8 +13,9 @@ dropouts, in four exchanges:
 
 Vectors are fixed-point numbers modulo 2^64, so the sum is exact. Keys follow from the client's
 own secret and the place of the sum, so a repeated or replayed call gives the same messages.
-Primitives are those of ``cryptography`` and ``pycryptodome``. A server that lies about who
-vanished is outside of what this protects against (the paper's active variant signs that list).
+Primitives are those of ``cryptography`` and ``pycryptodome``. There is no
+protection against a server that lies about the clients that vanished (the paper's active variant
+signs that list).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class SecureSums(Method):
             sent = clients.call(function, *same, None, quorum=quorum, expect=vector)
             return np.asarray(np.sum(list(sent), axis=0, dtype=np.uint64)), len(sent)
         from fedvine.privacy.secure_aggregation import (
-            open_sum,  # the extra "flare" brings the cryptography
+            open_sum,  # cryptography is in the extra "flare"
         )
         # A new one also when a round is repeated, because the keys follow from it.
         nonce = secrets.token_hex(16)

@@ -20,7 +20,7 @@ def kept(name: str, files: Iterable[Path], facts: object,
          make: Callable[[Path], EventStream]) -> EventStream:
     """Return the stream that ``make(folder)`` writes, opened from the cache if it was made before.
 
-    It is made again when one of ``files`` or the ``facts`` (any value whose ``repr`` describes the
+    It is made again when one of ``files`` or the ``facts`` (any value with a ``repr`` of the
     request) has changed.
     """
     folder = cache_folder() / f"{name}-{fingerprint(files, facts)}"

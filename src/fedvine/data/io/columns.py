@@ -17,7 +17,7 @@ from fedvine.data.io.source import Source, literal
 
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
           "UBIGINT", "HUGEINT", "UHUGEINT"}
-_EXACT = 2 ** 53        # whole numbers up to here are exact in float64
+_EXACT = 2 ** 53        # whole numbers up to this one are exact in float64
 
 
 class Wanted:

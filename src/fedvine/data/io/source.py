@@ -24,12 +24,12 @@ from fedvine.core.errors import FedvineError
 
 _QUERY = re.compile(r"\s*(select|with|from|attach|copy|install|load|pragma)\s", re.IGNORECASE)
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
-# Functions that give tables: those that read a file, and those that touch none. DuckDB guards
+# Functions that return tables: those that read a file, and those that do not. DuckDB guards
 # files itself, but sniff_csv still shows the content of one, and others show a person's secrets.
 _READERS = {"read_csv", "read_csv_auto", "read_parquet", "parquet_scan", "read_json",
             "read_json_auto", "read_ndjson", "read_ndjson_auto"}
 _HARMLESS = {"range", "generate_series", "unnest"}
-# DuckDB would otherwise make a folder for what does not fit into memory, wherever one stands.
+# DuckDB would otherwise make a folder in the working directory for data that exceed memory.
 CLOSED: dict[str, Any] = {"temp_directory": "", "autoinstall_known_extensions": False,
                           "python_enable_replacements": False}
 
@@ -112,7 +112,7 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str) -> Source:
                            "else make a frame in Python and give it to fedvine.from_frame.")
     named = {form for name in _named(found) if "://" not in name
              for form in (name, os.path.expanduser(name))}  # noqa: PTH111 (~nobody stays)
-    # Where there is no such file, DuckDB searches a folder of that name, and then says so.
+    # Where there is no such file, DuckDB searches a folder of that name; its error names both.
     named |= {f"{name}/**/*.{kind}" for name in named for kind in ("csv", "parquet", "json")
               if not exists(name)}
     fitting = [file for name in named for file, in connection.execute(
@@ -194,7 +194,7 @@ def _kind(path: Path) -> str:
 def _shut(connection: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> None:
     """Restrict the connection to these files and its own database, for good."""
     allowed = ", ".join(map(literal, sorted(set(paths))))
-    connection.execute("SET enable_progress_bar = false")   # which would stand in the output
+    connection.execute("SET enable_progress_bar = false")   # which would be in the output
     connection.execute(f"SET allowed_paths = [{allowed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

@@ -133,7 +133,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, query: str, path: Path, dtype: 
           shape: tuple[int, ...]) -> None:
     """Write an array whose rows come in any order, each after its row number."""
     array = np.lib.format.open_memmap(path, "w+", dtype, shape)
-    if hasattr(os, "posix_fallocate"):      # a full disk is an error here, a crash in the mapping
+    if hasattr(os, "posix_fallocate"):      # a full disk raises here, but crashes if mapped
         with open(path, "r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     width = shape[1] if len(shape) == 2 else 1
