@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 import quick
@@ -9,9 +10,10 @@ import quick
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.nn.gat import inputs
-from fedvine.papers import empirical, reproduce, studies, sweep
+from fedvine.papers import figures, power, power_figure2, reproduce
+from fedvine.papers.figures import Figure, names
 from fedvine.papers.published import PAPERS
-from fedvine.papers.sweep import Figure, names
+from fedvine.papers.study import carry_out, chosen
 
 SMALL = '''
 title = "small"
@@ -37,20 +39,22 @@ def test_every_cell_of_a_figure_can_be_built(name):
             made = [figure.experiment(panel, line, v, figure.other and figure.other.values[0])
                     for v in figure.along(panel).values]
             assert len({m.identity() for m in made}) == len(made)     # the axis changes something
-    assert figure.chosen(figure.panel[0].name)[0] == figure.panel[0]
-    with pytest.raises(FedvineError, match="has no panel"):
-        figure.chosen("nowhere")
+    study = figures.study(figure)
+    assert chosen(study.title, study.panels, figure.panel[0].name) == study.panels[:1]
+    with pytest.raises(FedvineError, match="has no experiment"):
+        chosen(study.title, study.panels, "nowhere")
 
 
 @pytest.mark.parametrize("heat", [False, True])
 def test_a_small_figure_is_run_read_back_and_drawn(tmp_path, monkeypatch, heat):
     quick.here(monkeypatch)
-    monkeypatch.setattr(sweep, "PAPERS", tmp_path)
+    monkeypatch.setattr(figures, "PAPERS", tmp_path)
     other = ('[other]\nname = "rate"\nkey = "method.learning_rate"\nvalues = [0.01, 0.1]\n'
              if heat else "")
     (tmp_path / "small.toml").write_text(SMALL % other)
     told: list[str] = []
-    found = sweep.sweep(Figure.named("small"), seeds=1, folder=tmp_path / "cells", tell=told.append)
+    small = figures.study(Figure.named("small"))
+    found = carry_out(small, seeds=1, folder=tmp_path / "cells", tell=told.append)
     made = len([line for line in told if re.match(r"\d+/\d+  ", line)])
     assert made == len(found.records) // 3 == (4 if heat else 2)        # two clients and their mean
     mean = {(r["value"], r["other"]): r["scores"]["am"] for r in found.records
@@ -60,7 +64,7 @@ def test_a_small_figure_is_run_read_back_and_drawn(tmp_path, monkeypatch, heat):
                      for v in (0, 2)]
     assert found.picture is not None and found.picture[:4] == b"\x89PNG"
     told.clear()
-    again = sweep.sweep(Figure.named("small"), seeds=1, folder=tmp_path / "cells", tell=told.append)
+    again = carry_out(small, seeds=1, folder=tmp_path / "cells", tell=told.append)
     assert again.records == found.records and not told                  # nothing was run twice
     found.write(plot=tmp_path / "f.png", json=tmp_path / "f.json")
     assert json.loads((tmp_path / "f.json").read_text()) == found.records
@@ -68,7 +72,7 @@ def test_a_small_figure_is_run_read_back_and_drawn(tmp_path, monkeypatch, heat):
 
 def test_tables_and_figures_are_told_apart():
     every = {f.name[:-5] for f in PAPERS.iterdir() if f.name.endswith(".toml")}
-    assert set(reproduce.names()) == every | set(reproduce.STUDIES) | {"tgb-wiki"}
+    assert set(reproduce.names()) == every | set(reproduce.STUDIES)
     with pytest.raises(FedvineError, match="no picture"):
         reproduce.TableSet([], [], []).write(plot="x.png")
 
@@ -76,7 +80,7 @@ def test_tables_and_figures_are_told_apart():
 def test_the_formula_of_table_4_is_what_is_sent(data, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDVINE_DATA", str(data))
     quick.here(monkeypatch)
-    sheet = studies.table4(only="cora", seeds=1, jobs=1, folder=tmp_path, budget=None, tell=print)
+    sheet = carry_out(power.table4(), only="cora", seeds=1, folder=tmp_path)
     for row, (low, high) in zip(sheet.grids[0].rows, ((1.0, 1.01), (0.5, 1.01)), strict=True):
         assert low <= float(row[-1]) <= high, row
 
@@ -84,15 +88,15 @@ def test_the_formula_of_table_4_is_what_is_sent(data, tmp_path, monkeypatch):
 def test_curves_of_the_last_task_start_with_what_was_received(data, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDVINE_DATA", str(data))
     quick.here(monkeypatch)
-    monkeypatch.setattr(studies, "METHODS", ("fedavg",))
-    options = {"seeds": 1, "jobs": 1, "folder": tmp_path, "budget": None, "tell": print}
-    empty = studies.figure6(only="cora", **options | {"budget": 0})
+    monkeypatch.setattr(power, "METHODS", ("fedavg",))
+    options: dict[str, Any] = {"only": "cora", "seeds": 1, "folder": tmp_path}
+    empty = carry_out(power.figure6(), **options, budget=0)
     assert not empty.records and empty.picture is None
-    sheet = studies.figure6(only="cora", **options)
+    sheet = carry_out(power.figure6(), **options)
     (name, *curve), = sheet.grids[0].rows
     (am,) = sheet.records[0]["am"]
     assert name == "fedavg" and len(am) == 11 and curve[0] == f"{am[0]:.1f}"
-    last = studies.last_tasks(only="cora", **options).records[0]
+    last = carry_out(power.last_tasks(), **options).records[0]
     assert am[-1] == pytest.approx(last["am"], rel=1e-6)      # the last round is the score
 
 
@@ -102,12 +106,12 @@ def test_figure_2_puts_every_model_to_the_tasks_of_one_client():
                 "method": {"name": "ergnn", "rounds": 5, "epochs": 2, "hidden": 8,
                            "learning_rate": 0.03}}
     experiment = Experiment.model_validate(settings)
-    found = empirical._experts(experiment, "client-1", 1)
+    found = power_figure2._experts(experiment, "client-1", 1)
     assert list(found) == [(r, n) for r in (4, 5) for n in ("client-1", "client-2", "global")]
     done = experiment.run().finish()
     lines = [{"client": n, "t": s.t, **result} for s in done.stages for by in s.found.values()
              for n, result in by.items()]
-    curve = empirical._curve(lines, "client-1", 1)
+    curve = power_figure2._curve(lines, "client-1", 1)
     assert found[4, "client-1"] == curve[4, "epoch 2"]
     assert found[4, "global"] == curve[5, "received"]
     _, split, plan = experiment.open()

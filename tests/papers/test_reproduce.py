@@ -12,7 +12,7 @@ import shop
 from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
-from fedvine.papers import published, reproduce
+from fedvine.papers import published, reproduce, tables
 from fedvine.papers.published import PAPERS, PaperTable, half, names, numbers
 from fedvine.results.cells import cells
 
@@ -187,7 +187,7 @@ def test_clients_have_columns_with_the_papers_numbers_above_ours(by_client, tmp_
         cell.experiment.run(cell.folder).finish()
     sizes = {n: len(p) for n, p in made[0].experiment.open()[1].parts.items()}
     limit = max(sizes["ada"], sizes["cyd"])                 # the other one has fewer
-    monkeypatch.setattr(reproduce, "FEW", limit)
+    monkeypatch.setattr(tables, "FEW", limit)
     sheet = reproduce.reproduce("by-client", seeds=1, budget=0, folder=folder)
     first, second, third = sheet.grids
     scores = {(r["method"], r["client"]): r["scores"] for r in sheet.records
@@ -213,7 +213,7 @@ def test_clients_have_columns_with_the_papers_numbers_above_ours(by_client, tmp_
     assert [row[0] for row in third.rows] == ["Pop", "Bank"]        # the paper has no numbers
     marks, = (note for note in sheet.notes if note.startswith("‡"))
     assert f"experiment 1, {small[0]} {sizes[small[0]]}" in marks and str(limit) in marks
-    assert reproduce.COMPUTED in sheet.notes
+    assert tables.COMPUTED in sheet.notes
 
 
 def test_numbers_by_client_of_fedlink_as_printed():

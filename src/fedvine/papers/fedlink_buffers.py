@@ -6,21 +6,13 @@ more than one kind of data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedvine.experiments.experiment import Experiment
-from fedvine.papers import fedlink_pictures as pictures
-from fedvine.papers.fedlink_studies import (
-    Lines,
-    Panel,
-    by_client,
-    chosen,
-    megabytes,
-    of_group,
-    run,
-    with_method,
-)
+from fedvine.papers.fedlink import by_client, draw_clients, group, megabytes, with_method
+from fedvine.papers.study import Found, Panel, Study
+from fedvine.results import plot_style
 from fedvine.results.compare import Entry
 from fedvine.results.tables import Table, TableSet, spread
 
@@ -30,33 +22,34 @@ CITIES = (3200, 12800, 51200, 204800)               # of four cities, whose MY h
 AUTO, BANK = "auto", "edgebank"
 
 
-def figure2(*, only: str | None, **options: Any) -> TableSet:
-    """AUC and memory by the capacity of a buffer, and with ``capacity = "auto"``."""
-    panels = chosen([of_group("1", SMALL, "Foursquare"),
-                     of_group("1", SMALL, "Foursquare 50 %", 0.5),
-                     *(Panel(d, Experiment.model_validate({
-                         "data": d, "method": "fedlink"}), LARGE)
-                         for d in ("flights", "wikipedia", "synthetic")),
-                     Panel("four cities", Experiment.model_validate({
-                         "data": "four_cities", "stages": "120d", "method": "fedlink"}), CITIES)],
-                    only)
-    found = run(panels, lambda p: {
-        **{c: with_method(p.first, capacity=c) for c in (*p.values, AUTO)},
-        BANK: with_method(p.first, name=BANK)}, **options)
-    best = {p.name: _best(found, p) for p in found.panels}
+def figure2() -> Study:
+    """Show AUC and memory by the capacity of a buffer, and with ``capacity = "auto"``."""
+    def lines(values: Sequence[int]) -> Callable[[Experiment], dict[Any, Experiment]]:
+        return lambda first: {**{c: with_method(first, capacity=c) for c in (*values, AUTO)},
+                              BANK: with_method(first, name=BANK)}
+
+    def plain(name: str, data: str, values: Sequence[int], **more: Any) -> Panel:
+        return Panel(name, lambda _: lines(values)(Experiment.model_validate(
+            {"data": data, "method": "fedlink", **more})))
+
+    return Study("FedLink, Figures 2 and C.3", [
+        group("1", lines(SMALL), "Foursquare"), group("1", lines(SMALL), "Foursquare 50 %", 0.5),
+        *(plain(d, d, LARGE) for d in ("flights", "wikipedia", "synthetic")),
+        plain("four cities", "four_cities", CITIES, stages="120d")], _page)
+
+
+def _page(found: Found) -> TableSet:
+    best = {p.name: _best(found, p.name) for p in found.panels}
     grids = []
     for p in found.panels:
-        names = {c: f"{c:,}" + " *" * (c == best[p.name]) for c in p.values}
+        names = {c: f"{c:,}" + " *" * (c == best[p.name]) for c in _capacities(found, p.name)}
         grids.append(by_client(found, p, "edges of a buffer", "AUC by client", names | {
             AUTO: "auto (each client's own)"}, {"memory (MB)": lambda e, p=p: megabytes(
-                memory(found, p, e))}))
+                memory(e, found.entry(p.name, BANK)))}))
     grids.append(Table("The best fixed capacity, and auto", [
         "data", "capacity", "AUC, best fixed", "AUC, auto", "difference", "difference in AUC new"],
-        [_against(found, p, best[p.name]) for p in found.panels if best[p.name] is not None
-         and AUTO in found.of(p)]))
-    points = {(p.name, c): (e.estimate("auc")[0], memory(found, p, e), {
-        n: e.estimate("auc", n)[0] for n in found.clients(p)})
-        for p in found.panels for c, e in found.of(p).items() if c != BANK}
+        [_against(found, name, fixed) for name, fixed in best.items() if fixed is not None
+         and AUTO in found.entries(name)]))
     return TableSet(grids, [
         "The paper: small buffers fail to hold the history of large regions, oversized ones exceed "
         "the data of small ones and lower AUC; AUC against capacity is concave, and memory grows "
@@ -68,35 +61,60 @@ def figure2(*, only: str | None, **options: Any) -> TableSet:
         "Foursquare, flights, Wikipedia and the synthetic stream as they are here; half of "
         "Foursquare and four cities were not looked at.",
         "Memory is the process's peak less that of EdgeBank's on the same data, which has the same "
-        "libraries and the same stream; the largest of the seeds.", *found.notes], found.records,
-        pictures.buffers([(p.name, p.values, found.clients(p), best[p.name])
-                          for p in found.panels], points, "FedLink, Figures 2 and C.3")
-        if points else None)
+        "libraries and the same stream; the largest of the seeds.", *found.seeds, *found.gaps],
+        found.records, _drawn(found, best) if found.records else None)
 
 
-def memory(found: Lines, panel: Panel, entry: Entry) -> float | None:
-    """Bytes of a line's peak above those of EdgeBank on the same data."""
-    bank = found.entries.get((panel.name, BANK))
-    mine, least = (e.cost("peak_memory_bytes") if e else None for e in (entry, bank))
+def memory(entry: Entry, bank: Entry) -> float | None:
+    """Return the bytes of a line's peak above those of EdgeBank on the same data."""
+    mine, least = (e.cost("peak_memory_bytes") for e in (entry, bank))
     return max(mine - least, 0.0) if mine is not None and least is not None else None
 
 
-def _best(found: Lines, panel: Panel) -> Any:
-    means = {c: e.estimate("auc")[0] for c, e in found.of(panel).items() if c in panel.values}
+def _capacities(found: Found, name: str) -> list[int]:
+    return [line for panel, line in found.cells if panel == name and isinstance(line, int)]
+
+
+def _best(found: Found, name: str) -> int | None:
+    means = {c: found.entry(name, c).estimate("auc")[0] for c in _capacities(found, name)}
     known = {c: m for c, m in means.items() if m is not None}
     return max(known, key=lambda c: known[c]) if known else None
 
 
-def _against(found: Lines, panel: Panel, best: Any) -> list[str]:
-    fixed, auto = (found.entries[panel.name, c] for c in (best, AUTO))
+def _against(found: Found, name: str, best: int) -> list[str]:
+    fixed, auto = found.entry(name, best), found.entry(name, AUTO)
 
     def difference(key: str) -> str:
         mine, other = auto.values(key), fixed.values(key)
         both = sorted(mine.keys() & other.keys())
         return spread([mine[s] - other[s] for s in both], sign="+")
-    return [panel.name, f"{best:,}", *(e.text("auc") for e in (fixed, auto)),
+    return [name, f"{best:,}", *(e.text("auc") for e in (fixed, auto)),
             difference("auc"), difference("auc_new")]
 
 
-NAMES: dict[str, Callable[..., TableSet]] = {
+def _drawn(found: Found, best: Mapping[str, int | None]) -> bytes:
+    drawing, plots = plot_style.plots([p.name for p in found.panels], 2)
+    for (top, low), panel in zip(plots.T, found.panels, strict=True):
+        name, marks, fixed = panel.name, _capacities(found, panel.name), best[panel.name]
+        bank = found.entry(name, BANK)
+        held = {c: None if (b := memory(found.entry(name, c), bank)) is None else b / 1e6
+                for c in (*marks, AUTO)}
+        draw_clients(top, found, panel, marks)
+        plot_style.line(low, [(c, [held[c]]) for c in marks], label="mean", **plot_style.MEAN)
+        for axes, value in ((top, found.entry(name, AUTO).estimate("auc")[0]), (low, held[AUTO])):
+            if value is not None:
+                axes.axhline(value, color=plot_style.PURPLE, linewidth=1.4, linestyle="--",
+                             label="auto, mean")
+            plot_style.log_ticks(axes, marks, fontsize=7, rotation=30)
+            if fixed is not None:           # behind the best, as in the paper's figure
+                axes.axvspan(fixed / 1.2, fixed * 1.2, color=plot_style.SHADE, zorder=0,
+                             linewidth=0)
+        top.legend(fontsize=6, frameon=False, ncols=2)
+        low.set_xlabel("edges of a buffer")
+    plots[0][0].set_ylabel("AUC")
+    plots[1][0].set_ylabel("memory above EdgeBank's, MB")
+    return plot_style.png(drawing, "FedLink, Figures 2 and C.3")
+
+
+STUDIES: dict[str, Callable[[], Study]] = {
     "fedlink-figure2": figure2, "fedlink-figurec3": figure2}

@@ -20,7 +20,8 @@ from fedvine.core.files import atomic, cache_folder
 from fedvine.core.settings import build, merged
 from fedvine.data.spec import Data, digest, load
 from fedvine.experiments.experiment import Experiment
-from fedvine.results.cells import FOLDER, Job, cells
+from fedvine.papers.study import chosen
+from fedvine.results.cells import FOLDER
 from fedvine.results.tuned import SHIPPED, Search, stated
 from fedvine.results.tuned import found as searched
 
@@ -32,7 +33,7 @@ class _Part(BaseModel):
 
 
 class Column(_Part):
-    """A number that is shown of every cell."""
+    """A number that is shown for every cell."""
 
     name: str
     ours: str = Field(description="a score, or a cost such as seconds_round")
@@ -104,13 +105,13 @@ class PaperTable(_Part):
 
     @staticmethod
     def named(name: str) -> PaperTable:
-        """The table ``name``, one of :func:`names`."""
+        """Read the table ``name``, one of :func:`names`."""
         return build(PaperTable, tomllib.loads((PAPERS / f"{name}.toml").read_text("utf-8")), name)
 
     def printed(self) -> dict[tuple[str, str], dict[str, str]]:
-        """The paper's numbers, as printed, by (experiment, method).
+        """Return the paper's numbers, as printed, by (experiment, method).
 
-        Where a line is one client's, those that are the same for all clients are right here.
+        Where a line is one client's, only numbers that are the same for all clients are right.
         """
         column, found = self.experiment_column, {}
         for line in numbers(self.numbers):
@@ -120,14 +121,19 @@ class PaperTable(_Part):
         return found
 
     def printed_by_client(self) -> dict[tuple[str, str, str], dict[str, str]]:
-        """The same by (experiment, method, client as the paper writes it); empty without."""
+        """Return them by (experiment, method, client as the paper writes it).
+
+        The result is empty where the table has no clients.
+        """
         places = self.experiment_column, self.method_column, self.client_column
         return {tuple(line[p] for p in places): line  # type: ignore[misc]
                 for line in numbers(self.numbers)} if all(places) else {}
 
     def columns(self, setting: Setting, small: Collection[str] = ()) -> list[Column]:
-        """The columns of an experiment, one a client where that is wanted; clients in ``small``
-        are marked."""
+        """Return the columns of an experiment, one a client where that is wanted.
+
+        Clients in ``small`` are marked.
+        """
         made = []
         for c in self.column:
             made += [c.model_copy(update={"name": c.name.format(name + "‡" * (name in small)),
@@ -139,7 +145,7 @@ class PaperTable(_Part):
         return made
 
     def paper(self, setting: Setting, row: Row, column: Column) -> str:
-        """The paper's number of a cell, as printed, with its spread; ``-`` for none."""
+        """Return the paper's number of a cell, as printed, with its spread; ``-`` for none."""
         by_client = self.printed_by_client()
         if column.place:
             line = by_client.get((column.place[0], row.name, column.place[1]), {})
@@ -154,19 +160,14 @@ class PaperTable(_Part):
         return line.get(key, "-") + (f" ±{spread}" if spread else "")
 
     def chosen(self, only: str | None) -> list[Setting]:
-        """The experiments whose id is ``only`` or whose name holds it; several with commas."""
-        found = []
-        for word in only.split(",") if only else []:
-            some = [e for e in self.experiment if word.strip() == e.id] or [
-                e for e in self.experiment if word.strip().lower() in e.name.lower()]
-            if not some:
-                raise FedvineError(f'{self.title} has no experiment "{word.strip()}"; there are '
-                                   + ", ".join(f"{e.id} ({e.name})" for e in self.experiment) + ".")
-            found += some
-        return [e for e in self.experiment if not only or e in found]
+        """Return the experiments that ``only`` names; all without it.
+
+        See :func:`fedvine.papers.study.chosen`.
+        """
+        return chosen(self.title, self.experiment, only) or self.experiment
 
     def build(self, setting: Setting, row: Row, data: dict[str, Any] | None = None) -> Experiment:
-        """The experiment of a cell; ``data`` takes the place of the setting's own."""
+        """Build the experiment of a cell; ``data`` takes the place of the setting's own."""
         assert row.method is not None
         own = setting.methods.get(row.method["name"], {})
         values = merged(merged(self.common, setting.settings), row.settings)
@@ -175,17 +176,16 @@ class PaperTable(_Part):
                      f"{self.title}, experiment {setting.id}, {row.name}")
 
     def of(self, setting: Setting, row: Row, folder: str | Path = FOLDER) -> Experiment:
-        """The experiment of a cell, also where its data are half of a stream; with the settings
-        that were found for it, see :meth:`search`."""
+        """Build the experiment of a cell, with the settings of its :meth:`search`."""
         made, search = self.plain(setting, row), self.search(setting, row, folder)
         return made if search is None else made.updated({"method": search.fields})
 
     def plain(self, setting: Setting, row: Row) -> Experiment:
-        """The same as it is before a search."""
+        """Build the experiment of a cell as it is before a search."""
         return self.build(setting, row, half(setting) if setting.half else None)
 
     def stated(self, settings: Sequence[Setting], folder: str | Path) -> list[str]:
-        """What is said of the settings of every row that is run."""
+        """Say where the settings of every row that is run come from."""
         by_row: dict[str, dict[str, list[str]]] = {}
         for row in (r for r in self.row if r.method is not None):
             for setting in settings:
@@ -202,31 +202,27 @@ class PaperTable(_Part):
         return ["Settings:", *(f"- {', '.join(names)}: {text}." for text, names in lines.items())]
 
     def search(self, setting: Setting, row: Row, folder: str | Path = FOLDER) -> Search | None:
-        """The search for a cell's settings that is kept beside ``folder``'s cells, if it is the one
-        that every row gets."""
+        """Return the search for a cell's settings that is kept beside ``folder``'s cells.
+
+        It is None where there is none, or another than every row gets.
+        """
         if self.tuned is None or row.method is None:
             return None
         made = searched(self.plain(setting, row), self.tuned.seed, folder)
         same = made and (made.trials, made.score) == (self.tuned.trials, self.tuned.score)
         return made if same else None
 
-    def cells(self, setting: Setting, seeds: int, folder: str | Path) -> dict[str, list[Job]]:
-        """The cells of an experiment by the names of its rows, one a seed.
-
-        Raises :class:`FedvineError` where its data cannot be had and no cell is kept.
-        """
-        made = {row.name: self.of(setting, row, folder) for row in self.row if row.method}
-        count = min(seeds, setting.seeds or seeds)
-        every = cells((e.model_copy(update={"seed": s}) for e in made.values()
-                       for s in range(count)), folder)
-        return {name: every[i * count:(i + 1) * count] for i, name in enumerate(made)}
+    def cells(self, setting: Setting, folder: str | Path = FOLDER) -> dict[str, Experiment]:
+        """Build the experiments of a setting by the names of its rows, of those that are built."""
+        return {row.name: self.of(setting, row, folder) for row in self.row if row.method}
 
 
 def half(setting: Setting) -> dict[str, Any]:
-    """The early or the late half of a data set's time span, as a Parquet file in the cache.
+    """Write the early or the late half of a data set's time span as a Parquet file in the cache.
 
-    The bound is the middle between first and last time; it belongs to the early half. Without the
-    data set the file is only named: its cells may be kept.
+    Returns the table ``data`` of the experiment that reads it. The bound is the middle between
+    first and last time; it belongs to the early half. Without the data set the file is only named:
+    its cells may be kept.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -249,11 +245,11 @@ def half(setting: Setting) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    """The tables that can be run."""
+    """List the tables that can be run."""
     return sorted(f.name[:-5] for f in PAPERS.iterdir() if f.name.endswith(".toml")
                   and "[[panel]]" not in f.read_text("utf-8"))
 
 
 def numbers(file: str) -> list[dict[str, str]]:
-    """The lines of one of the papers' ``.csv`` files, as text."""
+    """Read the lines of one of the papers' ``.csv`` files, as text."""
     return list(csv.DictReader((PAPERS / file).read_text("utf-8").splitlines()))

@@ -8,10 +8,17 @@ data, the tie rule and the bank are right, the four published numbers come out.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
+from fedvine.papers.study import Found, Study
+from fedvine.results.compare import COSTS
+from fedvine.results.tables import Table, TableSet
 from fedvine.tasks import metrics
 
 PARTS = ("val", "test")
@@ -21,9 +28,34 @@ PUBLISHED = {"unlimited": {"val": 0.527, "test": 0.495}, "window": {"val": 0.600
 _MOST = 200_000_000      # entries of the bank, 8 bytes each
 
 
+def wiki() -> Study:
+    """Make the study of tgbl-wiki-v2, which has no cells: EdgeBank takes seconds."""
+    return Study("TGB, tgbl-wiki-v2", [], _page)
+
+
+def _page(found: Found) -> TableSet:
+    stream = load("wikipedia")
+    rows, records = [], []
+    for name, window in (("unlimited", None), ("window", WINDOW)):
+        began = time.perf_counter()
+        mrr = edgebank_mrr(stream, window)
+        rows.append([f"EdgeBank, {name}", *(text for part in PARTS for text in (
+            f"{PUBLISHED[name][part]:.3f}", f"{mrr[part]:.3f}"))])
+        records.append({"method": f"edgebank ({name})", "data": stream.name, "seed": None,
+                        "client": None, "scores": {f"mrr_{p}": mrr[p] for p in PARTS},
+                        **dict.fromkeys(COSTS), "seconds_total": time.perf_counter() - began})
+    return TableSet([Table("TGB, tgbl-wiki-v2, MRR", ["method", *(
+        f"{part}, {whose}" for part in PARTS for whose in ("leaderboard", "ours"))], rows)],
+        ["The protocol is TGB's, on the pooled stream, without clients; EdgeBank has nothing "
+         "random, so the numbers must agree."], records)
+
+
+STUDIES: dict[str, Callable[[], Study]] = {"tgb-wiki": wiki}
+
+
 def edgebank_mrr(stream: EventStream, window: float | None = None, batch: int = 200) -> dict[
         str, float]:
-    """MRR of EdgeBank on the validation and the test part: ``{"val": ..., "test": ...}``.
+    """Compute the MRR of EdgeBank: ``{"val": ..., "test": ...}``.
 
     ``window`` None: a pair is remembered for ever; 0.15 (``WINDOW``): for that share of the
     train part's duration. ``batch`` is the number of edges scored before they are remembered.
@@ -89,7 +121,11 @@ def _remember(seen: np.ndarray, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> 
 
 
 def _at_once(u: np.ndarray, v: np.ndarray, t: np.ndarray, width: int):
-    """A function: which destinations the sources of some edges meet at the edges' own times."""
+    """Return a function that finds what the sources of edges meet at the edges' own times.
+
+    Its arguments are the first edge and the number of edges; it returns bool [edges, width], True
+    for the destinations that are met.
+    """
     order = np.lexsort((t, u))
     new = np.ones(len(u), bool)
     new[1:] = (u[order][1:] != u[order][:-1]) | (t[order][1:] != t[order][:-1])

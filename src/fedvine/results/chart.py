@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ from fedvine.core.files import atomic
 from fedvine.core.text import drawn
 from fedvine.core.units import seconds, size
 from fedvine.results.compare import Comparison, Entry
+from fedvine.results.plot_style import COLOURS, DARK, GREY, MARKS, names_on_y, png
 from fedvine.results.tables import FEW_SEEDS
 from fedvine.tasks.shown import Axis
 
-# Okabe and Ito's colours, which colour-blind readers tell apart; the marks differ too.
-_KINDS = (("#0072B2", "o", 0.11), ("#D55E00", "s", -0.11))
-_GREY = "#B4B4B4"
+_KINDS = tuple(zip(COLOURS, MARKS, (0.11, -0.11), strict=False))
 
 
 def chart(found: Comparison, file: str | Path) -> None:
@@ -45,19 +43,11 @@ def chart(found: Comparison, file: str | Path) -> None:
     if names:
         figure.legend(handles, names, loc="outside lower left", ncols=2, frameon=False, fontsize=9)
     runs = f"{found.seeds} seed{'s' * (found.seeds > 1)}"
-    figure.suptitle(f"{drawn(found.data)}: test scores, {runs}", fontweight="bold", fontsize=11,
-                    x=0.01, ha="left")
     figure.text(0.995, 0.022, " ".join(x for x in (
         task.footnote(), _about(entries), "Italic: without a model.") if x), ha="right",
-        fontsize=8, color="#404040")
-    _write(figure, file)
-
-
-def _write(figure: Any, file: str | Path) -> None:
-    drawn = BytesIO()
-    figure.savefig(drawn, format="png", metadata={"Software": ""})
+        fontsize=8, color=DARK)
     with atomic(Path(file)) as handle:
-        handle.write(drawn.getvalue())
+        handle.write(png(figure, f"{drawn(found.data)}: test scores, {runs}"))
 
 
 def _scores(axes: Any, entries: list[Entry], axis: Axis) -> None:
@@ -74,10 +64,9 @@ def _scores(axes: Any, entries: list[Entry], axis: Axis) -> None:
                           label=label or None, markersize=6, capsize=3, linewidth=1.4,
                           markerfacecolor=colour if mark == "o" else "white")
     if axis.chance is not None:
-        axes.axvline(axis.chance, color=_GREY, linewidth=1, linestyle=":", zorder=0)
+        axes.axvline(axis.chance, color=GREY, linewidth=1, linestyle=":", zorder=0)
     axes.set_xlabel(axis.name)
-    _plain(axes)
-    axes.grid(axis="x", color="#E4E4E4", linewidth=0.8)
+    names_on_y(axes)
     axes.margins(x=0.08)
 
 
@@ -102,17 +91,10 @@ def _seeds(axes: Any, entry: Entry, key: str, y: float, colour: str) -> None:
 
 
 def _bars(axes: Any, values: list[float], show: Any) -> None:
-    axes.barh(range(len(values)), values, height=0.5, color=_GREY)
+    axes.barh(range(len(values)), values, height=0.5, color=GREY)
     for y, value in enumerate(values):
         axes.annotate(show(value), (value, y), xytext=(4, 0), textcoords="offset points",
                       va="center", fontsize=8.5)
     axes.set_xlim(0, (max(values, default=0) or 1) * 1.6)
     axes.set_xticks([])
-    _plain(axes)
-
-
-def _plain(axes: Any) -> None:
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    names_on_y(axes, grid=False)

@@ -34,26 +34,16 @@ Tell = Callable[[str], Any]
 Rows = Sequence[Sequence[Job]]     # cells that differ in their seed alone, a row
 
 
-class Planned(Exception):
-    """A page has said which rows it wants, and that was the question."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-
 @dataclass(frozen=True)
 class Budget:
     """How much may be run: ``seconds`` of the clock, ``cpu`` seconds of all cells of a page.
 
-    ``fewer``: rows whose runs are slow get :data:`SLOW_SEEDS`. ``planning``: nothing is run,
-    :class:`Planned` is raised. What was asked for is added to ``seen``.
+    ``fewer``: rows whose runs are slow get :data:`SLOW_SEEDS`.
     """
 
     seconds: float | None = None
     cpu: float | None = None
     fewer: bool = False
-    planning: bool = False
-    seen: list[Rows] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
     @staticmethod
@@ -105,9 +95,6 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
     :class:`FedvineError` is raised with the run's own sentence.
     """
     budget = Budget.of(budget)
-    budget.seen.extend(pages)
-    if budget.planning:
-        raise Planned([row for page in pages for row in page])
     for cell in (c for page in pages for row in page for c in row):
         if cell.finished and cell.line is None:
             cell.keep()

@@ -6,7 +6,7 @@ import base64
 import json
 import os
 from collections.abc import Iterable
-from io import BytesIO, StringIO
+from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from fedvine.core.text import Terminal, drawn, page
 from fedvine.core.units import clock, size
 from fedvine.experiments import run_folder
 from fedvine.experiments.reopened import task_of
+from fedvine.results import plot_style
 from fedvine.results.records import facts, tables
 from fedvine.tasks.shown import Lines, Matrix
 
@@ -89,6 +90,7 @@ def _html(table: Any) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
+@plot_style.style()
 def picture(folder: str | os.PathLike[str]) -> bytes:
     """A finished run as PNG: scores by stage and client, or the matrix and curves of tasks."""
     from matplotlib.figure import Figure
@@ -108,20 +110,13 @@ def picture(folder: str | os.PathLike[str]) -> bytes:
             _matrix(axes, plot)
         else:
             _lines(axes, plot)
-    out = BytesIO()
-    whole.savefig(out, format="png")
-    return out.getvalue()
+    return plot_style.png(whole)
 
 
 def _matrix(axes: Any, plot: Matrix) -> None:
     """Draw a heat map of percentages, with the numbers in it unless they are many."""
     count = len(plot.values)
-    axes.imshow(plot.values, vmin=0, vmax=100, cmap="viridis")
-    for i, row in enumerate(plot.values):
-        for j, value in enumerate(row):
-            if value == value and count <= 12:
-                axes.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=9,
-                          color="black" if value > 60 else "white")
+    plot_style.heat(axes, plot.values, (0, 100), digits=0 if count <= 12 else None)
     names = [str(t + 1) for t in range(count)]
     axes.set(xlabel=plot.x, ylabel=plot.y, xticks=range(count), yticks=range(count),
              xticklabels=names, yticklabels=names)
@@ -133,7 +128,7 @@ def _lines(axes: Any, plot: Lines) -> None:
     for name, x, y in plot.series:
         axes.plot(x, y, marker="o", markersize=3, label=drawn(name))
     if plot.shaded:
-        axes.axvspan(*plot.shaded, color="#EEE", zorder=0)
+        axes.axvspan(*plot.shaded, color=plot_style.FAINT, zorder=0)
     axes.set(xlabel=plot.x, ylabel=plot.y, title=plot.title)
     if plot.limits:
         axes.set(ylim=plot.limits)

@@ -1,7 +1,6 @@
 """Studies of exchanges and of partitions that grow: what they show is what the runs wrote down."""
 
 import csv
-import json
 from collections import Counter
 
 import numpy as np
@@ -16,14 +15,15 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._dgcolearn.border import Border
-from fedvine.papers import dynamic_partitions, dynamic_studies, reproduce
-from fedvine.papers.dynamic_partitions import LINES, ORDERS, PARTITIONERS, partition_seconds
-from fedvine.papers.dynamic_studies import EXCHANGES, SCHEDULES, chosen, cost
+from fedvine.papers import dgcolearn, dgcolearn_partitions, reproduce
+from fedvine.papers.dgcolearn import EXCHANGES, SCHEDULES, cost
+from fedvine.papers.dgcolearn_partitions import LINES, ORDERS, PARTITIONERS, partition_seconds
 from fedvine.papers.published import PAPERS
+from fedvine.papers.study import carry_out, planned
 from fedvine.results.cell_logs import exchanges
 from fedvine.results.cells import cells
 
-NAMES = dynamic_studies.NAMES | dynamic_partitions.NAMES
+NAMES = dgcolearn.STUDIES | dgcolearn_partitions.STUDIES
 OPTIONS = {"only": "patent", "seeds": 2, "jobs": 1, "budget": 0, "tell": print}
 ROUNDS, HIDDEN, FEATURES, STAGES = 3, 4, 6, 4
 
@@ -46,31 +46,28 @@ def ran(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         stream = small()
         patch.setattr(Data, "open", lambda self: stream)
-        patch.setattr(dynamic_studies, "METHOD", dynamic_studies.METHOD | {
+        patch.setattr(dgcolearn, "METHOD", dgcolearn.METHOD | {
             "rounds": ROUNDS, "epochs": 2, "hidden": HIDDEN, "features": FEATURES})
-        patch.setattr(dynamic_studies, "made", few)
+        patch.setattr(dgcolearn, "experiment", experiment)
         folder = tmp_path_factory.mktemp("cells")
         lines = [*({"schedule": s} for s in SCHEDULES), *({"exchange": e} for e in EXCHANGES),
                  *PARTITIONERS.values(), *LINES.values()]
-        for cell in {(c := few("patent", line, 1, folder)[0]).folder: c for line in lines}.values():
+        every = cells((experiment("patent", line) for line in lines), folder)
+        for cell in {c.folder: c for c in every}.values():
             cell.experiment.run(cell.folder).finish()
         yield folder
 
 
-def few(data, fields, seeds, folder, kept={}):  # noqa: B006
-    """Cells of four stages, made once."""
-    place = json.dumps([fields, str(folder)], sort_keys=True)
-    if place not in kept:
-        first = Experiment.model_validate({
-            "data": data, "method": dynamic_studies.METHOD | fields, "stages": 480 // STAGES,
-            "split": {"by": "hash", "k": 5}})
-        kept[place] = cells((first.model_copy(update={"seed": s}) for s in range(2)), folder)
-    return kept[place][:seeds]
+def experiment(data, fields):
+    """Four stages of it."""
+    return Experiment.model_validate({
+        "data": data, "method": dgcolearn.METHOD | fields, "stages": 480 // STAGES,
+        "split": {"by": "hash", "k": 5}})
 
 
 def one(folder, **fields):
-    """The cell of seed 0 with these fields."""
-    cell, = few("patent", fields, 1, folder)
+    """The finished cell of seed 0 with these fields."""
+    cell, = cells([experiment("patent", fields)], folder)
     assert cell.finished
     return cell
 
@@ -91,8 +88,9 @@ def test_every_study_shows_what_is_finished_and_says_what_is_not(name, ran):
     assert any("were not made, the budget was spent" in note for note in sheet.notes)
     assert (sheet.picture is None) == ("table" in name)
     assert sheet.picture is None or sheet.picture[:4] == b"\x89PNG"
-    nothing = NAMES[name](folder=ran / "none", **OPTIONS)          # no cell is finished
-    assert not nothing.records and not any(note.startswith("Ours") for note in nothing.notes)
+    nothing = carry_out(NAMES[name](), folder=ran / "none", **OPTIONS)     # no cell is finished
+    assert not nothing.records and nothing.picture is None
+    assert not any(note.startswith("Ours") for note in nothing.notes)
 
 
 @pytest.mark.parametrize(("schedule", "rounds"), [
@@ -141,14 +139,14 @@ def test_raw_features_travel_once_a_snapshot(ran, exchange):
 
 
 def test_the_formula_gives_what_the_paper_prints():
-    for N, cut, edges, T, D, printed in dynamic_studies.PRINTED.values():
+    for N, cut, edges, T, D, printed in dgcolearn.PRINTED.values():
         kilo, seconds = printed.removesuffix("s").split("KB + ")
         assert cost(N, cut, edges, D) / 1e3 == pytest.approx(float(kilo))
-        assert float(seconds) == pytest.approx(T * dynamic_studies.LATENCY)
+        assert float(seconds) == pytest.approx(T * dgcolearn.LATENCY)
 
 
 def test_table_5_has_the_scores_of_the_runs_and_the_paper_beside_them(ran):
-    ours, paper = dynamic_studies.table5(folder=ran, **OPTIONS).grids
+    ours, paper = carry_out(dgcolearn.table5(), folder=ran, **OPTIONS).grids
     for row, schedule in zip(ours.rows, SCHEDULES, strict=True):
         mean = summary(one(ran, schedule=schedule))["scores"]["test"]["mean"]
         assert row[1:3] == [f"{mean['f1_micro']:.3f}", f"{mean['f1_macro']:.3f}"]
@@ -162,7 +160,7 @@ def test_table_5_has_the_scores_of_the_runs_and_the_paper_beside_them(ran):
 
 
 def test_tables_6_and_7_multiply_what_the_report_says(ran):
-    sheet = dynamic_studies.table67(folder=ran, **OPTIONS)
+    sheet = carry_out(dgcolearn.table67(), folder=ran, **OPTIONS)
     rows = {row[0].split(", ")[1]: row for row in sheet.grids[0].rows}
     width = {"layerwise": 2 * HIDDEN, "paper": FEATURES + HIDDEN, "fedgcn": FEATURES}
     for exchange, D in width.items():
@@ -178,9 +176,9 @@ def test_tables_6_and_7_multiply_what_the_report_says(ran):
 def test_lines_by_snapshot_are_those_of_the_reports(ran):
     history = {line: summary(one(ran, **fields))["report"]["snapshots"]
                for line, fields in LINES.items()}
-    cut, = dynamic_partitions.figure7(folder=ran, **OPTIONS).grids
-    entropy, = dynamic_partitions.figure12(folder=ran, **OPTIONS).grids
-    inside, ends = dynamic_partitions.figure9(folder=ran, **OPTIONS).grids
+    cut, = carry_out(dgcolearn_partitions.figure7(), folder=ran, **OPTIONS).grids
+    entropy, = carry_out(dgcolearn_partitions.figure12(), folder=ran, **OPTIONS).grids
+    inside, ends = carry_out(dgcolearn_partitions.figure9(), folder=ran, **OPTIONS).grids
     assert f"log2(n) = {np.log2(3):.2f}" in entropy.title
     for line, *row in cut.rows:
         values = [h["cut"] for h in history[line]]
@@ -193,16 +191,16 @@ def test_lines_by_snapshot_are_those_of_the_reports(ran):
 
 def test_orders_that_make_the_same_partition_are_named(ran, monkeypatch):
     def said() -> bool:
-        notes = dynamic_partitions.figure7(folder=ran, **OPTIONS).notes
+        notes = carry_out(dgcolearn_partitions.figure7(), folder=ran, **OPTIONS).notes
         return any(note.startswith("On patent the three orders") for note in notes)
     history = [summary(one(ran, order=o))["report"]["snapshots"] for o in ORDERS]
     assert said() == (history[0] == history[1] == history[2])
-    monkeypatch.setattr(dynamic_partitions, "ORDERS", ("mincut_first",) * 3)
+    monkeypatch.setattr(dgcolearn_partitions, "ORDERS", ("mincut_first",) * 3)
     assert said()
 
 
 def test_boxes_are_quartiles_of_clients_accuracies(ran):
-    grid, = dynamic_partitions.figure13(folder=ran, **OPTIONS).grids
+    grid, = carry_out(dgcolearn_partitions.figure13(), folder=ran, **OPTIONS).grids
     for line, n, median, low, high, iqr, *_ in grid.rows:
         folder = one(ran, **LINES[line]).folder
         values = [right / many for found in run_folder.read_lines(folder, "metrics.jsonl")
@@ -226,8 +224,10 @@ def test_a_partition_that_is_timed_alone_is_the_one_of_the_run(ran, monkeypatch)
         assert np.bincount(last[last >= 0], minlength=5).tolist() == report["nodes"]
 
 
-def test_data_are_chosen_by_a_part_of_their_name():
-    assert chosen(None) == ["sociopatterns", "patent", "flights"]
-    assert chosen("pat, wiki") == ["sociopatterns", "patent", "wikipedia"]
-    with pytest.raises(FedvineError, match=r'no labelled stream "patents" \(did you mean "patent"'):
-        chosen("patents")
+def test_data_are_chosen_by_a_part_of_their_name(ran):
+    def names(only):
+        return [p.name for p in planned(dgcolearn.table5(), only, 1, ran).chosen]
+    assert names(None) == ["sociopatterns", "patent", "flights"]
+    assert names("patt, wiki") == ["sociopatterns", "wikipedia"]
+    with pytest.raises(FedvineError, match=r'no experiment "patents" \(did you mean "patent"'):
+        names("patents")

@@ -7,21 +7,17 @@ of the first round (Option 3 of Appendix D.2), on the partition that looks at cu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from fedvine.core.errors import FedvineError, near
 from fedvine.core.state import World
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.published import numbers
-from fedvine.papers.studies import _run
-from fedvine.results.cells import Job, cells
-from fedvine.results.fill import Budget, Tell
-from fedvine.results.tables import Table, TableSet, about_seeds, spread
+from fedvine.papers.study import Found, Panel, Study
+from fedvine.results.cells import Job
+from fedvine.results.tables import Table, TableSet, spread
 
 DATA = ("sociopatterns", "patent", "flights")       # labelled, and free to get
 MORE = ("wikipedia", "dblp5", "dblp3", "reddit")    # where --only names them
@@ -42,49 +38,28 @@ PRINTED = {"DBLP5": (1, 0.0006, 42_000, 8, 100, "10.08KB + 0.8s"),
 
 
 # -- cells -------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Held:
-    """The finished cells of each line on each data set, and what is to be said of them all."""
-
-    names: list[str]
-    cells: dict[tuple[str, str], list[Job]]
-    notes: list[str]
+def panels(lines: Mapping[str, dict[str, Any]]) -> list[Panel]:
+    """Make a panel for each data set: the method with each line's fields."""
+    return [Panel(d, lambda _, d=d: {line: experiment(d, fields) for line, fields in lines.items()},
+                  extra=d in MORE) for d in (*DATA, *MORE)]
 
 
-def chosen(only: str | None) -> list[str]:
-    """The data sets whose name holds one of the words (commas between them); :data:`DATA` without.
+def experiment(data: str, fields: dict[str, Any]) -> Experiment:
+    """Build the method's experiment with these fields."""
+    return Experiment.model_validate({"data": data, "method": METHOD | fields,
+                                      "split": {"by": "hash", "k": 5}})
 
-    Raises :class:`FedvineError` for a word that no name holds.
+
+def facts(found: Found) -> list[dict[str, Any]]:
+    """Collect what each finished cell measured.
+
+    That is F1 of the test, what the training's exchanges cost, and the partition of each snapshot
+    (``history``).
     """
-    words = [w.strip().lower() for w in only.split(",")] if only else []
-    for word in words:
-        if not any(word in d for d in DATA + MORE):
-            raise FedvineError(f'There is no labelled stream "{word}"{near(word, DATA + MORE)}; '
-                               f"there are {', '.join(DATA + MORE)}.")
-    return [d for d in DATA + MORE if any(w in d for w in words)] if words else list(DATA)
+    return [_facts(*place, cell) for place in found.cells for cell in found.finished(*place)]
 
 
-def held(lines: dict[str, dict[str, Any]], *, only: str | None, seeds: int, jobs: int,
-         folder: str | Path, budget: Budget | float | None, tell: Tell) -> Held:
-    """Run the method with each line's fields on each data set."""
-    names = chosen(only)
-    keys = [(d, line) for d in names for line in lines]
-    rows = [made(d, lines[line], seeds, folder) for d, line in keys]
-    notes = _run(rows, jobs, budget, tell)
-    notes += about_seeds(len([c for c in row if c.finished]) for row in rows)
-    return Held(names, {key: [c for c in row if c.finished]
-                        for key, row in zip(keys, rows, strict=True)}, notes)
-
-
-def made(data: str, fields: dict[str, Any], seeds: int, folder: str | Path) -> list[Job]:
-    """The method's cells with these fields, one a seed."""
-    first = Experiment.model_validate({"data": data, "method": METHOD | fields,
-                                       "split": {"by": "hash", "k": 5}})
-    return cells((first.model_copy(update={"seed": s}) for s in range(seeds)), folder)
-
-
-def facts(data: str, line: str, cell: Job) -> dict[str, Any]:
-    """What a finished cell measured: F1 of the test, the training's exchanges, the partition."""
+def _facts(data: str, line: str, cell: Job) -> dict[str, Any]:
     summary, made = cell.summary, cell.log("exchanges") or dict.fromkeys(
         ("exchanges", "calls", "seconds", "down", "up"), 0)
     history = summary["report"]["snapshots"]
@@ -96,22 +71,25 @@ def facts(data: str, line: str, cell: Job) -> dict[str, Any]:
             "history": history}
 
 
-def shown(values: Iterable[float], digits: int = 3) -> str:
-    """The values of seeds, see :func:`fedvine.results.tables.spread`."""
-    return spread(values, digits)
+def short(record: dict[str, Any]) -> dict[str, Any]:
+    """Leave the history out of a record."""
+    return {k: v for k, v in record.items() if k != "history"}
 
 
 # -- Table 5: schedules ------------------------------------------------------------------------
-def table5(**options: Any) -> TableSet:
-    """F1 and the cost of training's exchanges by schedule (Appendix D.2)."""
-    found = held({s: {"schedule": s} for s in SCHEDULES}, **options)
-    records = [facts(*key, cell) for key, row in found.cells.items() for cell in row]
+def table5() -> Study:
+    """Show F1 and the cost of training's exchanges by schedule (Appendix D.2)."""
+    return Study("DG-CoLearn, Table 5", panels({s: {"schedule": s} for s in SCHEDULES}), _table5)
+
+
+def _table5(found: Found) -> TableSet:
+    records = facts(found)
     grids, said = [], []
-    for d in found.names:
+    for d in (p.name for p in found.panels):
         by = {s: [r for r in records if (r["data"], r["line"]) == (d, s)] for s in SCHEDULES}
         grids.append(Table(f"{d}: F1 two snapshots ahead, and the exchanges of training", [
             "exchange", "F1 micro", "F1 macro", "exchanges a snapshot", "seconds", "MB"],
-            [[f"{label} ({s})", *(shown(r[k] for r in by[s]) for k in ("f1_micro", "f1_macro")),
+            [[f"{label} ({s})", *(spread(r[k] for r in by[s]) for k in ("f1_micro", "f1_macro")),
               *(_plain(f(r) for r in by[s]) for f in (
                   lambda r: r["exchanges"] / r["snapshots"], lambda r: r["seconds"],
                   lambda r: (r["down"] + r["up"]) / 1e6))] for s, label in SCHEDULES.items()]))
@@ -130,7 +108,7 @@ def table5(**options: Any) -> TableSet:
         "Seconds are those of all calls of an exchange, client after client on one machine, their "
         "forward pass included; there is no network in them. MB are sums and rows, both ways, "
         "without the model. States and scores need exchanges of their own, the same in every row, "
-        "which are not counted.", *found.notes], [_short(r) for r in records])
+        "which are not counted.", *found.seeds, *found.gaps], [short(r) for r in records])
 
 
 def _against(data: str, by: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -151,25 +129,26 @@ def _plain(values: Iterable[float]) -> str:
     return f"{np.mean(found):.3g}" if found else "-"
 
 
-def _short(record: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in record.items() if k != "history"}
-
-
 # -- Tables 6 and 7: the formula ----------------------------------------------------------------
 def cost(N: float, cut: float, edges: float, D: int) -> float:
-    """Bytes of Appendix D.3: ``N (cut |E| D_bytes)``; to them comes a latency of T L."""
+    """Compute the bytes of Appendix D.3: ``N (cut |E| D_bytes)``. Its latency T L is left out."""
     return N * cut * edges * 4 * D
 
 
-def table67(**options: Any) -> TableSet:
-    """Counted bytes of exchanges beside ``C = N (cut |E| D_bytes) + T L``."""
-    found = held({e: {"exchange": e} for e in EXCHANGES}, **options)
-    lines, records = [], []
-    for (d, exchange), row in found.cells.items():
-        measured = [facts(d, exchange, cell) for cell in row]
+def table67() -> Study:
+    """Show counted bytes of exchanges beside ``C = N (cut |E| D_bytes) + T L``."""
+    return Study("DG-CoLearn, Tables 6 and 7", panels({e: {"exchange": e} for e in EXCHANGES}),
+                 _table67)
+
+
+def _table67(found: Found) -> TableSet:
+    lines, records, every = [], [], facts(found)
+    for d, exchange in found.cells:
+        measured = [r for r in every if (r["data"], r["line"]) == (d, exchange)]
         if not measured:
             continue
-        edges, D = row[0].edges, row[0].measured("width", _width)
+        first = found.finished(d, exchange)[0]
+        edges, D = first.edges, first.measured("width", _width)
         mean = {k: float(np.mean([r[k] for r in measured])) for k in (
             "exchanges", "snapshots", "cut", "cut_edges", "calls", "down", "up")}
         T, counted = mean["snapshots"], mean["down"] + mean["up"]
@@ -183,7 +162,7 @@ def table67(**options: Any) -> TableSet:
             f"{counted / mean['exchanges'] / 1e3:,.1f}",
             f"{counted / formula:.2f}" if formula else "-", f"{counted / each:.2f}" if each else
             "-"])
-        records += [{**_short(r), "edges": edges, "D": D, "formula_bytes": cost(
+        records += [{**short(r), "edges": edges, "D": D, "formula_bytes": cost(
             r["exchanges"] / T, r["cut"], edges, D)} for r in measured]
     paper = [[d, str(N), f"{cut}", f"{E // 1000}K", str(T), str(D), C,
               f"{cost(N, cut, E, D) / 1e3:.2f} + {T * LATENCY:.1f} s"]
@@ -204,11 +183,11 @@ def table67(**options: Any) -> TableSet:
         "the cut edges of all snapshots. The latency of what is counted is L a call.",
         "The paper calls Reddit's cut edge ratio in Table 6 the lower one; as printed it is "
         f"{PRINTED['Reddit'][1] / PRINTED['DBLP5'][1]:.0f} times DBLP5's.",
-        *found.notes], records)
+        *found.seeds, *found.gaps], records)
 
 
 def _width(cell: Job) -> int:
-    """Numbers that a border node says in one exchange."""
+    """Count the numbers that a border node sends in one exchange."""
     made, split, plan = cell.experiment.open()
     method: Any = made
     F = method.width(World(tuple(split.parts), 0, len(plan), split.stream.facts()))
@@ -216,5 +195,5 @@ def _width(cell: Job) -> int:
             "paper": F + method.hidden}.get(method.exchange, F)
 
 
-NAMES: dict[str, Callable[..., TableSet]] = {
+STUDIES: dict[str, Callable[[], Study]] = {
     "dgcolearn-table5": table5, "dgcolearn-table6-7": table67}

@@ -6,21 +6,13 @@ from typing import Any
 import pytest
 
 from fedvine.core.errors import FedvineError
-from fedvine.papers import fedlink_buffers, fedlink_studies, published, reproduce
+from fedvine.papers import fedlink, fedlink_buffers, published, reproduce, study
+from fedvine.papers.fedlink import ROUNDS, SHARES, THINNED, table1, with_method
 from fedvine.papers.fedlink_buffers import AUTO, LARGE, SMALL
-from fedvine.papers.fedlink_studies import (
-    ROUNDS,
-    SHARES,
-    THINNED,
-    chosen,
-    of_group,
-    table1,
-    with_method,
-)
 from fedvine.papers.published import PaperTable
 from fedvine.results.cells import Job
 
-NAMES = fedlink_studies.NAMES | fedlink_buffers.NAMES
+NAMES = fedlink.STUDIES | fedlink_buffers.STUDIES
 OPTIONS: dict[str, Any] = {"seeds": 2, "jobs": 1, "budget": 0, "tell": print}
 ABSENT = "wikipedia"
 
@@ -64,8 +56,8 @@ def cells(monkeypatch, tmp_path):
             found.append(Made(e, tmp_path / "none", e.data.source, 1000))
         asked.extend(found)
         return found
-    monkeypatch.setattr(fedlink_studies, "cells", made)
-    monkeypatch.setattr(fedlink_studies, "_run", lambda rows, *more: [])
+    monkeypatch.setattr(study, "cells", made)
+    monkeypatch.setattr(study, "fill", lambda rows, **options: [])
     monkeypatch.setattr(published, "half", lambda setting: {"source": "wikipedia"})
     return asked
 
@@ -161,9 +153,10 @@ def test_rounds_by_client(cells):
 
 
 def test_panels_are_chosen_by_name_or_a_part_of_it():
-    panels = [of_group("1", (), n) for n in ("Foursquare", "Foursquare 50 %", "flights")]
-    assert [p.name for p in chosen(panels, "foursquare")] == ["Foursquare"]
-    assert [p.name for p in chosen(panels, "50, fli")] == ["Foursquare 50 %", "flights"]
-    assert chosen(panels, None) == panels
-    with pytest.raises(FedvineError, match=r'no "flihgts" \(did you mean "flights"'):
-        chosen(panels, "flihgts")
+    def names(only):
+        return [p.name for p in study.planned(fedlink_buffers.figure2(), only, 1).chosen]
+    assert names("foursquare") == ["Foursquare"]
+    assert names("50, fli") == ["Foursquare 50 %", "flights"]
+    assert len(names(None)) == 6
+    with pytest.raises(FedvineError, match=r'no experiment "flihgts" \(did you mean "flights"'):
+        names("flihgts")

@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedvine.core.errors import FedvineError
 from fedvine.core.method import At
 from fedvine.core.text import drawn
 from fedvine.experiments.experiment import Experiment
-from fedvine.papers.sweep import COLOURS
+from fedvine.papers.study import Found, Panel, Study, experiments
+from fedvine.results import plot_style
 from fedvine.results.cell_logs import points
-from fedvine.results.cells import Job, cells
-from fedvine.results.fill import Budget, Tell, fill
+from fedvine.results.cells import Job
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds, spread
 from fedvine.tasks import metrics
 from fedvine.tasks.class_incremental import NodeQueries
 
+CLAIM = ("The paper: clients meet classes in different orders; federated variants are above "
+         "isolated ones; receiving the global model, and local epochs, each lose old tasks; the "
+         "global model gains from local experts.")
 SHOWN = (4, 5)      # the rounds that the paper looks at
+LINES = {"isolated": {"data": "cora", "method": "ergnn_isolated"},
+         "federated": {"data": "cora", "method": "ergnn", "protocol": {"curves": True}}}
 
 
-def figure2(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
-            budget: Budget | float | None, tell: Tell) -> TableSet:
-    """On Cora, with ER-GNN. (a), (c) and (d) are of seed 0, (b) is of all seeds."""
-    if only not in (None, "cora"):
-        raise FedvineError("Figure 2 is shown on cora alone.")
-    names = {"isolated": "ergnn_isolated", "federated": "ergnn"}
-    made = {k: cells((Experiment.model_validate({"data": "cora", "method": m, "seed": s, **(
-        {"protocol": {"curves": True}} if k == "federated" else {})}) for s in range(seeds)),
-        folder) for k, m in names.items()}
-    left = fill(list(made.values()), jobs=jobs, budget=budget, tell=tell)
-    if left:
-        raise FedvineError(f"{len(left)} runs were not made, the budget was spent; give the "
-                           "command again.")
-    first = made["federated"][0]
+def figure2() -> Study:
+    """Show ER-GNN on Cora. (a), (c) and (d) are of seed 0, (b) is of all seeds."""
+    return Study("POWER, Figure 2", [Panel("cora", lambda _: experiments(LINES))], _page)
+
+
+def _page(found: Found) -> TableSet:
+    rows = {line: found.finished("cora", line) for line in LINES}
+    if found.gaps or not rows["federated"]:
+        return TableSet([], [CLAIM, *found.gaps], [])
+    first = rows["federated"][0]
     lines = [{**line, "curve": points(line["curve"])} for line in first.log("curves")]
     met = first.measured("classes", classes)
-    scores = {k: {s: [c.records()[0]["scores"][s] for c in row if c.finished]
-                  for s in ("am", "fm")} for k, row in made.items()}
+    scores = {k: {s: [c.records()[0]["scores"][s] for c in row]
+                  for s in ("am", "fm")} for k, row in rows.items()}
     one, last = next(iter(met)), len(next(iter(met.values()))) - 1
-    found = first.measured("experts", lambda cell: [
+    measured = first.measured("experts", lambda cell: [
         [*place, row] for place, row in _experts(cell.experiment, one, last).items()])
-    curve, experts = _curve(lines, one, last), {(r, name): row for r, name, row in found}
+    curve, experts = _curve(lines, one, last), {(r, name): row for r, name, row in measured}
     grids = [
         Table("(a) Labelled nodes of each task, class: nodes", [
             "client", *(f"task {t + 1}" for t in range(last + 1))],
@@ -65,16 +63,14 @@ def figure2(*, only: str | None, seeds: int, jobs: int, folder: str | Path,
     records = [{"method": k, **{s: v[i] for s, v in by.items()}} for k, by in scores.items()
                for i in range(len(by["am"]))]
     return TableSet(grids, [
-        "The paper: clients meet classes in different orders; federated variants are above "
-        "isolated ones; receiving the global model, and local epochs, each lose old tasks; the "
-        "global model gains from local experts.",
+        CLAIM,
         "(a), (c) and (d): seed 0; (b): all seeds. The paper has TWP and DSLR too, which are not "
         "built yet.", *about_seeds(len(by["am"]) for by in scores.values())], records,
         _drawn(met, scores, curve, experts, last))
 
 
 def classes(cell: Job) -> dict[str, list[dict[str, int]]]:
-    """By client and task: labelled nodes of each class."""
+    """Count the labelled nodes of each class, by client and task."""
     _, split, plan = cell.experiment.open()
     return {n: [_classes(p, plan, t) for t in range(len(plan))] for n, p in split.parts.items()}
 
@@ -85,7 +81,7 @@ def _classes(part: Any, plan: Any, t: int) -> dict[str, int]:
 
 
 def _curve(lines: list[dict[str, Any]], client: str, t: int) -> dict[tuple[int, str], list[float]]:
-    """Accuracies on every task so far, by (round, moment)."""
+    """Collect the accuracies on every task so far, by (round, moment)."""
     found: dict[tuple[int, str], list[float]] = {}
     for line in lines:
         if line["client"] == client and line["t"] == t:
@@ -95,8 +91,11 @@ def _curve(lines: list[dict[str, Any]], client: str, t: int) -> dict[tuple[int, 
 
 
 def _experts(experiment: Experiment, one: str, t: int) -> dict[tuple[int, str], list[float]]:
-    """Accuracies on every task of client ``one``, by (round of task ``t``, model): every client's
-    model after its local epochs, then the global one that they make. Carries the run out again."""
+    """Measure accuracies on every task of client ``one``, by (round of task ``t``, model).
+
+    The models are every client's after its local epochs, then the global one that they make. The
+    run is carried out again.
+    """
     found: dict[tuple[int, str], list[float]] = {}
 
     def look(at: At, clients: Any) -> None:
@@ -120,49 +119,63 @@ def _experts(experiment: Experiment, one: str, t: int) -> dict[tuple[int, str], 
 
 
 def _drawn(met: Any, scores: Any, curve: Any, experts: Any, last: int) -> bytes:
-    from matplotlib.figure import Figure
-    drawing = Figure(figsize=(13, 7), layout="constrained", dpi=110)
-    (left, middle), (right, below) = drawing.subplots(2, 2, width_ratios=[1.4, 1])
+    drawing, plots = plot_style.plots(["(a) what clients meet", "(b) ER-GNN"], 2, width=5.6)
+    _bars_of_classes(plots[0][0], met)
+    _bars_of_scores(plots[0][1], scores)
+    _curves(plots[1][0], curve, last)
+    _bars_of_models(plots[1][1], experts, last)
+    return plot_style.png(drawing, "POWER, Figure 2 on Cora")
+
+
+def _bars_of_classes(axes: Any, met: dict[str, list[dict[str, int]]]) -> None:
     bottom: dict[int, float] = {}
     classes = sorted({c for row in met.values() for by in row for c in by})
     places = [(n, t) for n, row in met.items() for t in range(len(row))]
-    for c, colour in zip(classes, COLOURS, strict=False):
+    for c, colour in zip(classes, plot_style.COLOURS, strict=False):
         heights = [met[n][t].get(c, 0) for n, t in places]
-        left.bar(range(len(places)), heights, bottom=[bottom.get(i, 0) for i in range(len(places))],
+        axes.bar(range(len(places)), heights, bottom=[bottom.get(i, 0) for i in range(len(places))],
                  color=colour, label=drawn(c))
         bottom = {i: bottom.get(i, 0) + h for i, h in enumerate(heights)}
-    left.set_xticks(range(len(places)), [f"{n.split('-')[-1]}.{t + 1}" for n, t in places])
-    left.set(xlabel="client.task", ylabel="labelled nodes", title="(a) what clients meet")
-    left.set_ylim(0, 1.1 * max(bottom.values()))
-    left.legend(fontsize=7, frameon=False)
+    axes.set_xticks(range(len(places)), [f"{n.split('-')[-1]}.{t + 1}" for n, t in places])
+    axes.set(xlabel="client.task", ylabel="labelled nodes", ylim=(0, 1.1 * max(bottom.values())))
+    axes.legend(fontsize=7, frameon=False)
+
+
+def _bars_of_scores(axes: Any, scores: dict[str, dict[str, list[float]]]) -> None:
     for i, (name, by) in enumerate(scores.items()):
         pairs = [metrics.mean_interval(by[s]) for s in ("am", "fm")]
         few = len(by["am"]) < FEW_SEEDS
-        middle.bar([i - 0.2, i + 0.2], [m for m, _ in pairs], width=0.36,
-                   yerr=[0.0 if few else h for _, h in pairs], color=COLOURS[:2], capsize=3)
-        middle.text(i, -0.15, name, ha="center", transform=middle.get_xaxis_transform())
-    middle.set(xticks=[-0.2, 0.2, 0.8, 1.2], xticklabels=["AM", "FM"] * 2, ylabel="%",
-               title="(b) ER-GNN")
+        axes.bar([i - 0.2, i + 0.2], [m for m, _ in pairs], width=0.36,
+                 yerr=[0.0 if few else h for _, h in pairs], color=plot_style.COLOURS[:2],
+                 capsize=3)
+        axes.text(i, -0.15, name, ha="center", transform=axes.get_xaxis_transform())
+    axes.set(xticks=[-0.2, 0.2, 0.8, 1.2], xticklabels=["AM", "FM"] * 2, ylabel="%")
+
+
+def _curves(axes: Any, curve: dict[tuple[int, str], list[float]], last: int) -> None:
+    received = [i for i, (_, moment) in enumerate(curve) if moment == "received"]
     for task in range(last + 1):
-        points = [100 * row[task] for row in curve.values()]
-        right.plot(points, color=COLOURS[task], label=f"task {task + 1}", linewidth=1.2)
-        here = [i for i, (_, moment) in enumerate(curve) if moment == "received"]
-        right.scatter(here, [points[i] for i in here], s=14, color=COLOURS[task])
-    rounds = [i for i, (_, moment) in enumerate(curve) if moment == "received"]
-    right.set_xticks(rounds, [str(r + 1) for r in range(len(rounds))])
-    right.set(xlabel="round (dots: global model received)", ylabel="accuracy, %",
-              title=f"(c) client 1 in task {last + 1}")
-    right.legend(fontsize=8, frameon=False)
+        percent = [100 * row[task] for row in curve.values()]
+        axes.plot(percent, color=plot_style.COLOURS[task], label=f"task {task + 1}", linewidth=1.2)
+        axes.scatter(received, [percent[i] for i in received], s=14,
+                     color=plot_style.COLOURS[task])
+    axes.set_xticks(received, [str(r + 1) for r in range(len(received))])
+    axes.set(xlabel="round (dots: global model received)", ylabel="accuracy, %")
+    axes.set_title(f"(c) client 1 in task {last + 1}", fontsize=10)
+    axes.legend(fontsize=8, frameon=False)
+
+
+def _bars_of_models(axes: Any, experts: dict[tuple[int, str], list[float]], last: int) -> None:
     rows = {name: row for (r, name), row in experts.items() if r == SHOWN[0]}
     for i, (name, row) in enumerate(rows.items()):
-        below.bar([t + 0.8 * (i + 0.5) / len(rows) - 0.4 for t in range(last + 1)],
-                  [100 * a for a in row], width=0.7 / len(rows), label=drawn(name),
-                  color="#000000" if name == "global" else COLOURS[i])
-    below.set_xticks(range(last + 1), [f"task {t + 1}" for t in range(last + 1)])
-    below.set(ylabel="accuracy, %", ylim=(0, 119),
-              title=f"(d) on client 1's tasks, end of round {SHOWN[0]} of task {last + 1}")
-    below.legend(fontsize=8, frameon=False, ncols=len(rows), loc="upper center")
-    drawing.suptitle("POWER, Figure 2 on Cora", fontsize=11, fontweight="bold", x=0.01, ha="left")
-    out = BytesIO()
-    drawing.savefig(out, format="png", metadata={"Software": ""})
-    return out.getvalue()
+        axes.bar([t + 0.8 * (i + 0.5) / len(rows) - 0.4 for t in range(last + 1)],
+                 [100 * a for a in row], width=0.7 / len(rows), label=drawn(name),
+                 color=plot_style.BLACK if name == "global" else plot_style.COLOURS[i])
+    axes.set_xticks(range(last + 1), [f"task {t + 1}" for t in range(last + 1)])
+    axes.set(ylabel="accuracy, %", ylim=(0, 119))
+    axes.set_title(f"(d) on client 1's tasks, end of round {SHOWN[0]} of task {last + 1}",
+                   fontsize=10)
+    axes.legend(fontsize=8, frameon=False, ncols=len(rows), loc="upper center")
+
+
+STUDIES: dict[str, Callable[[], Study]] = {"power-figure2": figure2}
