@@ -76,7 +76,6 @@ def test_a_command_that_ends_leaves_nothing_and_its_code_is_kept(mark):
 
 def test_join_ends_what_it_started_when_it_is_told_to(tmp_path):
     kit = fake(tmp_path / "kit", LASTS)
-    (kit / "site.toml").write_text("")
     mark = f"FEDVINE_SITE={kit}"
     process = tied.start([sys.executable, "-m", "fedvine", "join", "kit"], "", cwd=tmp_path,
                          out=subprocess.PIPE)             # a path that is relative
@@ -89,6 +88,7 @@ def test_join_ends_what_it_started_when_it_is_told_to(tmp_path):
     process.terminate()
     said = process.communicate()[0].decode()
     assert alive(mark) == 0 and said.endswith("left\n")
+    assert "no --data" in said and (kit / "site.toml").exists()     # no table, and none is needed
 
 
 class Clock:

@@ -225,16 +225,17 @@ def join(
     from fedvine.federation.launch import join as stay
     _stopped_as_by_ctrl_c()
     values: dict[str, Any] | None = None
-    if data is not None:
-        columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when)) if v is not None}
-        values = {"data": {"source": data, **columns}}
+    if data is not None or not (folder / "site.toml").exists():
+        values = {}
+        if data is not None:
+            columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when)) if v}
+            values["data"] = {"source": data, **columns}
+        else:
+            _say("no --data: this site has no table, as where the server holds the graph")
         if secret is not None:
             values["secret"] = _secret(secret)
         if threads is not None:
             values["threads"] = threads
-    elif not (folder / "site.toml").exists():
-        raise FedvineError(f"{folder} does not know its data yet; name it with --data, --src, "
-                           "--dst and --time.")
     stay(folder, _say, values=values)
 
 
