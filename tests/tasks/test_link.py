@@ -70,7 +70,7 @@ def test_some_negatives_may_be_items_met_before(case, share):
     pairs = [set(zip(e.src.tolist(), e.dst.tolist(), strict=True))
              for e in (part.before(plan.bounds[3]), plan.stage(part, 3))]
     old = pairs[0] - pairs[1]
-    asked, (_, _, extra) = made.queries(3), made._asked
+    asked, (_, _, extra) = made.queries(3), made._current
     count = len(extra["masks"]["all"])
     src, dst = (x[4 * count:].reshape(count, 10) for x in (asked.src, asked.dst))
     for users, items in zip(src.tolist(), dst.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What is asked of a model, and how its answers are scored."""
+"""Tasks: the queries that a model answers, and the scores of its answers."""
 
 from __future__ import annotations
 

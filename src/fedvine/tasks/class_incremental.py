@@ -1,6 +1,6 @@
-"""Node classification over tasks: what is asked, and the matrix of accuracies.
+"""Class-incremental node classification: its queries, and the matrix of accuracies.
 
-A[i, j] is the accuracy on task j once task i was learned, over the clients weighted by their
+A[i, j] is the accuracy on task j after task i was learned, over the clients weighted by their
 nodes. AM is the mean of the last row, FM the mean of A[j, j] - A[T, j] over the tasks before the
 last (POWER, Section 4.1). A method answers with scores of all classes; the library takes the
 largest, over all classes (class-incremental) or over those of the task (``masked``).
@@ -9,34 +9,24 @@ largest, over all classes (class-incremental) or over those of the task (``maske
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import BaseModel, Field
 
-from fedvine.core.errors import FedvineError, MethodError
+from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Measured
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit
+from fedvine.tasks.node_scorer import NodeQueries, NodeScorer
 from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
 from fedvine.tasks.task import Line, Task
 from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings, by_task
 
-
-@dataclass(frozen=True)
-class NodeQueries:
-    """Nodes to classify: ``nodes`` int64 [Q] are numbers in ``graph``, whose labels are hidden."""
-
-    graph: Graph
-    nodes: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.nodes)
+__all__ = ["ClassIncremental", "NodeQueries", "NodeScorer"]
 
 
 class ClassIncremental(Task):
-    """The protocol of node classification; a run keeps it beside its scores."""
+    """The protocol of node classification; a run keeps it with its scores."""
 
     task: Literal["node"] = "node"  # type: ignore[assignment]
 
@@ -97,17 +87,20 @@ class ClassIncremental(Task):
         return plan.period(t)
 
     def scorer(self, part: Graph, plan: TaskPlan, name: str, seed: int) -> NodeScorer:
-        """Return the scorer that lives beside one client's part."""
+        """Return the scorer of one client's part."""
         return NodeScorer(self, part, plan, name)
 
     def summary(self, stages: list[Any], plan: TaskPlan) -> dict[str, Any]:
-        """Return ``{"test": ..., "val": ...}``, each with ``mean`` (``am``, ``fm``), ``client``
-        (the same by client), ``n`` (nodes) and ``matrix`` (A[i][j] for j <= i)."""
+        """Return ``{"test": ..., "val": ...}``.
+
+        Each has ``mean`` (``am``, ``fm``), ``client`` (the same by client), ``n`` (nodes) and
+        ``matrix`` (A[i][j] for j <= i).
+        """
         return {period: summarise(stages, period) for period in ("test", "val")}
 
-    # -- what is shown ---------------------------------------------------------------------------
+    # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
-        """Return among which classes is chosen, what AM and FM are, and what a seed draws."""
+        """Return the sentences about the classes to choose from, AM, FM, and what a seed draws."""
         draws = ("A partition has orders of tasks and training nodes of its own; a seed draws the "
                  "initialisation." if partitions else
                  f"A seed draws {'the partition, ' * drawn}the order of tasks, the training nodes "
@@ -152,52 +145,17 @@ class ClassIncremental(Task):
         return "the classes of its task" if self.masked else "all classes"
 
 
-class NodeScorer:
-    """Asks a part's nodes for validation and test, and measures the answers."""
-
-    def __init__(self, protocol: ClassIncremental, part: Graph, plan: TaskPlan, name: str) -> None:
-        self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
-        self._asked: dict[int, tuple[NodeQueries, np.ndarray, np.ndarray]] = {}
-
-    def queries(self, t: int) -> NodeQueries:
-        """Nodes of this client's t-th task that are not for training."""
-        if t not in self._asked:
-            graph, nodes, y, test = self.plan.asked(self.part, t)
-            self._asked[t] = NodeQueries(graph, nodes), y, test
-        return self._asked[t][0]
-
-    def given(self, asked: dict[str, Any]) -> NodeQueries:
-        """Nodes of the client's whole graph that a person asks for."""
-        return NodeQueries(self.part.seen_as(np.full(len(self.part), -1)),
-                           np.asarray(asked["nodes"], np.int64))
-
-    @staticmethod
-    def answered(answer: Any) -> Any:
-        """What a person gets of an answer to :meth:`given`."""
-        return answer
-
-    def measure(self, t: int, answer: Any) -> dict[str, Any]:
-        """Counts and accuracies (``accuracy``, ``accuracy_val``) of scores [Q, classes].
-
-        Raises :class:`MethodError` when the answer does not fit.
-        """
-        asked, (_, y, test) = self.queries(t), self._asked[t]
-        scores = np.asarray(answer, float)
-        if scores.shape != (len(asked), len(self.part.classes)) or not np.isfinite(scores).all():
-            raise MethodError(f'client "{self.name}" answered {scores.shape} for {len(asked)} '
-                              f"nodes and {len(self.part.classes)} classes, or values that are "
-                              "not finite; predict must give one score for each class.")
-        if self.protocol.masked:
-            own = self.plan.groups[self.plan.order(self.part)[t]]
-            scores = np.where(np.isin(np.arange(scores.shape[1]), own), scores, -np.inf)
-        right = scores.argmax(1) == y if len(y) else np.zeros(0, bool)
-        found = {f"accuracy{end}": float(right[mask].mean()) for end, mask in
-                 (("", test), ("_val", ~test)) if mask.any()}
-        return {"n": {"n": int(test.sum()), "n_val": int((~test).sum())}, "scores": found}
-
-
 def summarise(stages: list[Any], period: str) -> dict[str, Any]:
-    """AM, FM and the matrix, over all clients and for each one, of ``"test"`` or ``"val"``."""
+    """Compute AM, FM and the matrix, over all clients and for each one, of "test" or "val".
+
+    Args:
+        stages: the scored stages of a run.
+        period: "test" or "val".
+
+    Returns:
+        ``{"mean", "client", "n", "matrix"}``; AM and FM are in percent, the matrix in [0, 1], None
+            where no client has nodes.
+    """
     end = "" if period == "test" else "_val"
     names = sorted({name for s in stages for by in s.found.values() for name in by})
     matrix = [[_accuracy(s.found.get(j, {}), names, end) for j in range(s.t + 1)] for s in stages]
@@ -210,7 +168,7 @@ def summarise(stages: list[Any], period: str) -> dict[str, Any]:
 
 
 def _accuracy(by: dict[str, Any], names: list[str], end: str) -> float | None:
-    """Weighted by nodes; None where nobody has any."""
+    """Compute the accuracy of these clients, weighted by nodes; None where none has any."""
     pairs = [(by[n]["scores"][f"accuracy{end}"], by[n]["n"][f"n{end}"]) for n in names
              if n in by and f"accuracy{end}" in by[n]["scores"]]
     total = sum(w for _, w in pairs)
@@ -218,7 +176,7 @@ def _accuracy(by: dict[str, Any], names: list[str], end: str) -> float | None:
 
 
 def _means(matrix: list[list[float | None]]) -> dict[str, float]:
-    """AM and FM in percent, of the tasks that could be measured."""
+    """Compute AM and FM in percent of the tasks that could be measured."""
     if not matrix:
         return {}
     last = matrix[-1]

@@ -10,10 +10,17 @@ SUBSETS = ("all", "new", "travelled", "arrived", "across")
 
 
 def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, Any]:
-    """Scores by client over the stages of a period, weighted by positives; and their means.
+    """Compute the scores of each client over the stages of a period, and their means.
 
-    ``{"client": {name: {...}}, "n": {name: {...}}, "mean": {...}, "mean_edges": {...}}``:
-    the plain mean over clients, and the mean weighted by each client's positives.
+    Args:
+        stages: the scored stages of a run.
+        plan: the stages' periods.
+        period: "train", "val" or "test".
+
+    Returns:
+        ``{"client": {name: {...}}, "n": {name: {...}}, "mean": {...}, "mean_edges": {...}}``: each
+            client's scores weighted by positives, its counts, the plain mean over clients, and the
+            mean weighted by each client's positives.
     """
     sums: dict[str, dict[str, list[tuple[float, int]]]] = {}
     counts: dict[str, dict[str, int]] = {}

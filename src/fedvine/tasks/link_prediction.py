@@ -1,15 +1,14 @@
-"""Link prediction, scored honestly: the queries of a stage, and what is measured on them.
+"""Link prediction: the queries of a stage, and the scores of their answers.
 
-A query is drawn from (part, seed, stage) alone, never by a method. Positives are the edges of
-the stage that has not been learned yet; negatives are items that the client knows by then. Every
-score says which negatives it is against, and for which pairs: all pairs, new pairs (never seen
-before at this client), travelled users (seen before at another client), and arrived users
-(travelled, with no edge here yet).
+A query is drawn from (part, seed, stage) alone, never by a method. Positives are the edges of the
+stage that was not learned yet; negatives are items that the client knows by then. Every score names
+its negatives and its pairs: all pairs, new pairs (not seen before at this client), travelled users
+(seen before at another client), and arrived users (travelled, without an edge at this client yet).
 
-Where edges have no direction (:meth:`fedvine.data.stream.EventStream.both_ways`), an edge is asked
-from both of its ends: against other nodes for the one, and for the other. A node is not a negative
-of itself. A method is asked for (u, v) and for (v, u), and the score is the mean of both, so that
-it cannot depend on the order in which the ends were stored.
+Where edges have no direction (:meth:`fedvine.data.stream.EventStream.both_ways`), an edge is
+queried from both of its ends: against other nodes for the one, and for the other. A node is not a
+negative of itself. A method scores (u, v) and (v, u), and the score is the mean of both, so that it
+cannot depend on the order in which the ends were stored.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "ar
 
 
 class LinkPrediction(Task):
-    """The protocol of link prediction; a run keeps it beside its scores."""
+    """The protocol of link prediction; a run keeps it with its scores."""
 
     task: Literal["link"] = "link"  # type: ignore[assignment]
 
@@ -92,29 +91,31 @@ class LinkPrediction(Task):
         return plan.period(t)
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> Scorer:
-        """Return the scorer that lives beside one client's part."""
+        """Return the scorer of one client's part."""
         return Scorer(self, part, plan, name, seed)
 
     def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:
         """Return ``{"test": ..., "val": ...}``; see :func:`summarise`."""
         return {period: summarise(stages, plan, period) for period in ("test", "val")}
 
-    # -- what is shown ---------------------------------------------------------------------------
+    # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
-        """Return what the negatives of each score are."""
+        """Return the sentences that name the negatives of each score."""
         many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
         return ("Negatives are items of the client that the user does not meet in the stage: one "
                 f"random item a positive for AUC and AP, {many} for MRR; historical ones are "
                 "pairs met before, inductive ones pairs first met since validation began.")
 
     def footnote(self) -> str:
-        """Return what the negatives of the two axes are."""
+        """Return the sentence that names the negatives of the two axes."""
         many = "all other" if self.negatives == "all" else f"{self.negatives:,} random"
         return f"Negatives: one random item of the client for AUC, {many} ones for MRR."
 
     def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
-        """Return scores by client: new pairs beside all pairs, then travelled and arrived users
-        where there are any. ``n`` is the number of positives."""
+        """Return scores by client: new and all pairs, then travelled and arrived users, if any.
+
+        ``n`` is the number of positives.
+        """
         found = summary["scores"]["test"]
         names = list(found["client"])
         if not names:
@@ -177,7 +178,7 @@ class LinkPrediction(Task):
                 "guests": list(guests)}
 
     def met(self, part: EventStream, plan: Plan) -> Callable[..., np.ndarray]:
-        """Return a function that says which pairs met before the plan's end."""
+        """Return a function of users and items: whether they met before the plan's end."""
         seen = part.before(plan.bounds[-1]).both_ways()
         met = np.unique(seen.src.astype(np.int64) * part.num_dst + seen.dst)
         return lambda users, items: np.isin(users.astype(np.int64) * part.num_dst + items, met)

@@ -1,6 +1,6 @@
-"""The queries of link prediction and the measures of their answers, for one client's part.
+"""Queries of link prediction and the measures of their answers, for one client's part.
 
-Which pairs are asked, and why: :mod:`fedvine.tasks.link_prediction`.
+Which pairs are queried, and why: :mod:`fedvine.tasks.link_prediction`.
 """
 
 from __future__ import annotations
@@ -35,15 +35,25 @@ class EdgeQueries:
 
 
 class Scorer:
-    """Draws a part's queries and measures the answers; holds what is known before a stage."""
+    """The queries of one client's part and the measures of the answers.
+
+    A scorer keeps the pairs, users and items known before a stage.
+
+    Args:
+        protocol: number and kind of negatives, number of positives, k of hits@k.
+        part: the client's part of the stream.
+        plan: the stages.
+        name: name of the client; queries are drawn from it, ``seed`` and the stage.
+        seed: seed of the run.
+    """
 
     def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan, name: str,
                  seed: int) -> None:
         self.protocol, self.part, self.plan, self.name, self.seed = protocol, part, plan, name, seed
         self._forget()
-        self._asked: tuple[int, EdgeQueries, dict[str, Any]] | None = None
-        self.learned = -1       # the last stage that was learned, where the server holds the graph
-        self.whole = False      # whether this is that server's own: then random pairs of nodes, too
+        self._current: tuple[int, EdgeQueries, dict[str, Any]] | None = None
+        self.learned = -1       # the last learned stage, where the server holds the graph
+        self.whole = False      # whether this is that server's scorer, which adds random pairs
 
     def _forget(self) -> None:
         self._upto = 0                                  # stages already in the history
@@ -52,7 +62,7 @@ class Scorer:
         self._items = np.zeros(self.part.num_dst, bool)      # any node, where there is one kind
 
     def _learn(self, t: int) -> None:
-        """History becomes: everything before stage ``t``."""
+        """Set the history to all events before stage ``t``."""
         if t < self._upto:
             self._forget()
         for stage in range(self._upto, t):
@@ -66,7 +76,7 @@ class Scorer:
         self._upto = t
 
     def _met(self, events: EventStream) -> np.ndarray:
-        """Which items occur [num_dst]; where all nodes are of one kind, which nodes."""
+        """Return which items occur, bool [num_dst]; which nodes, where all are of one kind."""
         found = np.zeros(self.part.num_dst, bool)
         found[np.asarray(events.dst)] = True
         if not self.part.bipartite:
@@ -74,34 +84,38 @@ class Scorer:
         return found
 
     def _codes(self, events: EventStream) -> np.ndarray:
+        """Return the codes ``src * num_dst + dst`` of the events, int64 [E]."""
         return events.src.astype(np.int64) * self.part.num_dst + events.dst
 
     def shown(self, events: EventStream) -> EventStream:
-        """The events as a method sees them."""
+        """Return the events that a method may see: all of them."""
         return events
 
     def queries(self, t: int) -> EdgeQueries:
-        """Pairs of stage ``t``: the positives, then each kind of negatives, flattened."""
-        if self._asked is None or self._asked[0] != t:
+        """Return the pairs of stage ``t``: the positives, then each kind of negatives."""
+        if self._current is None or self._current[0] != t:
             self._learn(t)
             pairs, extra = self._draw(t)
-            self._asked = (t, self._asking(pairs), extra)
-        return self._asked[1]
+            self._current = (t, self._both_ways(pairs), extra)
+        return self._current[1]
 
     def given(self, pairs: dict[str, Any]) -> EdgeQueries:
-        """Pairs that a person asks for."""
-        src, dst = (np.asarray(pairs[end], np.int64) for end in ("src", "dst"))
-        return self._asking(EdgeQueries(src, dst, np.asarray(pairs["t"], float)))
+        """Return the queries about pairs that a person asks for.
 
-    def _asking(self, pairs: EdgeQueries) -> EdgeQueries:
-        """What a method is asked: without directions all pairs, and all of them turned round."""
+        ``pairs`` has ``src`` and ``dst`` (local numbers) and ``t`` (times), each [P].
+        """
+        src, dst = (np.asarray(pairs[end], np.int64) for end in ("src", "dst"))
+        return self._both_ways(EdgeQueries(src, dst, np.asarray(pairs["t"], float)))
+
+    def _both_ways(self, pairs: EdgeQueries) -> EdgeQueries:
+        """Return the queries for a method: without directions first all (u, v), then all (v, u)."""
         if self.part.directed:
             return pairs
         return EdgeQueries(np.concatenate([pairs.src, pairs.dst]),
                            np.concatenate([pairs.dst, pairs.src]), np.tile(pairs.t, 2))
 
     def answered(self, answer: Any) -> Any:
-        """One score a pair [P]: without directions the mean of those of (u, v) and of (v, u)."""
+        """Return one score a pair, [P]: without directions the mean of (u, v) and (v, u)."""
         if self.part.directed:
             return answer
         if isinstance(answer, Mapping):
@@ -110,6 +124,11 @@ class Scorer:
         return np.asarray(answer, float).reshape(2, -1).mean(0)
 
     def _draw(self, t: int) -> tuple[EdgeQueries, dict[str, Any]]:
+        """Draw the pairs of stage ``t``; return them with the facts that :meth:`measure` needs.
+
+        For P positives these are P random, P historical and P inductive negatives, P x W for the
+        ranks, and, where ``whole``, 2 P random pairs of nodes.
+        """
         draw = rng(self.seed, self.name, "queries", t)
         events = self.plan.stage(self.part, t)
         if events.deleted is not None:
@@ -119,7 +138,7 @@ class Scorer:
         items = np.flatnonzero(met)                         # known by the end of the stage
         users = items if not self.part.bipartite else np.flatnonzero(
             self._users | np.bincount(events.src, minlength=self.part.num_src).astype(bool))
-        if not self.part.directed:                          # nobody is a negative of itself
+        if not self.part.directed:                          # a node is not a negative of itself
             now = np.union1d(now, items * (self.part.num_dst + 1))
         if len(events) > self.protocol.positives:
             events = events.take(np.sort(draw.choice(len(events), self.protocol.positives, False)))
@@ -129,7 +148,7 @@ class Scorer:
         wide = (np.tile(items, (count, 1)) if self.protocol.negatives == "all" else
                 negatives.random(draw, src, items, now, self.protocol.negatives, width))
         if self.protocol.negatives == "all" and not self.part.directed:
-            # In place of the node itself what ``own`` takes off again.
+            # The node itself is replaced by dst, which ``own`` subtracts from the rank again.
             wide = np.where(wide == src[:, None], dst[:, None], wide)
         past = np.setdiff1d(self._known, now, assume_unique=True)
         if self.protocol.historical and self.protocol.negatives != "all":
@@ -147,7 +166,7 @@ class Scorer:
         blocks = [code, (src[:, None] * width + single)[:, 0], historical, inductive,
                   (src[:, None] * width + wide).reshape(-1)]
         times = [time] * 4 + [np.repeat(time, wide.shape[1])]
-        if self.whole:      # two random nodes, of which those at two clients count
+        if self.whole:      # pairs of random nodes; those at two clients count
             blocks.append(negatives.pairs(draw, users, items, now, 2 * count, width))
             times.append(np.repeat(time, 2))
         codes, times = np.concatenate(blocks), np.concatenate(times)
@@ -156,17 +175,28 @@ class Scorer:
                  "own": (wide == dst[:, None]).sum(1) if self.protocol.negatives == "all" else 0})
 
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
-        """Counts and scores of an answer to ``queries(t)``: one number a pair, higher = likelier.
+        """Return counts and scores of an answer to ``queries(t)``.
 
-        Keys are ``auc``, ``ap``, ``mrr``, ``hits`` against random negatives, ``auc_historical``
-        and ``auc_inductive``; the same with ``_new``, ``_travelled`` and ``_arrived`` appended
-        for those positives. An answer may also be ``{"scores": ..., "across": bool [P]}``: which
-        pairs have their ends at two clients. Then ``auc_across`` and ``ap_across`` are of those
-        positives and negatives that have; and ``ap_nodes_across`` of as many pairs of nodes drawn
-        at two clients (DG-CoLearn, Appendix F.1.3). Raises :class:`MethodError` when the answer
-        does not fit.
+        Keys are ``auc``, ``ap``, ``mrr``, ``hits`` against random negatives, ``auc_historical`` and
+        ``auc_inductive``; the same with ``_new``, ``_travelled`` and ``_arrived`` appended for
+        those positives. An answer that says which pairs have their ends at two clients adds
+        ``auc_across`` and ``ap_across``, of such positives and negatives, and ``ap_nodes_across``,
+        of these positives against as many pairs of random nodes at two clients (DG-CoLearn,
+        Appendix F.1.3).
+
+        Args:
+            t: the stage; its queries are drawn if they were not.
+            answer: one score a query, [P], higher is more likely; or ``{"scores": ..., "across":
+                bool [P]}``.
+
+        Returns:
+            ``{"n": counts of positives, "scores": values by key}``; what is not defined is left
+                out.
+
+        Raises:
+            MethodError: if the answer has another length or values that are not finite.
         """
-        pairs, (_, _, extra) = self.queries(t), self._asked  # type: ignore[misc]
+        pairs, (_, _, extra) = self.queries(t), self._current  # type: ignore[misc]
         plain = answer["scores"] if isinstance(answer, Mapping) else answer
         scores = np.asarray(plain, float).reshape(-1)
         if len(scores) != len(pairs) or not np.isfinite(scores).all():

@@ -1,7 +1,8 @@
-"""Scores of link prediction, and how sure a mean over seeds is.
+"""Scores of link prediction and of classes, and confidence intervals of means over seeds.
 
-Every function takes NumPy arrays (or what ``numpy.asarray`` reads) and gives floats. What is not
-defined, such as the AUC without positives, is NaN; NaN or infinite input is an error.
+Every function takes NumPy arrays (or what ``numpy.asarray`` reads) and returns floats. What is not
+defined, such as the AUC without positives, is NaN. All but :func:`f1` raise :class:`FedvineError`
+for NaN or infinite values, other types than numbers, and shapes that do not fit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ BLOCK = 1 << 20  # scores compared at a time by ``ranks``; one byte each
 
 
 def _numbers(values: ArrayLike, name: str, dimensions: int = 1) -> NDArray:
+    """Return ``values`` as an array of real numbers with so many dimensions, or raise."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise FedvineError(f"The {name} are of type {array.dtype}; give real numbers.")
@@ -31,6 +33,7 @@ def _not_finite(bad: int, size: int, name: str) -> FedvineError:
 
 
 def _finite(values: ArrayLike, name: str) -> NDArray:
+    """Return ``values`` as a finite one-dimensional array of numbers, or raise."""
     array = _numbers(values, name)
     bad = int(np.count_nonzero(~np.isfinite(array)))
     if bad:
@@ -39,7 +42,7 @@ def _finite(values: ArrayLike, name: str) -> NDArray:
 
 
 def _distinct(positive: ArrayLike, negative: ArrayLike) -> tuple[NDArray, NDArray, NDArray]:
-    """Distinct positive scores in rising order, how often each occurs, and sorted negatives."""
+    """Return the distinct positive scores, ascending, their counts, and the sorted negatives."""
     high, low = _finite(positive, "positive scores"), _finite(negative, "negative scores")
     # One type, so that equal scores tie; never float16, whose np.sort goes wrong at -0.0 (2.4.6).
     both = np.result_type(high, low, np.float32)
@@ -49,12 +52,17 @@ def _distinct(positive: ArrayLike, negative: ArrayLike) -> tuple[NDArray, NDArra
 
 
 def auc(positive: ArrayLike, negative: ArrayLike) -> float:
-    """Area under the ROC curve: the chance that a positive outscores a negative, ties half.
+    """Compute the area under the ROC curve: the chance that a positive outscores a negative.
 
-    ``positive`` [P] and ``negative`` [N] are scores. The pairs are counted in whole numbers, so
-    the one rounding is that of the last division (P x N below 2^62). In [0, 1]; NaN where P or
-    N is 0. Raises :class:`FedvineError` for NaN or infinite scores. Source: Hanley and McNeil,
-    1982, the Mann-Whitney form.
+    Ties count half. The pairs are counted in whole numbers, so the only rounding is that of the
+    last division (P x N below 2^62). Source: Hanley and McNeil, 1982, the Mann-Whitney form.
+
+    Args:
+        positive: scores [P].
+        negative: scores [N].
+
+    Returns:
+        A number in [0, 1]; NaN where P or N is 0.
     """
     value, count, low = _distinct(positive, negative)
     pairs = int(count.sum()) * low.size
@@ -68,12 +76,17 @@ def auc(positive: ArrayLike, negative: ArrayLike) -> float:
 
 
 def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
-    """Mean precision over the recall steps, without interpolation; equal scores are one step.
+    """Compute the mean precision over the recall steps, without interpolation.
 
-    ``positive`` [P] and ``negative`` [N] are scores. Sum over the distinct scores s of
-    (R(s) - R(next above s)) x precision(s), as scikit-learn's ``average_precision_score``. In
-    (0, 1]; NaN where P is 0, and 1 where only N is 0. Raises :class:`FedvineError` for NaN or
-    infinite scores.
+    Equal scores are one step: the sum over the distinct scores s of (R(s) - R(next above s)) x
+    precision(s), as scikit-learn's ``average_precision_score``.
+
+    Args:
+        positive: scores [P].
+        negative: scores [N].
+
+    Returns:
+        A number in (0, 1]; NaN where P is 0, and 1 where only N is 0.
     """
     value, count, low = _distinct(positive, negative)
     if value.size == 0:
@@ -85,11 +98,17 @@ def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
 
 
 def accuracy(positive: ArrayLike, negative: ArrayLike) -> float:
-    """Share of right answers where the P highest of all scores are called positive.
+    """Compute the share of right answers where the P highest of all scores are called positive.
 
-    ``positive`` [P] and ``negative`` [N] are scores, whatever their scale; equal scores at the
-    threshold count by the share of them that is called positive. In [0, 1]; NaN where P or N is 0.
-    Raises :class:`FedvineError` for NaN or infinite scores.
+    The scale of the scores does not matter. Equal scores at the threshold count by the share of
+    them that is called positive.
+
+    Args:
+        positive: scores [P].
+        negative: scores [N].
+
+    Returns:
+        A number in [0, 1]; NaN where P or N is 0.
     """
     value, count, low = _distinct(positive, negative)
     if value.size == 0 or low.size == 0:
@@ -105,14 +124,20 @@ def accuracy(positive: ArrayLike, negative: ArrayLike) -> float:
 
 
 def ranks(positive: ArrayLike, negative: ArrayLike) -> NDArray[np.float64]:
-    """Rank [Q] of each query's positive among its negatives, best 1, by TGB's tie rule.
+    """Compute the rank of each query's positive among its negatives, best 1, by TGB's tie rule.
 
-    ``positive`` [Q] and ``negative`` [Q, N] are scores. The rank is the mean of the optimistic
-    and the pessimistic one, 1 + #greater + 0.5 #equal (Temporal Graph Benchmark,
-    arXiv:2307.01026), in [1, N + 1]. Works in blocks of rows, about 1 MiB beside the input.
-    Both must come from one kernel: two ways of computing one score differ in the last bit, and
-    a tie is lost. A query with fewer negatives can be filled up with the lowest finite score.
-    Raises :class:`FedvineError` for NaN or infinite scores and for shapes that do not fit.
+    The rank is the mean of the optimistic and the pessimistic one, 1 + #greater + 0.5 #equal
+    (Temporal Graph Benchmark, arXiv:2307.01026). Both inputs must come from one kernel: two ways of
+    computing one score differ in the last bit, and a tie is lost. A query with fewer negatives can
+    be filled up with the lowest finite score. Rows are compared in blocks, about 1 MiB beside the
+    input.
+
+    Args:
+        positive: scores [Q].
+        negative: scores [Q, N].
+
+    Returns:
+        Ranks float64 [Q] in [1, N + 1].
     """
     high = _finite(positive, "positive scores")
     low = _numbers(negative, "negative scores", 2)
@@ -135,6 +160,7 @@ def ranks(positive: ArrayLike, negative: ArrayLike) -> NDArray[np.float64]:
 
 
 def _ranks(values: ArrayLike) -> NDArray:
+    """Return ranks [Q] as an array, or raise where one is below 1."""
     array = _finite(values, "ranks")
     wrong = np.count_nonzero(array < 1)
     if wrong:
@@ -143,21 +169,34 @@ def _ranks(values: ArrayLike) -> NDArray:
 
 
 def mrr(ranks: ArrayLike) -> float:
-    """Mean of 1 / rank over ``ranks`` [Q] (each at least 1), in (0, 1]; NaN where Q is 0."""
+    """Compute the mean of 1 / rank over ``ranks`` [Q], in (0, 1]; NaN where Q is 0.
+
+    Raises :class:`FedvineError` for a rank below 1.
+    """
     array = _ranks(ranks)
     return float(np.mean(1 / array)) if array.size else float("nan")
 
 
 def hits(ranks: ArrayLike, k: float) -> float:
-    """Share of ``ranks`` [Q] (each at least 1) that are at most ``k``; NaN where Q is 0."""
+    """Compute the share of ``ranks`` [Q] that are at most ``k``, in [0, 1]; NaN where Q is 0.
+
+    Raises :class:`FedvineError` for a rank below 1.
+    """
     array = _ranks(ranks)
     return float(np.mean(array <= k)) if array.size else float("nan")
 
 
 def f1(y: ArrayLike, named: ArrayLike, classes: int) -> tuple[float, float]:
-    """Micro and macro F1 in [0, 1] of classes ``named`` [n] where ``y`` [n] are right.
+    """Compute micro and macro F1 in [0, 1] of predicted classes.
 
-    Macro is the mean over the classes that occur in either. NaN where n is 0.
+    Args:
+        y: true classes, integers [n] in 0..classes - 1.
+        named: predicted classes, likewise.
+        classes: number of classes.
+
+    Returns:
+        Micro F1, and macro F1: the mean over the classes that occur in ``y`` or ``named``. NaN
+            where n is 0.
     """
     y, named = np.asarray(y, np.int64), np.asarray(named, np.int64)
     if not len(y):
@@ -168,17 +207,16 @@ def f1(y: ArrayLike, named: ArrayLike, classes: int) -> tuple[float, float]:
 
 
 def _error(values: NDArray) -> float:
-    """Standard error of the mean of [n], NaN where n is below 2."""
+    """Compute the standard error of the mean of [n] values; NaN where n is below 2."""
     if values.size < 2:
         return float("nan")
     return float(values.std(ddof=1)) / values.size ** 0.5
 
 
 def mean_interval(x: ArrayLike) -> tuple[float, float]:
-    """Mean and half width of its 95 % interval by Student's t, for ``x`` [n], one value a seed.
+    """Compute the mean of ``x`` [n] and the half width of its 95 % interval by Student's t.
 
-    The mean is NaN where n is 0, the half width where n is below 2. Raises
-    :class:`FedvineError` for NaN or infinite values.
+    ``x`` has one value a seed. The mean is NaN where n is 0, the half width where n is below 2.
     """
     array = _finite(x, "values").astype(np.float64)
     mean = float(array.mean()) if array.size else float("nan")
@@ -186,12 +224,15 @@ def mean_interval(x: ArrayLike) -> tuple[float, float]:
 
 
 def paired(a: ArrayLike, b: ArrayLike) -> tuple[float, float, float]:
-    """Mean of ``a - b``, half width of its 95 % interval, and the two-sided p value.
+    """Compute Student's paired t test of two methods, with n - 1 degrees of freedom.
 
-    ``a`` and ``b`` [n] hold one value a seed, the same seed at the same place; Student's paired
-    t test with n - 1 degrees of freedom. Half width and p are NaN where n is below 2, and p
-    also where every difference is 0. Raises :class:`FedvineError` where the lengths differ and
-    for NaN or infinite values.
+    Args:
+        a: values [n] of the first method, one a seed.
+        b: values [n] of the second, the same seed at the same place.
+
+    Returns:
+        The mean of ``a - b``, the half width of its 95 % interval, and the two-sided p value. Half
+            width and p are NaN where n is below 2, and p also where every difference is 0.
     """
     left = _finite(a, "values of the first method").astype(np.float64)
     right = _finite(b, "values of the second method").astype(np.float64)

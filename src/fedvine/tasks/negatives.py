@@ -1,6 +1,6 @@
 """Negatives of link prediction: items that a user does not meet, as codes or numbers.
 
-A pair's code is user * width + item; ``now`` are the sorted codes of the pairs that the scored
+The code of a pair is user * width + item; ``now`` are the sorted codes of the pairs that the scored
 stage holds, ``width`` is the number of items.
 """
 
@@ -11,8 +11,20 @@ import numpy as np
 
 def random(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, now: np.ndarray,
            many: int, width: int) -> np.ndarray:
-    """Some of ``items`` (ascending), int64 [Q, many], none that user ``src`` [Q] meets in this
-    stage (unless all are)."""
+    """Draw items for each user, none of which the user meets in this stage.
+
+    Args:
+        draw: generator.
+        src: users int64 [Q].
+        items: items to draw from, int64, ascending.
+        now: sorted codes of the pairs of this stage, int64.
+        many: items a user.
+        width: number of items.
+
+    Returns:
+        Items int64 [Q, many]; 0 where ``items`` is empty. A user who meets every item gets items
+            all the same.
+    """
     if not len(items):
         return np.zeros((len(src), many), np.int64)
     src = src[:, None]
@@ -24,7 +36,7 @@ def random(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, now: n
         found[hit] = items[draw.integers(0, len(items), int(hit.sum()))]
     hit = np.isin(src * width + found, now)
     user = np.broadcast_to(src, found.shape)
-    for u in np.unique(user[hit]):  # the few who meet nearly everything: drawn exactly
+    for u in np.unique(user[hit]):  # users who meet nearly all items: draw exactly
         own = now[slice(*np.searchsorted(now, [u * width, (u + 1) * width]))]
         free = np.setdiff1d(items, own % width)
         mine = hit & (user == u)
@@ -35,9 +47,19 @@ def random(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, now: n
 
 def met(draw: np.random.Generator, src: np.ndarray, past: np.ndarray, wide: np.ndarray,
         share: float, width: int) -> np.ndarray:
-    """Items ``wide`` [Q, W] with the first ``share`` of them replaced by items that user ``src``
-    [Q] met before; ``past`` are the sorted codes of pairs met before and not now. Who has none of
-    those keeps what was there."""
+    """Replace the first items of each user by items that the user met before.
+
+    Args:
+        draw: generator.
+        src: users int64 [Q].
+        past: sorted codes of pairs met before and not in this stage, int64.
+        wide: items int64 [Q, W].
+        share: share of the W items to replace, in [0, 1].
+        width: number of items.
+
+    Returns:
+        Items int64 [Q, W]; a user without such pairs keeps the items of ``wide``.
+    """
     if not len(past):
         return wide
     first, end = np.searchsorted(past, src * width), np.searchsorted(past, (src + 1) * width)
@@ -50,8 +72,19 @@ def met(draw: np.random.Generator, src: np.ndarray, past: np.ndarray, wide: np.n
 
 def pairs(draw: np.random.Generator, users: np.ndarray, items: np.ndarray, now: np.ndarray,
           many: int, width: int) -> np.ndarray:
-    """Codes int64 [many] of ``users`` and ``items`` drawn alone, none of them in this stage (unless
-    all that were drawn are)."""
+    """Draw pairs of a random user and a random item, none of them in this stage.
+
+    Args:
+        draw: generator.
+        users: users to draw from, int64.
+        items: items to draw from, int64.
+        now: sorted codes of the pairs of this stage, int64.
+        many: number of pairs.
+        width: number of items.
+
+    Returns:
+        Codes int64 [many]; where every drawn pair is in this stage, those pairs.
+    """
     if not many:
         return np.empty(0, np.int64)
     codes = (users[draw.integers(0, len(users), many)] * width

@@ -1,4 +1,4 @@
-"""Plain data of tables, pictures and scores: tasks fill it in, :mod:`fedvine.results` draws it."""
+"""Plain data of tables, plots and scores: tasks make it, :mod:`fedvine.results` draws it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Score(NamedTuple):
-    """A score's name in tables. ``unit`` is "%" or nothing; ``falling``: less is better."""
+    """The name of a score in tables. ``unit`` is "%" or empty; ``falling``: less is better."""
 
     name: str
     unit: str = ""

@@ -1,8 +1,8 @@
-"""A task: what a method is asked, how its answers are scored, and what of it is shown.
+"""The contract of a task: its queries, the scores of the answers, and their tables and plots.
 
 A new task is one file with a subclass of :class:`Task`, in this room or in a person's own file
 beside a method. A method names its task by the text ``task``; :func:`of` finds the class. No other
-room asks which task it has before it: a task says all that differs.
+room checks which task it works on: all differences are in the task.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from fedvine.core.expect import Measured
 from fedvine.data.ids import Ids
 from fedvine.tasks.shown import Axis, Group, Picture, Rows, Score
 
-STAGES = 10     # about so many for a table, if nothing else is said
+STAGES = 10     # of a table, about, where no setting says otherwise
 Line = Mapping[str, Any]
 
 
 class Task(BaseModel):
-    """Base of all tasks. Fields are the settings of the protocol; a run keeps them by its scores.
+    """Base of all tasks; the fields are the settings of the protocol, which a run keeps.
 
-    Class variables say what does not change:
+    Class variables are the facts that no setting changes:
 
-    measured      what a client may answer, see :mod:`fedvine.core.expect`
-    data          what is asked about: a "stream" of edges, a stream whose nodes have "classes", or
-                  a labelled "graph"
-    unit          what data are counted in: "edges" or "nodes"
-    server_graph  only methods whose server holds the graph can be scored
-    federated     whether a federation of real machines carries it
-    settings      the table ``[tasks]`` of an experiment, None where there is none
-    scores        names of the scores by key
-    main          keys of the first table of a comparison
-    more          its other tables
-    by_client     keys that get a table with a row a client
-    chosen_by     the key that ``fedvine tune`` searches by
-    judged_by     the key by which simple rivals are held against the others, and how a sentence
-                  about it begins
-    simple        methods without a model: what they reach needs none
-    mean_over     what the mean of a score is over, for titles
-    axes          axes of the picture of a comparison
-    ranked_by     keys that order the methods in it
-    partitions    whether an experiment may be repeated on several partitions
-    no_pairs      why single pairs are not answered; empty where they are
-    no_self       whether a node is never its own candidate where edges have no direction
+    - ``measured``: counts and scores that a client may send, see :mod:`fedvine.core.expect`
+    - ``data``: "stream" (of edges), "classes" (a stream whose nodes have classes) or "graph"
+      (labelled)
+    - ``unit``: unit in which data are counted, "edges" or "nodes"
+    - ``server_graph``: only methods whose server holds the graph can be scored
+    - ``federated``: whether a federation of real machines supports it
+    - ``settings``: the table ``[tasks]`` of an experiment, None where there is none
+    - ``scores``: names of the scores by key
+    - ``main``: keys of the first table of a comparison
+    - ``more``: its other tables
+    - ``by_client``: keys that get a table with a row a client
+    - ``chosen_by``: the key that ``fedvine tune`` searches by
+    - ``judged_by``: the key by which methods are compared with simple ones, and the first words of
+      the sentence about it
+    - ``simple``: methods without a model
+    - ``mean_over``: the set over which scores are averaged, for titles
+    - ``axes``: axes of the picture of a comparison
+    - ``ranked_by``: keys that order the methods in it
+    - ``partitions``: whether an experiment may be repeated on several partitions
+    - ``no_pairs``: why single pairs are not answered; empty where they are
+    - ``no_self``: whether a node is never its own candidate where edges have no direction
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,7 +76,7 @@ class Task(BaseModel):
     no_pairs: ClassVar[str] = ""
     no_self: ClassVar[bool] = False
 
-    # -- what is asked, and how it is scored -----------------------------------------------------
+    # -- queries and scores -----------------------------------------------------------------------
     @classmethod
     def tiny(cls) -> Task:
         """Return settings for which the contract suite takes seconds."""
@@ -108,20 +108,29 @@ class Task(BaseModel):
         raise NotImplementedError
 
     def scorer(self, part: Any, plan: Any, name: str, seed: int) -> Any:
-        """Return the scorer beside the data ``part`` of the client ``name``; see
-        :class:`fedvine.core.protocol.Scorer`."""
+        """Return the scorer of the client ``name`` with the data ``part``.
+
+        See :class:`fedvine.core.protocol.Scorer`.
+        """
         raise NotImplementedError
 
     def summary(self, stages: list[Any], plan: Any) -> dict[str, Any]:
-        """Return ``{"test": ..., "val": ...}``; each has ``mean`` and ``client`` (scores by key)
-        and ``n`` (counts by client)."""
+        """Return ``{"test": ..., "val": ...}``.
+
+        Each has ``mean`` and ``client`` (scores by key) and ``n`` (counts by client).
+        """
         raise NotImplementedError
 
-    # -- what is shown ---------------------------------------------------------------------------
+    # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
-        """Return the sentences under a comparison: what is asked, and what a seed draws.
+        """Return the sentences under a comparison: the queries, and what a seed draws.
 
-        ``partitions``: it was repeated on several; ``drawn``: a seed draws the partition, too.
+        Args:
+            partitions: whether the experiment was repeated on several partitions.
+            drawn: whether a seed draws the partition, too.
+
+        Returns:
+            The sentences; empty if there is nothing to say.
         """
         return ""
 
@@ -158,13 +167,24 @@ class Task(BaseModel):
 
     def ask(self, part: Any, plan: Any, users: np.ndarray, guests: Sequence[str]
             ) -> dict[str, Any]:
-        """Return the query about all candidates of each of the ``users`` int64 [n], for
-        :meth:`fedvine.experiments.run.Run.ask`; users above the part's own are ``guests``."""
+        """Return the query about all candidates of each user.
+
+        Args:
+            part: the client's data.
+            plan: the stages.
+            users: local numbers int64 [n]; numbers above those of the part are ``guests``.
+            guests: names of users that the part does not have.
+
+        Returns:
+            The query, for :meth:`fedvine.experiments.run.Run.ask`.
+        """
         raise NotImplementedError
 
     def met(self, part: Any, plan: Any) -> Any:
-        """Return a function of users and candidates (int64, same shape) that says which are known
-        by the data up to the plan's end (bool)."""
+        """Return a function of users and candidates (int64, same shape) to bool.
+
+        It is true where the data up to the plan's end have the pair already.
+        """
         raise NotImplementedError
 
 
@@ -189,7 +209,10 @@ def beside(kind: type) -> list[type[Task]]:
 
 
 def named(name: str, own: Sequence[type[Task]] = ()) -> type[Task]:
-    """Return the task of this name among ``own`` ones and those of this room."""
+    """Return the task of this name among ``own`` ones and those of this room.
+
+    Raises :class:`FedvineError` for a name that neither has.
+    """
     found = {_name(kind): kind for kind in [*every(), *own]}
     if name not in found:
         raise FedvineError(f'There is no task called "{name}"{near(name, found)}; there are '
@@ -206,4 +229,5 @@ def _in(names: Mapping[str, Any], file: str | None) -> Iterator[type[Task]]:
 
 
 def _name(kind: type[Task]) -> str:
+    """Return the name of a task, the default of its field ``task``."""
     return kind.model_fields["task"].default

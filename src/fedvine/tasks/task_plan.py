@@ -1,7 +1,7 @@
 """Stages of a labelled graph: each is a task that brings new classes (class-incremental).
 
-The classes are grouped in label order, a surplus is dropped, and each client meets the groups in
-an order of its own (POWER, Section 4.1 and the authors' code).
+The classes are grouped in label order, a surplus is dropped, and each client meets the groups in an
+order of its own (POWER, Section 4.1 and the authors' code).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TaskSettings(BaseModel):
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """Stage ``t`` of a client is its t-th group of classes.
+    """A plan whose stage ``t`` is, for a client, its t-th group of classes.
 
     - ``groups``: classes of each group
     - ``shares``: of a client's nodes of a class for training, validation and test
@@ -68,18 +68,24 @@ class TaskPlan:
         return len(self.groups)
 
     def period(self, t: int) -> str:
-        """Every task has nodes for validation and for the test."""
+        """Return "test": every task has nodes for validation and for the test."""
         return "test"
 
     def order(self, part: Graph) -> np.ndarray:
-        """The groups in the order in which this client meets them, int [T]."""
+        """Return the groups in the order in which this client meets them, int [T]."""
         whose = part.name if self.orders == "own" else "all"
         return rng(self.seed, whose, "order").permutation(len(self.groups))
 
     def deal(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
-        """Of every node its task int [N] (-1: its class is dropped or unknown) and its use
-        (``TRAIN``, ``VAL``, ``TEST``, or ``HIDDEN``: of training without its label), split class
-        by class."""
+        """Return the task and the use of every node, split class by class.
+
+        Args:
+            part: the client's graph with N nodes.
+
+        Returns:
+            Tasks int [N], -1 where the class is dropped or unknown; uses int [N]: ``TRAIN``,
+                ``VAL``, ``TEST``, or ``HIDDEN`` for a training node without its label.
+        """
         task, use = np.full(len(part), -1), np.full(len(part), TEST)
         for t, group in enumerate(self.order(part)):
             for label in self.groups[group]:
@@ -93,12 +99,12 @@ class TaskPlan:
         return task, use
 
     def stage(self, part: Graph, t: int) -> Graph:
-        """What is new at task ``t``; labels of nodes that are not for training are hidden."""
+        """Return the graph of task ``t``; labels of nodes that are not for training are hidden."""
         task, use = self.deal(part)
         return self._seen(part, np.where((task == t) & (use == TRAIN), part.y, -1), task == t)
 
     def past(self, part: Graph, t: int) -> Graph:
-        """All tasks up to ``t``, for methods that may keep everything."""
+        """Return the graph of all tasks up to ``t``, for methods that may keep everything."""
         task, use = self.deal(part)
         known = (task >= 0) & (task <= t)
         graph = self._seen(part, np.where(known & (use == TRAIN), part.y, -1), known)
@@ -108,8 +114,16 @@ class TaskPlan:
         return graph.kept(own[graph.edges[0]] == own[graph.edges[1]])
 
     def asked(self, part: Graph, t: int) -> tuple[Graph, np.ndarray, np.ndarray, np.ndarray]:
-        """For scoring task ``t``: its graph without labels, the nodes to answer for (numbers in
-        it), their classes, and which of them are for the test (bool)."""
+        """Return what is needed to score task ``t``.
+
+        Args:
+            part: the client's graph.
+            t: the task.
+
+        Returns:
+            The graph of the task without labels; the nodes to classify, numbers in it, int64 [Q];
+                their classes [Q]; and which of them are for the test, bool [Q].
+        """
         task, use = self.deal(part)
         graph = self._seen(part, np.full(len(part), -1), task == t)
         here = np.arange(len(part)) if self.keep_inter_task_edges else np.flatnonzero(task == t)
@@ -117,7 +131,7 @@ class TaskPlan:
         return graph, nodes, part.y[here[nodes]], use[here[nodes]] == TEST
 
     def facts(self) -> dict[str, Any]:
-        """As plain values, for a run folder."""
+        """Return the plan as plain values, for a run folder."""
         return asdict(self)
 
     def _seen(self, part: Graph, y: np.ndarray, nodes: np.ndarray) -> Graph:
@@ -128,9 +142,10 @@ class TaskPlan:
 def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = SHARES,
             seed: int = 0, keep_inter_task_edges: bool = False, labels: float = 1.0,
             orders: Literal["own", "same"] = "own") -> TaskPlan:
-    """Tasks of ``classes`` classes each; those left over are dropped.
+    """Make tasks of ``classes`` classes each; classes left over are dropped.
 
-    Raises :class:`FedvineError` if there are too few classes, or ``shares`` are none.
+    The other arguments are the fields of :class:`TaskPlan`. Raises :class:`FedvineError` if there
+    are too few classes, or shares that are negative, come to more than 1, or leave no training.
     """
     count = len(graph.classes)
     if not 1 <= classes <= count:

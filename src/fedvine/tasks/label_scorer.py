@@ -1,0 +1,141 @@
+"""Queries of node classification over snapshots and the measures of their answers.
+
+Which nodes are queried: :mod:`fedvine.tasks.snapshot_classification`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedvine.core.errors import FedvineError, MethodError
+from fedvine.core.rng import key
+from fedvine.data.plan import Plan
+from fedvine.data.stream import EventStream
+from fedvine.tasks import metrics
+
+if TYPE_CHECKING:
+    from fedvine.tasks.snapshot_classification import SnapshotClassification
+
+
+@dataclass(frozen=True)
+class SnapshotQueries:
+    """Nodes to classify: ``nodes`` int64 [Q] are numbers in the stream's ``src_ids``.
+
+    ``ahead`` are the stages after the last learned one, up to the one that is scored, each as
+    (events of the stage, all events so far); none of their nodes has a class.
+    """
+
+    nodes: np.ndarray
+    ahead: list[tuple[EventStream, EventStream]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+
+class LabelScorer:
+    """The queries about active nodes that were set aside, and the measures of the answers.
+
+    Args:
+        protocol: shares of nodes for validation and test.
+        part: the stream of the server's graph, with classes of nodes.
+        plan: the stages.
+        name: name of the client.
+        seed: seed of the run; with the nodes' names it decides which nodes are set aside.
+
+    Raises:
+        FedvineError: for data without classes.
+    """
+
+    def __init__(self, protocol: SnapshotClassification, part: EventStream, plan: Plan, name: str,
+                 seed: int) -> None:
+        if part.nodes is None or not (part.nodes.y >= 0).any():
+            raise FedvineError(f"{part.name} has no classes of nodes; choose data that have, or "
+                               "a method's target edges.")
+        self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
+        draw = part.src_ids.keys(np.arange(part.num_src)) ^ np.uint64(key("aside", seed) % 2**64)
+        place = (draw % np.uint64(10**6)).astype(float) / 10**6
+        self.aside = np.where(place < protocol.test, 2,
+                              np.where(place < protocol.test + protocol.val, 1, 0))
+        self.whole = True           # the server's graph is what is asked about
+        self.learned = -1           # the last stage that was learned
+        self._scored: tuple[SnapshotQueries, np.ndarray] = (
+            SnapshotQueries(np.empty(0, np.int64)), self.aside)
+
+    def shown(self, events: EventStream, blind: bool = False) -> EventStream:
+        """Return the events that a method may see: without the classes of nodes that are set aside.
+
+        With ``blind`` no node has a class.
+        """
+        known = events.nodes
+        assert known is not None
+        hidden = np.full(len(known), blind) if self.protocol.known or blind else (
+            self.aside[known.node] > 0)
+        return events.with_nodes(known.with_classes(np.where(hidden, -1, known.y)))
+
+    def queries(self, t: int) -> SnapshotQueries:
+        """Return the nodes set aside that are active in stage ``t``, with the stages ahead."""
+        events = self.plan.stage(self.part, t)
+        active = np.unique(events.src if events.bipartite else
+                           np.concatenate([events.src, events.dst])).astype(np.int64)
+        past = self.plan.past(self.part, t)
+        assert past.nodes is not None
+        y = past.nodes.at(np.inf, self.part.num_src)[1][active]
+        nodes = active[(y >= 0) & (self.aside[active] == t - self.learned)]
+        ahead = [(self.shown(self.plan.stage(self.part, s), True),
+                  self.shown(self.plan.past(self.part, s), True))
+                 for s in range(self.learned + 1, t + 1)]
+        self._scored = SnapshotQueries(nodes, ahead), y[(y >= 0) & (self.aside[active]
+                                                                   == t - self.learned)]
+        return self._scored[0]
+
+    def given(self, asked: dict[str, Any]) -> SnapshotQueries:
+        """Return the queries about nodes that a person asks for, after the last learned stage.
+
+        ``asked`` has ``nodes``, numbers in ``src_ids``, [Q].
+        """
+        return SnapshotQueries(np.asarray(asked["nodes"], np.int64))
+
+    @staticmethod
+    def answered(answer: Any) -> Any:
+        """Return a method's answer to :meth:`given` as it is."""
+        return answer
+
+    def measure(self, t: int, answer: Any) -> dict[str, Any]:
+        """Return counts, accuracy and F1 of an answer to the last :meth:`queries`.
+
+        Args:
+            t: the stage.
+            answer: scores [Q, classes], or ``{"scores": ..., "client": names [Q]}`` with the client
+                that holds each node.
+
+        Returns:
+            ``{"n": ..., "scores": {"accuracy", "f1_micro", "f1_macro"}}``, values in [0, 1]; where
+                clients are named also ``parts``, the number of right answers and of nodes by
+                client.
+
+        Raises:
+            MethodError: if the answer has another shape or values that are not finite.
+        """
+        asked, y = self._scored
+        owner = None
+        if isinstance(answer, Mapping):
+            answer, owner = answer["scores"], np.asarray(answer["client"])
+        scores, classes = np.asarray(answer, float), len(self.part.nodes.classes)  # type: ignore[union-attr]
+        if scores.shape != (len(asked), classes) or not np.isfinite(scores).all():
+            raise MethodError(f"The answer has the shape {scores.shape} for {len(asked)} nodes and "
+                              f"{classes} classes, or values that are not finite; give one score "
+                              "for each class.")
+        if not len(asked):
+            return {"n": {"n": 0}, "scores": {}}
+        named = scores.argmax(1)
+        micro, macro = metrics.f1(y, named, classes)
+        found: dict[str, Any] = {"n": {"n": len(asked)}, "scores": {
+            "accuracy": float((named == y).mean()), "f1_micro": micro, "f1_macro": macro}}
+        if owner is not None:
+            found["parts"] = {str(name): [int((named == y)[owner == name].sum()),
+                                          int((owner == name).sum())] for name in np.unique(owner)}
+        return found

@@ -1,0 +1,92 @@
+"""Queries of class-incremental classification and the measures of their answers, for one client.
+
+Which nodes are queried: :mod:`fedvine.tasks.class_incremental`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedvine.core.errors import MethodError
+from fedvine.data.graph import Graph
+from fedvine.tasks.task_plan import TaskPlan
+
+if TYPE_CHECKING:
+    from fedvine.tasks.class_incremental import ClassIncremental
+
+
+@dataclass(frozen=True)
+class NodeQueries:
+    """Nodes to classify: ``nodes`` int64 [Q] are numbers in ``graph``, whose labels are hidden."""
+
+    graph: Graph
+    nodes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+
+class NodeScorer:
+    """The queries about one part's nodes for validation and test, and the measures of the answers.
+
+    Args:
+        protocol: whether to choose among the classes of a task alone.
+        part: the client's graph.
+        plan: the tasks.
+        name: name of the client.
+    """
+
+    def __init__(self, protocol: ClassIncremental, part: Graph, plan: TaskPlan, name: str) -> None:
+        self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
+        self._scored: dict[int, tuple[NodeQueries, np.ndarray, np.ndarray]] = {}
+
+    def queries(self, t: int) -> NodeQueries:
+        """Return the nodes of this client's t-th task that are not for training."""
+        if t not in self._scored:
+            graph, nodes, y, test = self.plan.asked(self.part, t)
+            self._scored[t] = NodeQueries(graph, nodes), y, test
+        return self._scored[t][0]
+
+    def given(self, asked: dict[str, Any]) -> NodeQueries:
+        """Return the queries about nodes of the client's whole graph that a person asks for.
+
+        ``asked`` has ``nodes``, numbers in the graph, [Q].
+        """
+        return NodeQueries(self.part.seen_as(np.full(len(self.part), -1)),
+                           np.asarray(asked["nodes"], np.int64))
+
+    @staticmethod
+    def answered(answer: Any) -> Any:
+        """Return a method's answer to :meth:`given` as it is."""
+        return answer
+
+    def measure(self, t: int, answer: Any) -> dict[str, Any]:
+        """Return counts and accuracies of an answer to ``queries(t)``.
+
+        Args:
+            t: the task.
+            answer: scores [Q, classes]; the highest is the predicted class.
+
+        Returns:
+            ``{"n": {"n", "n_val"}, "scores": {"accuracy", "accuracy_val"}}``; accuracies are in [0,
+                1], and left out where there are no nodes.
+
+        Raises:
+            MethodError: if the answer has another shape or values that are not finite.
+        """
+        asked, (_, y, test) = self.queries(t), self._scored[t]
+        scores = np.asarray(answer, float)
+        if scores.shape != (len(asked), len(self.part.classes)) or not np.isfinite(scores).all():
+            raise MethodError(f'client "{self.name}" answered {scores.shape} for {len(asked)} '
+                              f"nodes and {len(self.part.classes)} classes, or values that are "
+                              "not finite; predict must give one score for each class.")
+        if self.protocol.masked:
+            own = self.plan.groups[self.plan.order(self.part)[t]]
+            scores = np.where(np.isin(np.arange(scores.shape[1]), own), scores, -np.inf)
+        right = scores.argmax(1) == y if len(y) else np.zeros(0, bool)
+        found = {f"accuracy{end}": float(right[mask].mean()) for end, mask in
+                 (("", test), ("_val", ~test)) if mask.any()}
+        return {"n": {"n": int(test.sum()), "n_val": int((~test).sum())}, "scores": found}
