@@ -24,9 +24,9 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.progress import follow
 from fedvine.experiments.run import Run
+from fedvine.results import plot_style
 
-# Colours that colour-blind readers can distinguish.
-METHODS = {"fedlink": ("#0072B2", "o"), "edgebank": ("#D55E00", "s")}
+METHODS = ("fedlink", "edgebank")
 TRAVELLER, AT = "N14228", "JFK"  # flies from Newark and LaGuardia, never from JFK
 
 
@@ -47,33 +47,27 @@ def table(runs: Mapping[str, Run]) -> Table:
 
 def plot(runs: Mapping[str, Run], file: Path) -> None:
     """Draw a PNG: AUC of new pairs and of all pairs over the scored stages, one column a client."""
-    from matplotlib.figure import Figure
     first = next(iter(runs.values()))
     names = sorted(first.parts)
-    figure = Figure(figsize=(3.6 * len(names) + 0.8, 6), layout="constrained", dpi=140)
-    axes = figure.subplots(2, len(names), sharex=True, sharey="row", squeeze=False)
+    figure, axes = plot_style.plots([drawn(n) for n in names], 2, sharex=True, sharey="row")
     for row, (key, title) in enumerate((("auc_new", "new pairs"), ("auc", "all pairs"))):
         for axis, name in zip(axes[row], names, strict=True):
-            axis.axvspan(first.plan.test + 0.5, len(first.plan) + 0.5, color="0.93", zorder=0)
-            axis.axhline(0.5, color="0.6", linewidth=1, linestyle=":", label="by chance")
-            for method, made in runs.items():   # a finished run yields its kept scores
+            axis.axvspan(first.plan.test + 0.5, len(first.plan) + 0.5,
+                         color=plot_style.FAINT, zorder=0)
+            axis.axhline(0.5, color=plot_style.GREY, linewidth=1, linestyle=":", label="by chance")
+            for (method, made), mark in zip(runs.items(), plot_style.MARKS, strict=False):
+                # A finished run yields its kept scores.
                 at = {stage + 1: by[name]["scores"].get(key) for one in made
                       for stage, by in one.found.items() if name in by}
-                colour, mark = METHODS.get(method, (None, "."))
                 axis.plot(list(at), [float("nan") if v is None else v for v in at.values()],
-                          color=colour, marker=mark, markersize=4, label=method)
-            axis.grid(alpha=0.25)
-            axis.spines[["top", "right"]].set_visible(False)
+                          marker=mark, markersize=4, label=method)
         axes[row][0].set_ylabel(f"AUC, {title}")
-    for top, bottom, name in zip(*axes, names, strict=True):
-        top.set_title(drawn(name))
-        bottom.set_xlabel("stage of 30 days (grey: test)")
-    figure.suptitle("Flights of 2013: each stage is forecast before it is learned",
-                    fontweight="bold", fontsize=12)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3,
-                  frameon=False)
+    for axis in axes[1]:
+        axis.set_xlabel("stage of 30 days (grey: test)")
+    plot_style.legend(figure, axes[0][0])
     with atomic(file) as handle:
-        figure.savefig(handle, format="png")
+        handle.write(plot_style.png(
+            figure, "Flights of 2013: each stage is forecast before it is learned"))
 
 
 def forecasts(made: Forecasts, client: str, user: str) -> Table:

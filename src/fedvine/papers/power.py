@@ -83,8 +83,10 @@ def _figure6(found: Found) -> TableSet:
     seeds = max((len(c) for c in curves.values()), default=0)
     note = ("The paper: POWER converges in fewer rounds than its rivals. Round 0 is the model as "
             "it is received when the last task arrives; the others are local models after their "
-            f"epochs. Mean over {seeds} seeds; the band of the picture goes from the lowest to the "
-            "highest of them.")
+            "epochs.")
+    if seeds:
+        note += (f" Mean over {seeds} seeds; the band of the picture goes from the lowest to the "
+                 "highest of them.")
     return TableSet(grids, [note, *found.gaps],
                     [{"data": d, "method": m, "am": c.tolist()} for (d, m), c in curves.items()],
                     _drawn([p.name for p in found.panels], curves) if curves else None)

@@ -29,8 +29,10 @@ def style() -> Iterator[None]:
         yield
 
 
-def plots(titles: Sequence[str], rows: int = 1, width: float = 3.6) -> tuple[Any, Any]:
-    """Make a figure with a column of plots for each title; ``width`` of a column is in inches.
+def plots(titles: Sequence[str], rows: int = 1, width: float = 3.6, **shared: Any
+          ) -> tuple[Any, Any]:
+    """Make a figure with a column of plots for each title; ``width`` of a column is in inches;
+    ``shared`` says which axes are the same, as for matplotlib's ``subplots``.
 
     Returns the figure and the axes as an array [rows, columns].
     """
@@ -38,7 +40,7 @@ def plots(titles: Sequence[str], rows: int = 1, width: float = 3.6) -> tuple[Any
     figure = Figure(figsize=(1.4 + width * len(titles), 1.2 + 2.8 * rows), layout="constrained",
                     dpi=130)
     with style():
-        found = figure.subplots(rows, len(titles), squeeze=False)
+        found = figure.subplots(rows, len(titles), squeeze=False, **shared)
     for axes, title in zip(found[0], titles, strict=True):
         axes.set_title(title, fontsize=10)
     return figure, found
