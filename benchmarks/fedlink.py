@@ -23,11 +23,10 @@ from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
 from fedvine.experiments.allocator import keep_large_blocks
-from fedvine.methods._fedlink.batches import Touched, make_batch
+from fedvine.methods._fedlink.buffers import Touched, make_batch
 from fedvine.methods.fedlink import FedLink
 from fedvine.nn.embedding import EmbeddingTable
-from fedvine.nn.sage import BipartiteSage
-from fedvine.nn.sparse import Bipartite
+from fedvine.nn.sage import Bipartite, BipartiteSage
 
 WIDTH = 64
 CASES = ((50_000, 8_000, 300_000), (200_000, 110_000, 1_200_000))    # edges, users, items
@@ -103,8 +102,8 @@ class Compact:
         self.method.setup(self.client)
         self.batch = make_batch(src, dst, "cpu")
         self.touched = Touched(self.batch.users, self.batch.items)
-        self.client.users.hold(self.batch.users)
-        self.client.items.hold(self.batch.items)
+        self.client.users.optimizer.hold(self.batch.users)
+        self.client.items.optimizer.hold(self.batch.items)
         self.now = {"users": torch.rand(len(self.batch.users), WIDTH) * 0.2 - 0.1,
                     "items": torch.rand(len(self.batch.items), WIDTH) * 0.2 - 0.1}
         self.rows = len(self.batch.users) + len(self.batch.items)

@@ -17,11 +17,11 @@ from fedvine.datasets import _snapshots
 from fedvine.engines.local import LocalClients
 from fedvine.engines.remote import elsewhere
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.forecasts import Forecasts, met
+from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run
 from fedvine.federation.site import Site
 from fedvine.federation.site_forecasts import SiteForecasts
-from fedvine.methods._fedlink.batches import SIDES, make_batch
+from fedvine.methods._fedlink.buffers import SIDES, make_batch
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.popularity import Popularity
@@ -238,8 +238,10 @@ def test_forecasts_know_both_directions_and_name_nobody_to_themselves():
     for part in parts.values():
         pairs = {(u, v) for u, v in zip(part.src.tolist(), part.dst.tolist(), strict=True)
                  if u != v}
-        codes = {(int(c) // part.num_dst, int(c) % part.num_dst) for c in met(part, PLAN)}
-        assert codes == pairs | {(v, u) for u, v in pairs}
+        users, items = (x.ravel() for x in np.indices((part.num_src, part.num_dst)))
+        met = PROTOCOL.met(part, PLAN)(users, items)
+        assert set(zip(users[met].tolist(), items[met].tolist(), strict=True)) == pairs | {
+            (v, u) for u, v in pairs}
     part = parts["bob"]
     for count in (3, 99):
         for n in range(part.num_src):

@@ -1,5 +1,6 @@
 """FedLink under the contract suite, and against slow references."""
 
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -15,15 +16,14 @@ from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.datasets import synthetic
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.batches import make_batch
+from fedvine.methods._fedlink.buffers import make_batch
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.fedlink_minibatch import FedLinkMiniBatch
 from fedvine.methods.fedlink_noemb import FedLinkNoEmb
 from fedvine.methods.local import Local
 from fedvine.methods.stfl import STFL
-from fedvine.nn.sage import BipartiteSage
-from fedvine.nn.sparse import Bipartite
+from fedvine.nn.sage import Bipartite, BipartiteSage
 
 FAMILY = (FedLink, FedLinkLocal, FedLinkNoEmb, FedLinkMiniBatch, STFL, Local)
 
@@ -56,8 +56,8 @@ class Dense(FedLink):
                       "items": torch.from_numpy(item_rows[batch.items].astype(int))}
                 graph = batch.graph
                 graph.weight = graph.weight.double()
-                loss = self.loss(net, rows["users"][at["users"]], rows["items"][at["items"]],
-                                 graph, draw)
+                loss = self.loss(SimpleNamespace(model=net), rows["users"][at["users"]],
+                                 rows["items"][at["items"]], graph, draw)
                 net.zero_grad()
                 loss.backward()
                 with torch.no_grad():
@@ -183,7 +183,8 @@ def test_a_supervised_edge_carries_no_message_of_its_own():
 
     total = torch.zeros(len(batch.graph))
     for i in range(200):
-        method.loss(Watch(4), torch.ones(3, 4), torch.ones(3, 4), batch.graph, rng(i))
+        method.loss(SimpleNamespace(model=Watch(4)), torch.ones(3, 4), torch.ones(3, 4),
+                    batch.graph, rng(i))
         assert ((seen[-1] >= 0) & (seen[-1] <= batch.graph.weight)).all()
         total += seen[-1]
     torch.testing.assert_close(total / 200 / batch.graph.weight, torch.full((4,), 0.5), atol=0.12,
@@ -327,5 +328,6 @@ def test_negatives_weigh_as_much_as_the_positive_however_many_there_are(negative
 
     graph = Bipartite(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), 2, 2)
     loss = FedLink(negatives=negatives, masked=masked).loss(
-        Blind(), torch.zeros(2, 4), torch.zeros(2, 4), graph, rng("negatives", 0))
+        SimpleNamespace(model=Blind()), torch.zeros(2, 4), torch.zeros(2, 4), graph,
+        rng("negatives", 0))
     assert float(loss) == pytest.approx(2 * np.log(2))

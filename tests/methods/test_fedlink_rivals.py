@@ -14,13 +14,12 @@ from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.batches import edges, make_batch
+from fedvine.methods._fedlink.buffers import edges, make_batch
 from fedvine.methods.fed4dgnn import Fed4DGnn, Follow, follow
 from fedvine.methods.feddgl import FedDGL, Lesson, moved_most
 from fedvine.methods.feddy import Feddy, Snapshots, TemporalSage
 from fedvine.methods.stfl import STFL
-from fedvine.nn.sage import BipartiteSage
-from fedvine.nn.sparse import Bipartite
+from fedvine.nn.sage import Bipartite, BipartiteSage
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
@@ -218,8 +217,8 @@ def test_prototypes_are_the_means_over_all_clients_by_activity():
     seen = {}
 
     class Spy(FedDGL):
-        def loss(self, model, users, items, graph, draw):
-            loss = super().loss(model, users, items, graph, draw)
+        def loss(self, client, users, items, graph, draw):
+            loss, model = super().loss(client, users, items, graph, draw), client.model
             degrees = [np.zeros(graph.users), np.zeros(graph.items)]
             for u, i, n in zip(graph.src, graph.dst, graph.count, strict=True):
                 degrees[0][u] += n

@@ -37,13 +37,13 @@ def test_tastes_that_drift_are_looked_back_on_less():
     for drift in (0.2, 0.002):
         src, dst = drifting(drift)
         lookback = AutoCapacity(sizes)
-        assert lookback.wanted(3000) == 3000                    # nothing measured, nothing dropped
+        assert lookback.best(3000) == 3000                    # nothing measured, nothing dropped
         for n in range(3000, len(src), 3000):
-            lookback.see(src[:n + 3000], dst[:n + 3000], 3000, np.random.default_rng(n))
+            lookback.measure(src[:n + 3000], dst[:n + 3000], 3000, np.random.default_rng(n))
         again = AutoCapacity(sizes)
         again.load_state_dict(lookback.state_dict())
-        assert again.wanted(len(src)) == lookback.wanted(len(src))
-        found[drift] = lookback.wanted(len(src))
+        assert again.best(len(src)) == lookback.best(len(src))
+        found[drift] = lookback.best(len(src))
     assert found[0.2] < found[0.002]
 
 
@@ -51,8 +51,8 @@ def test_tastes_that_drift_are_looked_back_on_less():
 def test_few_edges_are_all_kept(count):
     src, dst = (x[:count] for x in drifting(0.01))
     lookback = AutoCapacity([400, 800])
-    lookback.see(src, dst, count, np.random.default_rng(0))
-    assert lookback.wanted(count) == 400 and not lookback.weight
+    lookback.measure(src, dst, count, np.random.default_rng(0))
+    assert lookback.best(count) == 400 and not lookback.weight
 
 
 def test_what_has_just_come_is_not_foretold_from_itself():
@@ -60,7 +60,7 @@ def test_what_has_just_come_is_not_foretold_from_itself():
     src, dst = np.arange(2000) % 100, (np.arange(2000) * 7) % 50
     lookback = AutoCapacity([400, 800])
     new = np.full(500, 3)
-    lookback.see(np.append(src, new + 200), np.append(dst, new), 500, np.random.default_rng(0))
+    lookback.measure(np.append(src, new + 200), np.append(dst, new), 500, np.random.default_rng(0))
     by = lookback.auc / lookback.weight
     assert by[0] == pytest.approx(0.5, abs=0.1)                 # strangers: by popularity alone
 
@@ -79,7 +79,7 @@ def test_a_walk_that_tells_no_more_than_chance_drops_no_edge():
     src, dst = items_that_go()
     lookback = AutoCapacity([200, 400, 800, 1600, 3200])
     for n in range(300, len(src), 300):
-        lookback.see(src[:n + 300], dst[:n + 300], 300, np.random.default_rng(n))
+        lookback.measure(src[:n + 300], dst[:n + 300], 300, np.random.default_rng(n))
     auc = lookback.auc / lookback.weight
     assert auc[0] > auc[-1] + 0.1 and auc.max() < 0.55
-    assert lookback.wanted(len(src)) == len(src)
+    assert lookback.best(len(src)) == len(src)

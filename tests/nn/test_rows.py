@@ -1,4 +1,4 @@
-"""The parts FedLink stands on: buffer, sparse product, row book; each against the obvious way."""
+"""The parts of FedLink: buffer, sparse product, embeddings; each against the obvious way."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.data.ids import Ids
-from fedvine.methods._fedlink.batches import union
-from fedvine.methods._fedlink.edge_buffer import EdgeBuffer
-from fedvine.nn.client_embedding import ClientEmbedding, Sum, hand_out
-from fedvine.nn.embedding import EmbeddingTable
-from fedvine.nn.sparse import Bipartite
+from fedvine.methods._fedlink.buffers import EdgeBuffer, union
+from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
+from fedvine.nn.row_optimizer import RowOptimizer
+from fedvine.nn.sage import Bipartite
 
 
 @given(st.integers(1, 12), st.lists(st.integers(0, 15), max_size=8))
@@ -72,92 +71,95 @@ def adam_reference(gradients, start, rate):
 
 def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move():
     draw = np.random.Generator(np.random.PCG64(0))
-    book = ClientEmbedding(4, 0, 1.0)
-    book.hold(np.arange(10))
+    optimizer = RowOptimizer(4)
+    optimizer.hold(np.arange(10))
     start = draw.normal(size=(10, 4)).astype(np.float32)
     values, history = torch.from_numpy(start.copy()), []
     for _ in range(25):
         rows = np.sort(draw.choice(9, draw.integers(1, 6), replace=False))  # row 9: never
         gradient = draw.normal(size=(len(rows), 4)).astype(np.float32)
         history.append(dict(zip(rows.tolist(), gradient.astype(float), strict=True)))
-        book.step(rows, values, rows, torch.from_numpy(gradient), 0.05)
+        optimizer.step(rows, values, rows, torch.from_numpy(gradient), 0.05)
     np.testing.assert_allclose(values.numpy(), adam_reference(history, start, 0.05), atol=1e-5)
     assert (values[9].numpy() == start[9]).all()
 
 
 def test_moments_live_while_a_buffer_holds_the_row():
-    book = ClientEmbedding(2, 0, 1.0)
-    book.hold(np.array([1, 4, 7]))
-    book.step(np.array([4, 7]), torch.zeros(2, 2), np.arange(2), torch.ones(2, 2), 0.1)
-    book.hold(np.array([0, 4]))
-    assert book.steps.tolist() == [0, 1] and book.moments[0, :, 0].tolist() == [
+    optimizer = RowOptimizer(2)
+    optimizer.hold(np.array([1, 4, 7]))
+    optimizer.step(np.array([4, 7]), torch.zeros(2, 2), np.arange(2), torch.ones(2, 2), 0.1)
+    optimizer.hold(np.array([0, 4]))
+    assert optimizer.steps.tolist() == [0, 1] and optimizer.moments[0, :, 0].tolist() == [
         0, pytest.approx(0.1)]
-    book.hold(np.array([4, 7]))
-    assert book.steps.tolist() == [1, 0] and book.moments[:, 1].abs().sum() == 0
+    optimizer.hold(np.array([4, 7]))
+    assert optimizer.steps.tolist() == [1, 0] and optimizer.moments[:, 1].abs().sum() == 0
 
 
 def test_rows_come_back_in_the_order_asked_and_known_rows_travel_as_numbers():
     names = Ids.of(list("abcdefgh"))
-    table, book = EmbeddingTable(5, 3, 1.0), ClientEmbedding(3, 5, 1.0)
+    table, client = EmbeddingTable(5, 3, 1.0), ClientEmbedding(3, 5, 1.0)
     table.rows(Ids.of(["x", "c"]).keys(np.array([0, 1])))       # another client was here first
-    first = book.ask(np.array([0, 2]), names)
+    first = client.request(np.array([0, 2]), names)
     assert len(first["keys"]) == 2 and len(first["rows"]) == 0
-    answer, rows = hand_out(table, first, grow=True)
-    got = book.take(np.array([0, 2]), answer)
+    answer, rows = table.fetch(first, new_rows=True)
+    got = client.receive(np.array([0, 2]), answer)
     assert rows.tolist() == [2, 1] and torch.equal(got, table.values[[2, 1]])
     ids = np.array([0, 1, 2, 5])
-    asked = book.ask(ids, names)
+    asked = client.request(ids, names)
     assert asked["rows"].tolist() == [2, 1] and len(asked["keys"]) == 2
-    answer, rows = hand_out(table, asked, grow=True)
-    got = book.take(ids, answer)
+    answer, rows = table.fetch(asked, new_rows=True)
+    got = client.receive(ids, answer)
     at = table.find(names.keys(ids))
-    assert torch.equal(got, table.values[at.astype(int)]) and book.number[ids].tolist() == list(at)
+    assert torch.equal(got, table.values[at.astype(int)])
+    assert client.number[ids].tolist() == list(at)
 
 
 @given(st.lists(st.sets(st.integers(0, 9), min_size=1), min_size=1, max_size=5), st.booleans())
-def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds, some_at_home):
-    """Rows that were never touched lie between such that were, and some live at home."""
+def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds, some_local):
+    """Rows that were never touched lie between such that were, and some are kept at the client."""
     names = Ids.of(list("abcdefghij"))
-    table, book = EmbeddingTable(5, 2, 1.0), ClientEmbedding(2, 5, 1.0)
-    if some_at_home:
-        book.adopt(2, 5, names)
+    table, client = EmbeddingTable(5, 2, 1.0), ClientEmbedding(2, 5, 1.0)
+    if some_local:
+        client.keep(2, 5, names)
     every = names.keys(np.arange(10))
     expected = table.peek(every).clone()
     for number, touched in enumerate(rounds):
         ids = np.array(sorted(touched))
-        answer, rows = hand_out(table, book.ask(ids, names), grow=True)
-        torch.testing.assert_close(book.take(ids, answer), expected[ids])
+        answer, rows = table.fetch(client.request(ids, names), new_rows=True)
+        torch.testing.assert_close(client.receive(ids, answer), expected[ids])
         change = torch.from_numpy(ids + 100.0 * number).float()[:, None].repeat(1, 2)
-        sent = book.give(ids, change, answer)
+        sent = client.update(ids, change, answer)
         assert len(sent) == len(rows)
         table.add_(rows, sent)
         expected[ids] += change
-    if some_at_home:
+    if some_local:
         assert not np.isin(every[2:5], table.keys).any()
-        change = book.share(np.array([3]), np.array([2, 4]), names)
+        change = client.release(np.array([3]), np.array([2, 4]), names)
         table.add_(table.rows(every[[2, 4]]), change)
-        answer, _ = hand_out(table, book.ask(np.arange(10), names), grow=True)
-        book.take(np.arange(10), answer)
+        answer, _ = table.fetch(client.request(np.arange(10), names), new_rows=True)
+        client.receive(np.arange(10), answer)
         # This row was not asked for what it learned.
         expected[3] = EmbeddingTable(5, 2, 1.0).peek(every[3:4])[0]
     torch.testing.assert_close(table.peek(every), expected)
 
 
 def test_a_forecast_hands_out_no_rows():
-    names, table, book = Ids.of(list("abc")), EmbeddingTable(5, 3, 1.0), ClientEmbedding(3, 5, 1.0)
-    answer, _ = hand_out(table, book.ask(np.array([0, 1]), names), grow=False)
-    book.take(np.array([0, 1]), answer)
-    assert len(table) == 0 and (book.number == -1).all()
+    names = Ids.of(list("abc"))
+    table, client = EmbeddingTable(5, 3, 1.0), ClientEmbedding(3, 5, 1.0)
+    answer, _ = table.fetch(client.request(np.array([0, 1]), names), new_rows=False)
+    client.receive(np.array([0, 1]), answer)
+    assert len(table) == 0 and (client.number == -1).all()
 
 
-def test_rows_at_home_start_as_the_server_would_start_them():
-    names, home = Ids.of(list("abc")), ClientEmbedding(3, 5, 0.2, home=True)
-    nothing = home.ask(np.array([0, 2]), names)
+def test_local_rows_start_as_the_server_would_start_them():
+    names, local = Ids.of(list("abc")), ClientEmbedding(3, 5, 0.2, local=True)
+    nothing = local.request(np.array([0, 2]), names)
     assert not len(nothing["rows"]) and not len(nothing["keys"])
     table = EmbeddingTable(5, 3, 0.2)
-    assert torch.equal(home.take(np.array([0, 2]), {}), table.peek(names.keys(np.array([0, 2]))))
-    assert len(home.give(np.array([2]), torch.ones(1, 3))) == 0
-    assert torch.equal(home.take(np.array([2]), {}),
+    ids = np.array([0, 2])
+    assert torch.equal(local.receive(ids, {}), table.peek(names.keys(ids)))
+    assert len(local.update(np.array([2]), torch.ones(1, 3))) == 0
+    assert torch.equal(local.receive(np.array([2]), {}),
                        table.peek(names.keys(np.array([2]))) + 1)
 
 
@@ -166,7 +168,7 @@ def test_a_buffer_that_is_resized_keeps_what_it_is_given(first, second, before, 
     edges = np.arange(before + after, dtype=np.int32)
     buffer = EdgeBuffer(first)
     buffer.push(edges[:before], edges[:before])
-    buffer.refill(second, edges[:before][-second:], edges[:before][-second:])
+    buffer.resize(second, edges[:before][-second:], edges[:before][-second:])
     assert buffer.seen == before
     buffer.push(edges[before:], edges[before:])
     assert buffer.last(0, second)[0].tolist() == edges[-second:].tolist()
@@ -180,23 +182,3 @@ def test_buffers_are_joined_as_sets():
     several = [np.array([1, 4, 9]), np.array([], int), np.array([0, 4, 8, 9])]
     assert union(several).tolist() == [0, 1, 4, 8, 9]
     assert union([np.array([], int)] * 2).tolist() == []
-
-
-@pytest.mark.parametrize("with_model", [True, False])
-@pytest.mark.parametrize("by", ["clients", "touching"])
-def test_differences_are_averaged_over_all_who_answered_with_a_model_or_without(with_model, by):
-    """Three answer; rows 0, 1, 2 and 3 are touched by one, two, three and none of them."""
-    table = EmbeddingTable(0, 2, 1.0)
-    table.rows(np.arange(4, dtype=np.uint64))
-    before = table.values.clone()
-    model = {"w": torch.zeros(3)}
-    total = Sum(model)
-    for number, touched in enumerate(([0, 1, 2], [1, 2], [2]), 1):
-        delta = {"users": torch.full((len(touched), 2), float(number))}
-        total.add({"users": np.array(touched)},
-                  delta | ({"model": {"w": torch.full((3,), float(number))}} if with_model else {}))
-    after = total.apply(model, {"users": table}, by)
-    sums, count = np.array([1, 1 + 2, 1 + 2 + 3, 0]), {"clients": 3, "touching": [1, 2, 3, 1]}[by]
-    expected = torch.from_numpy(sums / count).float()[:, None].expand(4, 2)
-    torch.testing.assert_close(table.values - before, expected)
-    assert torch.equal(after["w"], torch.full((3,), 2.0 if with_model else 0.0))

@@ -35,17 +35,11 @@ import torch
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
-from fedvine.methods._fedlink.batches import (
-    SIDES,
-    Batch,
-    asked_rows,
-    edges,
-    hand_out_both,
-    make_batch,
-)
+from fedvine.methods._fedlink import buffers
+from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, edges, make_batch
 from fedvine.methods.stfl import STFL
-from fedvine.nn.client_embedding import Sum
-from fedvine.nn.sparse import Bipartite, Mean
+from fedvine.nn.sage import Bipartite
+from fedvine.nn.sparse import Mean
 
 
 class Fed4DGnn(STFL):
@@ -69,7 +63,7 @@ class Fed4DGnn(STFL):
 
     # -- two snapshots -----------------------------------------------------------------------------
     def keep(self, client: Client) -> None:
-        """The newest snapshot, and the former one where this stage follows it."""
+        """Keep the newest snapshot, and the former one where this stage follows it."""
         new = np.stack(edges(client.stage)).astype(np.int32)
         if new.shape[1]:
             client.former = client.newest if self.follow else new[:, :0]
@@ -78,20 +72,20 @@ class Fed4DGnn(STFL):
             client.former = new
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
-        """The newest snapshot, which forecasts pass messages over."""
+        """Return the newest snapshot, which forecasts pass messages over."""
         return client.newest[0], client.newest[1]
 
     @on_client
-    def observe(self, client: Client, heard: int) -> dict[str, Any]:
-        """A new snapshot takes the place of the old."""
+    def observe(self, client: Client, reported: int) -> dict[str, Any]:
+        """Replace the old snapshot by the new one; return a report, as FedLink does."""
         self.keep(client)
         ends = np.concatenate([client.former, client.newest], 1)
         for side, nodes in zip(SIDES, ends, strict=True):
-            getattr(client, side).hold(np.unique(nodes).astype(np.int64))
-        return self.report_arrival(client, heard)
+            getattr(client, side).optimizer.hold(np.unique(nodes).astype(np.int64))
+        return self.report_arrival(client, reported)
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
-        """Graph generator where there is a former snapshot, else self-encoder."""
+        """Return a batch for the graph generator, or the self-encoder without a former snapshot."""
         name = ("snapshot", client.place[0])
         if name not in client.cache:
             for old in [k for k in client.cache if isinstance(k, tuple)]:
@@ -106,20 +100,22 @@ class Fed4DGnn(STFL):
         if self.meeting == 1 or "model" not in self.share:
             super().round(server, clients, at)
             return
-        asked = clients.call(self.choose, only=server.joining, expect=asked_rows(server))
-        rows, sent, begin = {}, {}, {}
-        for name, wanted in asked.items():
-            sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
-            sent[name]["model"] = begin[name] = server.handed.get(name, server.model)
-        total, trained = Sum(server.model), {}
+        rows, begin = buffers.fetch(server, clients, self.choose, new_rows=True,
+                                    only=server.joining), {}
+        for name, sent in rows.send.items():
+            sent["model"] = begin[name] = server.handed.get(name, server.model)
+        delta, trained = Differences(server, rows, server.model), {}
 
-        def take(name: str, delta: dict[str, Any]) -> None:
-            trained[name] = tree.add(begin[name], delta["model"])
-            total.add(rows[name], delta | {"model": tree.subtract(trained[name], server.model)})
+        def add(name: str, change: dict[str, Any]) -> None:
+            trained[name] = tree.add(begin[name], change["model"])
+            delta.add(name, change | {"model": tree.subtract(trained[name], server.model)})
 
-        clients.call(self.train_own, per_client=sent,
-                     expect=lambda name: self.change(server, rows[name]), fold=take)
-        mean = total.apply(server.model, {s: getattr(server, s) for s in SIDES}, self.aggregate)
+        clients.call(self.train_own, per_client=rows.send, expect=delta.expected, fold=add)
+        K = max(delta.count, 1)     # W^(r+1) = W^(r) + (1/K) sum_k Delta_k, rows in every round
+        mean = tree.add(server.model, delta.model, 1 / K)
+        for side, numbers, change, touching in delta.rows():
+            by = touching if self.aggregate == "touching" else K
+            getattr(server, side).add_(numbers, change, 1 / by)
         if at.last or at.r % self.meeting == 0:
             server.model, server.handed = mean, {}
         else:
@@ -129,12 +125,12 @@ class Fed4DGnn(STFL):
 
     @on_client
     def train_own(self, client: Client, sent: dict[str, Any]) -> dict[str, Any]:
-        """L local steps from the model that this client was handed."""
+        """Take L local steps from the model that this client was passed."""
         return self.train(client, sent["model"], sent)
 
 
 class Follow(Bipartite):
-    """Pairs of a new snapshot to ask for; messages pass over the former one alone.
+    """Pairs of a new snapshot to supervise; messages pass over the former one alone.
 
     ``weight`` and ``count`` [P] are occurrences in the new snapshot, ``former`` [P] in the former.
     """
@@ -161,7 +157,7 @@ class Follow(Bipartite):
 
 
 def follow(former: np.ndarray, newest: np.ndarray, device: str) -> Batch:
-    """Two snapshots [2, n], relabelled to their own nodes, as a batch."""
+    """Return two snapshots [2, n], relabelled to their own nodes, as a batch."""
     users, items = (np.unique(ends).astype(np.int64)
                     for ends in np.concatenate([former, newest], 1))
     before, now = (np.stack([np.searchsorted(users, part[0]), np.searchsorted(items, part[1])])

@@ -34,19 +34,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 
+from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._fedlink.batches import (
-    SIDES,
-    Batch,
-    Touched,
-    asked_rows,
-    edges,
-    hand_out_both,
-)
+from fedvine.methods._fedlink import buffers
+from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, Touched, edges
 from fedvine.methods.stfl import STFL
-from fedvine.nn.client_embedding import Sum
-from fedvine.nn.sage import BipartiteSage
-from fedvine.nn.sparse import Bipartite
+from fedvine.nn.sage import Bipartite, BipartiteSage
 
 
 class FedDGL(STFL):
@@ -68,7 +61,7 @@ class FedDGL(STFL):
         return server
 
     def encoder(self, seed: int) -> Pupil:
-        """The encoder, which remembers."""
+        """Return the encoder, which keeps the embeddings that it made last."""
         return Pupil(self.width, seed=seed)
 
     def setup(self, client: Client) -> None:
@@ -76,35 +69,36 @@ class FedDGL(STFL):
         self.keep(client)
 
     def keep(self, client: Client) -> None:
-        """Everything stays; what the teacher said held for the stage before."""
+        """Keep all edges; drop the teacher's embeddings, which were those of the stage before."""
         client.taught = {side: {"ids": np.empty(0, np.int64), "values": torch.empty(0, self.width)}
                          for side in SIDES}
 
     def round(self, server, clients, at: At) -> None:
-        asked = clients.call(self.choose, only=server.joining, expect=asked_rows(server))
-        rows, sent = {}, {}
-        for name, wanted in asked.items():
-            sent[name], rows[name] = hand_out_both(server, wanted, grow=True)
-        total, classes = Sum(server.model), torch.zeros(2, self.levels, self.width + 1)
+        rows = buffers.fetch(server, clients, self.choose, new_rows=True, only=server.joining)
+        delta = Differences(server, rows, self.shared(server))
+        classes = torch.zeros(2, self.levels, self.width + 1)
 
-        def take(name: str, delta: dict[str, Any]) -> None:
-            total.add(rows[name], delta)
-            classes.add_(delta["classes"])
+        def add(name: str, change: dict[str, Any]) -> None:
+            delta.add(name, change)
+            classes.add_(change["classes"])
 
         clients.call(self.learn, self.shared(server), server.prototypes, at.first and at.t > 0,
-                     per_client=sent, expect=lambda name: self.change(server, rows[name]) | {
-                         "classes": classes}, fold=take)
-        server.model = total.apply(server.model, {s: getattr(server, s) for s in SIDES},
-                                   self.aggregate)
+                     per_client=rows.send, fold=add,
+                     expect=lambda name: delta.expected(name) | {"classes": classes})
+        K = max(delta.count, 1)     # W^(r+1) = W^(r) + (1/K) sum_k Delta_k, as FedLink
+        server.model = tree.add(server.model, delta.model, 1 / K)
+        for side, numbers, change, touching in delta.rows():
+            by = touching if self.aggregate == "touching" else K
+            getattr(server, side).add_(numbers, change, 1 / by)
         met = classes[:, :, -1] > 0
         server.prototypes[met] = classes[met][:, :-1] / classes[met][:, -1:]
 
     @on_client
     def learn(self, client: Client, model: Any, prototypes: torch.Tensor, teaches: bool,
               sent: dict[str, Any]) -> dict[str, Any]:
-        """L local steps; the differences, and sums and counts by class [2, levels, d + 1].
+        """Take L local steps; return differences, sums and counts by class [2, levels, d + 1].
 
-        What is summed are the embeddings of the last step's forward pass.
+        The embeddings of the last step's forward pass are summed.
         """
         client.cache["lesson"], client.model.made = (prototypes, teaches), None
         delta = self.train(client, model, sent)
@@ -117,7 +111,7 @@ class FedDGL(STFL):
 
     def step(self, client: Client, batch: Batch, touched: Touched,
              now: dict[str, torch.Tensor], draw: np.random.Generator) -> None:
-        """A step of FedLink's; before a round's first the lesson is prepared."""
+        """Take a step of FedLink; before a round's first one, prepare the two terms of the loss."""
         if "lesson" in client.cache:
             prototypes, teaches = client.cache.pop("lesson")
             if teaches and self.distil:
@@ -126,7 +120,7 @@ class FedDGL(STFL):
         super().step(client, batch, touched, now, draw)
 
     def teach(self, client: Client, batch: Batch, now: dict[str, torch.Tensor]) -> None:
-        """Sensitive nodes, and what the former stage's model makes of them with the new edges."""
+        """Choose sensitive nodes; keep the former model's embeddings of them with new edges."""
         ends = edges(client.past)
         known = len(ends[0]) - len(edges(client.stage)[0])
         old = [np.searchsorted(getattr(batch, side), x[:known])
@@ -142,7 +136,7 @@ class FedDGL(STFL):
                                    "values": today[i].cpu()[torch.from_numpy(chosen)]}
 
     def lesson(self, client: Client, batch: Batch, prototypes: torch.Tensor) -> Lesson:
-        """What the steps of this round are held to."""
+        """Return what the two terms of the loss need in this round."""
         def tensors(parts: Any) -> list[torch.Tensor]:
             return [torch.as_tensor(x).to(self.device) for x in parts]
 
@@ -155,11 +149,10 @@ class FedDGL(STFL):
                     for n in edges_each),  # the power of two
             tensors(prototypes))
 
-    def loss(self, model: BipartiteSage, users: torch.Tensor, items: torch.Tensor,
+    def loss(self, client: Client, users: torch.Tensor, items: torch.Tensor,
              graph: Bipartite, draw: np.random.Generator) -> torch.Tensor:
-        """FedLink's, and the two terms."""
-        loss = super().loss(model, users, items, graph, draw)
-        assert isinstance(model, Pupil)
+        """Return FedLink's loss and the two terms."""
+        loss, model = super().loss(client, users, items, graph, draw), client.model
         return loss + model.lesson.terms(model.made, self.distil, self.pull)
 
 
@@ -176,7 +169,7 @@ class Lesson(NamedTuple):
     prototypes: list[torch.Tensor]
 
     def terms(self, made: Any, distil: float, pull: float) -> torch.Tensor:
-        """The two terms, for embeddings ``made`` of users and of items; 0 where none applies."""
+        """Return the two terms for embeddings ``made`` of users, items; 0 where none applies."""
         total = made[0].new_zeros(())
         if distil and any(map(len, self.at)):
             off = torch.cat([z.index_select(0, at) - taught for z, at, taught in
@@ -191,7 +184,7 @@ class Lesson(NamedTuple):
         return total
 
     def sums(self, made: Any) -> torch.Tensor:
-        """Sums of embeddings by side and level, the last column counts [2, levels, d + 1]."""
+        """Sum embeddings by side and level; the last column counts [2, levels, d + 1]."""
         return torch.stack([z.new_zeros(len(p), z.shape[1] + 1).index_add_(
             0, level, torch.nn.functional.pad(z, (0, 1), value=1.0))
             for z, level, p in zip(made, self.level, self.prototypes, strict=True)])
@@ -211,9 +204,9 @@ class Pupil(BipartiteSage):
 
 def moved_most(then: torch.Tensor, today: torch.Tensor, known: np.ndarray,
                share: float) -> np.ndarray:
-    """The ``share`` (rounded up) of nodes ``known`` that are farthest from where they were.
+    """Return the ``share`` (rounded up) of nodes ``known`` whose embeddings moved most.
 
-    Ascending node numbers; of nodes that moved as far the first are taken.
+    Ascending node numbers; of nodes that moved equally far the first are taken.
     """
     far = (today - then).square().sum(1).numpy()[known]
     return np.sort(known[np.argsort(-far, kind="stable")[:math.ceil(share * len(known))]])

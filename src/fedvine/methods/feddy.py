@@ -36,10 +36,9 @@ from torch import nn
 
 from fedvine.core.method import Client, Field
 from fedvine.core.rng import torch_rng
-from fedvine.methods._fedlink.batches import Batch, Touched
+from fedvine.methods._fedlink.buffers import Batch, Touched
 from fedvine.methods.stfl import STFL
-from fedvine.nn.sage import BipartiteSage
-from fedvine.nn.sparse import Bipartite
+from fedvine.nn.sage import Bipartite, BipartiteSage
 
 
 class Feddy(STFL):
@@ -51,7 +50,7 @@ class Feddy(STFL):
                                "a node's past is taken from; none: all")
 
     def encoder(self, seed: int) -> TemporalSage:
-        """The encoder with a past."""
+        """Return the encoder with temporal aggregation."""
         return TemporalSage(self.width, seed=seed)
 
     def setup(self, client: Client) -> None:
@@ -60,11 +59,11 @@ class Feddy(STFL):
 
     # -- snapshots ---------------------------------------------------------------------------------
     def keep(self, client: Client) -> None:
-        """Where the newest snapshot ends in the client's own store."""
+        """Note where the newest snapshot ends in the client's own store."""
         client.ends = np.append(client.ends, len(client.past))
 
     def snapshots(self, client: Client) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ends of the edges that count, and how many stages ago each was (0: newest)."""
+        """Return ends of the edges that count, and how many stages ago each was (0: newest)."""
         ends, past = client.ends, client.past
         first = 0 if self.former is None else ends[max(len(ends) - 2 - self.former, 0)]
         at = np.arange(first, ends[-1])
@@ -74,11 +73,11 @@ class Feddy(STFL):
         return past.src[at], past.dst[at], age
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
-        """The edges of the snapshots that count."""
+        """Return the edges of the snapshots that count."""
         return self.snapshots(client)[:2]
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
-        """The newest snapshot to learn, and the former ones behind it."""
+        """Return the newest snapshot to learn, with the former ones."""
         name = ("past", len(client.past))
         if name not in client.cache:
             client.cache.pop(next((k for k in client.cache if k[0] == "past"), None), None)
@@ -90,7 +89,7 @@ class Feddy(STFL):
         return client.cache[name]
 
     def passing(self, client: Client, nodes: Touched) -> Snapshots:
-        """All snapshots that the client has learned."""
+        """Return all snapshots that the client has learned."""
         src, dst, age = self.snapshots(client)
         return Snapshots(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst), age,
                          len(nodes.users), len(nodes.items)).to(self.device)
@@ -153,6 +152,6 @@ class TemporalSage(BipartiteSage):
 
 
 def passing(graph: Bipartite, weight: torch.Tensor | None = None) -> Any:
-    """What a layer passes over: means, and degrees."""
+    """Return the means and the degrees that a layer uses."""
     weight = graph.weight if weight is None else weight
     return graph.messages(weight), graph.degrees(weight)

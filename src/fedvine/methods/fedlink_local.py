@@ -14,4 +14,4 @@ class FedLinkLocal(FedLink):
     name: ClassVar[str] = "fedlink_local"
 
     share: tuple[Literal["model", "users", "items"], ...] = Field(
-        default=(), description="nothing travels")
+        default=(), description="nothing is shared")

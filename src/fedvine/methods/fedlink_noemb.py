@@ -1,4 +1,4 @@
-"""FedLink-NoEmb (FedLink, Section 4.1): without embedding transfer; user rows stay at home."""
+"""FedLink-NoEmb (FedLink, Section 4.1): without embedding transfer; users' rows stay local."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ class FedLinkNoEmb(FedLink):
     name: ClassVar[str] = "fedlink_noemb"
 
     share: tuple[Literal["model", "users", "items"], ...] = Field(
-        default=("model", "items"), description="what travels; users' rows stay at each client")
+        default=("model", "items"), description="what clients share; users' rows stay local")

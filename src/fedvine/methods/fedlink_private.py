@@ -27,9 +27,8 @@ from fedvine.core import tree
 from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Server, on_client
 from fedvine.core.rng import hashed_uniform, rng
-from fedvine.methods._fedlink.batches import SIDES, joined
+from fedvine.methods._fedlink.buffers import SIDES, Touched, graph_of, ids_of, touched_by
 from fedvine.methods.fedlink import FedLink
-from fedvine.nn.sparse import Bipartite
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import LEVELS, SecureSums, marks, occupied, short
 from fedvine.tasks.link_prediction import EdgeQueries
@@ -70,7 +69,7 @@ class FedLinkPrivate(SecureSums, FedLink):
 
     # -- the union of rows -----------------------------------------------------------------------
     def shared_sides(self) -> list[str]:
-        """The tables that travel."""
+        """Return the sides whose rows are shared."""
         return [side for side in SIDES if side in self.share]
 
     def arrive(self, server, clients, at: At) -> None:
@@ -90,35 +89,36 @@ class FedLinkPrivate(SecureSums, FedLink):
     @on_client
     def mark(self, client: Client, parents: list[np.ndarray], done: int, bits: int,
              sealed: dict[str, bytes] | None) -> np.ndarray:
-        """A level of the union; random numbers where this client's buffers hold a row."""
-        keys = [self.keys(client, side, getattr(client, side).held)
+        """Return a level of the union: random numbers where this client's buffers hold a row."""
+        keys = [self.keys(client, side, getattr(client, side).optimizer.held)
                 for side in self.shared_sides()]
         draw = client.secret_rng(f"marks {done}")
         return self.mask(client, marks(keys, parents, done, bits, draw), sealed)
 
     def keys(self, client: Client, side: str, ids: np.ndarray) -> np.ndarray:
-        """Short keys of local ids."""
-        return short(self.names(client)[SIDES.index(side)].keys(ids))
+        """Return short keys of local ids."""
+        return short(ids_of(client, side).keys(ids))
 
     # -- the algorithm box, over the union -------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
+        # Every client gets the rows of the whole union; the server gets sum_k Delta_k alone.
         rows = {s: getattr(server, s).find(keys) for s, keys in server.union.items()}
         sent = {s: getattr(server, s).take(rows[s]) for s in rows}
         total, count = self.secure_sum(clients, self.upload, self.shared(server), server.union,
                                        sent, length=self.length(server))
-        change, start = from_fixed(total), 0
+        change, start = from_fixed(total), 0        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k
         for side, numbers in rows.items():
             block = torch.from_numpy(change[start:start + len(numbers) * (self.width + 1)])
             block = block.reshape(-1, self.width + 1).float()
             start += len(numbers) * (self.width + 1)
             by = count if self.aggregate == "clients" or self.noise else block[:, -1:].clamp(min=1)
             getattr(server, side).add_(numbers, block[:, :-1] / by)
-        if "model" in self.share:  # W^(r+1) = W^(r) + Delta
+        if "model" in self.share:
             delta = _unflatten(torch.from_numpy(change[start:]).float(), server.model)
             server.model = tree.add(server.model, delta, 1 / count)
 
     def length(self, server: Server) -> int:
-        """Numbers in an upload: (d + 1) a row of the union, and the model."""
+        """Return how many numbers an upload has: (d + 1) a row of the union, and the model."""
         rows = sum(len(keys) for keys in server.union.values()) * (self.width + 1)
         return rows + (sum(p.numel() for p in server.model.values()) if "model" in self.share
                        else 0)
@@ -126,10 +126,10 @@ class FedLinkPrivate(SecureSums, FedLink):
     @on_client
     def upload(self, client: Client, model: Any, union: dict[str, np.ndarray],
                sent: dict[str, torch.Tensor], sealed: dict[str, bytes] | None) -> np.ndarray:
-        """L local steps; the differences over the whole union, clipped, noised, masked."""
+        """Take L local steps; return differences of the whole union, clipped, noised, masked."""
         draw = rng(client.world.seed, client.name, *client.place[:2], "buffers")
         batches = [self.batch(client, draw) for _ in range(self.steps)]
-        touched = joined(batches)
+        touched = touched_by(batches)
         if model is not None:
             tree.load(client.model, model)
         known = {s: {"keys": keys, "values": sent[s]} for s, keys in union.items()}
@@ -143,7 +143,7 @@ class FedLinkPrivate(SecureSums, FedLink):
         for side in SIDES:
             change = now[side] - begin[side]
             if side not in union:
-                getattr(client, side).give(getattr(touched, side), change)
+                getattr(client, side).update(getattr(touched, side), change)
             else:  # a row is not in it if this client was away when it was agreed
                 keys = self.keys(client, side, getattr(touched, side))
                 found = find(union[side], keys)
@@ -174,7 +174,7 @@ class FedLinkPrivate(SecureSums, FedLink):
             flat = flat + client.secret_rng("noise").normal(0.0, scale, len(flat))
         return flat
 
-    # -- forecasts: everybody gets the whole table, so nobody says what it looks for -------------
+    # -- forecasts: every client gets the whole table, and makes no request ----------------------
     def answer(self, server, clients, at: At):
         known = {s: {"keys": getattr(server, s).keys, "values": getattr(server, s).values}
                  for s in self.shared_sides()}
@@ -183,26 +183,25 @@ class FedLinkPrivate(SecureSums, FedLink):
     @on_client
     def predict(self, client: Client, model: Any, sent: dict[str, Any],
                 queries: EdgeQueries) -> torch.Tensor:
-        """Eq. (1) for each pair, as in FedLink."""
+        """Return Eq. (1) for each pair, as in FedLink."""
         src, dst = self.retained(client)
-        nodes = {"users": np.union1d(src, queries.src), "items": np.union1d(dst, queries.dst)}
+        nodes = Touched(np.union1d(src, queries.src).astype(np.int64),
+                        np.union1d(dst, queries.dst).astype(np.int64))
         net = client.model if model is None else tree.load(self.encoder(0), model)
         with torch.no_grad():
-            rows = {s: self.rows(client, s, nodes[s].astype(np.int64), sent) for s in SIDES}
-            graph = Bipartite(np.searchsorted(nodes["users"], src),
-                              np.searchsorted(nodes["items"], dst), len(nodes["users"]),
-                              len(nodes["items"]))
+            rows = {s: self.rows(client, s, getattr(nodes, s), sent) for s in SIDES}
+            graph = graph_of(nodes, src, dst, "cpu")
             users, items = net(rows["users"], rows["items"], graph, graph.weight)
-            u, i = (torch.from_numpy(np.searchsorted(nodes[s], asked)) for s, asked in
-                    (("users", queries.src), ("items", queries.dst)))
+            u, i = (torch.from_numpy(np.searchsorted(known, asked)) for known, asked in
+                    zip(nodes, (queries.src, queries.dst), strict=True))
             return net.logits(users, items, u, i, self.score_by == "cosine")
 
     def rows(self, client: Client, side: str, ids: np.ndarray, known: dict[str, Any]
              ) -> torch.Tensor:
-        """Values of local ids: from the server's table, from home, or their first ones."""
+        """Return values of local ids: the server's, those kept here, or their first ones."""
         if side not in known:
-            getattr(client, side).ask(ids, self.names(client)[SIDES.index(side)])
-            return getattr(client, side).take(ids, {})
+            getattr(client, side).request(ids, ids_of(client, side))
+            return getattr(client, side).receive(ids, {})
         keys = self.keys(client, side, ids)
         values = torch.from_numpy(hashed_uniform(client.world.seed, keys, self.width)
                                   * np.float32(self.init_scale))

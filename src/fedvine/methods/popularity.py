@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedvine.core.method import At, Client, Field, Method, on_client
-from fedvine.methods._fedlink.batches import edges
+from fedvine.methods._fedlink.buffers import edges
 from fedvine.tasks.link_prediction import EdgeQueries
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, on_client
-from fedvine.methods._fedlink.batches import edges
+from fedvine.methods._fedlink.buffers import edges
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.link_prediction import EdgeQueries
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedvine.core.method import Client
-from fedvine.methods._fedlink.batches import Batch, edges, make_batch
+from fedvine.methods._fedlink.buffers import Batch, EdgeBuffer, edges, make_batch
 from fedvine.methods.fedlink import FedLink
 
 
@@ -20,19 +20,19 @@ class STFL(FedLink):
 
     name: ClassVar[str] = "stfl"
 
-    def size(self) -> int:
-        """No buffer: the history is read from the client's own store."""
-        return 1
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        client.kept = EdgeBuffer(1)     # not used: the history is read from the client's own store
 
     def keep(self, client: Client) -> None:
-        """Everything stays."""
+        """Keep everything: nothing is to be done."""
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
-        """The whole history."""
+        """Return the whole history."""
         return edges(client.past)
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
-        """The whole history, relabelled once a stage."""
+        """Return the whole history, relabelled once a stage."""
         name = ("past", len(client.past))
         if name not in client.cache:
             client.cache.pop(next((k for k in client.cache if k[0] == "past"), None), None)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from fedvine.nn.client_embedding import ClientEmbedding
-    from fedvine.nn.embedding import EmbeddingTable
+    from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
     from fedvine.nn.gat import Gat
     from fedvine.nn.sage import BipartiteSage
 
 __all__ = ["BipartiteSage", "ClientEmbedding", "EmbeddingTable", "Gat"]
-__getattr__, __dir__ = lazy(__name__, BipartiteSage="sage", ClientEmbedding="client_embedding",
+__getattr__, __dir__ = lazy(__name__, BipartiteSage="sage", ClientEmbedding="embedding",
                             EmbeddingTable="embedding", Gat="gat")

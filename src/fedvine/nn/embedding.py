@@ -1,7 +1,14 @@
-"""A large table of embeddings whose rows appear over time: one row a node, found by its key.
+"""Embeddings of nodes that appear over time: the server's table, and a client's side of it.
 
-The server hands out rows. It knows a node by a 64-bit key (a hash of the id, keyed where
-institutions must not read each other's ids), never by the id.
+The server finds a row by a 64-bit key (a hash of the node's id, keyed where institutions must not
+see each other's ids), never by the id. A client knows its nodes by local ids. For the rows that it
+needs it sends a request, for a row that it knows the number (4 bytes), else the key (8 bytes)::
+
+    client  :meth:`ClientEmbedding.request`   {"rows": int32 [a], "keys": uint64 [b]}
+    server  :meth:`EmbeddingTable.fetch`      {"values": float32 [a + b, width], "rows": int32 [b]}
+    client  :meth:`ClientEmbedding.receive`   values in the client's own order
+    client  :meth:`ClientEmbedding.update`    differences float32 [a + b, width], after training
+    server  :meth:`EmbeddingTable.add_`       adds them to the rows
 """
 
 from __future__ import annotations
@@ -14,16 +21,15 @@ import torch
 from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import find
 from fedvine.core.rng import hashed_uniform
+from fedvine.data.ids import Ids
 from fedvine.nn import kernels
+from fedvine.nn.row_optimizer import RowOptimizer
 
 
 class EmbeddingTable:
-    """Rows of ``width`` float32, started from a hash of (seed, key) and kept by row number.
+    """The server's rows of ``width`` float32, by row number.
 
-    Args:
-        seed: of first values.
-        width: numbers a row.
-        scale: half width of the uniform distribution of first values.
+    A row starts uniform in -``scale`` to ``scale``, from a hash of (seed, key).
     """
 
     def __init__(self, seed: int, width: int, scale: float) -> None:
@@ -41,8 +47,20 @@ class EmbeddingTable:
         """All rows [len, width], a view."""
         return self._values[:len(self)]
 
+    def fetch(self, request: dict[str, np.ndarray], new_rows: bool) -> tuple[
+            dict[str, Any], np.ndarray]:
+        """Return the answer to a client's request, and the numbers of its rows in the same order.
+
+        With ``new_rows`` (training) a key never seen gets a row; else (forecasts) its first value.
+        Raises :class:`FedvineError` for a row that there is not.
+        """
+        new = self.rows(request["keys"]) if new_rows else np.empty(0, np.int32)
+        values = torch.cat([self.take(request["rows"]),
+                            self.take(new) if new_rows else self.peek(request["keys"])])
+        return {"values": values, "rows": new}, np.concatenate([request["rows"], new])
+
     def rows(self, keys: np.ndarray) -> np.ndarray:
-        """Return row numbers int32 [n] of uint64 ``keys`` [n]; new keys get the next free rows."""
+        """Return row numbers (int32) of uint64 ``keys``; keys never seen get the next free rows."""
         rows = self.find(keys)
         if (rows < 0).any():
             new, first = np.unique(keys[rows < 0], return_index=True)
@@ -51,13 +69,13 @@ class EmbeddingTable:
         return rows
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Return row numbers int32 [n] of uint64 ``keys`` [n], -1 where a key has none."""
+        """Return row numbers (int32) of uint64 ``keys``, -1 where a key has no row."""
         at, rows = find(self._sorted, keys), np.full(len(keys), -1, np.int32)
         rows[at >= 0] = self._order[at[at >= 0]]
         return rows
 
     def take(self, rows: np.ndarray) -> torch.Tensor:
-        """Copy the given rows [n, width]; raises :class:`FedvineError` for unknown rows."""
+        """Return a copy of the rows [n, width]; raises :class:`FedvineError` for unknown ones."""
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise FedvineError("A client asked for a row that the server has not handed out.")
         return self._values.index_select(0, torch.from_numpy(rows.astype(np.int64)))
@@ -65,13 +83,13 @@ class EmbeddingTable:
     def peek(self, keys: np.ndarray) -> torch.Tensor:
         """Return values by key [n, width]; a key without a row gets its first value, but no row."""
         rows = self.find(keys)
-        values = torch.from_numpy(self._fresh(keys))
+        values = torch.from_numpy(self._first(keys))
         known = np.flatnonzero(rows >= 0)
         values[torch.from_numpy(known)] = self.take(rows[known])
         return values
 
     def add_(self, rows: np.ndarray, change: torch.Tensor, scale: float | np.ndarray = 1.0) -> None:
-        """Add ``scale * change`` [n, width] to the given rows, in place; no other row moves.
+        """Add ``scale * change`` [n, width] to ``rows`` [n], in place.
 
         ``scale`` is one number or one a row [n]. Raises :class:`FedvineError` for unknown rows.
         """
@@ -86,23 +104,133 @@ class EmbeddingTable:
             grown = torch.empty((max(stop, 2 * len(self._values)), self.width))
             grown[:start] = self._values[:start]
             self._values = grown
-        self._values[start:stop] = torch.from_numpy(self._fresh(keys))
+        self._values[start:stop] = torch.from_numpy(self._first(keys))
         self.keys = np.concatenate([self.keys, keys])
         order = np.argsort(keys)
         at = np.searchsorted(self._sorted, keys[order])
         self._sorted = np.insert(self._sorted, at, keys[order])
         self._order = np.insert(self._order, at, (start + order).astype(np.int32))
 
-    def _fresh(self, keys: np.ndarray) -> np.ndarray:
+    def _first(self, keys: np.ndarray) -> np.ndarray:
         return hashed_uniform(self.seed, keys, self.width) * np.float32(self.scale)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a save; arrays are views."""
+        """Return what a save keeps; arrays are views."""
         return {"keys": self.keys, "values": self.values}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of :meth:`state_dict`."""
+        """Take back what :meth:`state_dict` gave."""
         self.keys = np.array(state["keys"])
         self._order = np.argsort(self.keys).astype(np.int32)
         self._sorted = self.keys[self._order]
         self._values = state["values"].clone()
+
+
+class ClientEmbedding:
+    """A client's side of a table: the server's row of each node, and values of rows kept here.
+
+    ``seed`` and ``scale`` are those of the server's table: a row starts the same everywhere. With
+    ``local`` all rows are kept here and none is shared; else single rows may be (:meth:`keep`,
+    :meth:`release`). ``optimizer`` is the kind of :class:`RowOptimizer`, "adam" or "sgd".
+    """
+
+    def __init__(self, width: int, seed: int, scale: float, optimizer: str = "adam",
+                 local: bool = False) -> None:
+        self.width, self.seed, self.scale, self.local = width, seed, scale, local
+        self.number = np.empty(0, np.int32)     # the server's row by local id, -1 unknown
+        self.own = np.empty(0, bool)            # whether the row is kept here, by local id
+        self.values = torch.empty(0, width)     # rows kept here, by local id; empty: there are none
+        self.optimizer = RowOptimizer(width, optimizer)
+
+    def request(self, ids: np.ndarray, names: Ids) -> dict[str, np.ndarray]:
+        """Return what to send for rows of local ``ids`` int64 [n]: numbers, and keys of others."""
+        self._grow(int(ids.max(initial=-1)) + 1)
+        if self.local:
+            self._start(len(self.number), names)
+        if len(self.values):
+            ids = ids[~self.own[ids]]
+        number = self.number[ids]
+        known = number >= 0
+        return {"rows": number[known], "keys": names.keys(ids[~known])}
+
+    def receive(self, ids: np.ndarray, answer: dict[str, Any]) -> torch.Tensor:
+        """Return values [n, width] of ``ids``, from the server's answer or kept here.
+
+        Remembers row numbers that came with the answer. The values may be the answer's own memory:
+        write to a copy. Raises :class:`FedvineError` where the answer has another number of rows.
+        """
+        unknown = self.number[ids] < 0
+        if (not len(self.values) and answer["values"].shape == (len(ids), self.width)
+                and not unknown.any()):
+            return answer["values"]     # none is kept here, all are known: already in this order
+        own = self.own[ids]
+        if own.all():
+            return self.values[torch.from_numpy(ids)]
+        unknown, away = unknown & ~own, np.flatnonzero(~own)
+        order = np.concatenate([away[~unknown[away]], away[unknown[away]]])
+        if len(answer["values"]) != len(away):
+            raise FedvineError(f"The server sent {len(answer['values'])} rows where {len(away)} "
+                               "were asked for.")
+        values = torch.empty(len(ids), self.width)
+        values[torch.from_numpy(order)] = answer["values"]
+        if own.any():
+            values[torch.from_numpy(own)] = self.values[torch.from_numpy(ids[own])]
+        if len(answer["rows"]):
+            self.number[ids[unknown]] = answer["rows"]
+        return values
+
+    def update(self, ids: np.ndarray, change: torch.Tensor, answer: dict[str, Any] | None = None
+               ) -> torch.Tensor:
+        """Apply a change [n, width] of ``ids`` to rows kept here; return that of all others.
+
+        It is in the order of the server's ``answer``: rows known before first, new ones last.
+        """
+        if len(self.values) and (own := self.own[ids]).any():
+            here = torch.from_numpy(own)
+            self.values[torch.from_numpy(ids[own])] += change[here]
+            ids, change = ids[~own], change[~here]
+        if answer is None or not len(answer["rows"]):
+            return change
+        new = find(np.sort(answer["rows"]), self.number[ids]) >= 0
+        return change[torch.from_numpy(np.argsort(new, kind="stable"))]
+
+    def keep(self, start: int, stop: int, names: Ids) -> None:
+        """Keep the rows of local ids ``start`` to ``stop - 1`` here from now on."""
+        self._grow(stop)
+        self._start(stop, names)
+        self.own[start:stop] = True
+
+    def release(self, shared: np.ndarray, wanted: np.ndarray, names: Ids) -> torch.Tensor:
+        """Leave the rows of local ids ``shared`` and ``wanted`` to the server from now on.
+
+        Return the change of those ``wanted`` since their first values [n, width].
+        """
+        self.own[shared] = self.own[wanted] = False
+        return self.values[torch.from_numpy(wanted.astype(np.int64))] - self._first(wanted, names)
+
+    def _start(self, stop: int, names: Ids) -> None:
+        """Append first values of the rows up to ``stop - 1``."""
+        if stop > len(self.values):
+            first = self._first(np.arange(len(self.values), stop), names)
+            self.values = torch.cat([self.values, first])
+
+    def _first(self, ids: np.ndarray, names: Ids) -> torch.Tensor:
+        return torch.from_numpy(hashed_uniform(self.seed, names.keys(ids), self.width)
+                                * np.float32(self.scale))
+
+    def _grow(self, need: int) -> None:
+        more = need - len(self.number)
+        if more > 0:
+            self.number = np.concatenate([self.number, np.full(more, -1, np.int32)])
+            self.own = np.concatenate([self.own, np.full(more, self.local)])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a save keeps; arrays are views."""
+        return {"number": self.number, "own": self.own, "values": self.values,
+                **self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        self.number, self.own = state["number"].copy(), state["own"].copy()
+        self.values = state["values"].clone()
+        self.optimizer.load_state_dict(state)

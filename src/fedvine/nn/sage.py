@@ -4,26 +4,95 @@ Layer l, for a user u with items N(u), and likewise for an item with weights of 
 
     h_u' = act(W_l^self h_u + W_l^item mean_{i in N(u)} h_i + v_l log(1 + deg u) + b_l)
 
-A mean does not depend on the number of its terms, but the activity of a user and the popularity of
-an item predict much of the next link; the term with v_l adds them (zero at first, so it has to be
-learned). ReLU between layers, nothing after the last. The two directions, user -> item and item ->
-user, have separate weights, as in FedLink's code.
+A mean does not depend on how many were averaged, but how active a user or how popular an item is
+helps to predict its next link: hence the term with v_l, which starts at zero. ReLU between layers,
+nothing after the last. The two directions, user -> item and item -> user, have weights of their
+own, as in FedLink's code.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import nn
 
 from fedvine.core.rng import torch_rng
 from fedvine.nn.matmul import sum_of_products
-from fedvine.nn.sparse import Bipartite, Mean, dots
+from fedvine.nn.sparse import Csr, Mean, dots, pointers
+
+
+class Bipartite:
+    """A user-item graph: distinct pairs (user, item) with multiplicities, in both directions.
+
+    Repeated edges are merged to P pairs, sorted by user, then item: ``src`` and ``dst`` int64 [P],
+    how often each occurs in ``count`` int64 [P] (NumPy) and ``weight`` float32 [P].
+
+    Args:
+        src: compact numbers of users [E], in 0..users-1.
+        dst: compact numbers of items [E], in 0..items-1.
+        users: their number.
+        items: their number.
+    """
+
+    def __init__(self, src: np.ndarray, dst: np.ndarray, users: int, items: int) -> None:
+        code, count = np.unique(src.astype(np.int64) * max(items, 1) + dst, return_counts=True)
+        u, i = code // max(items, 1), code % max(items, 1)
+        self.users, self.items = users, items
+        self.src, self.dst = torch.from_numpy(u), torch.from_numpy(i)
+        self.count, self.weight = count, torch.from_numpy(count.astype(np.float32))
+        order = np.argsort(i, kind="stable")
+        self.by_user = Csr(pointers(u, users), torch.from_numpy(i.astype(np.int32)), None)
+        self.by_item = Csr(pointers(i, items), torch.from_numpy(u[order].astype(np.int32)),
+                           torch.from_numpy(order))
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def to(self, device: str) -> Bipartite:
+        """Move the graph to a device, in place; return it."""
+        if device != "cpu":
+            for name in ("src", "dst", "weight"):
+                setattr(self, name, getattr(self, name).to(device))
+            self.by_user, self.by_item = (Csr(*(x if x is None else x.to(device) for x in side))
+                                          for side in (self.by_user, self.by_item))
+        return self
+
+    def split(self, share: float, draw: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw how many of each pair's occurrences a loss supervises, and how many carry messages.
+
+        Both float32 [P]; on average a ``share`` is supervised. With share 0 all do both.
+        """
+        if not share:
+            return self.weight, self.weight
+        count = torch.from_numpy(draw.binomial(self.count, share).astype(np.float32))
+        count = count.to(self.weight.device) if count.any() else self.weight
+        return count, self.weight - count
+
+    def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log(1 + weighted degree), and 1 for a bias: [users, 2] and [items, 2]."""
+        users, items = (
+            torch.stack([weight.new_zeros(n).index_add_(0, at, weight).log1p_(),
+                         weight.new_ones(n)], 1)
+            for at, n in ((self.src, self.users), (self.dst, self.items)))
+        return users, items
+
+    def messages(self, weight: torch.Tensor) -> tuple[Mean, Mean]:
+        """Return the means over N(u), items to users, and over N(i), users to items.
+
+        ``weight`` [P] weights the pairs; those of weight 0 are left out.
+        """
+        to_users, to_items = (
+            weight / weight.new_zeros(n).index_add_(0, at, weight)
+            .clamp_(min=1e-12).index_select(0, at)
+            for at, n in ((self.src, self.users), (self.dst, self.items)))
+        return (Mean(self.by_user, self.by_item, to_users, (self.users, self.items)),
+                Mean(self.by_item, self.by_user, to_items, (self.items, self.users)))
 
 
 class BipartiteSage(nn.Module):
-    """A number of layers, all of one width, and a scale for cosine scores.
+    """The encoder of FedLink: layers of one width, and a scale for cosine scores.
 
     All weights are one parameter: where steps are small, time goes into the number of tensors, and
     it is one piece in a message. They start Glorot-uniform from (seed, name), not from a global
@@ -52,7 +121,7 @@ class BipartiteSage(nn.Module):
         self.weights = nn.Parameter(torch.cat([*start, torch.tensor([math.log(5.0)])]))
 
     def weights_of(self, layer: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-        """Return views W^self, W^near [width, width], v and b [2, width] of users, and of items."""
+        """Return W^self, W^near [width, width] and (v, b) [2, width] of both sides, views."""
         d = self.width
         sides = self.weights[:-1].view(self.layers, 2, 2 * d * (d + 1))[layer]
         users, items = (side.split([d * d, d * d, 2 * d]) for side in sides)
@@ -71,7 +140,7 @@ class BipartiteSage(nn.Module):
     def layer(self, layer: int, users: torch.Tensor, items: torch.Tensor,
               messages: tuple[Mean, Mean], degrees: tuple[torch.Tensor, torch.Tensor]
               ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute one layer before its activation."""
+        """Compute h' of the equation above before its activation, for users and for items."""
         to_users, to_items = messages
         made = [sum_of_products(degree, rest, x, own, near, other)
                 for x, near, degree, (own, other, rest) in zip(
@@ -81,9 +150,9 @@ class BipartiteSage(nn.Module):
 
     def logits(self, users: torch.Tensor, items: torch.Tensor, a: torch.Tensor, b: torch.Tensor,
                cosine: bool) -> torch.Tensor:
-        """Compute scores of pairs (users[a], items[b]), [P].
+        """Return scores of pairs (users[a], items[b]) float32 [P], the s of FedLink's Eq. (1).
 
-        A score is the dot product, or with ``cosine`` the cosine similarity times a learned scale.
+        The dot product, or the cosine similarity times a learned scale.
         """
         if cosine:
             users, items = (nn.functional.normalize(x, dim=1) for x in (users, items))

@@ -1,7 +1,7 @@
-"""Mean aggregation over a bipartite graph as one sparse product, forward and backward.
+"""Means over neighbours as one sparse product, and dot products of pairs, forward and backward.
 
 Scatter message passing writes every edge's row before it adds it; a product with a CSR matrix does
-not. The structure is made once a buffer and used again by every step: masking an edge sets its
+not. The structure is made once a graph and used again by every step: masking an edge sets its
 weight to zero and keeps its place. Indices are int32, for memory.
 """
 
@@ -28,57 +28,10 @@ class Csr(NamedTuple):
     order: torch.Tensor | None  # None: the pairs' own order
 
 
-class Bipartite:
-    """Distinct pairs (user, item) with multiplicities, in both directions.
-
-    Repeated pairs are merged and counted in ``weight`` float32 [P], sorted by user, then item.
-
-    Args:
-        src: compact numbers of users [E], in 0..users-1.
-        dst: compact numbers of items [E], in 0..items-1.
-        users: their number.
-        items: their number.
-    """
-
-    def __init__(self, src: np.ndarray, dst: np.ndarray, users: int, items: int) -> None:
-        code, count = np.unique(src.astype(np.int64) * max(items, 1) + dst, return_counts=True)
-        u, i = code // max(items, 1), code % max(items, 1)
-        self.users, self.items = users, items
-        self.src, self.dst = torch.from_numpy(u), torch.from_numpy(i)
-        self.count, self.weight = count, torch.from_numpy(count.astype(np.float32))
-        order = np.argsort(i, kind="stable")
-        self.by_user = Csr(_pointers(u, users), torch.from_numpy(i.astype(np.int32)), None)
-        self.by_item = Csr(_pointers(i, items), torch.from_numpy(u[order].astype(np.int32)),
-                           torch.from_numpy(order))
-
-    def __len__(self) -> int:
-        return len(self.weight)
-
-    def to(self, device: str) -> Bipartite:
-        """Move the graph to a device; return it."""
-        if device != "cpu":
-            for name in ("src", "dst", "weight"):
-                setattr(self, name, getattr(self, name).to(device))
-            self.by_user, self.by_item = (Csr(*(x if x is None else x.to(device) for x in side))
-                                          for side in (self.by_user, self.by_item))
-        return self
-
-    def degrees(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return log(1 + weighted degree) and 1 (for a bias): [users, 2] and [items, 2]."""
-        users, items = (
-            torch.stack([weight.new_zeros(n).index_add_(0, at, weight).log1p_(),
-                         weight.new_ones(n)], 1)
-            for at, n in ((self.src, self.users), (self.dst, self.items)))
-        return users, items
-
-    def messages(self, weight: torch.Tensor) -> tuple[Mean, Mean]:
-        """Return the weighted means (items to users, users to items), without edges of weight 0."""
-        to_users, to_items = (
-            weight / weight.new_zeros(n).index_add_(0, at, weight)
-            .clamp_(min=1e-12).index_select(0, at)
-            for at, n in ((self.src, self.users), (self.dst, self.items)))
-        return (Mean(self.by_user, self.by_item, to_users, (self.users, self.items)),
-                Mean(self.by_item, self.by_user, to_items, (self.items, self.users)))
+def pointers(at: np.ndarray, n: int) -> torch.Tensor:
+    """Return row pointers int32 [n + 1] of entries whose rows are ``at`` [P], ascending."""
+    return torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(at, minlength=n))])
+                            .astype(np.int32))
 
 
 class Mean:
@@ -148,8 +101,3 @@ def _times(matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _matrix(csr: Csr, value: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     value = value if csr.order is None else value.index_select(0, csr.order)
     return torch.sparse_csr_tensor(csr.rows, csr.columns, value, shape)
-
-
-def _pointers(at: np.ndarray, n: int) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(at, minlength=n))])
-                            .astype(np.int32))

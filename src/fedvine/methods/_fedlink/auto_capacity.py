@@ -1,41 +1,72 @@
-"""How far back a client's edges still tell what comes: measured on its own new edges.
+"""How many edges a client keeps with ``capacity = "auto"``: measured on its own new edges.
 
-New edges are foretold from the last w known ones by a walk of three steps, user - item - user -
-item (Cooper et al. 2014), which is two layers of means without anything trained. Some w foretells
-best: with fewer edges chance weighs, with more tastes that are gone. That is what the theory of
-buffers says too (:mod:`fedvine.methods._fedlink.theory`).
+New edges are predicted from the last w known ones by a walk of three steps, user - item - user -
+item (Cooper et al. 2014), which is two layers of means without anything trained. Some w predicts
+best: fewer edges are noisy, more contain interests that have changed. The theory of buffers has the
+same optimum (:mod:`fedvine.methods._fedlink.theory`).
 
-The network that is trained remembers older edges in its rows, and learns more from rare users than
-a walk does. So edges are dropped only where they are seen to do harm, by a walk that tells more
-than chance; before anything was measured, and where the walk cannot tell, all are kept.
+The network that is trained remembers older edges in its rows, and learns more about rare users than
+a walk does. So edges are dropped only where they are measured to do harm, by a walk that is better
+than chance; before anything was measured, and where the walk is not better, all are kept.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
+from fedvine.methods._fedlink.buffers import EdgeBuffer
 from fedvine.tasks import metrics
 
-PAIRS = 1000        # new edges that are foretold at most, a stage
-RARE = 1e-3         # what an item's popularity adds to a walk's share, for users nobody knows
-FADES = 0.8         # what an earlier stage counts, beside the one after it
+PAIRS = 1000        # new edges that are predicted at most, a stage
+RARE = 1e-3         # weight of an item's popularity beside a walk's share, for unknown users
+FADES = 0.8         # weight of an earlier stage, relative to the one after it
 HARM = 0.004        # AUC by which all edges must be worse than the best size to be too many
 TELLS = 0.55        # AUC that the best size must have: below it the walk supports no choice
 
+# A buffer has 1,000 to 64,000 edges: a network learns little from fewer, and dropping fewer edges
+# saves nothing. Where a user has MANY edges on average, C edges drawn evenly leave enough of them;
+# else they would separate edges that belong together.
+SMALLEST, DOUBLINGS, MANY = 1000, 6, 5
+
 
 class AutoCapacity:
-    """Scores of windows of ``sizes`` edges (ascending), as new edges come."""
+    """AUC of windows of ``sizes`` edges (ascending), measured as new edges come."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.sizes = sizes
         self.auc, self.weight = np.zeros(len(sizes)), 0.0
 
-    def see(self, src: np.ndarray, dst: np.ndarray, new: int, draw: np.random.Generator) -> None:
-        """Edges [n], oldest first, of which the last ``new`` have just come: they are foretold
-        from those before, against one random item each of those known by then."""
+    @classmethod
+    def of(cls, buffers: int) -> AutoCapacity:
+        """Return a measurement of the sizes that so many buffers may have together."""
+        return cls([buffers * SMALLEST << n for n in range(DOUBLINGS + 1)])
+
+    def resize(self, kept: EdgeBuffer, src: np.ndarray, dst: np.ndarray, new: int,
+               draw: np.random.Generator) -> None:
+        """Measure, and resize ``kept`` where it differs by a quarter from the size that is best.
+
+        ``src`` and ``dst`` [n] are all edges so far, oldest first, the last ``new`` have just come.
+        """
+        self.measure(src, dst, new, draw)
+        best = self.best(len(src))
+        if not 0.8 < best / kept.capacity < 1.25:
+            kept.resize(best, src[-best:], dst[-best:])
+
+    @staticmethod
+    def draw(edges: int, users: int) -> Literal["uniform", "newest"]:
+        """Return how a step draws from so many edges of so many users; see ``MANY``."""
+        return "uniform" if edges >= MANY * users else "newest"
+
+    def measure(self, src: np.ndarray, dst: np.ndarray, new: int, draw: np.random.Generator
+                ) -> None:
+        """Add the AUC of every size, measured on the ``new`` last of edges [n], to a running mean.
+
+        Edges are in time order; new ones are predicted from those before them, against a random
+        known item each.
+        """
         past = len(src) - new
         if not past or not new:
             return
@@ -45,7 +76,7 @@ class AutoCapacity:
         ends = np.stack([i, draw.integers(0, items, len(u))])
         found = np.zeros(len(self.sizes))
         for n, size in enumerate(self.sizes):
-            if n and self.sizes[n - 1] >= past:     # nothing more to look back on
+            if n and self.sizes[n - 1] >= past:     # no more edges than in the last window
                 found[n] = found[n - 1]
                 continue
             window = slice(max(past - size, 0), past)
@@ -53,10 +84,12 @@ class AutoCapacity:
         self.auc = FADES * self.auc + len(u) * found
         self.weight = FADES * self.weight + len(u)
 
-    def wanted(self, count: int) -> int:
-        """Return how many of ``count`` edges to keep: all, up to the largest size; the best size
-        where that has an AUC of TELLS at least and all edges are worse by HARM. No fewer than the
-        smallest size."""
+    def best(self, count: int) -> int:
+        """Return how many of ``count`` edges to keep, no fewer than the smallest size.
+
+        All, up to the largest size; the best size where it has an AUC of TELLS at least and all
+        edges are worse by HARM.
+        """
         best = self.sizes[-1]
         if self.weight:
             auc = self.auc / self.weight
@@ -65,18 +98,20 @@ class AutoCapacity:
         return int(np.clip(count, self.sizes[0], best))
 
     def state_dict(self) -> dict[str, Any]:
-        """What a save keeps."""
+        """Return what a save keeps."""
         return {"auc": self.auc, "weight": self.weight}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become the one that was saved."""
+        """Take back what :meth:`state_dict` gave."""
         self.auc, self.weight = np.array(state["auc"]), float(state["weight"])
 
 
 def walks(src: np.ndarray, dst: np.ndarray, users: int, items: int, u: np.ndarray,
           i: np.ndarray) -> np.ndarray:
-    """The chance that three random steps over the edges lead from user u [P] to item i [k, P],
-    and RARE times the item's share of the edges; float64 [k, P]."""
+    """Return the chance that three random steps over the edges lead from user u [P] to i [k, P].
+
+    RARE times the item's share of the edges is added; float64 [k, P].
+    """
     met: Any = sparse.csr_array((np.ones(len(src), np.float32), (src, dst)), (users, items))
     share = met.sum(0)
     there = _of_each(met, met.sum(1))

@@ -1,78 +1,236 @@
-"""What a FedLink client keeps, and one buffer of it (Section 3.2.1): S buffers of C edges, FIFO."""
+"""What the lines of FedLink's box work on, in their order.
+
+The constant edge buffers that a client keeps (Section 3.2.1), the graph that a step draws from
+them, the rows of the embeddings that this graph touches, and the sum of the clients' differences.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from fedvine.core.method import Client
-from fedvine.methods._fedlink.auto_capacity import AutoCapacity
-from fedvine.methods._fedlink.batches import Batch, edges, make_batch
-from fedvine.methods._fedlink.edge_buffer import EdgeBuffer
+from fedvine.core import tree
+from fedvine.core.clients import Clients
+from fedvine.core.expect import Array
+from fedvine.core.method import Client, Server
+from fedvine.data.ids import Ids
+from fedvine.data.stream import EventStream
+from fedvine.nn.sage import Bipartite
 
-# With capacity = "auto": edges of a buffer are 1,000 to 64,000, as a network learns little from
-# fewer and forgetting them saves nothing; and where a user has MANY edges on average, an even draw
-# leaves enough of them, else it tears apart what came together.
-SMALLEST, DOUBLINGS, MANY = 1000, 6, 5
+SIDES = ("users", "items")      # the embeddings I and J: an EmbeddingTable each at the server
+MOST_KEYS = 1 << 26             # bytes of keys that a client may send at a time
 
 
-class Buffers:
-    """Constant edge buffers, or with ``capacity = "auto"`` each client's own."""
+# -- constant edge buffers -------------------------------------------------------------------------
+class EdgeBuffer:
+    """The last S x C edges of a stream: first in, first out, in preallocated memory.
 
-    if TYPE_CHECKING:
-        capacity: Any
-        buffers: Any
-        draw: Any
-        device: Any
+    Buffer s = 0, ..., S - 1 are C consecutive edges of them, cut from the newest edge backwards.
+    ``seen`` counts all edges ever pushed; it names the content, so it can key a cache.
+    """
 
-    def make_room(self, client: Client) -> None:
-        """Empty buffers."""
-        client.kept = EdgeBuffer(self.size())
-        if self.capacity == "auto":
-            client.lookback = AutoCapacity([self.buffers * SMALLEST << n
-                                            for n in range(DOUBLINGS + 1)])
+    def __init__(self, C: int, S: int = 1) -> None:
+        self.buffers, self.seen = S, 0
+        self._allocate(S * C)
 
-    def size(self) -> int:
-        """Edges that a client keeps, S x C, at first."""
-        return self.buffers * (SMALLEST if self.capacity == "auto" else self.capacity)
+    def _allocate(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._src, self._dst = np.zeros(capacity, np.int32), np.zeros(capacity, np.int32)
 
-    def per_buffer(self, client: Client) -> int:
-        """Edges in a buffer, C."""
-        return (-(-client.kept.capacity // self.buffers) if self.capacity == "auto" else
-                self.capacity)
+    @property
+    def C(self) -> int:
+        """Edges of one buffer; the oldest may have fewer."""
+        return -(-self.capacity // self.buffers)
 
-    def keep(self, client: Client) -> None:
-        """FIFO; with ``capacity = "auto"`` as many edges as tell what comes."""
-        new = edges(client.stage)
-        client.kept.push(*new)
-        if self.capacity == "auto":
-            src, dst = edges(client.past)
-            client.lookback.see(src, dst, len(new[0]), client.rng("lookback"))
-            wanted = client.lookback.wanted(len(src))
-            if not 0.8 < wanted / client.kept.capacity < 1.25:
-                client.kept.refill(wanted, src[-wanted:], dst[-wanted:])
+    def __len__(self) -> int:
+        return min(self.seen, self.capacity)
 
-    def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
-        """All edges that the client still has."""
-        return client.kept.last(0, len(client.kept))
+    def push(self, src: np.ndarray, dst: np.ndarray) -> None:
+        """Append edges int32 [n] in time order; the oldest leave."""
+        self.seen += len(src)
+        src, dst = src[-self.capacity:], dst[-self.capacity:]
+        first = self.seen - len(src)
+        start = first % self.capacity
+        room = min(self.capacity - start, len(src))
+        for ring, new in ((self._src, src), (self._dst, dst)):
+            ring[start:start + room] = new[:room]
+            ring[:len(new) - room] = new[room:]
 
-    def batch(self, client: Client, draw: np.random.Generator) -> Batch:
-        """One buffer, kept in the cache until the buffers change; or edges drawn evenly."""
-        count, C = len(client.kept), self.per_buffer(client)
-        how = self.draw or ("buffer" if self.capacity != "auto" else
-                            "uniform" if count >= MANY * len(client.users.held) else "newest")
-        if how == "uniform":
-            src, dst = self.retained(client)
-            chosen = np.sort(draw.choice(count, min(C, count), replace=False))
-            return make_batch(src[chosen], dst[chosen], self.device)
-        s = int(draw.integers(0, max(-(-count // C), 1)))
-        if how == "newest" and draw.random() < 0.5:
-            s = 0
-        name = (client.kept.seen, s)
-        if name not in client.cache:
-            for old in [k for k in client.cache if isinstance(k, tuple) and k[0] != name[0]]:
-                del client.cache[old]
-            src, dst = client.kept.last(s * C, (s + 1) * C)
-            client.cache[name] = make_batch(src, dst, self.device)
-        return client.cache[name]
+    def last(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return edges start to stop - 1 counted back from the newest (0), oldest first: int32."""
+        start, stop = min(start, len(self)), min(stop, len(self))
+        at = np.arange(self.seen - stop, self.seen - start) % self.capacity
+        return self._src[at], self._dst[at]
+
+    def resize(self, capacity: int, src: np.ndarray, dst: np.ndarray) -> None:
+        """Change the capacity, and replace what is kept by these edges, oldest first."""
+        self._allocate(capacity)
+        self.seen = max(self.seen - len(src), 0)
+        self.push(src, dst)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a save keeps; arrays are the live ones."""
+        return {"seen": self.seen, "src": self._src, "dst": self._dst}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        self.seen, self._src, self._dst = state["seen"], state["src"].copy(), state["dst"].copy()
+        self.capacity = len(self._src)
+
+
+def edges(events: EventStream) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the events that are edges (int32 [n] each); deletions are left out."""
+    src, dst = np.asarray(events.src), np.asarray(events.dst)
+    return (src, dst) if events.deleted is None else (src[~events.deleted], dst[~events.deleted])
+
+
+# -- what a step draws -----------------------------------------------------------------------------
+class Batch(NamedTuple):
+    """Edges ready to train on: their nodes (local ids int64, ascending) and their graph."""
+
+    users: np.ndarray
+    items: np.ndarray
+    graph: Bipartite
+
+
+def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
+    """Relabel edges [n] to their own nodes, and merge repeated pairs."""
+    users, u = np.unique(src, return_inverse=True)
+    items, i = np.unique(dst, return_inverse=True)
+    return Batch(users.astype(np.int64), items.astype(np.int64),
+                 Bipartite(u, i, len(users), len(items)).to(device))
+
+
+def draw_batch(kept: EdgeBuffer, how: str, draw: np.random.Generator, cache: dict[Any, Any],
+               device: str) -> Batch:
+    """Draw what a step trains on; ``cache`` keeps the batches of buffers until new edges come.
+
+    ``how`` is "buffer": one buffer G^s, all alike; "newest": the newest buffer half of the time; or
+    "uniform": C single edges, drawn evenly.
+    """
+    count, C = len(kept), kept.C
+    if how == "uniform":
+        src, dst = kept.last(0, count)
+        chosen = np.sort(draw.choice(count, min(C, count), replace=False))
+        return make_batch(src[chosen], dst[chosen], device)
+    s = int(draw.integers(0, max(-(-count // C), 1)))
+    if how == "newest" and draw.random() < 0.5:
+        s = 0
+    name = (kept.seen, s)
+    if name not in cache:
+        for old in [k for k in cache if isinstance(k, tuple) and k[0] != name[0]]:
+            del cache[old]
+        cache[name] = make_batch(*kept.last(s * C, (s + 1) * C), device)
+    return cache[name]
+
+
+# -- rows that travel ------------------------------------------------------------------------------
+class Touched(NamedTuple):
+    """Nodes (local ids int64, ascending) whose rows a round or a forecast needs."""
+
+    users: np.ndarray
+    items: np.ndarray
+
+
+def touched_by(batches: list[Batch]) -> Touched:
+    """Return the nodes of several batches; the same batch may be there several times."""
+    several = list({id(b): b for b in batches}.values())
+    return Touched(*(union([getattr(b, side) for b in several]) for side in SIDES))
+
+
+def graph_of(nodes: Touched, src: np.ndarray, dst: np.ndarray, device: str) -> Bipartite:
+    """Return the graph of edges [n] over ``nodes``, which may be more than their ends."""
+    return Bipartite(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst),
+                     len(nodes.users), len(nodes.items)).to(device)
+
+
+def union(several: list[np.ndarray]) -> np.ndarray:
+    """Return the union of ascending arrays, ascending; they are merged, not sorted anew."""
+    if len(several) == 1:
+        return several[0]
+    merged = np.sort(np.concatenate(several), kind="stable")
+    return merged[np.concatenate([[True], merged[1:] != merged[:-1]])] if len(merged) else merged
+
+
+def ids_of(client: Client, side: str) -> Ids:
+    """Return the ids of a client's users or items, by local id."""
+    return client.past.src_ids if side == "users" else client.past.dst_ids
+
+
+def request(client: Client, nodes: Touched) -> dict[str, Any]:
+    """Return a client's request for the rows of ``nodes``, by side."""
+    return {side: getattr(client, side).request(getattr(nodes, side), ids_of(client, side))
+            for side in SIDES}
+
+
+def receive(client: Client, nodes: Touched, sent: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the rows of ``nodes`` by side, float32 [n, d]; they may be the message's memory."""
+    return {side: getattr(client, side).receive(getattr(nodes, side), sent[side]) for side in SIDES}
+
+
+class Rows(NamedTuple):
+    """Rows that travel, by client and side: the message to ``send``, and the rows' ``numbers``."""
+
+    send: dict[str, dict[str, Any]]
+    numbers: dict[str, dict[str, np.ndarray]]
+
+
+def fetch(server: Server, clients: Clients, function: Any, new_rows: bool,
+          only: Iterable[str] | None = None) -> Rows:
+    """Call a client function that returns a :func:`request`; return the rows requested.
+
+    With ``new_rows`` (training) a key that the server does not know gets a row.
+    """
+    # Clients may request numbers of rows that there are, and keys.
+    expected = {side: {"rows": Array("int32", (None,), low=0, high=len(getattr(server, side)) - 1),
+                       "keys": Array("uint64", (None,), most=MOST_KEYS)} for side in SIDES}
+    rows = Rows({}, {})
+    for name, asked in clients.call(function, only=only, expect=expected).items():
+        found = {side: getattr(server, side).fetch(asked[side], new_rows) for side in SIDES}
+        rows.send[name] = {side: answer for side, (answer, _) in found.items()}
+        rows.numbers[name] = {side: numbers for side, (_, numbers) in found.items()}
+    return rows
+
+
+class Differences:
+    """The sum over clients of their differences Delta_k, added as they arrive.
+
+    ``count`` clients have answered; ``model`` is the sum of the models' differences. Those of rows
+    are kept one by one, as each client touches other rows. ``shared`` are the weights that clients
+    received, or None.
+    """
+
+    def __init__(self, server: Server, rows: Rows, shared: tree.Tree | None) -> None:
+        self.count, self.model = 0, tree.map_tree(torch.zeros_like, server.model)
+        self._numbers, self._like = rows.numbers, {} if shared is None else {"model": shared}
+        self._row = torch.empty(1, 1).expand(1, server.users.width)
+        self._parts: dict[str, list[tuple[np.ndarray, torch.Tensor]]] = {side: [] for side in SIDES}
+
+    def expected(self, name: str) -> dict[str, Any]:
+        """State the names, shapes and dtypes of a client's differences; others are refused."""
+        return {side: self._row.expand(len(numbers), -1)
+                for side, numbers in self._numbers[name].items()} | self._like
+
+    def add(self, name: str, delta: dict[str, Any]) -> None:
+        """Add the differences of client ``name``: {side: rows [n, d], "model": tree, if shared}."""
+        self.count += 1
+        if "model" in delta:
+            tree.map_tree(torch.Tensor.add_, self.model, delta["model"])
+        for side, numbers in self._numbers[name].items():
+            if len(delta[side]):
+                self._parts[side].append((numbers, delta[side].clone()))
+
+    def rows(self) -> Iterator[tuple[str, np.ndarray, torch.Tensor, np.ndarray]]:
+        """Yield (side, row numbers, differences, touching), one client at a time.
+
+        Numbers are int32 [n], differences float32 [n, d], and touching float32 [n] counts the
+        clients that touched each row.
+        """
+        for side, parts in self._parts.items():
+            if parts:
+                touching = np.bincount(np.concatenate([numbers for numbers, _ in parts]))
+                for numbers, change in parts:
+                    yield side, numbers, change, touching[numbers].astype(np.float32)

@@ -1,7 +1,7 @@
-"""Which client a row lives with: a row that one client alone needs never leaves it.
+"""Which client keeps the row of an item, where rows of items are not shared before they have to be.
 
-Clients name their items by keyed hashes, each item once. The server remembers who named it first,
-and who is to be told when a second client names it.
+Clients report their items by keyed hashes, each item once. The server remembers the first client
+that reported an item; when a second one does, both have to share the item's row.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ SHARED = -1
 
 
 class RowOwnership:
-    """Claims by key. ``heard`` counts the claims of each client, in the order of its local ids.
+    """Owners of items by key (uint64).
 
-    ``told`` and ``asked`` are local ids (int32) by client whose rows it has to share from now on:
-    those ``asked`` for were trained at its home, and the server wants what they learned; ``keys``
-    (uint64) are theirs.
+    ``reported`` counts the items that each client has reported, in the order of its local ids. The
+    others are, by client, local ids (int32) of the items whose rows it has to share from now on:
+    ``shared``, reported by another client before, and ``wanted``, kept here so far, so that the
+    server wants what they have learned; ``wanted_keys`` are the keys of the latter.
     """
 
     def __init__(self) -> None:
-        self.heard: dict[str, int] = {}
-        self.told: dict[str, np.ndarray] = {}
-        self.asked: dict[str, np.ndarray] = {}
-        self.keys: dict[str, np.ndarray] = {}
+        self.reported: dict[str, int] = {}
+        self.shared: dict[str, np.ndarray] = {}
+        self.wanted: dict[str, np.ndarray] = {}
+        self.wanted_keys: dict[str, np.ndarray] = {}
         self._keys = np.empty(0, np.uint64)     # ascending
-        self._owner = np.empty(0, np.int32)     # a place in ``heard``, or SHARED
+        self._owner = np.empty(0, np.int32)     # a place in ``reported``, or SHARED
         self._local = np.empty(0, np.int32)     # its local id there
 
-    def claim(self, name: str, keys: np.ndarray) -> None:
-        """Client ``name`` has met its next ``len(keys)`` items: uint64, none of them before."""
-        start = self.heard.get(name, 0)
-        self.heard[name] = start + len(keys)
-        names = list(self.heard)
+    def add(self, name: str, keys: np.ndarray) -> None:
+        """Enter the next items of client ``name``: uint64 [n], none of them reported before."""
+        start = self.reported.get(name, 0)
+        self.reported[name] = start + len(keys)
+        names = list(self.reported)
         local = np.arange(start, start + len(keys), dtype=np.int32)
         at = find(self._keys, keys)
         known = at >= 0
         owner, row = self._owner[at[known]], at[known]
         for number in np.unique(owner[owner != SHARED]):
-            _add(self.asked, names[number], self._local[row[owner == number]])
-            _add(self.keys, names[number], self._keys[row[owner == number]])
+            _append(self.wanted, names[number], self._local[row[owner == number]])
+            _append(self.wanted_keys, names[number], self._keys[row[owner == number]])
         self._owner[row] = SHARED
-        _add(self.told, name, local[known])
+        _append(self.shared, name, local[known])
         keys, local = keys[~known], local[~known]
         order = np.argsort(keys)
         place = np.searchsorted(self._keys, keys[order])
@@ -53,27 +54,34 @@ class RowOwnership:
         self._keys, self._owner, self._local = (np.insert(old, place, new) for old, new in (
             (self._keys, keys[order]), (self._owner, mine), (self._local, local[order])))
 
-    def owed(self) -> dict[str, dict[str, np.ndarray]]:
-        """What each client has to hear: ``{"told": ids, "asked": ids}``."""
-        none = np.empty(0, np.int32)
-        return {name: {"told": self.told.get(name, none), "asked": self.asked.get(name, none)}
-                for name in self.heard if name in self.told or name in self.asked}
+    def pending(self) -> dict[str, dict[str, np.ndarray]]:
+        """Return the message to each client that has to share rows.
 
-    def settled(self, name: str) -> None:
-        """The client has heard it."""
-        for held in (self.told, self.asked, self.keys):
+        It is {"told": local ids shared, "asked": local ids wanted}, both int32.
+        """
+        none = np.empty(0, np.int32)
+        return {name: {"told": self.shared.get(name, none), "asked": self.wanted.get(name, none)}
+                for name in self.reported if name in self.shared or name in self.wanted}
+
+    def done(self, name: str) -> None:
+        """Forget what client ``name`` had to share: it has."""
+        for held in (self.shared, self.wanted, self.wanted_keys):
             held.pop(name, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a save keeps."""
-        return vars(self)
+        """Return what a save keeps, under the keys that saves have had from the start."""
+        return {"heard": self.reported, "told": self.shared, "asked": self.wanted,
+                "keys": self.wanted_keys, "_keys": self._keys, "_owner": self._owner,
+                "_local": self._local}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become the claims that were saved."""
-        for name, value in state.items():
-            setattr(self, name, dict(value) if isinstance(value, dict) else np.array(value))
+        """Take back what :meth:`state_dict` gave."""
+        self.reported, self.shared, self.wanted, self.wanted_keys = (
+            dict(state[key]) for key in ("heard", "told", "asked", "keys"))
+        self._keys, self._owner, self._local = (
+            np.array(state[key]) for key in ("_keys", "_owner", "_local"))
 
 
-def _add(to: dict[str, np.ndarray], name: str, new: np.ndarray) -> None:
+def _append(to: dict[str, np.ndarray], name: str, new: np.ndarray) -> None:
     if len(new):
         to[name] = np.concatenate([to[name], new]) if name in to else new

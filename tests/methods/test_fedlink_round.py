@@ -1,0 +1,90 @@
+"""The server's lines of FedLink's box, and what runs of earlier releases have in their saves."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedvine import testing
+from fedvine.core.method import At, World
+from fedvine.core.worker import ClientWorker
+from fedvine.engines.local import LocalClients
+from fedvine.experiments.run import run
+from fedvine.methods.fedlink import FedLink
+
+NONE = {"rows": np.empty(0, np.int32), "keys": np.empty(0, np.uint64)}
+
+
+class Given:
+    """Clients that request given rows of users, and send differences that are all one number."""
+
+    def __init__(self, touched, model):
+        self.touched, self.model = touched, model
+
+    def call(self, function, *same, fold=None, **more):
+        if function.__name__ == "choose":
+            return {str(n): {"users": {**NONE, "rows": np.array(rows, np.int32)}, "items": NONE}
+                    for n, rows in self.touched.items()}
+        for n, rows in self.touched.items():
+            delta = {"users": torch.full((len(rows), 2), float(n)), "items": torch.empty(0, 2)}
+            model = {name: torch.full(w.shape, float(n)) for name, w in self.model.items()}
+            fold(str(n), delta | ({"model": model} if model else {}))
+        return None
+
+
+@pytest.mark.parametrize("share", [("model", "users", "items"), ("users",)], ids="-".join)
+@pytest.mark.parametrize("aggregate", ["clients", "touching"])
+def test_differences_are_averaged_over_all_clients_that_answer(aggregate, share):
+    """Three answer; rows 0, 1, 2 and 3 are touched by one, two, three and none of them."""
+    method = FedLink(width=2, aggregate=aggregate, share=share)
+    server = method.start(World(("1", "2", "3"), 0, 1))
+    server.users.rows(np.arange(4, dtype=np.uint64))
+    users, model = server.users.values.clone(), server.model
+    given = Given({1: [0, 1, 2], 2: [1, 2], 3: [2]}, model if "model" in share else {})
+    method.round(server, given, At(0, 1, 1))
+    sums = np.array([1, 1 + 2, 1 + 2 + 3, 0])
+    expected = sums / {"clients": 3, "touching": np.array([1, 2, 3, 1])}[aggregate]
+    torch.testing.assert_close(server.users.values - users,
+                               torch.from_numpy(expected).float()[:, None].expand(4, 2))
+    for name, before in model.items():
+        moved = torch.full(before.shape, 2.0 if "model" in share else 0.0)
+        torch.testing.assert_close(server.model[name] - before, moved)
+
+
+def test_a_round_that_no_client_answers_changes_nothing():
+    method = FedLink(width=2)
+    server = method.start(World(("1",), 0, 1))
+    model = server.model
+    method.round(server, Given({}, model), At(0, 1, 1))
+    assert all(torch.equal(server.model[name], before) for name, before in model.items())
+    assert not len(server.users)
+
+
+SAVED = {
+    "server": {"model", "claims", "joining", "users", "items"},
+    "claims": {"heard", "told", "asked", "keys", "_keys", "_owner", "_local"},
+    "table": {"keys", "values"},
+    "client": {"model", "optimizer", "kept", "lookback", "fresh", "met", "users", "items"},
+    "kept": {"seen", "src", "dst"}, "lookback": {"auc", "weight"},
+    "side": {"number", "own", "values", "held", "moments", "steps"}}
+
+
+def test_saves_have_the_names_of_the_release_before():
+    """So that a run of before goes on: the names here are those in its saves, and stay."""
+    made = run(FedLink.tiny().model_copy(update={"capacity": "auto", "share_items": False}),
+               *testing.tiny_case(), protocol=testing.PROTOCOL).finish()
+    assert made.server is not None and isinstance(made.clients, LocalClients)
+    server = made.server.dump()
+    assert set(server) == SAVED["server"]
+    worker: ClientWorker = next(iter(made.clients.residents.values()))
+    client = worker.client.dump()
+    assert set(client) == SAVED["client"]
+
+    def names(saved):
+        (state,) = saved.values()
+        return set(state)
+
+    assert names(server["claims"]) == SAVED["claims"]
+    assert names(client["kept"]) == SAVED["kept"]
+    assert names(client["lookback"]) == SAVED["lookback"]
+    for side in ("users", "items"):
+        assert names(server[side]) == SAVED["table"] and names(client[side]) == SAVED["side"]
