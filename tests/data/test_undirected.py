@@ -249,7 +249,7 @@ def test_forecasts_know_both_directions_and_name_nobody_to_themselves():
             assert part.src_ids[n] not in {f.item for f in found}
             assert len(found) == min(count, part.num_src - 1)
             assert all(np.isfinite(f.score) for f in found)
-    home = SiteForecasts("bob", part, PLAN, 99)
+    home = SiteForecasts("bob", PROTOCOL, part, PLAN, 99)
     home.keep(0, np.zeros((part.num_src, part.num_src)))
     assert all(n not in row for n, row in enumerate(home.found[0].item.tolist()))
 
