@@ -110,7 +110,7 @@ class ToyDegrees(Method):
     """A share of as many edges as in the stage that was learned last."""
 
     name: ClassVar[str] = "toy_degrees"
-    task: ClassVar[Any] = "degree"
+    task: ClassVar[str] = "degree"
     rounds: int = Field(default=0, description="rounds a stage")
     share: float = Field(default=1.0, ge=0, description="how many for each edge of that stage")
 

@@ -38,7 +38,7 @@ paper's constants, ``server`` is the server's memory, ``client`` the memory of o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -90,7 +90,7 @@ class Method(BaseModel):
 
     name: ClassVar[str] = ""
     file_digest: ClassVar[str] = ""     # of its file, where that is not one of fedvine.methods
-    task: ClassVar[Literal["link", "node", "label"]] = "link"
+    task: ClassVar[str] = "link"
     server_holds_graph: ClassVar[bool] = False
     #: Raised when the same fields give other scores, see :mod:`fedvine.results.kept`.
     revision: ClassVar[int] = 1

@@ -6,7 +6,7 @@ nothing is sent.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class Common(Method):
     """Every node has the class that most of the client's training nodes had so far."""
 
     name: ClassVar[str] = "common"
-    task: ClassVar[Literal["link", "node", "label"]] = "node"
+    task: ClassVar[str] = "node"
 
     rounds: int = Field(default=0, ge=0, le=0, description="nothing is learned in rounds")
 

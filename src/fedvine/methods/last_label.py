@@ -8,7 +8,7 @@ worth.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class LastLabel(Method):
     """The newest known class of each node, or the commonest."""
 
     name: ClassVar[str] = "last_label"
-    task: ClassVar[Literal["link", "node", "label"]] = "label"
+    task: ClassVar[str] = "label"
     server_holds_graph: ClassVar[bool] = True
 
     rounds: int = Field(default=0, ge=0, le=0, description="nothing is learned in rounds")

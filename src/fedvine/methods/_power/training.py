@@ -24,7 +24,7 @@ from fedvine.tasks.class_incremental import NodeQueries
 class Continual(Method):
     """Base of the methods for node classification over tasks: local epochs and averaging."""
 
-    task: ClassVar[Literal["link", "node", "label"]] = "node"
+    task: ClassVar[str] = "node"
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "dropout": (0.0, 0.7),
                                       "epochs": [1, 3, 5]}
 
