@@ -1,19 +1,19 @@
 """POWER (Zhu, Hu and Wu, "Federated Continual Graph Learning", KDD 2025), Algorithm 1.
 
-Clients replay experience nodes of earlier tasks, selected by local-global coverage. In a task's
-first round each also sends its label distributions so far (its trajectory) and the prototypes of
-its classes, encoded as gradients. The server reconstructs the prototypes, joins them to a graph,
-and trains the averaged model on it towards the models of the clients that know each class best.
+Clients replay experience nodes of earlier tasks, selected by local-global coverage. Once a task
+each also sends its label distributions so far (its trajectory) and the prototypes of its classes,
+encoded as gradients. The server reconstructs the prototypes, joins them to a graph, and trains the
+averaged model on it towards the models of the clients that know each class best.
 
-:meth:`Power.execute` is C_Exec; :meth:`Power.round` is the loop with S_Exec in it. Equations are
-in :mod:`fedvine.methods._power.equations`, local training and the replay buffer in
-:mod:`fedvine.methods._power.training`, the network in :mod:`fedvine.nn.gat`.
+:meth:`Power.execute` is C_Exec; :meth:`Power.round` is one pass of the loop, S_Exec included.
+"Line" means a line of the box, by the numbers of arXiv 2411.18919v3 (HTML). Eqs. (2) to (4), (8)
+to (11), (13) are in :mod:`fedvine.methods._power.equations`, (5) to (7) and the replay buffer in
+:mod:`fedvine.methods._power.training`, (12) and (14) here; the network is :mod:`fedvine.nn.gat`.
 
 **What the server learns.** The gradients of one sample through a linear layer give the sample
-back by one division: the server has every client's mean feature vector of each class, exactly,
-and with a class of one node that node's features. It also has label distributions, sizes and
-models. ``min_count`` withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a
-mean. Secure sums could carry class sums, without the clients' trajectories.
+back by one division: the server has every client's mean feature vector of each class, exactly (of
+a class of one node that node's features), label distributions, sizes and models. ``min_count``
+withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a mean.
 
 Where the paper leaves it open, or its public code differs:
 
@@ -49,7 +49,7 @@ from fedvine.methods._power.equations import (
     reconstruct,
     select,
 )
-from fedvine.methods._power.training import Replaying
+from fedvine.methods._power.training import Replaying, average
 from fedvine.nn.gat import Inputs
 from fedvine.privacy.class_means import protect
 
@@ -83,17 +83,18 @@ class Power(Replaying):
                          "of clip / count; needs clip")
 
     def start(self, world: World) -> Server:
-        F = world.facts["features"]
-        return Server(model=super().start(world).model, trajectories={},
-                      x=torch.empty(0, F), y=torch.empty(0, dtype=torch.int64))  # global buffer
+        return Server(model=super().start(world).model,
+                      trajectories={},                            # q^k float64 [C], by client name
+                      x=torch.empty(0, world.facts["features"]),  # global buffer: prototypes [V, F]
+                      y=torch.empty(0, dtype=torch.int64))        # and the class of each, [V]
 
     def setup(self, client: Client) -> None:
         super().setup(client)
         facts = client.world.facts
-        client.trajectory = np.zeros(facts["classes"])           # q^k
-        client.told = True                                       # nothing waits to be sent
-        client.means = torch.empty(0, facts["features"])         # prototypes that wait
-        client.classes = torch.empty(0, dtype=torch.int64)       # and their classes
+        client.trajectory = np.zeros(facts["classes"])           # q^k, float64 [C]
+        client.told = True  # whether this q^k and all prototypes so far were sent to the server
+        client.means = torch.empty(0, facts["features"])     # [P, F] prototypes not yet sent
+        client.classes = torch.empty(0, dtype=torch.int64)   # [P] the class of each
 
     # -- Algorithm 1 -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
@@ -104,67 +105,67 @@ class Power(Replaying):
         """Compute prototypes and trajectory of a new task, before its first round.
 
         Clients that are sampled in no round of the task compute them, too, since Eq. (12) is a sum
-        over all tasks; their prototypes are sent later.
+        over all tasks. :meth:`execute` sends them the next time the client is sampled.
         """
         y = client.stage.y
         counts = np.bincount(y[y >= 0], minlength=len(client.trajectory))
-        means, classes = self.prototypes(client, counts)                                # (8)
+        means, labels = self.prototypes(client, counts)                                 # (8)
         client.means = torch.cat([client.means, means])
-        client.classes, client.told = torch.cat([client.classes, classes]), False
+        client.classes, client.told = torch.cat([client.classes, labels]), False
         client.trajectory = self.phi * client.trajectory + counts / max(counts.sum(), 1)  # (12)
 
     @on_client
     def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool
                 ) -> dict[str, Any]:
-        """Carry out C_Exec: train with replay, then send what round r of the task demands.
+        """Carry out C_Exec, lines 13 to 35, in the box's order: train with replay, store, send.
 
-        ``last`` is r = R. As r = 1 counts the first round in which the client is sampled; it then
-        sends the prototypes of earlier tasks in which it was not sampled as well.
+        ``last`` is r = R. The box tests r = 1. Here it is the first round of the task in which the
+        client is sampled. Prototypes of earlier tasks that were not sent are sent then, too.
         """
-        self.receive(client, model)                                     # Theta^k <- Theta^g
-        for epoch in range(self.epochs):
+        self.receive(client, model)                                     # line 13
+        for epoch in range(self.epochs):                                # lines 14-16
             self.step(client, epoch)                                    # (5), (6), (7)
-        if last:                                                        # r = R
+        if last:                                                        # lines 17-23, r = R
             self.store(client, model)                                   # (2), (3), (4)
-        met = None
-        if not client.told:                                             # r = 1
+        first_upload = None
+        if not client.told:                                             # lines 24-30, r = 1
             gradients = encode(self.encoder(client.world), client.means, client.classes)  # (9)
-            met = {"trajectory": client.trajectory, "gradients": gradients}
+            first_upload = {"trajectory": client.trajectory, "gradients": gradients}
             client.told, client.means, client.classes = True, client.means[:0], client.classes[:0]
-        size = len(self.labelled(client)[1])
-        return {"model": tree.weights(client.model), "size": size, "met": met}
+        return {"model": tree.weights(client.model),                    # lines 30, 32
+                "size": len(self.labelled(client)[1]),                  # N_k
+                "met": first_upload}   # q^k and gradients once a task, else None
 
     def round(self, server, clients, at: At) -> None:
-        """Carry out round r of task t: C_Exec at the sampled clients, then S_Exec."""
+        """Carry out round r of task t, lines 5 to 8: C_Exec at the sampled clients, then S_Exec."""
         sampled = clients.choose(self.fraction)
-        sent = clients.call(self.execute, server.model, at.last, only=sampled,
-                            expect=self.reply(server) | {"met": Maybe(self.met(clients.world))})
-        self.close_others(server, clients, at, sampled)                 # r = R: (2), (3), (4)
-        sizes = sent.each("size")
-        if sum(sizes):
-            server.model = tree.mean(sent.each("model"), sizes)         # sum_k N_k / N Theta^k
-        self.fill_buffer(server, sent, clients.world)                   # r = 1: (10), (11)
+        sent = clients.call(
+            self.execute, server.model, at.last, only=sampled,          # lines 5-7
+            expect=self.reply(server) | {"met": Maybe(self.expected_upload(clients.world))})
+        self.store_at_others(server, clients, at, sampled)              # lines 17-23, not sampled
+        server.model = average(sent, server.model)                      # sum_k N_k / N Theta^k
+        self.fill_buffer(server, sent, clients.world)                   # lines 39-48: (10), (11)
         if self.transfer != "none":
-            self.transfer_knowledge(server, sent, clients.world)        # (13), (14)
+            self.transfer_knowledge(server, sent, clients.world)        # lines 49-51: (13), (14)
 
-    def met(self, world: World) -> dict[str, Any]:
-        """Return the schema of ``met``: at most one prototype a class, one label sum a task."""
-        classes, encoder = world.facts["classes"], self.encoder(world)
+    def expected_upload(self, world: World) -> dict[str, Any]:
+        """Return the schema of "met": q^k, of which each task adds at most 1, and gradients."""
+        C, encoder = world.facts["classes"], self.encoder(world)
         layers = enumerate(zip(encoder.weights, encoder.biases, strict=True))
         parts = {f"{kind}_{i}": part for i, pair in layers
                  for kind, part in zip(("weight", "bias"), pair, strict=True)}
-        return {"trajectory": Array("float64", (classes,), low=0, high=world.stages),
+        return {"trajectory": Array("float64", (C,), low=0, high=world.stages),
                 "gradients": {name: Tensor("float32", ("prototypes", *part.shape),
-                                           most=classes * part.nbytes)
+                                           most=C * part.nbytes)   # C prototypes
                               for name, part in parts.items()}}
 
     def fill_buffer(self, server: Server, sent: Any, world: World) -> None:
         """Add reconstructed prototypes to the global buffer; replace trajectories that came."""
         for name, reply in sent.items():
-            if reply["met"] is None:
+            if (upload := reply["met"]) is None:
                 continue
-            server.trajectories = server.trajectories | {name: reply["met"]["trajectory"]}
-            gradients = reply["met"]["gradients"]
+            server.trajectories = server.trajectories | {name: upload["trajectory"]}
+            gradients = upload["gradients"]
             if len(gradients["bias_0"]):
                 found = reconstruct(                                            # (10), (11)
                     self.encoder(world), gradients, labels := infer_labels(gradients),
@@ -214,12 +215,12 @@ class Power(Replaying):
 
         ``counts`` int [classes] are the labelled nodes of each class.
         """
-        clip, classes = math.inf if self.clip is None else self.clip, np.flatnonzero(counts)
+        clip, present = math.inf if self.clip is None else self.clip, np.flatnonzero(counts)
         means, _ = class_means(client.stage.x, client.stage.y, len(counts), clip)       # (8)
-        kept, row = protect(means[classes], torch.from_numpy(counts[classes]), clip=clip,
+        kept, row = protect(means[present], torch.from_numpy(counts[present]), clip=clip,
                             min_count=self.min_count, noise=self.noise,
                             generator=torch_rng(client.secret, *client.place[:2], "prototypes"))
-        return kept, torch.from_numpy(classes)[row]
+        return kept, torch.from_numpy(present)[row]
 
     def encoder(self, world: World) -> Encoder:
         """Draw the gradient-encoding network, the same at every client and at the server."""

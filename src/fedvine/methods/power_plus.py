@@ -29,11 +29,10 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix, identity, issparse
 
-from fedvine.core import tree
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.data.graph import Graph
-from fedvine.methods._power.training import Continual
+from fedvine.methods._power.training import Continual, average
 from fedvine.nn.gat import Inputs, below
 from fedvine.privacy.class_means import class_sums
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
@@ -83,9 +82,7 @@ class PowerPlus(SecureSums, Continual):
         means = server.sums / server.counts.clamp(min=1)[:, None]
         sent = clients.call(self.learn, server.model, means * (server.counts > 0)[:, None],
                             expect=self.reply(server), only=clients.choose(self.fraction))
-        sizes = sent.each("size")
-        if sum(sizes):
-            server.model = tree.mean(sent.each("model"), sizes)
+        server.model = average(sent, server.model)
 
     @on_client
     def classes(self, client: Client, sealed: dict[str, bytes] | None = None) -> np.ndarray:

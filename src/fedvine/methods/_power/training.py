@@ -70,9 +70,7 @@ class Continual(Method):
     def round(self, server, clients, at: At) -> None:
         sent = clients.call(self.train, server.model, expect=self.reply(server),
                             only=clients.choose(self.fraction))
-        sizes = sent.each("size")
-        if sum(sizes):
-            server.model = tree.mean(sent.each("model"), sizes)
+        server.model = average(sent, server.model)
 
     def reply(self, server: Server) -> dict[str, Any]:
         """Return the schema of what ``train`` sends."""
@@ -175,10 +173,8 @@ class Replaying(Continual):
         sampled = clients.choose(self.fraction)
         sent = clients.call(self.train, server.model, at.last, only=sampled,
                             expect=self.reply(server))
-        self.close_others(server, clients, at, sampled)
-        sizes = sent.each("size")
-        if sum(sizes):
-            server.model = tree.mean(sent.each("model"), sizes)
+        self.store_at_others(server, clients, at, sampled)
+        server.model = average(sent, server.model)
 
     @on_client
     def train(self, client: Client, model: dict[str, torch.Tensor],
@@ -189,15 +185,15 @@ class Replaying(Continual):
             self.store(client, model)
         return sent
 
-    def close_others(self, server, clients, at: At, sampled: tuple[str, ...]) -> None:
-        """Let clients not sampled in a task's last round still select their replay nodes."""
+    def store_at_others(self, server, clients, at: At, sampled: tuple[str, ...]) -> None:
+        """Let clients not sampled in a task's last round store nodes of it all the same."""
         if at.last and len(sampled) < len(clients.names):
             clients.call(self.close, server.model, only=set(clients.names) - set(sampled),
                          expect=None)
 
     @on_client
     def close(self, client: Client, model: dict[str, torch.Tensor]) -> None:
-        """End a task without training in its last round."""
+        """Store nodes of the task at a client that is not sampled in its last round."""
         self.store(client, model)
 
     def store(self, client: Client, model: dict[str, torch.Tensor]) -> None:
@@ -242,3 +238,12 @@ class Replaying(Continual):
         net = client.model if model is None else tree.load(self.net(client.world), model)
         with torch.no_grad():
             return net.embed(self.labelled(client)[0])
+
+
+def average(sent: Any, current: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Compute the mean of the models sent, each weighted by its labelled nodes N_k.
+
+    Without any labelled node it is ``current``, the global model as it was.
+    """
+    sizes = sent.each("size")
+    return tree.mean(sent.each("model"), sizes) if sum(sizes) else current
