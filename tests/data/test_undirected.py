@@ -1,6 +1,5 @@
 """Edges without a direction: no self-loops, both ends asked, scores that do not know the order."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,8 +20,8 @@ from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run
 from fedvine.federation.site import Site
 from fedvine.federation.site_forecasts import SiteForecasts
+from fedvine.methods._dgcolearn.targets import pairs
 from fedvine.methods._fedlink.buffers import SIDES, make_batch
-from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.popularity import Popularity
 from fedvine.methods.recency import Recency
@@ -214,9 +213,8 @@ def test_data_sets_know_whether_their_edges_have_a_direction():
 def test_pairs_that_are_learned_have_no_edge_among_their_negatives(directed):
     """What dgcolearn and its kin learn: edges of a stage, and as many pairs that are none."""
     stream = contacts(300).with_direction(directed).both_ways()
-    server = SimpleNamespace(stage=stream, owner=np.zeros(stream.num_src, np.int32),
-                             snapshot=SimpleNamespace(edges=np.empty((2, 0), np.int64)))
-    ends, truth = DgCoLearn.tiny().targets(server, np.random.default_rng(0))
+    ends, truth = pairs(stream, np.empty((2, 0), np.int64), np.ones(stream.num_src, bool),
+                        np.random.default_rng(0))
     right, wrong = ({tuple(p) for p in ends[:, truth == y].T.tolist()} for y in (1, 0))
     assert right == {(u, v) for u, v in zip(stream.src.tolist(), stream.dst.tolist(), strict=True)
                      if u != v}

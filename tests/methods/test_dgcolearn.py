@@ -1,7 +1,7 @@
 """DG-CoLearn: any number of clients computes what one machine does, forward and backward."""
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +22,8 @@ from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
 from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
-from fedvine.methods._dgcolearn.border import Border
+from fedvine.methods._dgcolearn.exchange import Border, Layerwise
+from fedvine.methods._dgcolearn.placement import Placement, affected
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.roland import Roland as RolandMethod
 from fedvine.nn.roland import Roland
@@ -94,24 +95,24 @@ def test_rows_are_those_of_dense_matrices(backbone, layers, precision, close):
     made = run(method, data.split("hash", k=5), data.by_count(90), protocol=PROTOCOL)
     done: Any = made.finish()
     server, net = done.server, done.server.net
-    edges, known = server.snapshot.edges, np.flatnonzero(server.owner >= 0)
+    edges, at = server.snapshot.edges, server.placement
+    known = np.flatnonzero(at.owner >= 0)
     number = np.full(data.num_src, -1)
     number[known] = np.arange(len(known))
     A = torch.zeros(len(known), len(known), dtype=getattr(torch, precision))
     a, b = number[edges]
     A[a, b] = A[b, a] = 1
     degree = A.sum(1)
-    residents = [done.clients.residents[n].client for n in done.clients.names]
-    x = torch.stack([residents[server.owner[n]].x[server.place[n]] for n in known])
+    parts = [done.clients.residents[n].client.part for n in done.clients.names]
+    x = torch.stack([parts[at.owner[n]].x[at.place[n]] for n in known])
     h = torch.cat([x[:, :-1], degree.log1p()[:, None]], 1)
     for layer in range(layers):
-        state = torch.stack([residents[server.owner[n]].states[layer][server.place[n]]
-                             for n in known])
+        state = torch.stack([parts[at.owner[n]].states[layer][at.place[n]] for n in known])
         message = net.message(layer, h, degree)
         h = net.remember(layer, net.combine(layer, h, message, A @ message, degree), state)
-    method_rows, here = method.rows(server, done.clients, method.border(server, done.clients))
+    rows, here = method.exchange_in(done.clients.world).forward(server, done.clients)
     assert len(here) == 5
-    found = method_rows[method.number(server)[known]]
+    found = rows[at.rows()[known]]
     torch.testing.assert_close(found, h.detach(), rtol=close, atol=close)
 
 
@@ -124,28 +125,26 @@ def test_without_the_exchange_rows_are_others():
 
 
 def test_a_client_gets_rows_of_its_own_nodes_and_edges_inside_its_part():
-    heard: list[tuple[str, dict]] = []
+    received: list[tuple[str, dict]] = []
 
     class Watched(DgCoLearn):
-        """What each client is told is written down."""
+        """The subgraphs that clients receive are written down."""
 
-        def advance(self, server, clients, border):
-            call = clients.call
-            clients.call = lambda f, *a, **k: heard.extend(
-                (n, server.owner.copy(), v) for n, v in k["each"].items()) or call(f, *a, **k)
-            super().advance(server, clients, border)
-            clients.call = call
+        @on_client
+        def join(self, client, now):
+            received.append((client.name, now))
+            super().join(client, now)
 
     data = stream(2)
     done = finished(Watched(rounds=2, features=6, hidden=5), data, 3)
-    names = done.clients.names
-    place, edges = done.server.place, {tuple(e) for e in done.server.snapshot.edges.T}
-    assert len(heard) == 9          # three clients, after each of three stages
-    for name, owner, told in heard:
-        mine = {int(place[n]): n for n in np.flatnonzero(owner == names.index(name))}
-        for a, b in told["ends"].T:
+    names, at = done.clients.names, done.server.placement
+    assert len(received) == 9       # three clients, after each of three stages
+    edges = {tuple(e) for e in done.server.snapshot.edges.T}
+    for name, now in received:
+        mine = {int(at.place[n]): n for n in np.flatnonzero(at.owner == names.index(name))}
+        for a, b in now["ends"].T:
             assert tuple(sorted((mine[a], mine[b]))) in edges
-        assert set(told) == {"ends", "border", "elsewhere"} and set(told["border"]) <= set(mine)
+        assert set(now) == {"ends", "border", "elsewhere"} and set(now["border"]) <= set(mine)
 
 
 def test_one_two_and_five_clients_score_the_same_on_uci(data, monkeypatch):
@@ -167,22 +166,21 @@ def test_one_two_and_five_clients_score_the_same_on_uci(data, monkeypatch):
 
 def test_the_report_tells_the_partition_and_who_is_alone():
     done = finished(DgCoLearn(rounds=1, features=4, hidden=4, partition="hash"), stream(8), 3)
-    told = done.summary["report"]
-    server = done.server
-    a, b = server.edges
-    assert told["cut"] == pytest.approx((server.owner[a] != server.owner[b]).mean())
-    across = np.bincount(np.concatenate([a, b])[np.tile(server.owner[a] != server.owner[b], 2)])
-    assert told["border_nodes"] == {"one": int((across == 1).sum()), "two": int(
+    report, owner = done.summary["report"], done.server.placement.owner
+    a, b = done.server.border.edges
+    assert report["cut"] == pytest.approx((owner[a] != owner[b]).mean())
+    across = np.bincount(np.concatenate([a, b])[np.tile(owner[a] != owner[b], 2)])
+    assert report["border_nodes"] == {"one": int((across == 1).sum()), "two": int(
         (across == 2).sum()), "three or more": int((across > 2).sum())}
-    assert sum(told["nodes"]) == (server.owner >= 0).sum()
+    assert sum(report["nodes"]) == (owner >= 0).sum()
 
 
-def test_new_nodes_are_dealt_and_old_ones_stay():
+def test_new_nodes_are_assigned_and_old_ones_stay():
     data, owners = stream(3, nodes=200, edges=400), []
     made = run(DgCoLearn(rounds=1, features=4, hidden=4), data.split("hash", k=3),
                data.by_count(100), protocol=PROTOCOL)
     for _ in made:
-        owners.append(made.server.owner.copy())
+        owners.append(made.server.placement.owner.copy())
     for before, after in pairwise(owners):
         had = before >= 0
         assert (after[had] == before[had]).all() and (after[had] >= 0).all()
@@ -202,7 +200,7 @@ def test_bytes_of_an_exchange_follow_the_border_and_the_hidden_width():
     plan = data.by_count(150)
     first = DgCoLearn(rounds=1).start(made.clients.world).snapshot
     first.advance(plan.stage(data, 0))
-    border = Border(first.edges, made.server.owner, 3)
+    border = Border.of(first.edges, made.server.placement.owner, 3)
     rows = sum(border.sizes)
     for call in said:
         assert rows * 8 * 4 <= call["up"] <= rows * 8 * 4 + 3 * 200      # 8 numbers, not 40
@@ -253,7 +251,7 @@ def test_equation_5_and_6_are_what_a_client_adds():
     rows = torch.cat([x, h], 1).numpy()         # what the neighbour offers: X_j, H_j
     again = other.numpy()                       # the sum of X over its own neighbours elsewhere
     method.take(client, (np.array([0]), np.array([1]), rows, again))
-    places, first, again_places, second = client.others
+    places, first, again_places, second = client.part.corrections
     own = method.inputs(client)
     torch.testing.assert_close(first, x)                          # (5)
     torch.testing.assert_close(second, h + x + own + other)       # (6)
@@ -269,20 +267,20 @@ def test_corrections_go_into_the_state_as_a_part_of_the_layer(exchange, temporal
     method = DgCoLearn(rounds=1, features=6, hidden=6, exchange=exchange, partition="hash",
                        exchange_gradients=False, precision="float64", temporal=temporal)
     done: Any = finished(method, data, 4)
-    server, net = done.server, done.server.net
+    server, net, at = done.server, done.server.net, done.server.placement
     held = [done.clients.residents[n].client for n in done.clients.names]
-    known = np.flatnonzero(server.owner >= 0)
-    number = np.full(len(server.owner), -1)
+    known = np.flatnonzero(at.owner >= 0)
+    number = np.full(len(at.owner), -1)
     number[known] = np.arange(len(known))
     whole = torch.zeros(len(known), len(known), dtype=torch.float64)
-    a, b = number[server.edges]
+    a, b = number[server.border.edges]
     whole[a, b] = whole[b, a] = 1
-    owner = torch.from_numpy(server.owner[known])
+    owner = torch.from_numpy(at.owner[known])
     inside = whole * (owner[:, None] == owner)
     C = whole - inside
     degree, across = inside.sum(1), C.sum(1)
-    x = torch.stack([method.inputs(held[server.owner[n]])[server.place[n]] for n in known])
-    states = [torch.stack([held[server.owner[n]].states[layer][server.place[n]] for n in known])
+    x = torch.stack([method.inputs(held[at.owner[n]])[at.place[n]] for n in known])
+    states = [torch.stack([held[at.owner[n]].part.states[layer][at.place[n]] for n in known])
               for layer in range(2)]
     said = net.message(0, x, degree)
     h1 = net.combine(0, x, said, inside @ said, degree)                             # (2)
@@ -293,9 +291,9 @@ def test_corrections_go_into_the_state_as_a_part_of_the_layer(exchange, temporal
     h2 = h2 + (C @ (h1 + x) + across[:, None] * x + C @ (C @ x) if exchange == "paper" else
                A_s @ C @ x + C @ A_s @ x + C @ C @ x)                               # (6)
     row2 = net.remember(1, h2, states[1])
-    rows, here = method.rows(server, done.clients, method.border(server, done.clients))
+    rows, here = method.exchange_in(done.clients.world).forward(server, done.clients)
     assert len(here) == 4
-    torch.testing.assert_close(rows[method.number(server)[known]], row2.detach(), rtol=1e-12,
+    torch.testing.assert_close(rows[at.rows()[known]], row2.detach(), rtol=1e-12,
                                atol=1e-12)
     if temporal == "gru":
         assert all(0 < float(s.abs().max()) <= 1 for s in (*states, rows))
@@ -309,24 +307,24 @@ def test_two_hops_of_raw_features_are_exact_with_the_term_that_is_left_out():
                            exchange_gradients=False, precision="float64")
         done: Any = run(method, data.split("hash", k=4), data.by_count(80),
                         protocol=PROTOCOL).finish()
-        server, names = done.server, done.clients.names
+        server, names, at = done.server, done.clients.names, done.server.placement
         held = [done.clients.residents[n].client for n in names]
-        method.features_travel(server, done.clients, None)
-        known = np.flatnonzero(server.owner >= 0)
-        number = np.full(len(server.owner), -1)
+        method.exchange_in(done.clients.world).refresh(server, done.clients, None)
+        known = np.flatnonzero(at.owner >= 0)
+        number = np.full(len(at.owner), -1)
         number[known] = np.arange(len(known))
-        a, b = number[server.edges]
+        a, b = number[server.border.edges]
         A = torch.eye(len(known), dtype=torch.float64)
         A[a, b] = A[b, a] = 1
-        owner = torch.from_numpy(server.owner[known])
+        owner = torch.from_numpy(at.owner[known])
         inside = A * (owner[:, None] == owner)
-        x = torch.stack([method.inputs(held[server.owner[n]])[server.place[n]] for n in known])
+        x = torch.stack([method.inputs(held[at.owner[n]])[at.place[n]] for n in known])
         added = torch.zeros_like(x)
         for k, client in enumerate(held):
-            own = np.flatnonzero(server.owner[known] == k)
+            own = np.flatnonzero(at.owner[known] == k)
             row = np.empty(len(own), int)
-            row[server.place[known[own]]] = own
-            places, correction = client.others[2:]
+            row[at.place[known[own]]] = own
+            places, correction = client.part.corrections[2:]
             added[row[places.numpy()]] += correction
         assert torch.allclose(inside @ inside @ x + added, A @ A @ x, atol=1e-12) == exact
 
@@ -336,9 +334,9 @@ def test_one_machine_has_all_nodes_and_counts_the_same_edges_across():
     central = run(RolandMethod(rounds=2, features=4, hidden=4), data.split("hash", k=3),
                   data.by_count(30), protocol=PROTOCOL).finish()
     shared = finished(DgCoLearn(rounds=2, features=4, hidden=4), data, 3)
-    held = [len(r.client.x) for r in central.clients.residents.values()]
+    held = [len(r.client.part.x) for r in central.clients.residents.values()]
     assert held[1:] == [0, 0] and held[0] > 0
-    assert (central.server.dealt == shared.server.owner).all()
+    assert (central.server.placement.part == shared.server.placement.owner).all()
     a, b = (d.scores["test"] for d in (central, shared))
     assert a["n"]["all"]["n_across"] == b["n"]["all"]["n_across"] > 0
 
@@ -376,9 +374,10 @@ def test_who_is_far_from_what_changed_keeps_the_last_state():
         """States of all nodes after each stage."""
 
         def answer(self, server, clients, at):
-            held = {n: r.client for n, r in clients.residents.items()}
-            states[at.t] = {i: held[clients.names[server.owner[i]]].states[0][server.place[i]]
-                            for i in np.flatnonzero(server.owner >= 0)}
+            held = [clients.residents[n].client.part for n in clients.names]
+            owner, place = server.placement.owner, server.placement.place
+            states[at.t] = {i: held[owner[i]].states[0][place[i]]
+                            for i in np.flatnonzero(owner >= 0)}
             return super().answer(server, clients, at)
 
     method = Watched(rounds=2, layers=1, features=6, hidden=5, scope="changed", window="all")
@@ -387,9 +386,9 @@ def test_who_is_far_from_what_changed_keeps_the_last_state():
     moved = {n for n in states[0] if not torch.equal(states[0][n], states[1][n])}
     # the second stage's rounds work on the first stage's graph, which is new to all
     assert moved == set(states[0])
-    near = method.near(np.array([[0, 1, 2, 10, 11], [1, 2, 3, 11, 12]]),
-                       np.array([[0, 0, 1, 1, 2, 10, 11], [1, 2, 2, 3, 3, 11, 12]]),
-                       np.ones(13, bool))
+    near = affected(np.array([[0, 1, 2, 10, 11], [1, 2, 3, 11, 12]]),
+                    np.array([[0, 0, 1, 1, 2, 10, 11], [1, 2, 2, 3, 3, 11, 12]]),
+                    np.ones(13, bool), 1)
     assert set(np.flatnonzero(near)) == {0, 1, 2, 3}
 
 
@@ -419,28 +418,33 @@ def test_nodes_that_move_bring_what_is_known_of_them():
     lines: list[dict] = []
     kept: dict[str, Any] = {}
 
-    class Watched(DgCoLearn):
+    class Watched(Placement):
         """Everybody's rows before and after nodes move."""
 
-        def everything(self, server, clients, owner):
-            held = [r.client for _, r in sorted(clients.residents.items())]
-            return {i: [held[owner[i]].x[server.place[i]],
-                        *(s[server.place[i]] for s in held[owner[i]].states)]
+        def everything(self, clients, owner):
+            held = [r.client.part for _, r in sorted(clients.residents.items())]
+            return {i: [held[owner[i]].x[self.place[i]],
+                        *(s[self.place[i]] for s in held[owner[i]].states)]
                     for i in np.flatnonzero(owner >= 0)}
 
-        def move(self, server, clients, before, moved):
-            old = self.everything(server, clients, before)
-            lost = super().move(server, clients, before, moved)
+        def move(self, method, server, clients, before):
+            old = self.everything(clients, before)
+            moved, lost = super().move(method, server, clients, before)
             assert not len(lost)
-            new = self.everything(server, clients, np.where(before >= 0, server.owner, -1))
-            kept[f"{server.snapshot.t}"] = len(moved)
+            new = self.everything(clients, np.where(before >= 0, self.owner, -1))
+            kept[f"{server.snapshot.t}"] = moved
             for i, rows in old.items():
                 for a, b in zip(rows, new[i], strict=True):
                     assert torch.equal(a, b)
-            return lost
+            return moved, lost
+
+    class Moving(DgCoLearn):
+        """A method with this placement."""
+
+        placement: ClassVar[type[Placement]] = Watched
 
     data = stream(4, nodes=40, edges=160)
-    done: Any = run(Watched(rounds=2, features=4, hidden=4, edges_per_client=25, window="all"),
+    done: Any = run(Moving(rounds=2, features=4, hidden=4, edges_per_client=25, window="all"),
                     data.split("hash", k=4), data.by_count(40), protocol=PROTOCOL,
                     on_round=lambda at, clients: lines.extend(clients.log)).finish()
     report = done.summary["report"]
@@ -448,12 +452,13 @@ def test_nodes_that_move_bring_what_is_known_of_them():
     assert parts == sorted(parts) and parts[0] < parts[-1] == 4
     assert report["moved"] == sum(kept.values()) > 0
     assert {"give", "take_over"} <= {line["function"] for line in lines}
-    assert [len(r.client.x) for _, r in sorted(done.clients.residents.items())] == report["nodes"]
+    parts = [r.client.part for _, r in sorted(done.clients.residents.items())]
+    assert [len(part.x) for part in parts] == report["nodes"]
 
 
 @pytest.mark.parametrize("partition", ["multilevel", "colearn", "metis", "louvain", "label_skew",
                                        "hash"])
-def test_every_partition_deals_all_nodes_and_reports_itself(partition):
+def test_every_partition_assigns_all_nodes_and_reports_itself(partition):
     data = labelled(6, 60, 200)
     done: Any = run(DgCoLearn(rounds=1, features=4, hidden=4, partition=partition,
                               target="classes"), data.split("hash", k=3), data.by_count(50)
@@ -470,10 +475,11 @@ def test_nodes_can_belong_to_the_client_of_their_first_edge():
     done: Any = run(DgCoLearn(rounds=1, features=4, hidden=4, partition="split"),
                     data.split("client"), data.by_count(120), protocol=PROTOCOL).finish()
     both = np.stack([data.src, data.dst + data.num_src], 1).reshape(-1)
-    for node in np.flatnonzero(done.server.owner >= 0):
+    owner = done.server.placement.owner
+    for node in np.flatnonzero(owner >= 0):
         first = int(np.flatnonzero(both == node)[0]) // 2
         # who came with the same stage's earlier edge is the one that counts
-        assert done.server.owner[node] == sorted(testing.NAMES).index(
+        assert owner[node] == sorted(testing.NAMES).index(
             data.categories["client"][data.codes["client"][first]])
     with pytest.raises(FedvineError, match="needs clients that are a column"):
         run(DgCoLearn(partition="split"), data.split("hash", k=2), data.by_count(120)).finish()
@@ -487,32 +493,38 @@ def test_label_skew_needs_classes():
 
 def test_noise_blurs_what_a_lone_neighbour_says():
     """A node with one neighbour elsewhere hears it exactly, or only roughly."""
-    heard: dict[float, Any] = {}
+    sent: dict[float, Any] = {}
 
-    class Watched(DgCoLearn):
-        """What is said, and the sums."""
+    class Watched(Layerwise):
+        """What clients sent, and the sums."""
 
-        def noisy(self, clients, border, said, sums):
-            found = super().noisy(clients, border, said, sums)
-            heard[self.noise] = np.concatenate(said), torch.cat(found).numpy()
+        def noisy(self, clients, said, sums):
+            found = super().noisy(clients, said, sums)
+            sent[self.method.noise] = np.concatenate(said), torch.cat(found).numpy()
             return found
+
+    class Noisy(DgCoLearn):
+        """A method with this exchange."""
+
+        def exchange_in(self, world):
+            return Watched(self, world)
 
     data = EventStream(np.array([0, 0], np.int32), np.array([1, 1], np.int32), np.arange(2),
                        Ids.of(["a", "b"]))
     for noise in (0.0, 1.0):
-        run(Watched(rounds=1, features=12, hidden=12, noise=noise, partition="hash",
+        run(Noisy(rounds=1, features=12, hidden=12, noise=noise, partition="hash",
                     exchange_gradients=False), data.split("hash", k=2), data.by_count(1),
             protocol=PROTOCOL).finish()
-    said, sums = heard[0.0]
+    said, sums = sent[0.0]
     np.testing.assert_array_equal(sums, said[::-1])
-    said, sums = heard[1.0]
+    said, sums = sent[1.0]
     off = np.sqrt(((sums - said[::-1]) ** 2).mean() / (said ** 2).mean())
     assert 0.5 < off < 2
 
 
 def test_without_rounds_the_snapshot_still_goes_on():
     done: Any = finished(DgCoLearn(rounds=0, features=4, hidden=4), stream(2), 3)
-    assert done.server.edges.shape == done.server.snapshot.edges.shape
+    assert done.server.border.edges.shape == done.server.snapshot.edges.shape
 
 
 def test_scoring_leaves_nothing_behind():
@@ -562,6 +574,13 @@ def test_local_models_are_averaged_by_the_pairs_they_learned_from(epochs):
     sizes: dict[str, int] = {}
     models: dict[str, Any] = {}
 
+    class Unequal(Placement):
+        """Most nodes at the first client, a single one at the last."""
+
+        def clients_of(self, part):
+            parts = np.searchsorted([19, 27], np.arange(len(part)), side="right")
+            return np.where(part < 0, -1, parts).astype(part.dtype)
+
     class Watched(DgCoLearn):
         """What each client learned from, and what came of it, is written down."""
 
@@ -575,10 +594,7 @@ def test_local_models_are_averaged_by_the_pairs_they_learned_from(epochs):
             models[client.name] = super().trained(client)
             return models[client.name]
 
-        def home(self, dealt):
-            """Most nodes at the first client, a single one at the last."""
-            parts = np.searchsorted([19, 27], np.arange(len(dealt)), side="right")
-            return np.where(dealt < 0, -1, parts).astype(dealt.dtype)
+        placement: ClassVar[type[Placement]] = Unequal
 
     data = stream(6, nodes=28, edges=150)
     data = data.take(np.flatnonzero(data.src != data.dst))

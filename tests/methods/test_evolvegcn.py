@@ -121,7 +121,7 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
         def embed(self, client, commit, sums):
             rows = super().embed(client, commit, sums)
             if client.asked is None and commit:
-                seen.append([len(client.net.past), len(client.seen)])
+                seen.append([len(client.net.past), len(client.part.seen)])
             return rows
 
     method: Any = Watched(rounds=1, features=5, hidden=4, backbone="evolvegcn-h",
@@ -130,7 +130,7 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
     assert seen[::2] == seen[1::2] == [[min(t, HISTORY - 1), min(t + 1, HISTORY - 1)]
                                        for t in range(len(seen) // 2)] and len(seen) > 12
     ada, bob = (r.client for r in done.clients.residents.values())
-    for one, other in zip(ada.seen[-1], bob.seen[-1], strict=True):
+    for one, other in zip(ada.part.seen[-1], bob.part.seen[-1], strict=True):
         assert one.shape in ((5, 4), (4, 4)) and not torch.allclose(one, other)
 
 
@@ -142,14 +142,14 @@ def test_scoring_ahead_leaves_what_version_h_has_seen():
     class Unasked(FedAvgDyn):
         """Goes nowhere to score."""
 
-        def named_classes(self, server, clients, at):
+        def answer(self, server, clients, at):
             return {"scores": np.zeros((len(server.queries.nodes), 2)), "client": np.repeat(
                 clients.names[0], len(server.queries.nodes))}
     plain, unasked = (labelled(m) for m in (method, Unasked(**method.model_dump())))
     for a, b in zip(plain.clients.residents.values(), unasked.clients.residents.values(),
                     strict=True):
-        assert len(a.client.seen) == HISTORY - 1
-        for one, other in zip(a.client.seen, b.client.seen, strict=True):
+        assert len(a.client.part.seen) == HISTORY - 1
+        for one, other in zip(a.client.part.seen, b.client.part.seen, strict=True):
             assert all(map(torch.equal, one, other))
     assert all(map(torch.equal, plain.server.net.parameters(), unasked.server.net.parameters()))
 

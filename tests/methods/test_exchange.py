@@ -7,7 +7,32 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix, identity
 
 from fedvine.core.rng import rng
-from fedvine.methods._dgcolearn.border import Border, allowed, two_hops
+from fedvine.methods._dgcolearn.exchange import Border
+from fedvine.methods._dgcolearn.min_group import allowed
+
+
+def two_hops(inside: csr_matrix, cross: csr_matrix, x: np.ndarray, how: str) -> np.ndarray:
+    """Return A^2 X [N, d] as clients know it after one exchange of raw features.
+
+    ``inside`` is A_s with a loop at every node, ``cross`` is C. Exact is
+    A_s^2 + A_s C + C A_s + C^2; the published proof leaves A_s C out.
+
+    "none"           A_s^2 X
+    "fedgcn"         features are replaced by their sums over all neighbours, then clients go on
+                     by themselves: A_s (A_s + C) X, the incremental FedGCN of Appendix F.1.2
+    "paper"          Eq. (6) as printed: A_s^2 X, and for each neighbour j across clients
+                     (A_s X)_j + X_j + X_i + the sum of X over j's own neighbours across clients
+    "two-hop-exact"  all four terms: inner nodes beside a border node are corrected as well
+    """
+    local = inside @ (inside @ x)
+    if how == "none":
+        return local
+    if how == "fedgcn":
+        return local + inside @ (cross @ x)
+    if how == "paper":
+        degree = np.asarray(cross.sum(1)).reshape(-1, 1)
+        return local + cross @ (inside @ x + x + cross @ x) + degree * x
+    return local + inside @ (cross @ x) + cross @ (inside @ x + cross @ x)
 
 
 def graph(seed: int, nodes: int = 30, clients: int = 3):
@@ -29,7 +54,7 @@ def graph(seed: int, nodes: int = 30, clients: int = 3):
 @given(st.integers(0, 10**6), st.integers(1, 10))
 def test_sums_are_those_of_all_neighbours_elsewhere(seed, clients):
     ends, owner, _, cross, x = graph(seed, clients=clients)
-    border = Border(ends, owner, clients)
+    border = Border.of(ends, owner, clients)
     sums = border.sums([x[n] for n in border.nodes])
     for k, nodes in enumerate(border.nodes):
         assert (owner[nodes] == k).all()                       # own nodes alone
@@ -70,8 +95,7 @@ def test_equation_6_is_off_on_a_path_of_four_nodes_cut_in_the_middle():
 def test_a_lone_neighbours_row_is_given_away_and_a_minimum_group_keeps_it():
     ends, owner = np.array([[0, 1, 1], [2, 2, 3]]), np.array([0, 0, 1, 1])
     x = rng("lone").normal(size=(4, 3))
-    good, _ = allowed(ends, owner, 2, np.empty(0, np.int64))
-    open_, kept = Border(ends, owner, 2), Border(ends, owner, 2, good, 2)
+    open_, kept = Border.of(ends, owner, 2), Border.of(ends, owner, 2, 2)
     assert open_.contributors.tolist() == [0, 2, 2]            # sums of one and of two rows
     sums = open_.sums([x[n] for n in open_.nodes])
     np.testing.assert_allclose(sums[0][0], x[2])               # node 0 sees node 2's row as it is

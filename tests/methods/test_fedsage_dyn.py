@@ -14,7 +14,7 @@ from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
-from fedvine.methods._dgcolearn.neighgen import NeighGen, generated, impair, nearest, rows_of
+from fedvine.methods._fedsage_dyn.neighgen import NeighGen, generated, impair, nearest, rows_of
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.fedsage_dyn import FedSageDyn
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -90,7 +90,7 @@ def test_scoring_leaves_no_trace_and_teaches_nothing(target):
     one, other = finished(method), finished(Unasked(**method.model_dump()))
     for a, b in zip(held(one), held(other), strict=True):
         assert all(map(torch.equal, a.neighgen.parameters(), b.neighgen.parameters()))
-        assert torch.equal(a.x, b.x) and np.array_equal(a.ends, b.ends)
+        assert torch.equal(a.part.x, b.part.x) and np.array_equal(a.part.ends, b.part.ends)
 
 
 def test_no_row_of_features_is_in_what_generators_say():
@@ -111,7 +111,7 @@ def test_no_row_of_features_is_in_what_generators_say():
 
             def watched(function, *same, **options):
                 sent = call(function, *same, **options)
-                crossed.append((function.__name__, arrays(options.get("each", {}))))
+                crossed.append((function.__name__, arrays(options.get("per_client", {}))))
                 crossed.append((function.__name__, arrays(dict(sent.items()))))
                 return sent
 
@@ -121,7 +121,7 @@ def test_no_row_of_features_is_in_what_generators_say():
 
     made = finished(Watched(target="classes", jointly=2, **SMALL))
     assert {name for name, _ in crossed} == {"show", "judge", "learn"}
-    x = torch.cat([c.x for c in held(made)])[:, :3]
+    x = torch.cat([c.part.x for c in held(made)])[:, :3]
     seen = 0
     for _, tensors in crossed:
         for sent in tensors:
@@ -165,7 +165,7 @@ def test_the_generators_learn_numbers_and_features_of_hidden_neighbours():
     assert np.corrcoef(found[seen], many[seen])[0, 1] > 0.5
     assert float((found - many)[seen].abs().mean()) < float(
         (many[seen] - many[seen].mean()).abs().mean())
-    x = rows_of(client.x, client.ends)
+    x = rows_of(client.part.x, client.part.ends)
     node, other = torch.from_numpy(pairs)
     with torch.no_grad():
         made = generated(client.neighgen.fgen(), z, method.neighbours)[:, 0]
@@ -179,7 +179,7 @@ def test_what_others_say_draws_generated_rows_towards_their_nodes():
     def distance(alpha: float) -> float:
         method, client = taught(alone=20, alpha=alpha, hide=0.3)
         _, other = taught(hide=0.3)
-        other.x, other.ends = far, np.empty((2, 0), np.int64)
+        other.part.x, other.part.ends = far, np.empty((2, 0), np.int64)
         method.learn_alone(client)
         for call in range(2, 60):
             client.place = other.place = (0, 1, call)
@@ -205,7 +205,7 @@ def test_gradients_of_few_codes_tell_the_nearest_rows():
     given = torch.cat([slope["last"], slope["last_bias"][None]])        # [17, 5] = h^T d
     d = torch.linalg.lstsq(h.T, given).solution
     solved = generated(fgen, z, 1)[:, 0] - d * 10 * 5 / 2
-    apart = torch.cdist(solved, rows_of(other.x, other.ends)).min(1).values
+    apart = torch.cdist(solved, rows_of(other.part.x, other.part.ends)).min(1).values
     assert apart.max() < 1e-6
 
 
@@ -215,11 +215,11 @@ def test_the_mended_graph_is_the_graph_with_its_generated_nodes():
         method, client = taught(alone=100, backbone=backbone, temporal="gru")
         method.learn_alone(client)
         node, made = method.mended(client)
-        n, g = len(client.x), len(made)
+        n, g = len(client.part.x), len(made)
         assert g > 50 and made.shape == (g, 5) and node.shape == (g,)
         assert np.bincount(node).max() <= method.neighbours
         A = torch.zeros(n + g, n + g)
-        for a, b in (client.ends, np.stack([node.numpy(), n + np.arange(g)])):
+        for a, b in (client.part.ends, np.stack([node.numpy(), n + np.arange(g)])):
             A[a, b] = A[b, a] = 1
         degree = A.sum(1)
         assert torch.equal(method.degree(client), degree[:n])
@@ -237,7 +237,7 @@ def test_the_mended_graph_is_the_graph_with_its_generated_nodes():
 
 def test_a_graph_with_nothing_in_it():
     method, client = taught()
-    client.x, client.ends = client.x[:0], client.ends[:, :0]
+    client.part.x, client.part.ends = client.part.x[:0], client.part.ends[:, :0]
     method.learn_alone(client)
     assert method.show(client) is None and method.judge(client, {"bob": {}}) == {}
     assert len(method.mended(client)[0]) == 0

@@ -13,6 +13,8 @@ from fedvine.core.state import World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
+from fedvine.methods import dgcolearn
+from fedvine.methods._dgcolearn.targets import targets
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.tasks.link_prediction import LinkPrediction
 
@@ -22,22 +24,20 @@ def learned(src: np.ndarray, dst: np.ndarray, users: int, items: int | None,
     """Of each stage: events, edges of the snapshot, who was seen, pairs and what they are."""
     found: list[tuple[Any, ...]] = []
 
-    class Watched(DgCoLearn):
-        """Pairs are written down."""
-
-        def targets(self, server, draw):
-            pairs = super().targets(server, draw)
-            snapshot = server.snapshot
-            found.append((server.stage, snapshot.edges, snapshot.known.copy(), *pairs))
-            return pairs
+    def watched(target, server, draw):
+        pairs, snapshot = targets(target, server, draw), server.snapshot
+        found.append((server.stage, snapshot.edges, snapshot.known.copy(), *pairs))
+        return pairs
 
     data = EventStream(src.astype(np.int32), dst.astype(np.int32), np.arange(len(src)),
                        Ids.of([f"u{i}" for i in range(users)]),
                        None if items is None else Ids.of([f"i{i}" for i in range(items)]),
                        deleted=deleted)
-    run(Watched(rounds=1, features=4, hidden=4, window="all", partition="hash"),
-        data.split("hash", k=2), data.by_count(max(len(src) // 3, 1)),
-        protocol=LinkPrediction(negatives=2, positives=5)).finish()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dgcolearn, "targets", watched)
+        run(DgCoLearn(rounds=1, features=4, hidden=4, window="all", partition="hash"),
+            data.split("hash", k=2), data.by_count(max(len(src) // 3, 1)),
+            protocol=LinkPrediction(negatives=2, positives=5)).finish()
     return found
 
 

@@ -14,7 +14,7 @@ from fedvine.data.spec import Data
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
-from fedvine.methods._dgcolearn.border import Border
+from fedvine.methods._dgcolearn.exchange import Border
 from fedvine.papers import dgcolearn, dgcolearn_partitions, reproduce
 from fedvine.papers.dgcolearn import EXCHANGES, SCHEDULES, cost
 from fedvine.papers.dgcolearn_partitions import LINES, ORDERS, PARTITIONERS, partition_seconds
@@ -124,7 +124,7 @@ def test_bytes_of_an_exchange_are_rows_and_sums_of_border_nodes(ran, schedule):
     done = experiment.run().finish()
     server = done.server
     assert server is not None
-    rows = sum(Border(server.snapshot.edges, server.owner, 5).sizes)
+    rows = sum(Border.of(server.snapshot.edges, server.placement.owner, 5).sizes)
     last = exchanges(run_folder.read_lines(one(ran, schedule=schedule).folder,
                                            "messages.jsonl"))[-1]
     layers = 2 * rows * HIDDEN * 4                                 # the narrower width, twice

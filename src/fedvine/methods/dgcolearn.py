@@ -1,240 +1,250 @@
 """DG-CoLearn (arXiv:2605.31427): collaborative learning on one dynamic graph, cut among clients.
 
-The server holds the graph, deals new nodes to clients, and before every layer gives each border
-node the sum of what its neighbours at other clients say, so that K clients compute the forward
-pass of one machine; with ``exchange_gradients`` the backward pass too. Clients hold their nodes'
-edges inside their part, their states over time, and nothing of anybody else.
+The server holds the graph, assigns new nodes to clients (``server.placement``), and before every
+layer sends each border node the sum of the messages of its neighbours at other clients
+(``server.border``): K clients compute the forward pass of one machine, with ``exchange_gradients``
+the backward pass too. A client keeps its nodes, their edges and states (``client.part``).
 
-A stage's edges are predicted from the snapshot and the states before it: what is asked for in a
-score is never a message. Afterwards states and snapshot move on. With ``target = "classes"`` the
-classes of a snapshot's nodes are learned from that snapshot, and asked in later ones.
-
-Where this differs from the paper, and why:
-
-- **the exchange is layer by layer.** Eq. (6) leaves a term out, and sums of raw features cannot
-  be right through weights and non-linearities (:mod:`fedvine.methods._dgcolearn.border`)
-- **the aggregate goes back to the clients every round**; the authors' code keeps it
-- with ``exchange_gradients`` the loss also has pairs whose ends are at two clients, which only the
-  server knows: clients send the rows, and get gradients of their own rows alone
-- states and scores are always made with the shared model and a fresh exchange; a ``schedule`` is
-  about training
-- nodes without features get random ones, from the hash of their names, and log(1 + degree)
-
-**What crosses the wire**, by client function:
-
-- ``meet``: keys of new nodes, and their features. ``join``: edges inside the part, which of its
-  nodes have neighbours elsewhere, and how many. ``give``, ``take_over``: nodes that move
-- ``say``, ``embed``: up what border nodes say, and in the end all rows; down sums for border nodes;
-  ``hold``: the same sums, kept
-- ``back``, ``first``: down gradients of own rows and messages; up gradients of sums, of parameters
-- ``train``: down the model, pairs inside the part or classes; ``trained``: up the model
-- ``offer``, ``take``: up features (and first rows), down sums of them, for "paper",
-  "two-hop-exact" and "fedgcn"
+Different from the paper: the exchange is layer by layer, as the printed one is not exact
+(``_dgcolearn/raw_features.py``); the average goes back to the clients every round; with
+``exchange_gradients`` the loss has pairs across clients, too, for which clients send rows and get
+gradients of these; states and scores are made with the shared model and a fresh exchange; no
+message goes over the edges that are predicted.
 
 **Who learns what.** The server has the graph and sees the rows that clients send (Section 3.3
 trusts it). A client gets, for its own nodes, how many neighbours each has elsewhere and the sum of
-what they say; of one neighbour that is what it says (Appendix H.3 concedes it for colluders;
-Proposition H.2 does not hold for such a node). ``min_group`` withholds sums that tell something of
-fewer (:func:`fedvine.methods._dgcolearn.border.allowed`), ``noise`` blurs them.
+their messages; of one neighbour that is its message (Appendix H.3 concedes it for colluders;
+Proposition H.2 does not hold for such a node). ``min_group`` withholds sums, ``noise`` blurs them.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+import time
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 
 from fedvine.core import tree
-from fedvine.core.method import At, Client, Field, Server, World, on_client
+from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.rng import rng
-from fedvine.methods._dgcolearn.border import Border
-from fedvine.methods._dgcolearn.layerwise import Layerwise
-from fedvine.methods._dgcolearn.shared_graph import filled, named, sized, tensors
-from fedvine.nn.evolvegcn import EvolveGCN
-from fedvine.nn.network import Network
-from fedvine.nn.roland import Roland
+from fedvine.data.snapshot import Snapshot
+from fedvine.methods._dgcolearn.answers import classes, links
+from fedvine.methods._dgcolearn.exchange import Border, Layerwise
+from fedvine.methods._dgcolearn.part import ClientMixin, Part
+from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
+from fedvine.methods._dgcolearn.raw_features import RawFeatures
+from fedvine.methods._dgcolearn.targets import targets
+from fedvine.nn.evolvegcn import network
+from fedvine.nn.roland import Network
+from fedvine.partitions.colearn import Order
 
-BLOCK = 1 << 13     # pairs that are scored at a time
 
-
-class DgCoLearn(Layerwise):
+class DgCoLearn(ClientMixin, Method):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
+    server_holds_graph: ClassVar[bool] = True
+    placement: ClassVar[type[Placement]] = Placement
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "hidden": [16, 32, 64],
                                       "window": [1, 3, 10], "epochs": [1, 3]}
 
     rounds: int = Field(default=10, ge=0, description="rounds a stage, R")
-    epochs: int = Field(default=1, ge=1, description="epochs a round, E: local ones, or with "
-                        "exchange_gradients steps that all make together")
+    features: int = Field(default=32, ge=3, description="columns of features where the data have "
+                          "none: random ones from the hash of a node's name, 1, log(1 + degree)")
+    hidden: int = Field(default=32, ge=1, description="width of hidden rows and states")
+    layers: int = Field(default=2, ge=1, description="layers, k")
+    precision: Literal["float32", "float64"] = Field(default="float32", description="of numbers")
+    window: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
+        default=3, description="stages that an edge lives after it was last seen, or until removed")
+    partition: Partition = Field(
+        default="multilevel", description="clients of the first stage's nodes: few edges between "
+        "clients (multilevel, metis, louvain), the paper's growth from seeds (colearn), unlike "
+        "classes (label_skew), by hash, or the client of a node's first edge (split, by a column)")
+    order: Order = Field(default="mincut_first", description="colearn's first aim (Appendix B)")
+    virtual: bool = Field(default=True, description="metis and louvain see edges that join "
+                          "components, and count nowhere else (Appendix E.4)")
+    edges_per_client: int | None = Field(
+        default=None, ge=1, description="one more client has nodes for each so many edges of the "
+        "snapshot (the authors' code: 510); none: all clients from the start")
+    target: Literal["edges", "classes"] = Field(
+        default="edges", description="what is predicted: the next stage's edges, or nodes' classes")
+    scope: Literal["snapshot", "changed"] = Field(
+        default="snapshot", description="rows that are computed anew: of all nodes, or of those "
+        "within k edges of what changed (Eqs. 1-4); others keep their last states")
+    min_group: int = Field(
+        default=1, ge=1, description="withhold sums that reveal fewer neighbours: alone, by "
+        "their difference to the last one, or to a client that knows a part of them")
+    exchange: Literal["layerwise", "paper", "two-hop-exact", "fedgcn", "none"] = Field(
+        default="layerwise", description="what clients learn of neighbours elsewhere: sums before "
+        "each layer; Eqs. (5), (6) as printed; the same with the term that (6) leaves out; sums of "
+        "features in place of features; nothing")
+    backbone: Literal["sage", "gcn", "evolvegcn-o", "evolvegcn-h"] = Field(
+        default="sage", description="aggregation: mean; that of a GCN; a GCN whose weights evolve "
+        "and not states (EvolveGCN; version h reads each client's own nodes: not exact)")
+    temporal: Literal["gru", "mlp", "average", "none"] = Field(
+        default="gru", description="update of states: a gated recurrent unit (Eq. 3), one dense "
+        "layer, the moving average of the authors' code, or none; not with EvolveGCN")
+    noise: float = Field(default=0.0, ge=0, description="standard deviation of Gaussian noise on "
+                         "sums, in units of the root mean square of what clients sent")
+    epochs: int = Field(default=1, ge=1, description="epochs a round, E: local ones, or steps that "
+                        "all make together (exchange_gradients)")
     learning_rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
-    decay: float = Field(default=0.0, ge=0, description="weight decay of Adam; 5e-4 in the "
-                         "authors' code")
+    decay: float = Field(default=0.0, ge=0, description="Adam's weight decay; the authors': 5e-4")
     exchange_gradients: bool = Field(
         default=True, description="with layerwise: clients return gradients of sums too, and the "
-        "server makes the steps, exactly one machine's; false: local epochs, and averaging")
+        "server makes one machine's steps; false: local epochs, and averaging")
     schedule: Literal["before", "first-epoch", "last-epoch", "first-round", "middle-round"] = Field(
-        default="before", description="when local epochs get new sums: before the first epoch of "
-        "a round, of the shared model; or (Appendix D.2) of the clients' own models after the "
-        "first or the last epoch of every round, or after the last of the first or middle round")
+        default="before", description="when local epochs get new sums: before a round, of the "
+        "shared model; or (Appendix D.2) of the clients' own models after the first or last epoch "
+        "of every round, or after the last of the first or the middle round")
+
+    @property
+    def task(self) -> Literal["link", "label"]:  # type: ignore[override]
+        """What the method answers for."""
+        return "link" if self.target == "edges" else "label"
+
+    @classmethod
+    def tiny(cls) -> Self:
+        return cls(rounds=2, features=4, hidden=4)
 
     # -- memory ----------------------------------------------------------------------------------
-    def net(self, world: World) -> Network:
-        """The model that all share."""
-        shape: Any = {"seed": world.seed, "directed": world.facts.get("directed", True),
-                      "classes": world.facts.get("classes", 0) if self.target == "classes" else 0}
-        widths = self.width(world), self.hidden, self.layers
-        net: Network = (Roland(*widths, backbone=self.backbone, temporal=self.temporal, **shape)
-                        if self.backbone in ("sage", "gcn") else EvolveGCN(
-                            *widths, version="h" if self.backbone == "evolvegcn-h" else "o",
-                            **shape))
-        return net.to(getattr(torch, self.precision))
-
     def start(self, world: World) -> Server:
         net = self.net(world)
-        return Server(net=net, optimizer=self.adam(net), **self.memory(world))
+        return Server(
+            net=net, optimizer=self.adam(net), border=Border(len(world.clients), self.min_group),
+            snapshot=Snapshot(None if self.window == "all" else self.window),
+            placement=self.placement(world, self.partition, order=self.order,
+                                     virtual=self.virtual, edges_per_client=self.edges_per_client),
+            joined=list(world.clients),     # clients that have the subgraph of now
+            met=np.zeros(0, bool),          # [N], nodes of earlier snapshots
+            active=np.zeros(0, bool))       # [N], nodes of Eq. (1)
 
     def setup(self, client: Client) -> None:
-        super().setup(client)
+        client.part = Part(self.width(client.world), self.hidden, self.layers,
+                           getattr(torch, self.precision), self.exchange_in(client.world))
         client.net = self.net(client.world)
         client.optimizer = self.adam(client.net)
 
+    def net(self, world: World) -> Network:
+        """Return the model that all share, with its first weights."""
+        classes = world.facts.get("classes", 0) if self.target == "classes" else 0
+        return network(self.backbone, self.temporal, self.width(world), self.hidden, self.layers,
+                       seed=world.seed, directed=world.facts.get("directed", True),
+                       classes=classes).to(getattr(torch, self.precision))
+
     def adam(self, net: Network) -> torch.optim.Adam:
-        """Its optimiser."""
+        """Return the optimiser of ``net``."""
         return torch.optim.Adam(net.parameters(), lr=self.learning_rate, weight_decay=self.decay)
+
+    def width(self, world: World) -> int:
+        """Return the number of columns F of features."""
+        return world.facts.get("features", 0) + 2 if world.facts.get("features") else self.features
+
+    def exchange_in(self, world: World) -> Layerwise:
+        """Return the exchange that the field ``exchange`` chooses."""
+        return (Layerwise if self.exchange in ("layerwise", "none") else RawFeatures)(self, world)
+
+    # -- a stage arrives -------------------------------------------------------------------------
+    def arrive(self, server, clients, at: At) -> None:
+        placement, snapshot, stage, past = (
+            server.placement, server.snapshot, server.stage, server.past)
+        fresh, began = snapshot.advance(stage), time.perf_counter()
+        before = placement.assign(stage, past, snapshot)            # (i) partition, Section 4.1
+        server.cache[f"partition {snapshot.t}"] = time.perf_counter() - began
+        moved, lost = placement.move(self, server, clients, before)
+        placement.describe(stage, past, snapshot, moved)
+        new = placement.introduce(stage, past, np.concatenate([lost, fresh]))
+        clients.call(self.meet, per_client=new, expect=None)
+        if not server.joined:                                       # borders moved with nodes
+            server.border.update(server.border.edges, placement.owner)
+        if self.target == "classes" or not at.R:
+            self.next_snapshot(server, clients)
+
+    def next_snapshot(self, server, clients) -> None:
+        """Let messages go over the newest snapshot from now on."""
+        edges, owner = server.snapshot.edges, server.placement.owner
+        if self.scope == "changed":
+            met = np.concatenate([server.met, np.zeros(len(owner) - len(server.met), bool)])
+            server.active = affected(server.border.edges, edges, met, self.layers)
+        server.met, server.joined = owner >= 0, []
+        server.border.update(edges, owner)
+        server.placement.send(self, server, clients)
 
     # -- a round ---------------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
-        border = self.border(server, clients)
-        ends, truth = self.targets(server, rng(clients.world.seed, "pairs", at.t, at.r))
+        # (i) partition: `arrive` has assigned the stage's new nodes
+        exchange, world = self.exchange_in(clients.world), clients.world
+        ends, truth = targets(self.target, server, rng(world.seed, "pairs", at.t, at.r))
         if self.exchange_gradients and self.exchange == "layerwise":
-            for _ in range(self.epochs):
-                self.together(server, clients, border, ends, truth)
+            for _ in range(self.epochs):            # (ii) and (iii) in one, layer by layer
+                exchange.step(server, clients, ends, truth)
         else:
-            self.apart(server, clients, border, ends, truth, at)
+            self.local_epochs(server, clients, ends, truth, at)
         if at.last:
-            self.rows(server, clients, border, commit=True)        # states of this snapshot
+            exchange.forward(server, clients, commit=True)      # states of this snapshot
             if self.target == "edges":
-                self.go_on(server, clients)
+                self.next_snapshot(server, clients)
 
-    def together(self, server: Server, clients, border: Border, ends: np.ndarray,
-                 truth: np.ndarray) -> None:
-        """One step of one machine, carried out by all."""
-        rows, here = self.rows(server, clients, border)
-        number = self.number(server)
-        rows = rows.requires_grad_()
-        loss = self.loss(server.net, [rows[number[e]] for e in ends], truth)
-        server.optimizer.zero_grad()
-        loss.backward()
-        each = list(rows.grad.split(server.sizes.tolist()))  # type: ignore[union-attr]
-        for layer in reversed(range(self.layers)):
-            wide = server.net.said(layer)
-            sent = clients.call(self.back, layer, per_client=named(clients, each, here),
-                                expect=sized(self.precision, clients, border.sizes, wide))
-            here, said = sent.names, filled(clients, sent, border.sizes)
-            each = self.noisy(clients, border, said, tensors(border.back(said)))
-        for gradient in clients.call(self.first, per_client=named(clients, each, here),
-                                     expect=tree.weights(server.net)):
-            for name, p in server.net.named_parameters():
-                p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
-        server.optimizer.step()
-
-    def apart(self, server: Server, clients, border: Border, ends: np.ndarray, truth: np.ndarray,
-              at: At) -> None:
-        """Local epochs with the sums of the last exchange; then averaging."""
-        self.advance(server, clients, border)
-        owner = server.owner[ends]
-        inside, each = (owner == owner[0]).all(0), {}
-        for k, name in enumerate(clients.names):
-            mine = inside & (owner[0] == k)
-            each[name] = server.place[ends[:, mine]], truth[mine]
+    def local_epochs(self, server: Server, clients, ends: np.ndarray, truth: np.ndarray, at: At
+                     ) -> None:
+        """Let clients train by themselves, exchange when it is due, and average their models."""
+        server.placement.send(self, server, clients)
+        own = server.placement.inside(ends, truth)
         due = self.exchange != "none" and {
             "first-round": at.first, "middle-round": at.r == (at.R + 1) // 2}.get(self.schedule,
                                                                                   True)
         E = self.epochs
         first, rest = {"before": (0, E), "first-epoch": (1, E - 1)}.get(self.schedule, (E, 0))
         model, here = tree.weights(server.net), tuple(server.joined)
-        if first:
-            here = clients.call(self.train, model, first, per_client=each, only=here,
+        if first:                                       # (ii) train on the k-hop subgraph
+            here = clients.call(self.train, model, first, per_client=own, only=here,
                                 expect=None).names
-            model = None                                   # from here on each client has its own
-        if due:
-            here, model = self.swap(server, clients, border, model), None
-        if rest:
-            here = clients.call(self.train, model, rest, per_client=each, only=here,
+            model = None                                # from here on each client has its own
+        if due:                                         # (iii) exchange layer by layer
+            here, model = self.exchange_in(clients.world).refresh(server, clients, model), None
+        if rest:                                        # (ii)
+            here = clients.call(self.train, model, rest, per_client=own, only=here,
                                 expect=None).names
         sent = clients.call(self.trained, only=here, expect=tree.weights(server.net))
-        sizes = [len(each[n][1]) for n in sent.names]
-        if sum(sizes):
+        sizes = [len(own[n][1]) for n in sent.names]
+        if sum(sizes):                                  # the average, weighted by P
             tree.load(server.net, tree.mean(list(sent), sizes))
 
-    # -- at a client -----------------------------------------------------------------------------
+    # -- at a client: local epochs (all other client functions are in _dgcolearn/part.py) ---------
     @on_client
     def train(self, client: Client, model: Any, epochs: int, own: tuple[np.ndarray, np.ndarray]
               ) -> None:
-        """Epochs on pairs inside this part, or on own nodes, with the sums that are held."""
+        """Train for ``epochs`` with the sums that are kept. Down: the model, or None to go on
+        with the client's own; places of pairs int64 [2, P] inside this part, or of nodes [1, P];
+        and their truth [P] (1 for an edge and 0, or classes)."""
         if model is not None:
             tree.load(client.net, model)
+        part = self.part(client)
         ends, truth = [torch.from_numpy(e) for e in own[0]], own[1]
         for _ in range(epochs if len(truth) else 0):
             x = self.inputs(client)
             for layer in range(self.layers):
                 message = client.net.message(layer, x, self.degree(client))
-                sums = (client.sums[layer] if client.sums else
-                        message.new_zeros(len(client.border), message.shape[1]))
+                sums = (part.sums[layer] if part.sums else
+                        message.new_zeros(len(part.border), message.shape[1]))
                 x = self.layer(client, layer, x, message, sums)
-            loss = self.loss(client.net, [x[e] for e in ends], truth)
+            loss = client.net.loss([x[e] for e in ends], truth)
             client.optimizer.zero_grad()
             loss.backward()
             client.optimizer.step()
 
     @on_client
     def trained(self, client: Client) -> dict[str, torch.Tensor]:
-        """This client's model, to be averaged."""
+        """Up: this client's model, to be averaged."""
         return tree.weights(client.net)
 
-    @staticmethod
-    def loss(net: Network, rows: list[torch.Tensor], truth: np.ndarray) -> torch.Tensor:
-        """Mean cross-entropy of pairs of rows (an edge or none), or of classes."""
-        scores, right = net.score(*rows), torch.from_numpy(truth)
-        f = torch.nn.functional
-        total = (f.binary_cross_entropy_with_logits(scores, right.to(scores), reduction="sum")
-                 if len(rows) == 2 else f.cross_entropy(scores, right, reduction="sum"))
-        return total / max(len(truth), 1)
-
     # -- answers ---------------------------------------------------------------------------------
-    def answer(self, server, clients, at: At):
-        """Scores of the server's queries by the newest rows (nodes never seen have rows of 0), and
-        whose they are: which pairs have their ends at two clients, or whose node it is."""
-        server = self.ahead(server)
-        if self.target == "classes":
-            return self.named_classes(server, clients, at)
-        rows, _ = self.rows(server, clients, self.border(server, clients))
-        shift = server.stage.num_src if server.stage.bipartite else 0
-        ends = server.queries.src, server.queries.dst + shift
-        at_home = [server.dealt[e] for e in ends]
-        with torch.no_grad():
-            return {"scores": self.scored(server, rows, ends).numpy(),
-                    "across": (at_home[0] != at_home[1]) & (at_home[0] >= 0) & (at_home[1] >= 0)}
+    def answer(self, server, clients, at: At) -> dict[str, np.ndarray]:
+        """Return the scores of the server's queries, and at which clients they are."""
+        return (classes if self.target == "classes" else links)(self, server, clients, at)
 
-    def named_classes(self, server: Server, clients, at: At) -> dict[str, np.ndarray]:
-        """Scores of nodes' classes: the graph goes on as the queries tell, the model stays."""
-        queries = server.queries
-        for i, (stage, past) in enumerate(queries.ahead):
-            if i:                                   # states of the snapshot between
-                self.rows(server, clients, self.border(server, clients), commit=True)
-            server.stage, server.past = stage, past
-            self.arrive(server, clients, at)
-        rows, _ = self.rows(server, clients, self.border(server, clients))
-        with torch.no_grad():
-            return {"scores": self.scored(server, rows, (queries.nodes,)).numpy(),
-                    "client": np.asarray(clients.names)[server.dealt[queries.nodes]]}
-
-    def scored(self, server: Server, rows: torch.Tensor, ends: tuple[np.ndarray, ...]
-               ) -> torch.Tensor:
-        """The model's scores of these nodes, or pairs of them, in blocks that fit a cache."""
-        rows = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
-        number = [self.number(server)[e] for e in ends]
-        return torch.cat([server.net.score(*(rows[n[i:i + BLOCK]] for n in number))
-                          for i in range(0, max(len(number[0]), 1), BLOCK)])
+    def report(self, server: Server) -> dict[str, Any]:
+        """Return facts of the partition, see :meth:`Placement.report`."""
+        return server.placement.report(server.snapshot, sum(
+            s for k, s in server.cache.items() if k.startswith("partition")))

@@ -5,9 +5,9 @@ client makes up neighbours that its nodes may have elsewhere, and learns on the 
 FedSage+, and where it is here:
 
 - *impaired subgraph*: a client hides a share of its nodes with their edges
-  (:func:`fedvine.methods._dgcolearn.neighgen.impair`), others in each stage
-- *NeighGen*: encoder, dGen and fGen (:class:`fedvine.methods._dgcolearn.neighgen.NeighGen`), one a
-  client; they are never averaged
+  (:func:`fedvine.methods._fedsage_dyn.neighgen.impair`), others in each stage
+- *NeighGen*: encoder, dGen and fGen (:class:`fedvine.methods._fedsage_dyn.neighgen.NeighGen`), one
+  a client; they are never averaged
 - *L^n*, the local loss: smooth L1 of the number of hidden neighbours, L^d, and the distance of
   generated rows to the nearest of the node's hidden neighbours, L^f (``step``)
 - *the other clients' part of L^f*: a client shows noisy codes and its fGen (``show``), the others
@@ -63,7 +63,7 @@ from fedvine.core import tree
 from fedvine.core.expect import Maybe, Named, Tensor
 from fedvine.core.method import At, Client, Field, on_client
 from fedvine.core.rng import rng, torch_rng
-from fedvine.methods._dgcolearn.neighgen import (
+from fedvine.methods._fedsage_dyn.neighgen import (
     FGEN,
     NeighGen,
     degrees,
@@ -104,14 +104,14 @@ class FedSageDyn(FedAvgDyn):
     def setup(self, client: Client) -> None:
         super().setup(client)
         client.neighgen = NeighGen(self.width(client.world), self.hidden, self.neighbours,
-                                   seed=client.world.seed).to(client.x.dtype)
+                                   seed=client.world.seed).to(client.part.x.dtype)
         client.neighgen_optimizer = torch.optim.Adam(client.neighgen.parameters(),
                                                      lr=self.learning_rate)
 
     # -- NeighGen learns -------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
         if at.first and self.hide:
-            self.advance(server, clients, self.border(server, clients))
+            server.placement.send(self, server, clients)
             clients.call(self.learn_alone, expect=None)
             for _ in range(self.jointly):
                 self.learn_jointly(clients)
@@ -158,9 +158,9 @@ class FedSageDyn(FedAvgDyn):
     def judge(self, client: Client, others: dict[str, dict]) -> dict[str, Weights]:
         """Gradients of other clients' fGens: the mean distance of what they generate, summed for
         each node, to the nearest of this client's nodes."""
-        here, found = self.here(client), {}
-        mine = client.rng("judge").permutation(len(here.x))[:self.sample]
-        x = rows_of(here.x, here.ends)[mine]
+        part, found = self.part(client), {}
+        mine = client.rng("judge").permutation(len(part.x))[:self.sample]
+        x = rows_of(part.x, part.ends)[mine]
         for name, shown in others.items() if len(mine) else ():
             fgen = {n: w.detach().requires_grad_() for n, w in shown["fgen"].items()}
             rows = generated(fgen, shown["z"], self.neighbours)
@@ -178,24 +178,24 @@ class FedSageDyn(FedAvgDyn):
     def codes(self, client: Client) -> tuple[torch.Tensor, torch.Tensor, tuple]:
         """Codes [n, latent] in the impaired graph, how many neighbours of each are hidden [n] (0
         of hidden ones), and the impaired graph, which is the same through a stage."""
-        here = self.here(client)
-        impaired = impair(here.ends, len(here.x), self.hide, rng(
+        part = self.part(client)
+        impaired = impair(part.ends, len(part.x), self.hide, rng(
             client.world.seed, client.name, "hidden", client.place[0]))
-        z = client.neighgen.encode(rows_of(here.x, impaired.left), impaired.left)
-        return z, degrees(impaired.pairs[0], here.x), impaired
+        z = client.neighgen.encode(rows_of(part.x, impaired.left), impaired.left)
+        return z, degrees(impaired.pairs[0], part.x), impaired
 
     def step(self, client: Client, draw: torch.Generator, slope: Weights) -> None:
         """One step of Adam on L^d + L^f; ``slope`` is what others add to the gradient of fGen."""
         z, many, (hidden, _, pairs) = self.codes(client)
         if not pairs.shape[1]:
             return
-        here, gen, seen = self.here(client), client.neighgen, torch.from_numpy(~hidden)
+        part, gen, seen = self.part(client), client.neighgen, torch.from_numpy(~hidden)
         number = torch.nn.functional.smooth_l1_loss(gen.missing(z)[seen], many[seen])
         node, other = torch.from_numpy(pairs)
         nodes, at = node.unique(return_inverse=True)
         made = generated(gen.fgen(), noisy(z[nodes], draw), self.neighbours)
         used = torch.arange(self.neighbours) < many[nodes][:, None]
-        apart = nearest(made, rows_of(here.x, here.ends), at, other)
+        apart = nearest(made, rows_of(part.x, part.ends), at, other)
         client.neighgen_optimizer.zero_grad()
         (number + apart[used].sum() / seen.sum()).backward()
         share = self.alpha * len(nodes) / int(seen.sum())    # L^f is a mean over all nodes seen
@@ -207,15 +207,15 @@ class FedSageDyn(FedAvgDyn):
     # -- the mended graph ------------------------------------------------------------------------
     def mended(self, client: Client) -> tuple[torch.Tensor, torch.Tensor]:
         """For which nodes neighbours were generated int64 [G], and their rows [G, F]."""
-        here, kept = self.here(client), client.cache.get("mended")
-        if kept is None or kept[0] is not here.x or kept[1] is not here.ends:
+        part, kept = self.part(client), client.cache.get("mended")
+        if kept is None or kept[0] is not part.x or kept[1] is not part.ends:
             draw, gen = torch_rng(client.world.seed, client.name, "mended"), client.neighgen
             with torch.no_grad():
-                z = gen.encode(rows_of(here.x, here.ends), here.ends)
+                z = gen.encode(rows_of(part.x, part.ends), part.ends)
                 many = gen.missing(z).round().clamp(0, self.neighbours).long()
                 rows = generated(gen.fgen(), noisy(z, draw), self.neighbours)
             kept = client.cache["mended"] = (
-                here.x, here.ends, torch.arange(len(z)).repeat_interleave(many),
+                part.x, part.ends, torch.arange(len(z)).repeat_interleave(many),
                 rows[torch.arange(self.neighbours) < many[:, None]])
         return kept[2:]
 

@@ -6,18 +6,26 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedvine.core.method import Field, Server
+from fedvine.core.method import Field
+from fedvine.methods._dgcolearn.exchange import Border
+from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.methods.fedavg_dyn import FedAvgDyn
+
+
+class NoEdges(Placement):
+    """Nodes at clients that get no edges."""
+
+    def subgraphs(self, edges: np.ndarray, border: Border, active: np.ndarray | None
+                  ) -> dict[str, dict[str, np.ndarray]]:
+        return super().subgraphs(edges[:, :0], border, active)
 
 
 class MlpDyn(FedAvgDyn):
     """FedAvgDyn whose clients see no edges, not even their own."""
 
     name: ClassVar[str] = "mlp_dyn"
+    placement: ClassVar[type[Placement]] = NoEdges
 
     backbone: Literal["sage", "gcn"] = Field(  # type: ignore[assignment]
         default="sage", description="whether a layer keeps a row of its own beside the neighbours' "
         "part, which is empty here")
-
-    def messages_over(self, server: Server) -> np.ndarray:
-        return server.edges[:, :0]

@@ -13,13 +13,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.methods.dgcolearn import DgCoLearn
+
+
+class OneMachine(Placement):
+    """All nodes at the first client; parts are those of the methods it is compared with."""
+
+    def clients_of(self, part: np.ndarray) -> np.ndarray:
+        return np.where(part >= 0, 0, -1).astype(np.int32)
 
 
 class Roland(DgCoLearn):
     """Centralised: one client has all nodes."""
 
     name: ClassVar[str] = "roland"
-
-    def home(self, dealt: np.ndarray) -> np.ndarray:
-        return np.where(dealt >= 0, 0, -1).astype(np.int32)
+    placement: ClassVar[type[Placement]] = OneMachine

@@ -20,12 +20,12 @@ gradients, and the last layer has no activation, as with ROLAND.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from fedvine.nn.network import Network, glorot
+from fedvine.nn.roland import Network, Roland, glorot
 
 GATES = ("update", "reset", "new")
 HISTORY = 5     # snapshots that weights evolve through, num_hist_steps of the authors' code
@@ -114,3 +114,13 @@ class EvolveGCN(Network):
     def remember(self, layer: int, z: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """Return ``z``: weights have a state, rows do not."""
         return z
+
+
+def network(backbone: str, temporal: Any, *widths: int, seed: int, classes: int, directed: bool
+            ) -> Network:
+    """Return a network of ``widths`` (features, hidden, layers): :class:`Roland` for the backbones
+    "sage" and "gcn", else EvolveGCN ("evolvegcn-o", "evolvegcn-h"), which has no ``temporal``."""
+    shape: Any = {"seed": seed, "classes": classes, "directed": directed}
+    if backbone in ("sage", "gcn"):
+        return Roland(*widths, backbone=backbone, temporal=temporal, **shape)  # type: ignore[arg-type]
+    return EvolveGCN(*widths, version="h" if backbone == "evolvegcn-h" else "o", **shape)

@@ -14,7 +14,6 @@ from typing import Any, cast
 import numpy as np
 
 from fedvine.core.state import World
-from fedvine.data.snapshot import nodes_of
 from fedvine.experiments.run import show
 from fedvine.papers import dgcolearn_pictures as pictures
 from fedvine.papers.dgcolearn import facts, panels, short
@@ -45,9 +44,8 @@ def partition_seconds(cell: Job) -> float:
         for t in range(len(plan)):
             show(server, scorer, plan, t)
             server.snapshot.advance(server.stage)
-            new = np.full(nodes_of(server.stage) - len(server.dealt), -1, np.int32)
             began = time.perf_counter()
-            server.dealt = method.owners(server, world, np.concatenate([server.dealt, new]))
+            server.placement.assign(server.stage, server.past, server.snapshot)
             total += time.perf_counter() - began
         best = min(best, total)
     return best

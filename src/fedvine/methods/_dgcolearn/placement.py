@@ -1,206 +1,236 @@
-"""Who gets which node of a graph that grows: partitions, new nodes, and nodes that move.
+"""Which client has which node of a graph that grows: DG-CoLearn, Section 4.1 and Appendix A.
 
-The first stage's nodes are cut into parts, later ones are placed beside their neighbours, and
-old ones stay (DG-CoLearn, Section 4.1), until the snapshot has grown so much that it needs one
-part more (Appendix A.1): then it is cut again, parts are called so that most nodes keep their
-owner, and what the others' clients know of them travels through the server.
+The nodes of the first stage are cut into parts; later ones are placed beside their neighbours, and
+old ones stay, until the snapshot has grown so much that it needs one part more (Appendix A.1).
+Then it is cut again, parts are numbered so that most nodes keep theirs, and what clients know of
+the others goes through the server.
 """
 
 from __future__ import annotations
 
-import time
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Tensor
-from fedvine.core.method import Client, Field, Server, World
+from fedvine.core.method import Server, World
 from fedvine.core.rng import key
-from fedvine.data.graph import Graph
-from fedvine.data.snapshot import Snapshot, ends_of, nodes_of
-from fedvine.methods._dgcolearn.border import Border
-from fedvine.methods._dgcolearn.part import Part
-from fedvine.partitions import _csr, _incremental, _quality, colearn, label_skew, louvain, metis
-from fedvine.partitions import multilevel as by_levels
+from fedvine.data.snapshot import Snapshot, nodes_of
+from fedvine.data.stream import EventStream
+from fedvine.methods._dgcolearn.exchange import Border
+from fedvine.methods._dgcolearn.partition import classes_of, cut, first_client, known_graph
+from fedvine.partitions import _incremental, _quality, colearn
+
+Partition = Literal["multilevel", "colearn", "metis", "louvain", "label_skew", "hash", "split"]
 
 
-class Placement(Part):
-    """Base: the server's graph, its partition, and the report on it."""
+class Placement:
+    """Who owns what; kept by the server. N counts all nodes of the stream, K clients.
 
-    window: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
-        default=3, description="stages that an edge lives after it was last seen; all: until it is "
-        "removed")
-    partition: Literal["multilevel", "colearn", "metis", "louvain", "label_skew", "hash",
-                       "split"] = Field(
-        default="multilevel", description="who gets the nodes of the first stage: few edges "
-        "between clients (multilevel, metis, louvain), the paper's growth from seeds (colearn), "
-        "unlike classes (label_skew), blindly (hash), or the client of the node's first edge "
-        "(split, by a column)")
-    order: colearn.Order = Field(default="mincut_first", description="what colearn looks at first "
-                                 "(Appendix B)")
-    virtual: bool = Field(default=True, description="metis and louvain see edges that join "
-                          "components, and count nowhere else (Appendix E.4)")
-    edges_per_client: int | None = Field(
-        default=None, ge=1, description="one more client has nodes for each so many edges of the "
-        "snapshot; the authors' code has 510; none: all from the start")
+    part     int32 [N], the part of each node, -1 for nodes never seen
+    owner    int32 [N], the client of each node: its part, unless a subclass says otherwise
+    place    int64 [N], the place of each node at its owner, 0..sizes[owner] - 1
+    sizes    int64 [K], how many nodes each client has
+    parts    how many parts there are
+    history  facts of each snapshot's partition
+    """
 
-    def memory(self, world: World) -> dict[str, Any]:
-        """The server's part of what this base needs."""
-        none = np.empty(0, np.int32)
-        lives = None if self.window == "all" else self.window
-        return {"snapshot": Snapshot(lives), "edges": np.empty((2, 0), np.int64),
-                "owner": none, "dealt": none, "place": np.empty(0, np.int64), "parts": 0,
-                "sizes": np.zeros(len(world.clients), np.int64), "joined": list(world.clients),
-                "history": []}
+    #: By the names that this memory had in saves of the release before.
+    flat_names: ClassVar[dict[str, str]] = {
+        "dealt": "part", **{n: n for n in ("owner", "place", "sizes", "parts", "history")}}
 
-    def setup(self, client: Client) -> None:
-        super().setup(client)
-        if self.partition == "split" and "split" not in client.world.facts:
+    def __init__(self, world: World, partition: Partition, *, order: colearn.Order, virtual: bool,
+                 edges_per_client: int | None) -> None:
+        if partition == "split" and "split" not in world.facts:
             raise FedvineError("The partition split needs clients that are a column of the data; "
                                "choose another, or a split by a column.")
+        self.world, self.partition, self.edges_per_client = world, partition, edges_per_client
+        self.options: dict[str, Any] = {"order": order, "virtual": virtual}
+        self.part = self.owner = np.empty(0, np.int32)
+        self.place, self.sizes = np.empty(0, np.int64), np.zeros(len(world.clients), np.int64)
+        self.parts, self.history = 0, list[dict[str, Any]]()
 
-    def home(self, dealt: np.ndarray) -> np.ndarray:
-        """The client [N] of each node, from its part [N]; -1 for nodes never seen."""
-        return dealt
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a save keeps."""
+        return {name: getattr(self, name) for name in self.flat_names.values()}
 
-    # -- who gets what -----------------------------------------------------------------------------
-    def deal(self, server: Server, clients) -> np.ndarray:
-        """Owners of new nodes, and new ones of all where there is one part more; nodes that moved
-        and were lost on the way."""
-        began, grown = time.perf_counter(), nodes_of(server.stage)
-        server.dealt = self.owners(server, clients.world, _longer(server.dealt, grown, np.int32))
-        server.cache[f"partition {server.snapshot.t}"] = time.perf_counter() - began
-        server.place = _longer(server.place, grown, np.int64)
-        before, server.owner = _longer(server.owner, grown, np.int32), self.home(server.dealt)
-        moved = np.flatnonzero((before >= 0) & (server.owner != before))
-        server.history = [*server.history, self.facts(server, len(moved))]
-        return self.move(server, clients, before, moved) if len(moved) else moved
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` returned."""
+        vars(self).update(state)
 
-    def owners(self, server: Server, world: World, owner: np.ndarray) -> np.ndarray:
-        """Parts [N] of all nodes that were ever seen; ``owner`` has -1 for new ones."""
-        K, known, edges = len(world.clients), server.snapshot.known, server.snapshot.edges
-        fresh = np.flatnonzero(known & (owner < 0))
+    def clients_of(self, part: np.ndarray) -> np.ndarray:
+        """Return the client int32 [N] of each node, given its part."""
+        return part
+
+    # -- assignment -------------------------------------------------------------------------------
+    def assign(self, events: EventStream, past: EventStream, snapshot: Snapshot) -> np.ndarray:
+        """Assign the stage's new nodes to clients, and all nodes where there is one part more.
+        Return the owners int32 [N] of before, -1 for new nodes."""
+        count = nodes_of(events)
+        part, before = (np.concatenate([a, np.full(count - len(a), -1, np.int32)])
+                        for a in (self.part, self.owner))
+        self.place = np.concatenate([self.place, np.full(count - len(self.place), -1)])
+        self.part = self._parts(events, past, snapshot, part)
+        self.owner = self.clients_of(self.part)
+        return before
+
+    def _parts(self, events: EventStream, past: EventStream, snapshot: Snapshot, part: np.ndarray
+               ) -> np.ndarray:
+        """Return parts [N] of all known nodes; ``part`` has -1 for new ones."""
+        K, edges = len(self.world.clients), snapshot.edges
         if self.partition in ("hash", "split"):
+            fresh = np.flatnonzero(snapshot.known & (part < 0))
             if self.partition == "split":
-                owner[fresh] = self.first_client(server, world)[fresh]
-            fresh = fresh[owner[fresh] < 0]
-            owner[fresh] = [key("dgcolearn", int(n)) % K for n in fresh]
-            return owner
+                part[fresh] = first_client(events, self.world.facts["split"],
+                                           self.world.clients)[fresh]
+            fresh = fresh[part[fresh] < 0]
+            part[fresh] = [key("dgcolearn", int(n)) % K for n in fresh]
+            return part
         wanted = K if self.edges_per_client is None else edges.shape[1] // self.edges_per_client
-        wanted = max(server.parts, min(max(wanted, 1), K))
-        nodes, graph = self.graph(known, edges)
-        if wanted > server.parts:
-            found = self.cut(server, nodes, graph, wanted, world.seed)
-            owner[nodes] = _incremental.relabel(owner[nodes], found, wanted)
-            server.parts = wanted
+        wanted = max(self.parts, min(max(wanted, 1), K))
+        nodes, graph = known_graph(snapshot.known, edges)
+        if wanted > self.parts:
+            found = cut(self.partition, graph, classes_of(events, past)[nodes], wanted,
+                        self.world.seed, **self.options)
+            part[nodes] = _incremental.relabel(part[nodes], found, wanted)
+            self.parts = wanted
         else:
-            owner[nodes] = _incremental.place(*graph, owner[nodes], wanted)
-        return owner
+            part[nodes] = _incremental.place(*graph, part[nodes], wanted)
+        return part
 
-    def cut(self, server: Server, nodes: np.ndarray, graph: tuple[np.ndarray, np.ndarray], k: int,
-            seed: int) -> np.ndarray:
-        """Parts of ``nodes`` in 0..k-1."""
-        y = self.classes_of(server)[nodes]
-        if self.partition == "colearn":
-            return colearn.parts(*graph, k, seed, y=y if (y >= 0).any() else None,
-                                 order=self.order)
-        if self.partition == "multilevel":
-            return by_levels.parts(*graph, k, seed)
-        if self.partition == "label_skew":
-            if not (y >= 0).any():
-                raise FedvineError("The partition label_skew needs classes of nodes, which the "
-                                   "first stage does not have.")
-            by: Any = label_skew
-        else:
-            by = metis if self.partition == "metis" else louvain
-        ends = np.repeat(np.arange(len(nodes)), np.diff(graph[0])), graph[1]
-        edges = np.stack([e[ends[0] < ends[1]] for e in ends])
-        if self.virtual and by is not label_skew:
-            edges = np.concatenate([edges, _csr.joining(*graph)], 1)
-        return by.partition_nodes(Graph.make(np.zeros((len(nodes), 1)), edges, y, classes=[
-            str(c) for c in range(int(y.max(initial=-1)) + 1)]), k, seed)
+    def rows(self) -> np.ndarray:
+        """Return the row int64 [N] of each node among the rows of all clients, one client after
+        the other; -1 for nodes never seen."""
+        start = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        return np.where(self.owner >= 0, start[self.owner] + self.place, -1)
 
-    def first_client(self, server: Server, world: World) -> np.ndarray:
-        """The client in whose part of the split a node's first edge of this stage lies [N]."""
-        by, events = world.facts["split"], server.stage
-        number = {name: k for k, name in enumerate(world.clients)}
-        client = np.array([number.get(name, -1) for name in events.categories[by]], np.int32)
-        nodes, first = np.unique(np.stack(ends_of(events), 1).reshape(-1), return_index=True)
-        found = np.full(nodes_of(events), -1, np.int32)
-        found[nodes] = client[events.codes[by][first // 2]]
-        return found
+    def inside(self, ends: np.ndarray, truth: np.ndarray
+               ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return by client the places of the pairs ``ends`` [2, P] that are inside its part, or of
+        its own nodes [1, P], and their ``truth``."""
+        masks = {n: (self.owner[ends] == k).all(0) for k, n in enumerate(self.world.clients)}
+        return {n: (self.place[ends[:, mine]], truth[mine]) for n, mine in masks.items()}
 
-    @staticmethod
-    def classes_of(server: Server) -> np.ndarray:
-        """The classes that are known of all nodes [N], -1 for others."""
-        found, known = np.full(nodes_of(server.stage), -1), server.past.nodes
-        if known is not None:
-            found[:server.stage.num_src] = known.at(np.inf, server.stage.num_src)[1]
-        return found
-
-    @staticmethod
-    def graph(known: np.ndarray, edges: np.ndarray
-              ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """The nodes that were ever seen, and their adjacency."""
-        nodes, number = np.flatnonzero(known), np.zeros(len(known), np.int64)
-        number[nodes] = np.arange(len(nodes))
-        return nodes, _csr.adjacency(number[edges], len(nodes))
-
-    # -- nodes that move ---------------------------------------------------------------------------
-    def move(self, server: Server, clients, before: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """Their rows and states go from one client through the server to another; those whose
-        client does not answer are returned: they begin anew."""
-        giver, receiver = before[moved], server.owner[moved]
-        asked = {n: server.place[moved[giver == k]] for k, n in enumerate(clients.names)}
-        sent = clients.call(self.give, quorum=0.0, per_client=asked, expect=lambda name: [
-            Tensor(self.precision, (len(asked[name]), wide)) for wide in (
-                self.width(clients.world), *[self.hidden] * self.layers)])
-        place, sizes, server.joined = server.place.copy(), server.sizes.copy(), []
+    # -- messages: nodes that move, new nodes, subgraphs ------------------------------------------
+    def move(self, method: Any, server: Server, clients, before: np.ndarray
+             ) -> tuple[int, np.ndarray]:
+        """Move nodes whose client is not that of ``before``, with features and states, through the
+        server by ``give`` and ``take_over`` of ``method``. Return how many there are, and those
+        whose client did not answer: they begin anew."""
+        moved = np.flatnonzero((before >= 0) & (self.owner != before))
+        if not len(moved):
+            return 0, moved
+        giver, receiver, names = before[moved], self.owner[moved], self.world.clients
+        places = {n: self.place[moved[giver == k]] for k, n in enumerate(names)}
+        widths = method.width(self.world), *[method.hidden] * method.layers
+        sent = clients.call(method.give, quorum=0.0, per_client=places, expect=lambda name: [
+            Tensor(method.precision, (len(places[name]), wide)) for wide in widths])
+        place, sizes = self.place.copy(), self.sizes.copy()
         for k in range(len(sizes)):
-            stay = np.flatnonzero((before == k) & (server.owner == k))
-            place[stay] = np.argsort(np.argsort(server.place[stay]))
+            stay = np.flatnonzero((before == k) & (self.owner == k))
+            place[stay] = np.argsort(np.argsort(self.place[stay]))
             sizes[k] = len(stay)
-        each: dict[str, list[Any]] = {n: [] for n in clients.names}
-        for j, name in enumerate(clients.names):        # what j gave, client by client
-            for k, other in enumerate(clients.names):
+        taken: dict[str, list[Any]] = {n: [] for n in names}
+        for j, name in enumerate(names):                # what j gave, client by client
+            for k, other in enumerate(names):
                 mine = receiver[giver == j] == k
                 if name in sent and mine.any():
-                    each[other].append([r[torch.from_numpy(mine)] for r in sent[name]])
+                    taken[other].append([r[torch.from_numpy(mine)] for r in sent[name]])
                     place[moved[giver == j][mine]] = sizes[k] + np.arange(mine.sum())
                     sizes[k] += mine.sum()
-        clients.call(self.take_over, quorum=0.0, per_client=each, expect=None)
-        server.place, server.sizes = place, sizes
-        missing = [k for k, n in enumerate(clients.names) if n not in sent]
-        return moved[np.isin(giver, missing)]
+        clients.call(method.take_over, quorum=0.0, per_client=taken, expect=None)
+        self.place, self.sizes, server.joined = place, sizes, []
+        missing = [k for k, n in enumerate(names) if n not in sent]
+        return len(moved), moved[np.isin(giver, missing)]
 
-    # -- the report --------------------------------------------------------------------------------
-    def facts(self, server: Server, moved: int) -> dict[str, Any]:
-        """The partition of the newest snapshot."""
-        nodes, graph = self.graph(server.snapshot.known, server.snapshot.edges)
-        y, K = self.classes_of(server)[nodes], len(server.sizes)
-        found = _quality.quality(*graph, server.dealt[nodes], K, y if (y >= 0).any() else None)
-        return {"nodes": len(nodes), "edges": server.snapshot.edges.shape[1], "moved": moved,
-                "parts": len(np.unique(server.dealt[nodes])), **found}
+    def introduce(self, events: EventStream, past: EventStream, fresh: np.ndarray
+                  ) -> dict[str, dict[str, np.ndarray]]:
+        """Give the nodes ``fresh`` int64 places at their owners. Return by client the keys of its
+        new nodes and, where the data have features, these and changed ones of its other nodes."""
+        users, owner = events.num_src, self.owner
+        own, keys = fresh < users, np.empty(len(fresh), np.uint64)
+        keys[own] = events.src_ids.keys(fresh[own])
+        keys[~own] = ~events.dst_ids.keys(fresh[~own] - users)
+        x, again, found = None, np.empty(0, np.int64), {}
+        if events.nodes is not None and past.nodes is not None and past.nodes.x is not None:
+            x = np.zeros((nodes_of(events), past.nodes.features), np.float32)
+            x[:users] = past.nodes.at(np.inf, users)[0]
+            again = np.setdiff1d(events.nodes.node, fresh)
+            again = again[owner[again] >= 0]
+        for k, name in enumerate(self.world.clients):
+            mine, changed = np.flatnonzero(owner[fresh] == k), again[owner[again] == k]
+            self.place[fresh[mine]] = self.sizes[k] + np.arange(len(mine))
+            found[name] = {"keys": keys[mine]} if x is None else {
+                "keys": keys[mine], "x": x[fresh[mine]], "places": self.place[changed],
+                "changed": x[changed]}
+        self.sizes = self.sizes + np.bincount(owner[fresh], minlength=len(self.sizes))
+        return found
 
-    def report(self, server: Server) -> dict[str, Any]:
-        """The partition of the last snapshot: nodes by client, cut, coefficient of variation of
-        edges, entropy of classes; how many border nodes have one, two, three or more neighbours
-        elsewhere; seconds of all partitions; and ``snapshots``, the same one by one."""
-        K = len(server.sizes)
-        many = Border(server.snapshot.edges, server.dealt, K).contributors
-        size = np.bincount(server.dealt[server.dealt >= 0], minlength=K)
-        last = {k: v for k, v in server.history[-1].items() if k not in ("nodes", "moved")}
-        return {"nodes": size.tolist(), **last,
-                "moved": sum(h["moved"] for h in server.history),
+    def subgraphs(self, edges: np.ndarray, border: Border, active: np.ndarray | None
+                  ) -> dict[str, dict[str, np.ndarray]]:
+        """Return by client the ``edges`` [2, E] inside its part, its border nodes with the number
+        of their neighbours elsewhere, and its nodes that are ``active`` (bool [N], if given)."""
+        (a, b), found = edges, {}
+        for k, name in enumerate(self.world.clients):
+            mine = (self.owner[a] == k) & (self.owner[b] == k)
+            found[name] = {"ends": self.place[edges[:, mine]],
+                           "border": self.place[border.nodes[k]],
+                           "elsewhere": border.count[k].astype(np.int64)}
+            if active is not None:
+                own = np.flatnonzero(self.owner == k)
+                found[name]["active"] = np.ones(len(own), bool)
+                found[name]["active"][self.place[own]] = active[own]
+        return found
+
+    def send(self, method: Any, server: Server, clients) -> None:
+        """Send the subgraphs of now by ``method.join`` to the clients that do not have theirs."""
+        behind = set(clients.names) - set(server.joined)
+        if not behind:
+            return
+        subgraphs = self.subgraphs(
+            server.border.edges, method.exchange_in(self.world).border(server),
+            server.active if method.scope == "changed" else None)
+        late = len(behind) < len(clients.names)         # they may as well come back later
+        sent = clients.call(method.join, per_client={n: subgraphs[n] for n in behind},
+                            quorum=0.0 if late else None, expect=None)
+        server.joined = sorted({*server.joined, *sent.names})
+
+    # -- the report -------------------------------------------------------------------------------
+    def describe(self, events: EventStream, past: EventStream, snapshot: Snapshot, moved: int
+                 ) -> None:
+        """Add the facts of the newest snapshot to the history."""
+        nodes, graph = known_graph(snapshot.known, snapshot.edges)
+        y, K = classes_of(events, past)[nodes], len(self.sizes)
+        found = _quality.quality(*graph, self.part[nodes], K, y if (y >= 0).any() else None)
+        self.history = [*self.history, {
+            "nodes": len(nodes), "edges": snapshot.edges.shape[1], "moved": moved,
+            "parts": len(np.unique(self.part[nodes])), **found}]
+
+    def report(self, snapshot: Snapshot, seconds: float) -> dict[str, Any]:
+        """Return facts of the last snapshot's partition: nodes by client, cut, coefficient of
+        variation of edges, entropy of classes; how many border nodes have one, two, three or more
+        neighbours elsewhere; and ``snapshots``, the history."""
+        K = len(self.sizes)
+        many = Border.of(snapshot.edges, self.part, K).contributors
+        last = {k: v for k, v in self.history[-1].items() if k not in ("nodes", "moved")}
+        return {"nodes": np.bincount(self.part[self.part >= 0], minlength=K).tolist(), **last,
+                "moved": sum(h["moved"] for h in self.history),
                 "border_nodes": {"one": int(many[1:2].sum()), "two": int(many[2:3].sum()),
                                  "three or more": int(many[3:].sum())},
-                "seconds_partition": sum(s for k, s in server.cache.items()
-                                         if k.startswith("partition")),
-                "snapshots": server.history}
+                "seconds_partition": seconds, "snapshots": self.history}
 
 
-def _longer(array: np.ndarray, count: int, kind: Any) -> np.ndarray:
-    """A copy with -1 at its end, up to ``count``."""
-    return np.concatenate([array, np.full(count - len(array), -1)]).astype(kind)
+def affected(before: np.ndarray, edges: np.ndarray, met: np.ndarray, k: int) -> np.ndarray:
+    """Return the nodes bool [N] of the k-hop subgraph of Eq. (1): those within k edges of a node
+    that was not ``met`` (bool [N]), or whose edges differ between ``before`` [2, E] and ``edges``.
+    """
+    codes = [a << 32 | b for a, b in (before, edges)]
+    differ = np.setxor1d(*codes, assume_unique=True)
+    found = ~met
+    found[differ >> 32] = found[differ & 0xFFFFFFFF] = True
+    for _ in range(k):
+        step = found[edges[0]] | found[edges[1]]
+        found[edges[:, step].ravel()] = True
+    return found

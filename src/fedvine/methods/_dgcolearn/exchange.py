@@ -1,0 +1,220 @@
+"""The exchange layer by layer: K clients compute the forward and backward pass of one machine.
+
+The server knows every edge. With the adjacency A = A_s + C (inside clients, across) it computes,
+before each layer, C H from the rows H that clients send; a client gets the sums of its own border
+nodes alone. (A_s + C) H is exact in every layer, whatever weights and non-linearities lie between;
+the transpose C^T carries gradients back. What the field ``exchange`` can choose instead is in
+:mod:`fedvine.methods._dgcolearn.raw_features`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+
+from fedvine.core import tree
+from fedvine.core.expect import Tensor
+from fedvine.core.method import Server, World
+from fedvine.core.rng import rng
+from fedvine.methods._dgcolearn.min_group import allowed, only
+
+
+class Border:
+    """The graph that messages go over, and C, its edges between clients; kept by the server.
+
+    clients  number of clients K
+    group    sums and gradients of fewer nodes are withheld (``min_group``)
+
+    ``edges`` int64 [2, E], undirected, each once. ``nodes[k]`` int64 [b_k] are the border nodes of
+    client k, ascending; rows that a client sends and gets are in this order. ``sizes`` [K] are the
+    b_k, and ``count[k]`` [b_k] the number of neighbours in each sum.
+    """
+
+    #: By the names that this memory had in saves of the release before.
+    flat_names: ClassVar[dict[str, str]] = {n: n for n in ("edges", "owner", "allowed", "served")}
+
+    def __init__(self, clients: int, group: int = 1) -> None:
+        self.clients, self.group = clients, group
+        self.allowed, self.served = np.zeros(0, bool), np.empty(0, np.int64)
+        self._build(np.empty((2, 0), np.int64), np.empty(0, np.int32))
+
+    @classmethod
+    def of(cls, edges: np.ndarray, owner: np.ndarray, clients: int, group: int = 1) -> Self:
+        """Return the border of these edges and owners."""
+        found = cls(clients, group)
+        found.update(edges, owner)
+        return found
+
+    def update(self, edges: np.ndarray, owner: np.ndarray) -> None:
+        """Take new ``edges``, and the client of each node, ``owner`` [N]."""
+        if self.group > 1:
+            self.allowed, self.served = allowed(edges, owner, self.group, self.served)
+        self._build(edges, owner)
+
+    def _build(self, edges: np.ndarray, owner: np.ndarray) -> None:
+        self.edges, self.owner = edges, owner
+        a, b = edges[:, owner[edges[0]] != owner[edges[1]]]
+        ends, others = np.concatenate([a, b]), np.concatenate([b, a])
+        nodes = np.unique(ends)
+        nodes = nodes[np.argsort(owner[nodes], kind="stable")]
+        self.sizes = np.bincount(owner[nodes], minlength=self.clients)
+        self.nodes = np.split(nodes, np.cumsum(self.sizes)[:-1])
+        place = np.zeros(len(owner), np.int64)
+        place[nodes] = np.arange(len(nodes))
+        cross = csr_matrix((np.ones(len(ends)), (place[ends], place[others])),
+                           (len(nodes), len(nodes)))
+        self.contributors = np.bincount(np.diff(cross.indptr))  # sums of 0, 1, 2, ... nodes
+        self._cross, self._back = cross, csr_matrix(cross.T)
+        if self.group > 1:
+            cross = self._cross = only(cross, self.allowed[nodes])
+            self._back = csr_matrix(cross.T)
+            self._back = only(self._back, np.diff(self._back.indptr) >= self.group)
+        self.count = np.split(np.diff(cross.indptr), np.cumsum(self.sizes)[:-1])
+
+    def sums(self, rows: list[np.ndarray]) -> list[np.ndarray]:
+        """Return C H: sums [b_k, d] by client of the rows [b_k, d] that clients sent."""
+        return self._split(self._cross, rows)
+
+    def back(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
+        """Return C^T G: gradients of what clients sent, given those of the sums [b_k, d]."""
+        return self._split(self._back, gradients)
+
+    def _split(self, matrix: csr_matrix, parts: list[np.ndarray]) -> list[np.ndarray]:
+        rows = np.concatenate(parts)
+        return np.split((matrix @ rows).astype(rows.dtype), np.cumsum(self.sizes)[:-1])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a save keeps."""
+        return {name: getattr(self, name) for name in self.flat_names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` returned."""
+        self.allowed, self.served = state["allowed"], state["served"]
+        self._build(state["edges"], state["owner"])
+
+
+class Layerwise:
+    """Sums before every layer, and gradients of them.
+
+    method  gives constants, and the client functions that are called
+    world   of the run
+    """
+
+    def __init__(self, method: Any, world: World) -> None:
+        self.method, self.world = method, world
+
+    def border(self, server: Server) -> Border:
+        """Return the edges whose sums enter layers; with ``exchange = "none"`` there are none."""
+        return server.border if self.method.exchange == "layerwise" else Border(
+            len(self.world.clients))
+
+    def before(self, server: Server, clients, model: Any) -> None:
+        """Exchange what is needed before the first layer: nothing."""
+
+    def sums(self, server: Server, clients, model: Any) -> tuple[Sequence[str], list[Any]]:
+        """Carry out all layers but the end of the last one; ``model`` None: each client's own.
+        Return the clients that took part, and the last layer's sums [b_k, .] of all."""
+        border, method = self.border(server), self.method
+        here, sums = tuple(server.joined), [None] * len(clients.names)
+        for layer in range(method.layers):
+            sent = clients.call(method.say, layer, model, per_client=named(clients, sums, here),
+                                expect=sized(method.precision, clients, border.sizes,
+                                             server.net.said(layer)))
+            here, said = sent.names, filled(clients, sent, border.sizes)
+            sums = self.noisy(clients, said, border.sums(said))
+            model = None                            # it is there since the first layer
+        return here, sums
+
+    def forward(self, server: Server, clients, commit: bool = False
+                ) -> tuple[torch.Tensor, tuple[str, ...]]:
+        """Carry out the forward pass of the shared model; with ``commit`` clients keep its rows as
+        states. Return rows [nodes, hidden], client by client (0 for clients that do not answer),
+        and the clients that took part to the end."""
+        method, placement = self.method, server.placement
+        placement.send(method, server, clients)         # to clients that were away
+        model: Any = tree.weights(server.net)
+        self.before(server, clients, model)
+        here, sums = self.sums(server, clients, model)
+        sent = clients.call(method.embed, commit, per_client=named(clients, sums, here),
+                            expect=sized(method.precision, clients, placement.sizes,
+                                         method.hidden))
+        rows = filled(clients, sent, placement.sizes)
+        return torch.from_numpy(np.concatenate(rows)), sent.names
+
+    def step(self, server: Server, clients, ends: np.ndarray, truth: np.ndarray) -> None:
+        """Make one step of one machine: forward, the loss at the server, and gradients back.
+
+        ends   int64 [2, P], pairs of nodes, or nodes [1, P]
+        truth  [P], 1 for an edge and 0, or classes
+        """
+        rows, here = self.forward(server, clients)
+        rows, number = rows.requires_grad_(), server.placement.rows()
+        server.optimizer.zero_grad()
+        server.net.loss([rows[number[e]] for e in ends], truth).backward()
+        slopes = rows.grad.split(server.placement.sizes.tolist())  # type: ignore[union-attr]
+        for gradient in self.gradients(server, clients, slopes, here):
+            for name, p in server.net.named_parameters():
+                p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
+        server.optimizer.step()
+
+    def gradients(self, server: Server, clients, slopes: Sequence[Any], here: Sequence[str]
+                  ) -> Any:
+        """Carry gradients ``slopes`` [n_k, hidden] of all rows back through the layers. Return
+        the replies of :meth:`ClientMixin.first`: each client's gradients of the parameters."""
+        border, method = self.border(server), self.method
+        for layer in reversed(range(method.layers)):
+            sent = clients.call(method.back, layer, per_client=named(clients, slopes, here),
+                                expect=sized(method.precision, clients, border.sizes,
+                                             server.net.said(layer)))
+            here, said = sent.names, filled(clients, sent, border.sizes)
+            slopes = self.noisy(clients, said, border.back(said))
+        return clients.call(method.first, per_client=named(clients, slopes, here),
+                            expect=tree.weights(server.net))
+
+    def refresh(self, server: Server, clients, model: Any) -> Sequence[str]:
+        """Exchange once for the local epochs that follow; return the clients that took part."""
+        here, sums = self.sums(server, clients, model)
+        return clients.call(self.method.hold, per_client=named(clients, sums, here),
+                            expect=None).names
+
+    def noisy(self, clients, said: list[np.ndarray], sums: list[np.ndarray]) -> list[torch.Tensor]:
+        """Return the sums as tensors, with Gaussian noise of ``noise`` times the root mean square
+        of what clients said."""
+        if not self.method.noise:
+            return [torch.from_numpy(s) for s in sums]
+        whole = np.concatenate(said)
+        scale = self.method.noise * float(np.sqrt((whole ** 2).mean())) if whole.size else 0.0
+        draw = rng(self.world.seed, "noise", *clients.place)
+        return [torch.from_numpy(s) + scale * torch.from_numpy(draw.standard_normal(s.shape)).to(
+            torch.from_numpy(s)) for s in sums]
+
+    def inputs(self, part: Any, x: torch.Tensor, degree: torch.Tensor) -> torch.Tensor:
+        """Return a client's inputs [n, F] of the first layer: its features as they are."""
+        return x
+
+    def corrected(self, part: Any, layer: int, h: torch.Tensor) -> torch.Tensor:
+        """Return H of Eq. (2) [n, hidden], which is exact already."""
+        return h
+
+
+def named(clients, values: Sequence[Any], here: Sequence[str]) -> dict[str, Any]:
+    """Return the values of the clients ``here``, by name."""
+    return {n: v for n, v in zip(clients.names, values, strict=True) if n in here}
+
+
+def sized(precision: str, clients, counts: Iterable[int], width: int) -> Callable[[str], Tensor]:
+    """State what each client answers: rows [its count, width]."""
+    count = dict(zip(clients.names, map(int, counts), strict=True))
+    return lambda name: Tensor(precision, (count[name], width))
+
+
+def filled(clients, sent: Any, sizes: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of every client, in order of names; 0 for those that did not answer."""
+    found = {n: reply.numpy() for n, reply in sent.items()}
+    one = next(iter(found.values()))
+    return [found.get(n, np.zeros((size, one.shape[1]), one.dtype))
+            for n, size in zip(clients.names, sizes, strict=True)]

@@ -1,0 +1,1 @@
+"""What FedSageDyn adds to the methods on one shared graph: generated neighbours."""
