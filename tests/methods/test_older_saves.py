@@ -26,7 +26,7 @@ def plain(memory: Memory) -> Any:
     """The memory in an order that does not depend on how it was loaded."""
     def ordered(value: Any) -> Any:
         if isinstance(value, dict):
-            return [[str(k), ordered(v)] for k, v in sorted(value.items(), key=lambda kv: str(kv[0]))]
+            return [[str(k), ordered(value[k])] for k in sorted(value, key=str)]
         return [ordered(v) for v in value] if isinstance(value, (list, tuple)) else value
     packed = pack(ordered(memory.dump()))
     return packed.skeleton, [bytes(b) for b in packed.buffers]
@@ -45,8 +45,8 @@ def test_both_sides_resume_from_a_save_of_the_release_before(method):
     next(steps), next(steps)
     old = flat(made.server)
     assert {"owner", "dealt", "edges", "served"} <= set(old) and "placement" not in old
-    cache, made.server = made.server.cache, method.start(made.clients.world)
-    made.server.cache = cache
+    for name, value in vars(method.start(made.clients.world)).items():
+        setattr(made.server, name, value)               # as at the start of a run
     made.server.load(old)
     for worker in made.clients.residents.values():
         was, place = flat(worker.client), worker.client.place
