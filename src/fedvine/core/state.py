@@ -125,8 +125,11 @@ def _thaw(value: Any, current: Any) -> Any:
 
 
 def _gathered(saved: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Return ``saved`` with what the release before kept one by one inside the objects of ``now``
-    that keep it today: their ``flat_names`` are {name then: name in the object's state}."""
+    """Return ``saved`` with values that the release before saved one by one inside objects.
+
+    These are the objects of ``now`` that are not in ``saved`` and have ``flat_names``: {name in
+    such a save: name in the object's state}.
+    """
     flat = {name: held.flat_names for name, held in now.items()
             if name not in saved and hasattr(held, "flat_names")}
     if not flat:

@@ -1,7 +1,7 @@
-"""The commonest class, for nodes of snapshots: no model, and it never looks at a node.
+"""The commonest class, for nodes of snapshots: no model, and no node is read.
 
 As :mod:`fedvine.methods.last_label`, but a node's own last class counts for no more than any other
-node's, so that what persistence is worth can be told from how unequal the classes are.
+node's: the difference of both measures persistence apart from unequal classes.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ class CommonDyn(LastLabel):
     name: ClassVar[str] = "common_dyn"
 
     def answer(self, server, clients, at: At) -> np.ndarray:
-        """The share of each class [Q, classes], the same for every node."""
+        """Return the share of each class [Q, classes], the same for every node."""
         return np.tile(self.shares(server), (len(server.queries.nodes), 1))

@@ -118,7 +118,7 @@ class FedSageDyn(FedAvgDyn):
         super().round(server, clients, at)
 
     def learn_jointly(self, clients) -> None:
-        """One step of all clients, each with the gradients of all others."""
+        """Make one step at all clients, each with the gradients of all others."""
         F, kind, z = self.width(clients.world), self.precision, self.hidden
         fgen = {"first": Tensor(kind, (z, z)), "first_bias": Tensor(kind, (z,)),
                 "last": Tensor(kind, (z, self.neighbours * F)),
@@ -138,14 +138,14 @@ class FedSageDyn(FedAvgDyn):
 
     @on_client
     def learn_alone(self, client: Client) -> None:
-        """Steps by the loss of this client's own nodes."""
+        """Make ``alone`` steps by the loss of this client's own nodes."""
         for i in range(self.alone):
             self.step(client, client.torch_rng(str(i)), {})
 
     @on_client
     def show(self, client: Client) -> dict[str, Any] | None:
-        """Noisy codes ``z`` [m, latent] of nodes with hidden neighbours, ``many`` [m] of these,
-        and ``fgen``; None, where no neighbour is hidden."""
+        """Return noisy codes ``z`` [m, latent] of nodes with hidden neighbours, ``many`` [m] of
+        these, and ``fgen``; None where no neighbour is hidden."""
         with torch.no_grad():
             z, many, _ = self.codes(client)
         nodes = client.rng("show").permutation(many.nonzero()[:, 0].numpy())[:self.sample]
@@ -156,8 +156,8 @@ class FedSageDyn(FedAvgDyn):
 
     @on_client
     def judge(self, client: Client, others: dict[str, dict]) -> dict[str, Weights]:
-        """Gradients of other clients' fGens: the mean distance of what they generate, summed for
-        each node, to the nearest of this client's nodes."""
+        """Return gradients of other clients' fGens: of the mean distance of the rows that they
+        generate, summed for each node, to the nearest of this client's nodes."""
         part, found = self.part(client), {}
         mine = client.rng("judge").permutation(len(part.x))[:self.sample]
         x = rows_of(part.x, part.ends)[mine]
@@ -172,12 +172,12 @@ class FedSageDyn(FedAvgDyn):
 
     @on_client
     def learn(self, client: Client, slope: Weights) -> None:
-        """One step, with what the others say of fGen."""
+        """Make one step with the gradients ``slope`` of fGen that the others returned."""
         self.step(client, client.torch_rng(), slope)
 
     def codes(self, client: Client) -> tuple[torch.Tensor, torch.Tensor, tuple]:
-        """Codes [n, latent] in the impaired graph, how many neighbours of each are hidden [n] (0
-        of hidden ones), and the impaired graph, which is the same through a stage."""
+        """Return codes [n, latent] in the impaired graph, the number of hidden neighbours of each
+        node [n] (0 of hidden ones), and the impaired graph, the same through a stage."""
         part = self.part(client)
         impaired = impair(part.ends, len(part.x), self.hide, rng(
             client.world.seed, client.name, "hidden", client.place[0]))
@@ -185,7 +185,7 @@ class FedSageDyn(FedAvgDyn):
         return z, degrees(impaired.pairs[0], part.x), impaired
 
     def step(self, client: Client, draw: torch.Generator, slope: Weights) -> None:
-        """One step of Adam on L^d + L^f; ``slope`` is what others add to the gradient of fGen."""
+        """Make one step of Adam on L^d + L^f; ``slope`` is added to the gradient of fGen."""
         z, many, (hidden, _, pairs) = self.codes(client)
         if not pairs.shape[1]:
             return
@@ -206,7 +206,7 @@ class FedSageDyn(FedAvgDyn):
 
     # -- the mended graph ------------------------------------------------------------------------
     def mended(self, client: Client) -> tuple[torch.Tensor, torch.Tensor]:
-        """For which nodes neighbours were generated int64 [G], and their rows [G, F]."""
+        """Return the nodes int64 [G] that neighbours were generated for, and these rows [G, F]."""
         part, kept = self.part(client), client.cache.get("mended")
         if kept is None or kept[0] is not part.x or kept[1] is not part.ends:
             draw, gen = torch_rng(client.world.seed, client.name, "mended"), client.neighgen
@@ -225,7 +225,7 @@ class FedSageDyn(FedAvgDyn):
 
     def outside(self, client: Client, layer: int, message: torch.Tensor, sums: torch.Tensor
                 ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What generated neighbours say; their own rows wait in the cache for the next layer."""
+        """Return messages of generated neighbours; the cache has their rows for the next layer."""
         net, (node, made) = client.net, self.mended(client)
         leaves = client.cache["leaves"] if layer else made
         one = leaves.new_ones(len(leaves))

@@ -1,9 +1,8 @@
 """Last label: a node's class is the last one it was known with; no model.
 
-Who was never known has the class that is commonest among the known. Where the protocol tells
-nothing of nodes that are set aside, this is that class for all of them: what a method reaches
-beyond it was learned. Where it tells their past (``protocol.known``), this is what persistence is
-worth.
+A node without a known class gets the class that is commonest among the known. Where the protocol
+hides nodes that are set aside, this is that class for all of them: a higher score was learned.
+Where it shows their past (``protocol.known``), this measures persistence.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class LastLabel(Method):
         pass
 
     def answer(self, server, clients, at: At) -> np.ndarray:
-        """1 for a node's last class [Q, classes]; where none is known, the shares of all."""
+        """Return 1 for a node's last class [Q, classes]; where none is known, the shares of all."""
         known = server.y[server.queries.nodes]
         found = np.tile(self.shares(server), (len(known), 1))
         found[known >= 0] = np.eye(server.classes)[known[known >= 0]]
@@ -46,6 +45,6 @@ class LastLabel(Method):
 
     @staticmethod
     def shares(server: Server) -> np.ndarray:
-        """The share of each class [classes] among the nodes whose class is known."""
+        """Return the share of each class [classes] among the nodes whose class is known."""
         count = np.bincount(server.y[server.y >= 0], minlength=server.classes)
         return count / max(count.sum(), 1)

@@ -1,4 +1,4 @@
-"""MlpDyn: features and states alone, no edge: what the graph is not needed for."""
+"""MlpDyn: features and states alone, no edge: the score that needs no graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoEdges(Placement):
 
 
 class MlpDyn(FedAvgDyn):
-    """FedAvgDyn whose clients see no edges, not even their own."""
+    """FedAvgDyn whose clients get no edges, not even those inside their part."""
 
     name: ClassVar[str] = "mlp_dyn"
     placement: ClassVar[type[Placement]] = NoEdges

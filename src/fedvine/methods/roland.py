@@ -1,10 +1,9 @@
 """ROLAND (You, Du and Leskovec 2022): the same backbone on one machine that has the whole graph.
 
-The ceiling for methods that share a graph: the first client computes everything. What counts as an
-edge between clients is the same as for them. Of ROLAND it has the layers and the recurrent states;
-not its batch norm, nor its meta-update: theirs starts each snapshot from a moving average of the
-models of all before, ours goes on from the last one. With ``backbone`` "evolvegcn-o" or "-h" it is
-EvolveGCN.
+The ceiling for methods that share a graph: the first client computes everything. Edges between
+clients are counted as for them. Of ROLAND it has the layers and the recurrent states, but neither
+batch norm nor the meta-update: theirs starts each snapshot from a moving average of the models of
+all before, ours goes on from the last one. With ``backbone`` "evolvegcn-o" or "-h" it is EvolveGCN.
 """
 
 from __future__ import annotations

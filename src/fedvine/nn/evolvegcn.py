@@ -118,8 +118,11 @@ class EvolveGCN(Network):
 
 def network(backbone: str, temporal: Any, *widths: int, seed: int, classes: int, directed: bool
             ) -> Network:
-    """Return a network of ``widths`` (features, hidden, layers): :class:`Roland` for the backbones
-    "sage" and "gcn", else EvolveGCN ("evolvegcn-o", "evolvegcn-h"), which has no ``temporal``."""
+    """Build a network of ``widths`` (features, hidden, layers).
+
+    It is :class:`Roland` for the backbones "sage" and "gcn", and :class:`EvolveGCN`, which has no
+    ``temporal``, for "evolvegcn-o" and "evolvegcn-h".
+    """
     shape: Any = {"seed": seed, "classes": classes, "directed": directed}
     if backbone in ("sage", "gcn"):
         return Roland(*widths, backbone=backbone, temporal=temporal, **shape)  # type: ignore[arg-type]

@@ -68,8 +68,11 @@ class Network(nn.Module):
         return (a * b).sum(1) + (both.relu() @ self.pair_out)[:, 0]
 
     def loss(self, rows: list[torch.Tensor], truth: np.ndarray) -> torch.Tensor:
-        """Return the mean cross-entropy of pairs of ``rows`` (two [P, hidden]; ``truth`` [P] is 1
-        for an edge and 0), or of one [P, hidden] with classes ``truth``; 0 where P is 0."""
+        """Compute the mean cross-entropy, 0 where P is 0.
+
+        ``rows`` are those of the ends of pairs, two of [P, hidden], with ``truth`` [P] 1 for an
+        edge and 0 for none; or of nodes, one of [P, hidden], with their classes as ``truth``.
+        """
         scores, right = self.score(*rows), torch.from_numpy(truth)
         total = (functional.binary_cross_entropy_with_logits(scores, right.to(scores),
                                                              reduction="sum")

@@ -26,8 +26,9 @@ from fedvine.methods._dgcolearn.min_group import allowed, only
 class Border:
     """The graph that messages go over, and C, its edges between clients; kept by the server.
 
-    clients  number of clients K
-    group    sums and gradients of fewer nodes are withheld (``min_group``)
+    Args:
+        clients: number of clients K.
+        group: sums and gradients of fewer nodes are withheld (``min_group``).
 
     ``edges`` int64 [2, E], undirected, each once. ``nodes[k]`` int64 [b_k] are the border nodes of
     client k, ascending; rows that a client sends and gets are in this order. ``sizes`` [K] are the
@@ -100,8 +101,9 @@ class Border:
 class Layerwise:
     """Sums before every layer, and gradients of them.
 
-    method  gives constants, and the client functions that are called
-    world   of the run
+    Args:
+        method: gives constants, and the client functions that are called.
+        world: of the run.
     """
 
     def __init__(self, method: Any, world: World) -> None:
@@ -148,8 +150,8 @@ class Layerwise:
     def step(self, server: Server, clients, ends: np.ndarray, truth: np.ndarray) -> None:
         """Make one step of one machine: forward, the loss at the server, and gradients back.
 
-        ends   int64 [2, P], pairs of nodes, or nodes [1, P]
-        truth  [P], 1 for an edge and 0, or classes
+        ``ends`` int64 are pairs of nodes [2, P], or nodes [1, P]; ``truth`` [P] is 1 for an edge
+        and 0, or classes.
         """
         rows, here = self.forward(server, clients)
         rows, number = rows.requires_grad_(), server.placement.rows()

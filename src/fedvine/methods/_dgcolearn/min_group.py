@@ -1,4 +1,4 @@
-"""``min_group``: which sums of neighbours are withheld because they say something of too few."""
+"""``min_group``: sums of neighbours that are withheld because they reveal too few."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ def allowed(edges: np.ndarray, owner: np.ndarray, group: int, served: np.ndarray
             colluding: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """Return the nodes bool [N] whose sums may be served, and what has then been served.
 
-    edges      int64 [2, E], undirected, each once
-    owner      int [N], the client of each node
-    group      a sum is withheld if it, or what can be computed from it, is of fewer nodes
-    served     int64 codes (node << 32 | neighbour) of the sums served last, [] at first: the
-               difference to a node's last sum must be of ``group`` nodes, or of none
-    colluding  also what is left of a sum for a client that takes its own nodes out of it must
-               be (Appendix H.4)
+    Args:
+        edges: int64 [2, E], undirected, each once.
+        owner: int [N], the client of each node.
+        group: a sum is withheld if it, or what can be computed from it, is of fewer nodes.
+        served: int64 codes (node << 32 | neighbour) of the sums served last, [] at first: the
+            difference to a node's last sum must be of ``group`` nodes, or of none.
+        colluding: also the rest of a sum for a client that takes its own nodes out of it must be
+            (Appendix H.4).
 
-    What the sums of several nodes say together is not checked.
+    What the sums of several nodes reveal together is not checked.
     """
     a, b = edges[:, owner[edges[0]] != owner[edges[1]]]
     node, other = np.concatenate([a, b]), np.concatenate([b, a])

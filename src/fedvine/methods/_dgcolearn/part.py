@@ -21,16 +21,15 @@ from fedvine.nn.evolvegcn import HISTORY
 class Part:
     """What a client keeps. Nodes are places 0..n-1; arrays are replaced, never written to.
 
-    x            [n, F] features; the last column is 0 (:meth:`ClientMixin.inputs`)
-    states       a list by layer of states of the last snapshot [n, hidden], H_(t-1) of Eq. (3)
-    active       bool [n], nodes of the k-hop subgraph of Eq. (1); others keep their states
-    ends         int64 [2, E], edges between own nodes
-    border       int64 [b], own nodes with neighbours at other clients
-    elsewhere    int64 [b], the number of these neighbours
-    sums         a list by layer of sums [b, .] of an exchange, kept for local epochs
-    corrections  what an exchange of raw features adds
-    seen         summaries of earlier snapshots, for version h of EvolveGCN
-    exchange     the method's exchange; not saved
+    - ``x``: [n, F] features; the last column is 0 (:meth:`ClientMixin.inputs`)
+    - ``states``: states of the last snapshot by layer [n, hidden], H_(t-1) of Eq. (3)
+    - ``active``: bool [n], nodes of the k-hop subgraph of Eq. (1); others keep their states
+    - ``ends``: int64 [2, E], edges between own nodes
+    - ``border``, ``elsewhere``: int64 [b], own nodes with neighbours elsewhere, and how many
+    - ``sums``: sums [b, .] by layer of an exchange, kept for local epochs
+    - ``corrections``: additions of an exchange of raw features
+    - ``seen``: summaries of earlier snapshots, for version h of EvolveGCN
+    - ``exchange``: the method's exchange; not saved
     """
 
     #: By the names that this memory had in saves of the release before.

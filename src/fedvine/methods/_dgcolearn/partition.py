@@ -20,12 +20,17 @@ def cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order: colea
         virtual: bool) -> np.ndarray:
     """Return the part 0..k-1 of each of n nodes by the partition ``name``.
 
-    graph    adjacency, row pointers int64 [n + 1] and neighbours int64
-    y        int [n], classes, -1 where none is known
-    order    what colearn optimises first (Appendix B)
-    virtual  add edges that join components for metis and louvain (Appendix E.4)
+    Args:
+        name: of the partition.
+        graph: adjacency, row pointers int64 [n + 1] and neighbours int64.
+        y: int [n], classes, -1 where none is known.
+        k: number of parts.
+        seed: of the run.
+        order: colearn's first aim (Appendix B).
+        virtual: add edges that join components for metis and louvain (Appendix E.4).
 
-    Raises :class:`FedvineError` where label_skew has no classes.
+    Raises:
+        FedvineError: if label_skew has no classes.
     """
     if name == "colearn":
         return colearn.parts(*graph, k, seed, y=y if (y >= 0).any() else None, order=order)

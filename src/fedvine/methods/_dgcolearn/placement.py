@@ -1,4 +1,4 @@
-"""Which client has which node of a graph that grows: DG-CoLearn, Section 4.1 and Appendix A.
+"""The client of each node of a graph that grows: DG-CoLearn, Section 4.1 and Appendix A.
 
 The nodes of the first stage are cut into parts; later ones are placed beside their neighbours, and
 old ones stay, until the snapshot has grown so much that it needs one part more (Appendix A.1).
@@ -27,14 +27,14 @@ Partition = Literal["multilevel", "colearn", "metis", "louvain", "label_skew", "
 
 
 class Placement:
-    """Who owns what; kept by the server. N counts all nodes of the stream, K clients.
+    """The client of each node; kept by the server. N counts all nodes of the stream, K clients.
 
-    part     int32 [N], the part of each node, -1 for nodes never seen
-    owner    int32 [N], the client of each node: its part, unless a subclass says otherwise
-    place    int64 [N], the place of each node at its owner, 0..sizes[owner] - 1
-    sizes    int64 [K], how many nodes each client has
-    parts    how many parts there are
-    history  facts of each snapshot's partition
+    - ``part``: int32 [N], the part of each node, -1 for nodes never seen
+    - ``owner``: int32 [N], the client of each node: its part, unless a subclass says otherwise
+    - ``place``: int64 [N], the place of each node at its owner, 0..sizes[owner] - 1
+    - ``sizes``: int64 [K], the number of nodes of each client
+    - ``parts``: the number of parts
+    - ``history``: facts of each snapshot's partition
     """
 
     #: By the names that this memory had in saves of the release before.

@@ -1,4 +1,4 @@
-"""What DG-CoLearn and its rivals learn from in a stage: pairs of nodes, or classes of nodes."""
+"""Targets of DG-CoLearn and its rivals in a stage: pairs of nodes, or classes of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedvine.tasks import negatives
 
 def targets(target: Literal["edges", "classes"], server: Server, draw: np.random.Generator
             ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is learned of the server's stage: :func:`pairs` or :func:`labelled`."""
+    """Return the targets of the server's stage: those of :func:`pairs` or :func:`labelled`."""
     if target == "classes":
         return labelled(server.stage, server.past, server.border.edges)
     return pairs(server.stage, server.snapshot.edges, server.placement.owner >= 0, draw)
@@ -26,9 +26,11 @@ def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.ra
     """Return the stage's pairs and a random pair for each, int64 [2, P], and their truth [P], 1.0
     or 0.0.
 
-    events  of the stage
-    edges   int64 [2, E] of the newest snapshot
-    known   bool [N], nodes that were ever seen
+    Args:
+        events: of the stage.
+        edges: int64 [2, E] of the newest snapshot.
+        known: bool [N], nodes that were ever seen.
+        draw: for the random ends.
 
     No node is paired with itself. A random pair keeps the first end, and is no edge of the
     snapshot; there is none for a node that has an edge to all others.

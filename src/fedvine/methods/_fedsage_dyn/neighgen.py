@@ -1,8 +1,8 @@
-"""NeighGen (Zhang et al., NeurIPS 2021): what neighbours a node may have that are not seen.
+"""NeighGen (Zhang et al., NeurIPS 2021): a generator of neighbours that are not seen.
 
-One GraphSAGE layer encodes a node, dGen is a linear regression of how many neighbours are missing,
-fGen makes rows of features from the code and Gaussian noise. What it learns from are neighbours
-that were there and have been hidden.
+One GraphSAGE layer encodes a node, dGen is a linear regression of the number of missing neighbours,
+fGen makes rows of features from the code and Gaussian noise. It learns from neighbours that are
+known and have been hidden.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ FGEN = ("first", "first_bias", "last", "last_bias")
 
 
 class NeighGen(nn.Module):
-    """For rows of ``features`` columns, codes of ``latent``, and up to ``most`` neighbours."""
+    """Encoder, dGen and fGen for rows of ``features`` columns, codes of ``latent`` columns, and up
+    to ``most`` neighbours of a node."""
 
     def __init__(self, features: int, latent: int, most: int, *, seed: int) -> None:
         super().__init__()
@@ -37,7 +38,7 @@ class NeighGen(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.zeros(width)))
 
     def encode(self, x: torch.Tensor, ends: np.ndarray) -> torch.Tensor:
-        """Codes [n, latent] of rows [n, features] in the graph of edges int64 [2, E]."""
+        """Compute codes [n, latent] of rows [n, features] in the graph of edges int64 [2, E]."""
         (a, b), get = torch.from_numpy(ends), self.get_parameter
         said = x @ get("near")
         total = torch.zeros_like(said).index_add(0, a, said[b]).index_add(0, b, said[a])
@@ -45,32 +46,32 @@ class NeighGen(nn.Module):
         return (near + x @ get("self") + get("near_bias")).relu()
 
     def missing(self, z: torch.Tensor) -> torch.Tensor:
-        """dGen: how many neighbours are missing [n], any real number."""
+        """Compute dGen: the number of missing neighbours [n], any real number."""
         return z @ self.get_parameter("number") + self.get_parameter("number_bias")
 
     def fgen(self) -> dict[str, torch.Tensor]:
-        """The parameters of fGen."""
+        """Return the parameters of fGen."""
         return {name: self.get_parameter(name) for name in FGEN}
 
 
 def generated(fgen: dict[str, torch.Tensor], z: torch.Tensor, most: int) -> torch.Tensor:
-    """fGen: rows [n, most, features] for noisy codes [n, latent]."""
+    """Compute fGen: rows [n, most, features] for noisy codes [n, latent]."""
     out = (z @ fgen["first"] + fgen["first_bias"]).relu() @ fgen["last"] + fgen["last_bias"]
     return out.reshape(len(z), most, out.shape[1] // most)
 
 
 def noisy(z: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    """Codes with Gaussian noise of variance 1."""
+    """Return codes with Gaussian noise of variance 1."""
     return z + torch.randn(z.shape, generator=draw, dtype=z.dtype)
 
 
 def degrees(ends: np.ndarray, x: torch.Tensor) -> torch.Tensor:
-    """Of each node the number of its neighbours [n], in the type of ``x``."""
+    """Count the neighbours of each node [n], in the dtype of ``x``."""
     return torch.from_numpy(np.bincount(ends.ravel(), minlength=len(x))).to(x)
 
 
 def rows_of(x: torch.Tensor, ends: np.ndarray) -> torch.Tensor:
-    """Features whose last column is log(1 + degree) in this graph."""
+    """Return features [n, F] whose last column is log(1 + degree) in this graph."""
     return torch.cat([x[:, :-1], degrees(ends, x).log1p()[:, None]], 1)
 
 
@@ -94,9 +95,12 @@ def impair(ends: np.ndarray, count: int, share: float, draw: np.random.Generator
 
 def nearest(made: torch.Tensor, x: torch.Tensor, node: torch.Tensor | None = None,
             other: torch.Tensor | None = None) -> torch.Tensor:
-    """L^f without its mean: of each generated row [k, most, F] the distance (mean square of the
-    columns) to the nearest row of ``x`` [k, most]; with pairs of a ``node`` (place in ``made``)
-    and an ``other`` (row of ``x``) [P], to the nearest of the node's own others."""
+    """Compute L^f without its mean: distances [k, most], each the mean square over the columns.
+
+    They are from each generated row [k, most, F] to the nearest row of ``x``; with pairs [P] of a
+    ``node`` (place in ``made``) and an ``other`` (row of ``x``), to the nearest of the node's own
+    others.
+    """
     if node is None or other is None:
         with torch.no_grad():
             found = torch.cdist(made.reshape(-1, made.shape[2]), x).argmin(1)
