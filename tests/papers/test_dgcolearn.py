@@ -15,6 +15,7 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._dgcolearn.exchange import Border
+from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.papers import dgcolearn, dgcolearn_partitions, reproduce
 from fedvine.papers.dgcolearn import EXCHANGES, SCHEDULES, cost
 from fedvine.papers.dgcolearn_partitions import LINES, ORDERS, PARTITIONERS, partition_seconds
