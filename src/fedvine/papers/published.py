@@ -121,10 +121,7 @@ class PaperTable(_Part):
         return found
 
     def printed_by_client(self) -> dict[tuple[str, str, str], dict[str, str]]:
-        """Return them by (experiment, method, client as the paper writes it).
-
-        The result is empty where the table has no clients.
-        """
+        """Return them by (experiment, method, client as the paper writes it), or nothing."""
         places = self.experiment_column, self.method_column, self.client_column
         return {tuple(line[p] for p in places): line  # type: ignore[misc]
                 for line in numbers(self.numbers)} if all(places) else {}
@@ -160,10 +157,7 @@ class PaperTable(_Part):
         return line.get(key, "-") + (f" ±{spread}" if spread else "")
 
     def chosen(self, only: str | None) -> list[Setting]:
-        """Return the experiments that ``only`` names; all without it.
-
-        See :func:`fedvine.papers.study.chosen`.
-        """
+        """Return the experiments that ``only`` names, see :func:`.study.chosen`; all without it."""
         return chosen(self.title, self.experiment, only) or self.experiment
 
     def build(self, setting: Setting, row: Row, data: dict[str, Any] | None = None) -> Experiment:
