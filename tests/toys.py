@@ -10,6 +10,7 @@ import torch
 from fedvine.core import tree
 from fedvine.core.expect import Array, Number, Tensor
 from fedvine.core.method import Field, Method, Server, on_client
+from fedvine.core.query import Query
 from fedvine.core.rng import hashed_uniform, key, torch_rng
 from fedvine.nn.embedding import EmbeddingTable
 
@@ -192,7 +193,7 @@ class Endpoints(Method):
     def score(self, server, clients, at):
         matrix = {}
         for stage in range(at.t + 1):
-            with clients.asking(stage):
+            with clients.querying(Query("stage", stage)):
                 matrix[stage] = dict(self.answer(server, clients, at).items())
         return matrix
 

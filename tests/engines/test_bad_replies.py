@@ -10,6 +10,7 @@ from fedvine import testing
 from fedvine.core import registry
 from fedvine.core.errors import Refused
 from fedvine.core.message import Packed, dumps, loads, pack, unpack
+from fedvine.core.query import Query
 from fedvine.engines.bad_replies import JudgedMixin, Recording, every_kind
 from fedvine.engines.remote import RemoteClients
 
@@ -34,8 +35,8 @@ class Spoilt(Federation):
             return answer
         reply = Packed(said[0], [np.array(b) for b in said[1]])
         with self.lock:
-            bad = self.spoiler.spoil(name, tuple(request["place"]), request["asks"],
-                                     request["function"], reply)
+            bad = self.spoiler.spoil(name, tuple(request["place"]),
+                                     Query.of_code(request["asks"]), request["function"], reply)
         if isinstance(bad, Refused):
             return dumps(pack({"error": str(bad)}))
         return answer if bad is None else dumps(pack({"reply": [bad.skeleton, list(bad.buffers),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedvine.core.errors import Failed, FedvineError, MethodError, Refused
 from fedvine.core.expect import Number, Scores
 from fedvine.core.message import Packed, Pool, accept, pack, unpack
+from fedvine.core.query import Query, code
 from fedvine.core.rng import rng
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
@@ -91,8 +92,8 @@ class Clients:
         self.heard: dict[str, dict[str, Any]] = {}  # by client: bytes, seconds, last call answered
         self.server_scorer = server_scorer          # only where the server holds the graph
         self._place, self._calls, self._draws = (-1, -1), 0, 0
-        self._asks: int | None = None
-        self._given: dict[str, Any] = {}
+        self._query: Query | None = None            # what calls of now are to answer
+        self._given: dict[str, Any] = {}            # queries by client, where they are given
         self._missed: dict[str, list[Envelope]] = {}         # arrivals that a client did not get
 
     # -- what an engine adds -------------------------------------------------------------------
@@ -169,10 +170,10 @@ class Clients:
         def letters() -> Iterator[tuple[str, list[Envelope]]]:
             for name in chosen:
                 body = shared if per_client is None else pack([*again, per_client[name]])
-                if self._asks == -1:
+                if self._query == Query("given"):
                     body = pack([*same, *([] if per_client is None else [per_client[name]]),
                                  self._given[name]])
-                envelope = Envelope(place, function.__name__, self._asks, body)
+                envelope = Envelope(place, function.__name__, self._query, body)
                 sent[name] = [*self._missed.get(name, []), envelope]
                 yield name, sent[name]
 
@@ -241,25 +242,19 @@ class Clients:
         self._place, self._calls, self._draws = (at.t, at.r), 0, 0
 
     @contextlib.contextmanager
-    def asking_own(self, block: int, names: Iterable[str]) -> Iterator[None]:
-        """Let client functions take a block of their own users as queries while this lasts.
+    def querying(self, query: Query, given: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Let client functions take these queries in this block.
 
-        The answers of ``predict`` then stay at the client.
+        Args:
+            query: their kind.
+            given: the clients to call, with the queries of each where ``query.kind`` is "given";
+                None, for queries of a stage: all clients.
         """
-        self._asks, self._given = -2 - block, dict.fromkeys(names)
+        self._query, self._given = query, dict(given or {})
         try:
             yield
         finally:
-            self._asks, self._given = None, {}
-
-    @contextlib.contextmanager
-    def asking(self, stage: int, given: Mapping[str, Any] | None = None) -> Iterator[None]:
-        """Let client functions take queries in this block: of ``stage``, or ``given`` by client."""
-        self._asks, self._given = (stage, {}) if given is None else (-1, dict(given))
-        try:
-            yield
-        finally:
-            self._asks, self._given = None, {}
+            self._query, self._given = None, {}
 
     def score(self, method: Method, server: Any, at: At) -> dict[int, Any]:
         """Return the scores of the stages that the protocol scores.
@@ -268,7 +263,7 @@ class Clients:
         """
         found = {}
         for stage in self.protocol.scored(at.t, self.world.stages):
-            with self.asking(stage):
+            with self.querying(Query("stage", stage)):
                 if self.server_scorer is not None:
                     self.server_scorer.learned = at.t
                     server.queries = self.server_scorer.queries(stage)
@@ -281,14 +276,14 @@ class Clients:
 
     def dump(self) -> dict[str, Any]:
         """Return the base's own state for a save."""
-        return {"missed": {n: [[list(e.place), e.function, e.asks, _plain(e.body)] for e in held]
-                           for n, held in self._missed.items()}}
+        return {"missed": {n: [[list(e.place), e.function, code(e.query), _plain(e.body)]
+                               for e in held] for n, held in self._missed.items()}}
 
     def load(self, state: Mapping[str, Any] | None) -> None:
         """Restore a state of :meth:`dump`; None for the start of a run."""
         state = state or {"missed": {}}
-        self._missed = {n: [Envelope(tuple(p), f, asks, _packed(b)) for p, f, asks, b in held]
-                        for n, held in state["missed"].items()}
+        self._missed = {n: [Envelope(tuple(p), f, Query.of_code(q), _packed(b))
+                            for p, f, q, b in held] for n, held in state["missed"].items()}
 
     def _note(self, name: str, answers: bool | None = None, **more: float) -> None:
         heard = self.heard.setdefault(name, {"down": 0, "up": 0, "seconds": 0.0, "answers": True})
@@ -304,9 +299,9 @@ class Clients:
 
     def _expected(self, function: Callable[..., Any], expect: Any, name: str) -> Any:
         """Return the statement of this client's reply; of measured scores in place of raw ones."""
-        if self._asks is not None and function.__name__ == "predict":
-            return (self.protocol.measured if self._asks >= 0 else
-                    Scores() if self._asks == -1 else Number(0, 2 ** 53, whole=True))
+        if self._query is not None and function.__name__ == "predict":
+            return (self.protocol.measured if self._query.kind == "stage" else
+                    Scores() if self._query.kind == "given" else Number(0, 2 ** 53, whole=True))
         return expect(name) if callable(expect) else expect
 
     def _chosen(self, only: Iterable[str] | None, per_client: Mapping[str, Any] | None
@@ -314,7 +309,7 @@ class Clients:
         names = set(self.names if only is None else only)
         if per_client is not None:
             names &= set(per_client) if only is None else names
-        if self._asks is not None and self._asks < 0:
+        if self._query is not None and self._query.kind != "stage":
             names &= set(self._given)
         unknown = (names | set(per_client or ())) - set(self.names)
         if unknown or (per_client is not None and not names <= set(per_client)):

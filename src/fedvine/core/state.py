@@ -14,6 +14,8 @@ from fedvine.core.rng import key, rng, torch_rng
 if TYPE_CHECKING:
     import torch
 
+    from fedvine.core.query import Query
+
 
 _STATE = "<state>"
 
@@ -65,7 +67,7 @@ class Client(Memory):
     - ``cache``: a dict for values that can be made again; never saved, may vanish between rounds
     - ``rng``: ``client.rng(purpose)``: randomness that belongs to this very call
     - ``mark``: ``client.mark("epoch 1")``: a moment at which curves are measured
-    - ``asked``: the stage that the library scores at this call, -1 or less for a person's queries;
+    - ``asked``: the kind of queries that this call answers (:class:`fedvine.core.query.Query`);
       None in training
     - ``secret``: bytes that the server does not know; at a site of a real federation from the
       site's own file, in one process from the seed (a simulation)
@@ -79,7 +81,7 @@ class Client(Memory):
     stage: Any
     past: Any
     cache: dict[Any, Any]
-    asked: int | None
+    asked: Query | None
     marker: Callable[[str], None] | None = None
 
     def __init__(self, name: str, world: World, secret: bytes | None = None) -> None:

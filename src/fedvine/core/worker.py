@@ -10,20 +10,19 @@ from typing import Any, NamedTuple
 from fedvine.core.errors import MethodError
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
+from fedvine.core.query import Query
 from fedvine.core.state import Client, World
 
 
 class Envelope(NamedTuple):
     """One call: its place (t, r, call), the function's name, the kind of queries, and the message.
 
-    ``asks`` is None in training, the number of a stage that the library scores, -1 when the
-    message's last argument holds pairs or nodes that a person queries, or -2 - b for block b of the
-    client's own users; their answers stay with it.
+    ``query`` is None in training.
     """
 
     place: tuple[int, int, int]
     function: str
-    asks: int | None
+    query: Query | None
     body: Packed
 
 
@@ -85,17 +84,17 @@ class ClientWorker:
         if self.part is not None and client.place[0] != t:
             client.stage, client.past = self.plan.stage(self.part, t), self.plan.past(self.part, t)
             self.part.release()  # pages read for earlier stages, and to find this one
-        client.place, client.asked = envelope.place, envelope.asks
+        client.place, client.asked = envelope.place, envelope.query
         function = getattr(type(self.method), envelope.function, None)
         if not getattr(function, "__on_client__", False):
             raise MethodError(f"{envelope.function} is no client function of {self.method.name}; "
                               "the call was refused.")
         message = unpack(envelope.body)
-        queries = None
-        if envelope.asks is not None and self.scorer is not None:
-            queries = (self.scorer.queries(envelope.asks) if envelope.asks >= 0 else
-                       self._given(message.pop()) if envelope.asks == -1 else
-                       self.scorer.given(self.home.pairs(-2 - envelope.asks)))
+        queries, query = None, envelope.query
+        if query is not None and self.scorer is not None:
+            queries = (self.scorer.queries(query.number) if query.kind == "stage" else
+                       self._given(message.pop()) if query.kind == "given" else
+                       self.scorer.given(self.home.pairs(query.number)))
         named: dict[str, Any] = {}
         if _asks_for_queries(function):
             if queries is None:
@@ -103,16 +102,18 @@ class ClientWorker:
                                   "exist only while the library scores; call it from answer().")
             named["queries"] = queries
         reply = function(self.method, client, *message, **named)  # type: ignore[misc]
-        if envelope.function == "predict" and envelope.asks is not None and envelope.asks >= 0:
+        if envelope.function != "predict" or query is None:
+            return reply
+        if query.kind == "stage":
             assert self.scorer is not None
-            found = self.scorer.measure(envelope.asks, reply)  # raw scores stay at the client
-            if self.marks and envelope.asks == t:
+            found = self.scorer.measure(query.number, reply)  # raw scores stay at the client
+            if self.marks and query.number == t:
                 found["curve"], self.marks = self.marks, []
             return found
-        if envelope.function == "predict" and (envelope.asks or 0) < 0 and self.scorer is not None:
+        if self.scorer is not None:
             reply = self.scorer.answered(reply)
-            if envelope.asks != -1:
-                return self.home.keep(-2 - envelope.asks, reply)  # type: ignore[operator]
+            if query.kind == "own":
+                return self.home.keep(query.number, reply)
         return reply
 
     def _given(self, pairs: dict[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from fedvine.core.clients import Clients, Replies
 from fedvine.core.errors import Failed, Refused
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import At, Method
+from fedvine.core.query import Query
 from fedvine.core.worker import Envelope
 from fedvine.engines.local import LocalClients
 
@@ -112,10 +113,10 @@ class Spoiler:
         """Return how many kinds are still to be tried."""
         return sum(len(kinds) for todo in self.wanted.values() for kinds in todo.values())
 
-    def spoil(self, name: str, place: tuple[int, int, int], asks: int | None, function: str,
+    def spoil(self, name: str, place: tuple[int, int, int], query: Query | None, function: str,
               reply: Packed) -> Packed | Refused | None:
         """Return a bad reply in place of this one; None if this one stays as it is."""
-        here, wanted = phase(place, asks), self.wanted.get(name, {})
+        here, wanted = phase(place, query), self.wanted.get(name, {})
         todo = wanted.get((here, function))
         # A reply to a call that a client gets after the others is dropped; and a run that has
         # started over gets past the place where it failed first.
@@ -169,14 +170,14 @@ class Spoilt(JudgedMixin, LocalClients):
 
     def _deliver(self, name: str, envelope: Envelope) -> Any:
         reply = super()._deliver(name, envelope)
-        bad = reply and self.spoiler.spoil(name, envelope.place, envelope.asks, envelope.function,
+        bad = reply and self.spoiler.spoil(name, envelope.place, envelope.query, envelope.function,
                                            reply)
         return bad or reply
 
 
-def phase(place: tuple[int, int, int], asks: int | None) -> str:
+def phase(place: tuple[int, int, int], query: Query | None) -> str:
     """Return the phase that a call belongs to."""
-    return "scoring" if asks is not None else "arrival" if place[1] == 0 else "rounds"
+    return "scoring" if query is not None else "arrival" if place[1] == 0 else "rounds"
 
 
 class Recording(LocalClients):
@@ -186,7 +187,7 @@ class Recording(LocalClients):
 
     def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
         vars(self).setdefault("calls", set()).add(
-            (phase(envelope.place, envelope.asks), envelope.function))
+            (phase(envelope.place, envelope.query), envelope.function))
         return super()._deliver(name, envelope)
 
 

@@ -53,7 +53,7 @@ class MockClients(LocalClients):
                 resident.client.cache = {}
 
     def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
-        if name in self.away.get(self._place, ()) and envelope.asks is None:
+        if name in self.away.get(self._place, ()) and envelope.query is None:
             return None
         wire = dumps(envelope.body)
         if envelope.place in self.kill and name == self.names[0]:

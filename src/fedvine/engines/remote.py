@@ -21,6 +21,7 @@ from fedvine.core.expect import MOST_BYTES, Array, Maybe, Number, Several, Text,
 from fedvine.core.lookup import find
 from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpack
 from fedvine.core.method import Method
+from fedvine.core.query import code
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
 from fedvine.data.plan import Plan, even_bounds, periods
@@ -79,8 +80,9 @@ class RemoteClients(Clients):
             try:
                 reply, seconds = _reply(ask(
                     self.send, name, self.deadline, self.pool, do="call",
-                    place=list(envelope.place), function=envelope.function, asks=envelope.asks,
-                    skeleton=body.skeleton, buffers=list(body.buffers)))
+                    place=list(envelope.place), function=envelope.function,
+                    asks=code(envelope.query), skeleton=body.skeleton,
+                    buffers=list(body.buffers)))
             except Unreachable as error:
                 self.gone |= {name} if isinstance(error, Gone) else set()
                 return None, time.monotonic() - began

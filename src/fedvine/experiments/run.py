@@ -13,6 +13,7 @@ from fedvine.core.clients import Clients, RoundAborted
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
+from fedvine.core.query import Query
 from fedvine.core.state import Memory
 from fedvine.data.plan import Plan
 from fedvine.data.split import Split
@@ -236,7 +237,7 @@ class Run:
             scorer = self.clients.server_scorer
             server.queries = scorer.given(pairs)
             return scorer.answered(self.method.answer(server, self.clients, at))
-        with self.clients.asking(at.t, {client: pairs}):
+        with self.clients.querying(Query("given"), {client: pairs}):
             return self.method.answer(server, self.clients, at)[client]
 
     def at_the_end(self) -> tuple[Memory, At]:

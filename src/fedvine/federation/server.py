@@ -21,6 +21,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Number
 from fedvine.core.files import atomic
 from fedvine.core.method import At, Method
+from fedvine.core.query import Query
 from fedvine.core.settings import build
 from fedvine.data.plan import Plan, by_time
 from fedvine.data.spec import Data
@@ -197,7 +198,8 @@ def forecast(made: Run, count: int) -> str:
     try:
         blocks = clients.all(number, do="forecasts", count=count)
         for block in range(max(blocks.values(), default=0)):
-            with clients.asking_own(block, [n for n, have in blocks.items() if block < have]):
+            here = dict.fromkeys(n for n, have in blocks.items() if block < have)
+            with clients.querying(Query("own", block), here):
                 made.method.answer(server, clients, at)
         clients.all(number, do="forecasts", count=0)
     except RoundAborted as reason:

@@ -25,6 +25,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.message import Packed, Pool, dumps, loads, pack, unpack
 from fedvine.core.method import Method
+from fedvine.core.query import Query
 from fedvine.core.settings import build
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
@@ -183,7 +184,8 @@ class Site:
         """Carry out one call; return the reply's skeleton and buffers, and the seconds it took."""
         resident = self._running()
         t, r, call = place
-        reply = resident.handle(Envelope((t, r, call), function, asks, Packed(skeleton, buffers)))
+        reply = resident.handle(Envelope((t, r, call), function, Query.of_code(asks),
+                                         Packed(skeleton, buffers)))
         return [reply.skeleton, list(reply.buffers), resident.seconds]
 
     def save(self, moment: str) -> None:
