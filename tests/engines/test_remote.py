@@ -122,8 +122,8 @@ def test_so_do_sites_with_many_rows_that_compute_beside_each_other(tmp_path, mon
 
 def test_an_engine_that_loses_a_letter_is_found_out():
     class Loses(LocalClients):
-        def exchange(self, letters):
-            yield from list(super().exchange(letters))[1:]
+        def exchange(self, outgoing):
+            yield from list(super().exchange(outgoing))[1:]
 
     with pytest.raises(ValueError, match="shorter"):
         testing._run(EdgeBank.tiny(), engine=Loses, quorum=0.5).finish()
@@ -373,7 +373,7 @@ def test_seconds_that_a_site_claims_are_no_more_than_those_that_passed(tmp_path)
 
     federation.deliver = slow
     made = federation.run().finish()
-    assert made.clients.heard["ada"]["seconds"] < 1e6
+    assert made.clients.traffic["ada"]["seconds"] < 1e6
 
 
 @pytest.mark.parametrize("method", ["power", "fedavg", "last_label"])

@@ -89,22 +89,23 @@ class Clients:
         self.names = tuple(sorted(names))
         self.quorum, self.pool = quorum, Pool()
         self.log: list[dict[str, Any]] = []         # one line a call; the run folder empties it
-        self.heard: dict[str, dict[str, Any]] = {}  # by client: bytes, seconds, last call answered
+        # By client: bytes down and up, seconds, whether it answered the last call.
+        self.traffic: dict[str, dict[str, Any]] = {}
         self.server_scorer = server_scorer          # only where the server holds the graph
         self._place, self._calls, self._draws = (-1, -1), 0, 0
         self._query: Query | None = None            # what calls of now are to answer
         self._given: dict[str, Any] = {}            # queries by client, where they are given
-        self._missed: dict[str, list[Envelope]] = {}         # arrivals that a client did not get
+        self._undelivered: dict[str, list[Envelope]] = {}    # arrivals that a client did not get
 
     # -- what an engine adds -------------------------------------------------------------------
-    def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
+    def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Refused | None, float]]:
-        """Deliver letters; yield (client, reply to its last envelope, seconds) in order.
+        """Deliver each client's envelopes; yield (client, reply to the last one, seconds) in order.
 
-        Letters are written as they are taken: an engine that takes one at a time has only one in
-        memory. The reply is None if none came, and :class:`Refused` if it could not be read. A
-        reply's memory belongs to the receiver. A client's own error is raised as
-        :class:`ClientError`.
+        Messages are packed as ``outgoing`` is iterated: an engine that takes one client at a time
+        has one client's messages in memory. The reply is None if none came, and :class:`Refused` if
+        it could not be read. A reply's memory belongs to the receiver. A client's own error is
+        raised as :class:`ClientError`.
         """
         raise NotImplementedError
 
@@ -167,24 +168,24 @@ class Clients:
         place = (*self._place, self._calls)
         sent: dict[str, list[Envelope]] = {}
 
-        def letters() -> Iterator[tuple[str, list[Envelope]]]:
+        def outgoing() -> Iterator[tuple[str, list[Envelope]]]:
             for name in chosen:
                 body = shared if per_client is None else pack([*again, per_client[name]])
                 if self._query == Query("given"):
                     body = pack([*same, *([] if per_client is None else [per_client[name]]),
                                  self._given[name]])
                 envelope = Envelope(place, function.__name__, self._query, body)
-                sent[name] = [*self._missed.get(name, []), envelope]
+                sent[name] = [*self._undelivered.get(name, []), envelope]
                 yield name, sent[name]
 
         kept: dict[str, Packed] = {}
         missing, down, up, slowest, answered = [], 0, 0, 0.0, 0
         refused: dict[str, str] = {}
         undone: set[str] = set()        # clients that did not carry out the call
-        for name, (_, reply, seconds) in zip(chosen, self.exchange(letters()), strict=True):
+        for name, (_, reply, seconds) in zip(chosen, self.exchange(outgoing()), strict=True):
             envelopes, slowest, message = sent.pop(name), max(slowest, seconds), None
-            asked = envelopes[-1].body.nbytes
-            down += asked
+            size = envelopes[-1].body.nbytes
+            down += size
             try:
                 if isinstance(reply, Refused):
                     raise reply
@@ -193,18 +194,18 @@ class Clients:
             except Refused as reason:
                 refused[name], reply = str(reason)[:REASON], None
                 undone |= {name} if isinstance(reason, Failed) else set()
-            self._note(name, down=asked, up=reply.nbytes if reply else 0, seconds=seconds,
+            self._note(name, down=size, up=reply.nbytes if reply else 0, seconds=seconds,
                        answers=reply is not None)
             if reply is None:
                 missing.append(name)
                 if place[1] == 0 and (name not in refused or name in undone):
                     # An arrival: kept until the client is back.
                     held = [e._replace(body=self.pool.take(e.body)) for e in envelopes[-1:]]
-                    self._missed[name] = [*self._missed.get(name, []), *held]
+                    self._undelivered[name] = [*self._undelivered.get(name, []), *held]
                 continue
             answered += 1
             up += reply.nbytes
-            self._missed.pop(name, None)
+            self._undelivered.pop(name, None)
             if fold is None:
                 kept[name] = reply
             else:
@@ -277,19 +278,19 @@ class Clients:
     def dump(self) -> dict[str, Any]:
         """Return the base's own state for a save."""
         return {"missed": {n: [[list(e.place), e.function, code(e.query), _plain(e.body)]
-                               for e in held] for n, held in self._missed.items()}}
+                               for e in held] for n, held in self._undelivered.items()}}
 
     def load(self, state: Mapping[str, Any] | None) -> None:
         """Restore a state of :meth:`dump`; None for the start of a run."""
         state = state or {"missed": {}}
-        self._missed = {n: [Envelope(tuple(p), f, Query.of_code(q), _packed(b))
+        self._undelivered = {n: [Envelope(tuple(p), f, Query.of_code(q), _packed(b))
                             for p, f, q, b in held] for n, held in state["missed"].items()}
 
     def _note(self, name: str, answers: bool | None = None, **more: float) -> None:
-        heard = self.heard.setdefault(name, {"down": 0, "up": 0, "seconds": 0.0, "answers": True})
+        found = self.traffic.setdefault(name, {"down": 0, "up": 0, "seconds": 0.0, "answers": True})
         for key, value in more.items():
-            heard[key] += value
-        heard["answers"] = heard["answers"] if answers is None else answers
+            found[key] += value
+        found["answers"] = found["answers"] if answers is None else answers
 
     def _check(self, function: Callable[..., Any]) -> None:
         if getattr(function, "__self__", None) != self.method or not getattr(

@@ -35,10 +35,10 @@ class LocalClients(Clients):
         self.residents = {n: ClientWorker(method, n, parts[n], plan, protocol, world,
                                           keep_last=self.keep_last) for n in self.names}
 
-    def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
+    def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | None, float]]:
-        """Deliver letters one after the other; see :meth:`Clients.exchange`."""
-        for name, envelopes in letters:
+        """Deliver to one client after the other; see :meth:`Clients.exchange`."""
+        for name, envelopes in outgoing:
             reply = None
             for envelope in envelopes:
                 reply = self._deliver(name, envelope)
@@ -49,9 +49,9 @@ class LocalClients(Clients):
     def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
         """Carry out one call: one copy in for the receiver, one copy out for the server."""
         resident = self.residents[name]
-        letter = envelope._replace(body=self.pool.take(envelope.body))
+        received = envelope._replace(body=self.pool.take(envelope.body))
         try:
-            return self.pool.take(resident.handle(letter))
+            return self.pool.take(resident.handle(received))
         except FedvineError:
             raise
         except Exception as error:

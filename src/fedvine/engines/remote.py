@@ -63,15 +63,15 @@ class RemoteClients(Clients):
         self.gone: set[str] = set()  # clients whose process died
         self._threads = ThreadPoolExecutor(max(1, len(self.names)))
 
-    def exchange(self, letters: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
+    def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Refused | None, float]]:
-        """Deliver letters to all clients at once; see :meth:`Clients.exchange`."""
-        waiting = [(name, self._threads.submit(self._letter, name, envelopes))
-                   for name, envelopes in letters]
+        """Deliver to all clients at once; see :meth:`Clients.exchange`."""
+        waiting = [(name, self._threads.submit(self._deliver, name, envelopes))
+                   for name, envelopes in outgoing]
         for name, future in waiting:
             yield name, *future.result()
 
-    def _letter(self, name: str, envelopes: list[Envelope]) -> tuple[
+    def _deliver(self, name: str, envelopes: list[Envelope]) -> tuple[
             Packed | Refused | None, float]:
         reply: Packed | None = None
         began, seconds = time.monotonic(), 0.0

@@ -26,12 +26,12 @@ class Costs:
         self.bytes: dict[str, Any] = {"down": 0, "up": 0, "calls": 0, "by": {}}
         self._started = self._began = time.perf_counter()
         self._started_cpu = time.process_time()
-        self._heard: dict[str, float] = {}      # what clients had spent before the round
+        self._before: dict[str, float] = {}     # seconds of each client before the round
 
     def begin(self, clients: Clients) -> None:
         """A round begins now."""
         self._began = time.perf_counter()
-        self._heard = {name: heard["seconds"] for name, heard in clients.heard.items()}
+        self._before = {name: its["seconds"] for name, its in clients.traffic.items()}
 
     def round_done(self, at: At, clients: Clients) -> None:
         """The round ``at`` is over; the next one begins."""
@@ -41,8 +41,8 @@ class Costs:
             self.client.append(sum(c["seconds"] / max(c["clients"], 1) for c in calls))
             self.calls.append(sum(c["seconds"] for c in calls))
             if self.own is not None:
-                self.own = {name: self.own.get(name, 0.0) + heard["seconds"]
-                            - self._heard.get(name, 0.0) for name, heard in clients.heard.items()}
+                self.own = {name: self.own.get(name, 0.0) + its["seconds"]
+                            - self._before.get(name, 0.0) for name, its in clients.traffic.items()}
         self.begin(clients)
 
     def count(self, log: Iterable[dict[str, Any]]) -> None:

@@ -132,7 +132,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         def on_round(at: At, clients: Any) -> None:
             write_state(hub, run, "running", t=at.t, r=at.r, R=at.R, stages=len(made.plan),
                         scores=scores, clients={n: {**h, "gone": n in clients.gone}
-                                                for n, h in clients.heard.items()})
+                                                for n, h in clients.traffic.items()})
 
         made.on_round = on_round
         on_round(At(0, 0, 0), made.clients)
