@@ -20,6 +20,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import Terminal, drawn
 from fedvine.core.units import seconds, size
+from fedvine.data.plan import Plan
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.progress import follow
@@ -48,11 +49,12 @@ def table(runs: Mapping[str, Run]) -> Table:
 def plot(runs: Mapping[str, Run], file: Path) -> None:
     """Draw a PNG: AUC of new pairs and of all pairs over the scored stages, one column a client."""
     first = next(iter(runs.values()))
-    names = sorted(first.parts)
+    names, plan = sorted(first.parts), first.plan
+    assert isinstance(plan, Plan)
     figure, axes = plot_style.plots([drawn(n) for n in names], 2, sharex=True, sharey="row")
     for row, (key, title) in enumerate((("auc_new", "new pairs"), ("auc", "all pairs"))):
         for axis, name in zip(axes[row], names, strict=True):
-            axis.axvspan(first.plan.test + 0.5, len(first.plan) + 0.5,
+            axis.axvspan(plan.test + 0.5, len(plan) + 0.5,
                          color=plot_style.FAINT, zorder=0)
             axis.axhline(0.5, color=plot_style.GREY, linewidth=1, linestyle=":", label="by chance")
             for (method, made), mark in zip(runs.items(), plot_style.MARKS, strict=False):

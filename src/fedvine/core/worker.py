@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedvine.core.errors import MethodError
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
 from fedvine.core.query import Query
 from fedvine.core.state import Client, World
+
+if TYPE_CHECKING:
+    from fedvine.core.protocol import OwnQueries, Plan, Scorer, Task
 
 
 class Envelope(NamedTuple):
@@ -45,14 +48,14 @@ class ClientWorker:
         secret: the client's own (:class:`fedvine.core.state.Client`).
     """
 
-    def __init__(self, method: Method, name: str, part: Any, plan: Any, protocol: Any,
+    def __init__(self, method: Method, name: str, part: Any, plan: Plan, protocol: Task,
                  world: World, *, keep_last: bool = False, secret: bytes | None = None) -> None:
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.protocol = protocol
         self.world, self.keep_last, self.secret = world, keep_last, secret
-        # A fedvine.federation.site_forecasts.SiteForecasts while a site scores its own users.
-        self.home: Any = None
-        self.scorer = None if part is None else protocol.scorer(part, plan, name, world.seed)
+        self.forecasts: OwnQueries | None = None    # while a site makes its users' forecasts
+        self.scorer: Scorer | None = (
+            None if part is None else protocol.scorer(part, plan, name, world.seed))
         self.renew()
 
     def renew(self) -> None:
@@ -94,7 +97,7 @@ class ClientWorker:
         if query is not None and self.scorer is not None:
             queries = (self.scorer.queries(query.number) if query.kind == "stage" else
                        self._given(message.pop()) if query.kind == "given" else
-                       self.scorer.given(self.home.pairs(query.number)))
+                       self.scorer.given(self._own().pairs(query.number)))
         named: dict[str, Any] = {}
         if _asks_for_queries(function):
             if queries is None:
@@ -113,7 +116,7 @@ class ClientWorker:
         if self.scorer is not None:
             reply = self.scorer.answered(reply)
             if query.kind == "own":
-                return self.home.keep(query.number, reply)
+                return self._own().keep(query.number, reply)
         return reply
 
     def _given(self, pairs: dict[str, Any]) -> Any:
@@ -123,6 +126,10 @@ class ClientWorker:
         part = self.part.with_guests(pairs["guests"]) if pairs.get("guests") else self.part
         client.stage, client.past = self.plan.stage(part, t), self.plan.past(part, t)
         return self.scorer.given(pairs)
+
+    def _own(self) -> OwnQueries:
+        assert self.forecasts is not None
+        return self.forecasts
 
     def _mark(self, moment: str) -> None:
         """Measure the client's model on all queries that the protocol scores at this stage."""

@@ -9,6 +9,7 @@ from fedvine.core.clients import ClientError, Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed
 from fedvine.core.method import Method
+from fedvine.core.protocol import Plan, ServerScorer, Task
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
 
@@ -29,8 +30,9 @@ class LocalClients(Clients):
 
     keep_last = False
 
-    def __init__(self, method: Method, parts: Mapping[str, Any], plan: Any, protocol: Any,
-                 world: World, *, server_scorer: Any = None, quorum: float = 1.0) -> None:
+    def __init__(self, method: Method, parts: Mapping[str, Any], plan: Plan,
+                 protocol: Task, world: World, *, server_scorer: ServerScorer | None = None,
+                 quorum: float = 1.0) -> None:
         super().__init__(method, parts, world, protocol, server_scorer, quorum=quorum)
         self.residents = {n: ClientWorker(method, n, parts[n], plan, protocol, world,
                                           keep_last=self.keep_last) for n in self.names}

@@ -21,6 +21,7 @@ from fedvine.core.expect import MOST_BYTES, Array, Maybe, Number, Several, Text,
 from fedvine.core.lookup import find
 from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpack
 from fedvine.core.method import Method
+from fedvine.core.protocol import ServerScorer, Task
 from fedvine.core.query import code
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
@@ -55,8 +56,8 @@ class RemoteClients(Clients):
         deadline: seconds that a call may take.
     """
 
-    def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Any,
-                 send: Send, *, server_scorer: Any = None, quorum: float = 1.0,
+    def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Task,
+                 send: Send, *, server_scorer: ServerScorer | None = None, quorum: float = 1.0,
                  deadline: float = 600.0) -> None:
         super().__init__(method, names, world, protocol, server_scorer, quorum=quorum)
         self.send, self.deadline = send, deadline

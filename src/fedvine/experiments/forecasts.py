@@ -23,6 +23,7 @@ from fedvine.data.stream import EventStream
 
 if TYPE_CHECKING:
     from fedvine.experiments.run import Run
+    from fedvine.tasks.task import Task
 
 BLOCK = 1 << 21     # pairs asked for at a time; about 24 bytes each, twice
 
@@ -159,7 +160,7 @@ class Forecasts:
                        lambda users, items: self._known(client, users, items))
 
 
-def best(task: Any, part: EventStream, users: np.ndarray, score: np.ndarray, count: int,
+def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, count: int,
          known: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Best:
     """Return the ``count`` likeliest candidates of ``users`` int64 [n] by ``score`` [n, all].
 

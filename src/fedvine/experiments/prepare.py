@@ -12,12 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from fedvine.core.method import Method
+from fedvine.core.protocol import Plan, ServerScorer
 from fedvine.core.state import World
 from fedvine.data.spec import digest
 from fedvine.experiments.run_folder import RunFolder
+from fedvine.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,11 @@ class Prepared:
     """
 
     method: Method
-    plan: Any
-    protocol: Any
+    plan: Plan
+    protocol: Task
     world: World
     stream: Any
-    scorer: Any
+    scorer: ServerScorer | None
     parts: Mapping[str, Any]
 
     @property
@@ -76,7 +78,7 @@ class Prepared:
             "stages": self.plan.facts(), "protocol": self.protocol.model_dump()})
 
 
-def prepare(method: Method, plan: Any, protocol: Any, clients: Iterable[str], seed: int, *,
+def prepare(method: Method, plan: Plan, protocol: Task, clients: Iterable[str], seed: int, *,
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None
             ) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
@@ -101,7 +103,7 @@ def prepare(method: Method, plan: Any, protocol: Any, clients: Iterable[str], se
     world, scorer = World(tuple(sorted(clients)), seed, len(plan), facts), None
     if method.server_holds_graph:
         assert stream is not None
-        scorer = protocol.scorer(stream.both_ways(), plan, "all", seed)
+        scorer = cast(ServerScorer, protocol.scorer(stream.both_ways(), plan, "all", seed))
         scorer.whole = True
         parts = {"all": stream}
     return Prepared(method, plan, protocol, world, stream, scorer, parts or {})

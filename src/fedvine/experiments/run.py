@@ -13,9 +13,9 @@ from fedvine.core.clients import Clients, RoundAborted
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
+from fedvine.core.protocol import Plan, ServerScorer
 from fedvine.core.query import Query
 from fedvine.core.state import Memory
-from fedvine.data.plan import Plan
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines.local import LocalClients
@@ -23,7 +23,6 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.tasks.task import Task, of
-from fedvine.tasks.task_plan import TaskPlan
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
 
@@ -46,7 +45,7 @@ OnRound = Callable[[At, Clients], None]
 OnStage = Callable[[StageScores, "Run"], None]
 
 
-def loop(method: Method, server: Memory, clients: Clients, plan: Any, done: tuple[int, int],
+def loop(method: Method, server: Memory, clients: Clients, plan: Plan, done: tuple[int, int],
          on_round: OnRound) -> Iterator[StageScores]:
     """The loop. ``done`` is the last (stage, round) already carried out; ``on_round`` hears of
     each."""
@@ -66,7 +65,7 @@ def loop(method: Method, server: Memory, clients: Clients, plan: Any, done: tupl
             yield StageScores(t, method.score(server, clients, At(t, R, R)))  # type: ignore[arg-type]
 
 
-def show(server: Memory, scorer: Any, plan: Any, t: int) -> None:
+def show(server: Memory, scorer: ServerScorer, plan: Plan, t: int) -> None:
     """What a server that holds the graph sees at stage ``t``."""
     server.stage = scorer.shown(plan.stage(scorer.part, t))
     server.past = scorer.shown(plan.past(scorer.part, t))
@@ -251,7 +250,7 @@ class Run:
         return self.server, at
 
 
-def run(method: Method, split: Split, stages: Plan | TaskPlan, *, seed: int = 0,
+def run(method: Method, split: Split, stages: Plan, *, seed: int = 0,
         protocol: Task | None = None, out: str | os.PathLike[str] | None = None,
         source: dict[str, Any] | None = None,
         engine: type[LocalClients] = LocalClients, save_every: float = 60.0,

@@ -34,7 +34,7 @@ from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.federation.site_forecasts import SiteForecasts
-from fedvine.tasks.task import of
+from fedvine.tasks.task import Task, of
 
 if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
@@ -226,11 +226,12 @@ class Site:
         if resident.part is None:
             return 0
         if count:
-            resident.home = SiteForecasts(
-                self.name, resident.protocol, resident.part, resident.plan, count)
-            return resident.home.blocks
-        if resident.home is not None:
-            resident.home.write(self.saves.parent / f"{self.saves.name}.parquet")
+            task, plan = resident.protocol, resident.plan
+            assert isinstance(task, Task) and isinstance(plan, Plan)    # as open() made them
+            resident.forecasts = made = SiteForecasts(self.name, task, resident.part, plan, count)
+            return made.blocks
+        if isinstance(resident.forecasts, SiteForecasts):
+            resident.forecasts.write(self.saves.parent / f"{self.saves.name}.parquet")
         return 0
 
     def _secret(self) -> bytes:

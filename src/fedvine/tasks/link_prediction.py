@@ -170,8 +170,7 @@ class LinkPrediction(Task):
         src, dst = np.repeat(users, part.num_dst), np.tile(np.arange(part.num_dst), len(users))
         return self.pairs(plan, src, dst, guests)
 
-    @staticmethod
-    def pairs(plan: Plan, src: np.ndarray, dst: np.ndarray, guests: Sequence[str]
+    def pairs(self, plan: Plan, src: np.ndarray, dst: np.ndarray, guests: Sequence[str]
               ) -> dict[str, Any]:
         """Return the query about pairs in local numbers, int64 [P], at the end of the stream."""
         return {"src": src, "dst": dst, "t": np.full(len(src), plan.bounds[-1]),

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.expect import Measured
+from fedvine.core.protocol import Scorer
 from fedvine.data.ids import Ids
 from fedvine.tasks.shown import Axis, Group, Picture, Rows, Score
 
@@ -107,10 +108,10 @@ class Task(BaseModel):
         """Return what stage ``t`` is scored for: "train", "val" or "test"."""
         raise NotImplementedError
 
-    def scorer(self, part: Any, plan: Any, name: str, seed: int) -> Any:
+    def scorer(self, part: Any, plan: Any, name: str, seed: int) -> Scorer:
         """Return the scorer of the client ``name`` with the data ``part``.
 
-        See :class:`fedvine.core.protocol.Scorer`.
+        Where the server holds the graph, it is a :class:`fedvine.core.protocol.ServerScorer`.
         """
         raise NotImplementedError
 
@@ -177,6 +178,14 @@ class Task(BaseModel):
 
         Returns:
             The query, for :meth:`fedvine.experiments.run.Run.ask`.
+        """
+        raise NotImplementedError
+
+    def pairs(self, plan: Any, src: np.ndarray, dst: np.ndarray, guests: Sequence[str]
+              ) -> dict[str, Any]:
+        """Return the query about single pairs in local numbers, int64 [P]; see :meth:`ask`.
+
+        Only for tasks whose ``no_pairs`` is empty.
         """
         raise NotImplementedError
 

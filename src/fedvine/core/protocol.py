@@ -1,0 +1,96 @@
+"""What the contract needs of a plan, a task and a scorer; other rooms define the classes.
+
+A class with these methods fits, whatever it inherits: :class:`fedvine.data.plan.Plan`,
+:class:`fedvine.tasks.task.Task` and the scorers of the tasks do. Data, queries and answers differ
+by task; their types are not stated here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+
+class Plan(Protocol):
+    """Stages of a run: :class:`fedvine.data.plan.Plan`, :class:`fedvine.tasks.task_plan.TaskPlan`.
+
+    The length is the number of stages; ``t`` counts them from 0.
+    """
+
+    def __len__(self) -> int: ...
+
+    def stage(self, part: Any, t: int) -> Any:
+        """Return what is new to the client's data ``part`` at stage ``t``."""
+
+    def past(self, part: Any, t: int) -> Any:
+        """Return all that ``part`` holds once stage ``t`` has arrived."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the plan as plain values, for a run folder."""
+        ...
+
+
+class Scorer(Protocol):
+    """Draws the queries about one client's data and measures the answers."""
+
+    def queries(self, t: int) -> Any:
+        """Return the queries of stage ``t``."""
+
+    def given(self, asked: dict[str, Any], /) -> Any:
+        """Return the queries that a person gave, in the form that ``predict`` takes."""
+
+    def answered(self, answer: Any) -> Any:
+        """Return what a person gets of an answer to :meth:`given`."""
+
+    def measure(self, t: int, answer: Any) -> dict[str, Any]:
+        """Return ``{"n": counts, "scores": numbers}`` of an answer to ``queries(t)``.
+
+        Raises :class:`fedvine.core.errors.MethodError` when the answer does not fit.
+        """
+        ...
+
+
+class ServerScorer(Scorer, Protocol):
+    """The scorer beside a server that holds the whole graph.
+
+    ``part`` is the graph, ``learned`` the last stage that was learned (-1: none), ``whole`` true.
+    """
+
+    part: Any
+    learned: int
+    whole: bool
+
+    def shown(self, events: Any) -> Any:
+        """Return a stage's data as the method may see it."""
+
+
+class OwnQueries(Protocol):
+    """Queries about a client's own users, in blocks; the answers stay at the client."""
+
+    def pairs(self, block: int) -> dict[str, Any]:
+        """Return the queries of a block, for :meth:`Scorer.given`."""
+        ...
+
+    def keep(self, block: int, answer: Any) -> int:
+        """Keep what the answers say; return the number of users in the block."""
+        ...
+
+
+class Task(Protocol):
+    """What is asked of a method, and how it is scored; see :class:`fedvine.tasks.task.Task`."""
+
+    measured: ClassVar[Any]     # the statement of a client's scores, see fedvine.core.expect
+
+    def scored(self, t: int, stages: int) -> list[int]:
+        """Return the stages that are scored once stage ``t`` of ``stages`` was learned."""
+        ...
+
+    def scorer(self, part: Any, plan: Any, name: str, seed: int) -> Scorer:
+        """Return the scorer beside the data ``part`` of the client ``name``.
+
+        Where the server holds the graph, it is a :class:`ServerScorer`.
+        """
+        ...
+
+    def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
+        """Return the task's settings as plain values; with ``mode`` "json" those of JSON."""
+        ...
