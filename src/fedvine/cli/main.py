@@ -131,7 +131,7 @@ def run(
     if json and json.is_dir():
         raise FedvineError(f"{json} is a folder; name a .json file with --json.")
     from fedvine.experiments.allocator import keep_large_blocks
-    from fedvine.experiments.experiment import from_command
+    from fedvine.experiments.command import from_command
     keep_large_blocks()
     experiment, name = from_command(what, options.values(context.params), settings or [])
     out = out or Path("runs") / f"{name}-s{experiment.seed}"

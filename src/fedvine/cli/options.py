@@ -65,7 +65,7 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the experiment's values in a command's options, table by table.
 
     ``given`` are the options by name (``typer.Context.params``); an option that a command does not
-    have, or that is not given, is None, as :func:`fedvine.experiments.experiment.from_command`
+    have, or that is not given, is None, as :func:`fedvine.experiments.command.from_command`
     takes it.
     """
     stages, clients = given["stages"], given["clients"]

@@ -1,4 +1,4 @@
-"""From what people write to a finished run folder, and forecasts of a finished run."""
+"""Experiment files, runs and run folders, and forecasts of a finished run."""
 
 from __future__ import annotations
 

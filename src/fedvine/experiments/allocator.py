@@ -1,7 +1,7 @@
-"""Memory that is used again: glibc gives every large block back to the system at once.
+"""Keep freed memory in the process: glibc returns every large block to the system at once.
 
-The next one is then new to the process, and every page of it costs a fault: ten times the time of
-filling it. Keeping blocks costs memory that stays at its highest mark.
+A block that is allocated afresh costs a page fault for every page: ten times the time of filling
+it. With kept blocks the memory of the process stays at its highest value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST = 2**31 - 1
 
 
 def keep_large_blocks() -> bool:
-    """From now on freed blocks up to 2 GB stay with this process; whether the system can do it.
+    """Keep freed blocks up to 2 GB in this process from now on; return whether the system can.
 
     For a process that computes and ends; ``fedvine run`` and the benchmarks call it.
     """
@@ -29,10 +29,10 @@ def keep_large_blocks() -> bool:
 
 
 def peak_memory() -> int:
-    """The highest resident memory of this process so far, bytes.
+    """Return the highest resident memory of this process so far, in bytes.
 
-    The system's ``ru_maxrss`` also counts what the process was before its program was loaded, a
-    copy of the one that started it; it is the answer where nothing better is known.
+    The system's ``ru_maxrss`` includes the process that this one was forked from, so it is only
+    used where ``/proc`` does not exist.
     """
     with contextlib.suppress(OSError):
         found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())

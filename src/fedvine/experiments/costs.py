@@ -1,4 +1,4 @@
-"""What a run costs: seconds of rounds, calls and clients, and bytes, kept over stops."""
+"""Costs of a run: seconds of rounds, calls and clients, and bytes, continued after a stop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from fedvine.experiments.allocator import peak_memory
 
 
 class Costs:
-    """Kept by the loop: :meth:`begin` before a round, :meth:`round_done` after it, :meth:`count`
-    for the log of calls. Seconds of arrivals and of scores count in the total alone."""
+    """The costs of a run, which the loop updates.
+
+    :meth:`begin` is called before a round, :meth:`round_done` after it, :meth:`count` for the log
+    of calls. Seconds of arrivals and of scores count in the total alone.
+    """
 
     def __init__(self) -> None:
         self.earlier = 0.0                      # seconds of the run before it was stopped
@@ -29,12 +32,12 @@ class Costs:
         self._before: dict[str, float] = {}     # seconds of each client before the round
 
     def begin(self, clients: Clients) -> None:
-        """A round begins now."""
+        """Start the clock of a round."""
         self._began = time.perf_counter()
         self._before = {name: its["seconds"] for name, its in clients.traffic.items()}
 
     def round_done(self, at: At, clients: Clients) -> None:
-        """The round ``at`` is over; the next one begins."""
+        """Add the costs of the round ``at``, and start the clock of the next one."""
         if at.r > 0:
             self.rounds.append(time.perf_counter() - self._began)
             calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
@@ -46,7 +49,7 @@ class Costs:
         self.begin(clients)
 
     def count(self, log: Iterable[dict[str, Any]]) -> None:
-        """Bytes and seconds of these calls, in all and by client function."""
+        """Add bytes and seconds of these calls, in all and by client function."""
         for call in log:
             self.bytes["down"] += call["down"]
             self.bytes["up"] += call["up"]
@@ -58,28 +61,28 @@ class Costs:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the run so far, stops left out."""
+        """The seconds of the run so far, without those between a stop and the next start."""
         return self.earlier + time.perf_counter() - self._started
 
     @property
     def seconds_cpu(self) -> float:
-        """Seconds of the processor that this process spent on the run so far, in all threads."""
+        """The CPU seconds that this process spent on the run so far, in all threads."""
         return self.earlier_cpu + time.process_time() - self._started_cpu
 
     def dump(self) -> dict[str, Any]:
-        """What a save keeps, but for :attr:`seconds`, which stands beside it."""
+        """Return the costs for a save, except :attr:`seconds`, which the save has itself."""
         return {"own": self.own, "bytes": self.bytes, "cpu": self.seconds_cpu,
                 "rounds": [self.rounds, self.client, self.calls]}
 
     def load(self, state: dict[str, Any], seconds: float) -> None:
-        """Go on from a save."""
+        """Continue from the costs of a save."""
         self.earlier, self.bytes = seconds, state["bytes"]
         self.rounds, self.client, self.calls = state["rounds"]
         self.own = state.get("own")             # older saves have none
         self.earlier_cpu = state.get("cpu", 0.0)
 
     def summary(self) -> dict[str, Any]:
-        """The part of a summary that is about costs."""
+        """Return the costs as keys of a run's summary."""
         rounds = len(self.rounds)
         found: dict[str, Any] = {
             "seconds_total": self.seconds, "seconds_cpu": self.seconds_cpu,

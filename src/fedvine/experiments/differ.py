@@ -1,4 +1,4 @@
-"""Why a run folder is refused: every key in which two experiments differ."""
+"""Differences of two experiments, for the sentence that refuses a run folder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _LONG = 250         # characters; with more the keys alone are named
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """The keys in which two resolved experiments differ, with both values; empty if none.
+    """Return the keys in which two resolved experiments differ, with both values; empty if none.
 
-    What only follows from another key (a digest from another table, the bounds of the stages
-    from another data set) is named where nothing else differs.
+    Keys that only follow from another one (a digest from another table, the bounds of the stages
+    from another data set) are named only where nothing else differs.
     """
     here, there = _flat(ours), _flat(theirs)
     if "data.names" not in there:   # written by a run that did not keep it
@@ -31,12 +31,13 @@ def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
 
 
 def _follows(key: str) -> bool:
+    """Return whether a key's value follows from other keys."""
     return (key in ("data.digest", "data.names", "data.edges", "data.name")
             or key.startswith("stages."))
 
 
 def _flat(table: Mapping[str, Any], under: str = "") -> dict[str, Any]:
-    """``{"method": {"rounds": 3}}`` as ``{"method.rounds": 3}``."""
+    """Return nested tables as one: ``{"method": {"rounds": 3}}`` as ``{"method.rounds": 3}``."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         flat |= (_flat(value, f"{under}{key}.") if isinstance(value, Mapping)

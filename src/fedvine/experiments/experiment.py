@@ -1,4 +1,4 @@
-"""An experiment: data, split, stages, protocol, method, seed; read from TOML, run, found again."""
+"""An experiment: data, split, stages, protocol, method and seed; read from TOML and run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from fedvine.tasks.task_plan import TaskPlan, TaskSettings
 
 
 class SplitBy(BaseModel):
-    """The ``[split]`` of an experiment: the arguments of ``stream.split``."""
+    """The table ``[split]`` of an experiment: the arguments of ``stream.split``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,7 +51,7 @@ class SplitBy(BaseModel):
 
 
 def _method(value: Any) -> Any:
-    """``"fedlink"`` or ``{"name": "fedlink", "capacity": 4000}`` as the method itself."""
+    """Return the method of ``"fedlink"`` or ``{"name": "fedlink", "capacity": 4000}``."""
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, dict):
@@ -67,14 +67,14 @@ def _method(value: Any) -> Any:
 
 
 def _protocol(value: dict[str, Any], method: Any) -> Task:
-    """Return the protocol of the method's task, with these keys."""
+    """Return the protocol of the method's task with these settings."""
     found = _method(method)
     task = of(found) if isinstance(found, Method) else LinkPrediction
     return build(task, value, under="protocol.")
 
 
 class Experiment(BaseModel):
-    """All that a run's scores depend on. ``data`` and ``method`` may also be given as names.
+    """Everything that a run's scores depend on; ``data`` and ``method`` may be given as names.
 
     >>> made = Experiment.model_validate({"data": "flights", "method": "edgebank"})
     >>> made.with_settings(["method.window=3"]).method
@@ -115,7 +115,7 @@ class Experiment(BaseModel):
 
     @staticmethod
     def _meant(key: str, values: dict[str, Any]) -> str | None:
-        """``rounds`` as ``method.rounds``, where one table has a key of that name."""
+        """Return ``method.rounds`` for ``rounds``, if a table has a key of that name."""
         tables: dict[str, type[BaseModel]] = {"data": Data, "split": SplitBy,
                                               "tasks": TaskSettings}
         if "method" in values:
@@ -137,7 +137,7 @@ class Experiment(BaseModel):
     @field_serializer("method")
     def _dump_method(self, method: Method, info: SerializationInfo) -> dict[str, Any]:
         values = method.model_dump(exclude_unset=bool(info.exclude_unset))
-        if info.exclude_none:  # as TOML wants it
+        if info.exclude_none:   # TOML does not have null
             values = {key: value for key, value in values.items() if value is not None}
         return {**{k: v for k, v in method.constants().items() if k in ("name", "file_digest")},
                 **values}
@@ -145,7 +145,7 @@ class Experiment(BaseModel):
     # -- made from files -------------------------------------------------------------------------
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Experiment:
-        """From a TOML file; a table's path in it is relative to the file.
+        """Read a TOML file; a table's path in it is relative to the file.
 
         Raises :class:`FedvineError` that names the file and the key.
         """
@@ -166,7 +166,7 @@ class Experiment(BaseModel):
 
     @staticmethod
     def of_run(folder: str | os.PathLike[str]) -> Experiment:
-        """The experiment whose run is in ``folder``."""
+        """Return the experiment of the run in ``folder``; raise :class:`FedvineError` for none."""
         data = run_folder.read_experiment(folder).get("data")
         found = data.get("experiment") if isinstance(data, dict) else None
         if isinstance(data, dict) and data.get("name") == "federation":
@@ -178,22 +178,22 @@ class Experiment(BaseModel):
         return build(Experiment, found, f"{folder}/experiment.toml")
 
     def with_settings(self, settings: Iterable[str]) -> Experiment:
-        """The experiment with ``KEY=VALUE`` put in, such as ``"method.capacity=100000"``.
+        """Return the experiment changed by ``KEY=VALUE``, such as ``"method.capacity=100000"``.
 
-        A value is read as TOML and, where it is none, as text.
+        A value is read as TOML, and as text if it is not TOML.
         """
         return self.updated(*map(assignment, settings))
 
     def updated(self, *changes: dict[str, Any]) -> Experiment:
-        """The experiment with values put in, table by table."""
+        """Return the experiment with these values merged in, table by table."""
         values = self.model_dump(exclude_unset=True)
         for change in changes:
             values = merged(values, change)
         return build(Experiment, values)
 
-    # -- what it comes to ------------------------------------------------------------------------
+    # -- resolved values, data and runs ----------------------------------------------------------
     def resolved(self) -> Experiment:
-        """The same with what a data set or a table says where the experiment says nothing."""
+        """Return the experiment with the defaults of its data where it does not have a value."""
         found = self.data.dataset
         split = self.split.model_dump(exclude_none=True)
         if "by" not in split:
@@ -207,7 +207,7 @@ class Experiment(BaseModel):
                                        "tasks": tasks})
 
     def plain(self) -> dict[str, Any]:
-        """All keys, resolved, as values that TOML can hold; what is None is left out."""
+        """Return all keys, resolved, as values that TOML can hold; keys with None are left out."""
         values = self.resolved().model_dump(mode="json", exclude_none=True)
         if not self.data.options:
             del values["data"]["options"]
@@ -216,12 +216,15 @@ class Experiment(BaseModel):
         return values
 
     def identity(self) -> str:
-        """16 hex digits that stand for the settings; a file of data counts by its path alone."""
+        """Return 16 hex digits that identify the settings; a data file counts by its path alone."""
         text = json.dumps(self.plain(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def open(self) -> tuple[Method, Split, Plan | TaskPlan]:
-        """Return the method, the split data and the plan of stages."""
+        """Return the method, the split data and the plan of stages.
+
+        Raises :class:`FedvineError` where the data do not fit the method's task.
+        """
         made = self.resolved()
         stream = self.data.open()
         if isinstance(stream, Graph) != (self.protocol.data == "graph"):
@@ -244,30 +247,3 @@ class Experiment(BaseModel):
                   "experiment": self.plain()}
         return run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
                    source=source, quorum=self.quorum, **options)
-
-
-def from_command(what: str, options: dict[str, Any], settings: Iterable[str]) -> tuple[
-        Experiment, str]:
-    """The experiment of ``fedvine run``, and the first part of its folder's name.
-
-    ``what`` is a method's name, a Python file with one, or a TOML file; of the ``options`` those
-    that are None, and tables without any other, count as not given; ``settings`` (KEY=VALUE) come
-    last.
-    """
-    given = {key: {k: v for k, v in value.items() if v is not None}
-             if isinstance(value, dict) else value for key, value in options.items()}
-    changes = [{k: v for k, v in given.items() if v not in (None, {})}, *map(assignment, settings)]
-    if what.endswith(".toml"):
-        return Experiment.read(what).updated(*changes), Path(what).stem
-    values: dict[str, Any] = {"method": {"name": what}}
-    if what.endswith(".py"):
-        found = registry.from_file(what)
-        values = {"method": {"name": found.name, "file_digest": found.file_digest}}  # type: ignore
-        what = Path(what).stem
-    for change in changes:
-        values = merged(values, change)
-    if "data" not in values:
-        raise FedvineError("Say with --data what to run on: a data set, a file or a query; fedvine "
-                           "list shows the data sets.")
-    made = build(Experiment, values)
-    return made, f"{what}-{made.data.name}"

@@ -7,19 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv, parquet
 
 from fedvine.core.errors import FedvineError, near
-from fedvine.core.files import atomic
-from fedvine.core.text import cells
 from fedvine.data.ids import Ids
-from fedvine.data.io import source as sources
-from fedvine.data.io.source import CLOSED, identifier
-from fedvine.data.io.store import sentence
 from fedvine.data.stream import EventStream
+from fedvine.experiments.forecast_tables import Best, read_pairs, rows_of, write_tables
 
 if TYPE_CHECKING:
     from fedvine.experiments.run import Run
@@ -29,10 +23,10 @@ BLOCK = 1 << 21     # pairs asked for at a time; about 24 bytes each, twice
 
 
 class Forecast(NamedTuple):
-    """One item for one user: the method's score, higher = likelier, and whether it is known.
+    """One item for one user: the method's score, higher is more likely, and whether it is known.
 
-    ``known`` says that the user has met the item at this client before. Scores of one client
-    can be compared; what a difference means is the method's own.
+    ``known`` is true where the user has met the item at this client before. Scores of one client
+    can be compared; the scale of a difference depends on the method.
     """
 
     item: str
@@ -41,10 +35,10 @@ class Forecast(NamedTuple):
 
 
 class Forecasts:
-    """Asks a finished run whose clients live in this process.
+    """Forecasts of a finished run whose clients are in this process.
 
-    ``parts`` are the clients' streams, which hold the names; where the server holds the graph
-    there is one part, called ``all``.
+    ``parts`` are the clients' streams with the names; where the server holds the graph there is one
+    part, called ``all``.
     """
 
     def __init__(self, run: Run) -> None:
@@ -55,10 +49,10 @@ class Forecasts:
         self.parts = dict(run.parts)
 
     def top(self, client: str, user: str, count: int = 5) -> list[Forecast]:
-        """The likeliest items of one user at one client, best first; ties in order of arrival.
+        """Return the most likely items of one user at one client, best first.
 
-        The user may be a guest: never seen at this client, but known at another one. Raises
-        :class:`FedvineError` for a client or user that nobody knows.
+        The user may be a guest: not seen at this client, but known at another one. Ties are in
+        order of arrival. Raises :class:`FedvineError` for an unknown client or user.
         """
         part, guests = self._part(client), []
         number = _numbers(part.src_ids, [user])
@@ -73,31 +67,40 @@ class Forecasts:
                 in zip(best.item[0], best.score[0], best.known[0], strict=True)]
 
     def homes(self, user: str) -> list[str]:
-        """The clients that have seen a user."""
+        """Return the clients that have seen a user."""
         return [name for name, part in self.parts.items()
                 if _numbers(part.src_ids, [user])[0] >= 0]
 
     def every(self, count: int, out: str | os.PathLike[str]) -> int:
-        """Write the likeliest items of every user of every client, in blocks; the rows written.
+        """Write the most likely items of every user of every client; return the number of rows.
 
-        Columns ``client``, ``user``, ``rank`` (from 1), ``item``, ``score``, ``known``; CSV if
-        ``out`` ends in .csv, else Parquet.
+        Columns are ``client``, ``user``, ``rank`` (from 1), ``item``, ``score``, ``known``; CSV if
+        ``out`` ends in .csv, else Parquet. Rows are computed and written in blocks.
         """
-        return _write(out, (table for name, part in self.parts.items() for table in _rows(
+        return write_tables(out, (table for name, part in self.parts.items() for table in rows_of(
             name, part.src_ids, self.task.candidates(part),
             self._best(name, np.arange(part.num_src), count))))
 
     def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
-        """Score a table's pairs: CSV or Parquet with columns ``client``, ``user`` and ``item``.
+        """Score the pairs of a table, and write it with two columns more, ``score`` and ``known``.
 
-        Writes all of the table's columns in their order, then ``score`` and ``known``. A user may
-        be a guest, known at another client; where nobody knows the user, or the client has never
-        seen the item, the score is empty. Returns the number of rows, and how many of them have a
-        score. Raises :class:`FedvineError` for an unknown client.
+        A user may be a guest, known at another client; where no client knows the user, or the
+        client has not seen the item, the score is empty.
+
+        Args:
+            table: CSV or Parquet file with the columns ``client``, ``user`` and ``item``.
+            out: file to write, .csv or .parquet; the table's columns keep their order.
+
+        Returns:
+            The number of rows, and the number of rows with a score.
+
+        Raises:
+            FedvineError: for an unknown client, a task without pairs, or a file that cannot be
+                read.
         """
         if self.task.no_pairs:
             raise FedvineError(self.task.no_pairs)
-        asked = _read(Path(table))
+        asked = read_pairs(Path(table))
         score, known = np.full(len(asked), np.nan), np.zeros(len(asked), bool)
         client = np.array(asked["client"].to_pylist(), object)
         for name in dict.fromkeys(client):
@@ -118,7 +121,7 @@ class Forecasts:
         columns = {"score": pa.array(score, mask=~answered), "known": pa.array(known)}
         for column, values in columns.items():
             asked = asked.append_column(column, values)
-        _write(out, iter([asked]))
+        write_tables(out, iter([asked]))
         return len(asked), int(answered.sum())
 
     # -- numbers ---------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ class Forecasts:
         return self.parts[client]
 
     def _guests(self, client: str, users: list[str]) -> list[str]:
-        """Those of ``users`` that another client knows, each once."""
+        """Return the ``users`` that another client knows, each once."""
         found = np.zeros(len(users), bool)
         for name, part in self.parts.items():
             if name != client and users:
@@ -162,9 +165,18 @@ class Forecasts:
 
 def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, count: int,
          known: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Best:
-    """Return the ``count`` likeliest candidates of ``users`` int64 [n] by ``score`` [n, all].
+    """Return the ``count`` most likely candidates of each user.
 
-    ``known`` says of users and candidates (same shape) which the data know.
+    Args:
+        task: the task of the run.
+        part: the client's stream.
+        users: local numbers int64 [n].
+        score: scores of all candidates float64 [n, candidates].
+        count: candidates a user.
+        known: a function of users and candidates (same shape): whether the data have the pair.
+
+    Returns:
+        The candidates with their scores.
     """
     itself = users if task.no_self and not part.directed else None
     item = likeliest(score, count, itself)
@@ -173,10 +185,17 @@ def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, co
 
 
 def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -> np.ndarray:
-    """The ``count`` highest of each row [n, items], best first; ties in order of the items.
+    """Return the numbers of the ``count`` highest of each row, best first.
 
-    ``itself`` int [n] is an item that a row does not name: a node meets others, where edges have no
-    direction (a number above those of the items is of a guest, and names all).
+    Args:
+        score: scores float64 [n, items].
+        count: numbers a row.
+        itself: int [n], an item that a row leaves out: where edges have no direction a node is not
+            its own candidate. A number above those of the items (a guest) leaves out none.
+
+    Returns:
+        Items int64 [n, count], fewer columns where there are fewer items; ties in order of the
+            items.
     """
     if itself is not None:
         rows = np.flatnonzero(itself < score.shape[1])
@@ -192,81 +211,8 @@ def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -
     return found
 
 
-class Best(NamedTuple):
-    """Likeliest items, best first: ``user`` [n], and ``item``, ``score``, ``known`` [n, count]."""
-
-    user: np.ndarray
-    item: np.ndarray
-    score: np.ndarray
-    known: np.ndarray
-
-
-def _rows(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Best]
-          ) -> Iterator[pa.Table]:
-    """Blocks as tables with names."""
-    users, items = (pa.array([ids[i] for i in range(len(ids))], pa.string()) for ids in (src, dst))
-    for best in blocks:
-        count, width = best.item.shape
-        rank = np.tile(np.arange(1, width + 1, dtype=np.int32), count)
-        yield pa.table({"client": pa.array([client] * (count * width), pa.string()),
-                        "user": users.take(pa.array(np.repeat(best.user, width))),
-                        "rank": pa.array(rank), "item": items.take(pa.array(best.item.reshape(-1))),
-                        "score": pa.array(best.score.reshape(-1)),
-                        "known": pa.array(best.known.reshape(-1))})
-
-
 def _numbers(ids: Ids, names: list[str]) -> np.ndarray:
-    """Local numbers of names, -1 where there is none."""
+    """Return the local numbers of names, int64, -1 for an unknown name."""
     wanted = set(names)
     found = {name: i for i in range(len(ids)) if (name := ids[i]) in wanted}
     return np.array([found.get(name, -1) for name in names], np.int64)
-
-
-def _read(path: Path) -> pa.Table:
-    """All columns of a CSV or Parquet file; client, user and item as text."""
-    wanted = ("client", "user", "item")
-    sources.first_bytes(path)
-    try:
-        with duckdb.connect(config=CLOSED) as connection:
-            source = sources.from_files(connection, [path], wanted)
-            for name in wanted:
-                if name not in source.columns:
-                    raise FedvineError(f'{path} has no column "{name}"; it needs client, user and '
-                                       f"item and has {', '.join(source.columns)}.")
-            for name in ("score", "known"):
-                if name in source.columns:
-                    raise FedvineError(f'{path} has a column "{name}" already, which is to be '
-                                       "written; rename it.")
-            picked = ", ".join(
-                f"{f'CAST({sql} AS VARCHAR)' if name in wanted else sql} AS {identifier(name)}"
-                for name, sql in source.columns.items())
-            table = connection.sql(f"SELECT {picked} FROM {source.relation}").to_arrow_table()
-    except duckdb.Error as error:
-        raise FedvineError(sentence(error, str(path))) from error
-    for name in wanted:
-        if table[name].null_count:
-            row = table[name].is_null().to_pylist().index(True) + 1
-            raise FedvineError(f'{path}: column "{name}" is empty in row {row}; fill it in or '
-                               "leave that row out.")
-    return table
-
-
-def _write(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int:
-    """Write tables of one schema below each other, at once or not at all; the rows written.
-
-    In CSV, text that a spreadsheet would take as a formula starts with an apostrophe.
-    """
-    if Path(out).suffix not in (".csv", ".parquet", ".pq"):
-        raise FedvineError(f"{out} must end in .csv or .parquet, which says what to write.")
-    writer, count = None, 0
-    with atomic(out) as file:
-        for table in map(cells, tables) if Path(out).suffix == ".csv" else tables:
-            if writer is None:
-                writer = (csv.CSVWriter(file, table.schema) if Path(out).suffix == ".csv"
-                          else parquet.ParquetWriter(file, table.schema))
-            writer.write_table(table)
-            count += len(table)
-        if writer is None:
-            raise FedvineError("There is no user to make a forecast for.")
-        writer.close()
-    return count

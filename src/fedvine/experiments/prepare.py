@@ -42,7 +42,7 @@ class Prepared:
 
     @property
     def self_loops(self) -> int | None:
-        """Number of edges from a node to itself that were left out.
+        """The number of edges from a node to itself that were left out.
 
         None where edges have a direction, and where the stream is not here.
         """

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live table, or a line a stage."""
+"""Progress of a run for a person: a live table on a terminal, or a line a stage."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SHOWN = ("auc_new", "mrr_new", "auc", "mrr", "accuracy", "accuracy_val")
 
 
 def follow(run: Run, console: Console) -> Run:
-    """Run to the end and show how it goes; a finished run has nothing to show."""
+    """Run to the end and show the progress; return at once for a finished run."""
     if run.summary is not None:
         return run
     shown = Progress(run)
-    told = run.on_round
+    before = run.on_round
 
     def on_round(at: At, clients: Clients) -> None:
-        told(at, clients)
+        before(at, clients)
         shown.round_done(at, clients)
 
     run.on_round = on_round
@@ -40,7 +40,7 @@ def follow(run: Run, console: Console) -> Run:
 
 
 class Progress:
-    """Where the run is, how long it still takes, and the last scores of each client."""
+    """Position of the run, remaining time, and the last scores of each client."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.began, self.moved = run, time.perf_counter(), 0
@@ -52,13 +52,13 @@ class Progress:
         self._first: tuple[int, float] | None = None
 
     def round_done(self, at: At, clients: Clients) -> None:
-        """A round was carried out (``on_round`` of :func:`fedvine.run`)."""
+        """Record that a round was carried out (``on_round`` of :func:`fedvine.run`)."""
         self._advance(at)
         self.moved += sum(c["down"] + c["up"] for c in clients.log
                           if (c["t"], c["r"]) == (at.t, at.r))
 
     def scored(self, stage: StageScores) -> None:
-        """A stage was scored."""
+        """Record that a stage was scored."""
         R = self.run.method.rounds_at(stage.t)
         self._advance(At(stage.t, R + 1, R))
         if stage.scores:
@@ -73,14 +73,14 @@ class Progress:
         return self._before[self.at.t] + self.at.r + 1
 
     def left(self) -> float | None:
-        """Seconds left, if the rest goes as fast as what was seen; None at the start."""
+        """Return the seconds left at the speed so far; None at the start."""
         if self._first is None or self._place() == self._first[0]:
             return None
         done, seconds = self._place() - self._first[0], time.perf_counter() - self._first[1]
         return seconds / done * (self._before[-1] - self._place())
 
     def position(self) -> str:
-        """Stage, round, bytes and times in one line."""
+        """Return stage, round, bytes and times in one line."""
         t, r, R = self.at
         left = self.left()
         return (f"stage {t + 1}/{len(self.run.plan)}  "
@@ -89,7 +89,7 @@ class Progress:
                 + ("" if left is None else f", about {clock(left)} left"))
 
     def line(self, stage: StageScores) -> str:
-        """Position and the means over the clients' newest scores."""
+        """Return the position and the means over the clients' newest scores, in one line."""
         keys = _keys(stage)
         means = [sum(have) / len(have) for key in keys
                  if (have := [s[key] for s in stage.scores.values() if key in s])]
@@ -110,6 +110,6 @@ class Progress:
 
 
 def _keys(stage: StageScores) -> list[str]:
-    """The scores worth a column: those of links, else the first four that there are."""
+    """Return the scores to show: those of links, else the first four."""
     known = list(dict.fromkeys(key for scores in stage.scores.values() for key in scores))
     return [key for key in SHOWN if key in known] or known[:4]

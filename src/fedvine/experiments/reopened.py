@@ -1,4 +1,4 @@
-"""A run opened again from its folder: its experiment says how, or its folder holds its data."""
+"""Reopen a run from its folder, by its experiment or by the copy of the data in the folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedvine.tasks.task import Task, beside, named, of
 
 
 def task_of(found: Mapping[str, Any]) -> Task:
-    """Return the task of a run, ``found`` in its ``experiment.toml``, with its settings.
+    """Return the task, with its settings, of a run's ``experiment.toml`` as a mapping.
 
     Raises :class:`FedvineError` for a task that is neither fedvine's nor in the method's own file.
     """
@@ -32,9 +32,10 @@ def task_of(found: Mapping[str, Any]) -> Task:
 
 
 def reopened(folder: str | os.PathLike[str]) -> Run:
-    """The run in ``folder``, as the command or the Python that made it would open it.
+    """Return the run in ``folder`` as the command or the Python code that made it would open it.
 
-    Raises :class:`FedvineError` if the folder is no run, or neither tells nor holds its data.
+    Raises :class:`FedvineError` if the folder is not one of a run, or neither names nor holds the
+    data.
     """
     found = run_folder.read_experiment(folder)
     data = found.get("data")
@@ -67,7 +68,7 @@ def reopened(folder: str | os.PathLike[str]) -> Run:
 def forecasts_of(folder: str | os.PathLike[str]) -> Forecasts:
     """Return the forecasts of the finished run in ``folder``.
 
-    Raises :class:`FedvineError` if it is not finished, or learned from a labelled graph.
+    Raises :class:`FedvineError` if the run is not finished, or learned from a labelled graph.
     """
     run_folder.read_experiment(folder)
     if run_folder.read_summary(folder) is None:

@@ -1,4 +1,4 @@
-"""The only loop in the library, and the Run that a person holds."""
+"""A run: its loop with saves, scores and costs around it, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from fedvine.core.clients import Clients, RoundAborted
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
-from fedvine.core.protocol import Plan, ServerScorer
+from fedvine.core.protocol import Plan
 from fedvine.core.query import Query
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
@@ -21,58 +20,18 @@ from fedvine.data.stream import EventStream
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
+from fedvine.experiments.loop import OnRound, StageScores, loop, show
 from fedvine.experiments.prepare import Prepared, prepare
+from fedvine.experiments.summary import lines, logged, summary
 from fedvine.tasks.task import Task, of
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
-
-
-@dataclass(frozen=True)
-class StageScores:
-    """What was measured once stage ``t`` was learned: {scored stage: {client: result}}."""
-
-    t: int
-    found: dict[int, dict[str, Any]]
-
-    @property
-    def scores(self) -> dict[str, dict[str, float]]:
-        """Scores by client, of the newest stage that was scored."""
-        newest = self.found[max(self.found)] if self.found else {}
-        return {client: result["scores"] for client, result in newest.items()}
-
-
-OnRound = Callable[[At, Clients], None]
 OnStage = Callable[[StageScores, "Run"], None]
-
-
-def loop(method: Method, server: Memory, clients: Clients, plan: Plan, done: tuple[int, int],
-         on_round: OnRound) -> Iterator[StageScores]:
-    """The loop. ``done`` is the last (stage, round) already carried out; ``on_round`` hears of
-    each."""
-    for t in range(max(done[0], 0), len(plan)):
-        R = method.rounds_at(t)
-        for r in range(R + 1):
-            if (t, r) <= done:
-                continue
-            at = At(t, r, R)
-            clients.begin(at)
-            if clients.server_scorer is not None:
-                show(server, clients.server_scorer, plan, t)
-            (method.arrive if r == 0 else method.round)(server, clients, at)
-            on_round(at, clients)
-        if (t, R + 1) > done:
-            clients.begin(At(t, R + 1, R))
-            yield StageScores(t, method.score(server, clients, At(t, R, R)))  # type: ignore[arg-type]
-
-
-def show(server: Memory, scorer: ServerScorer, plan: Plan, t: int) -> None:
-    """What a server that holds the graph sees at stage ``t``."""
-    server.stage = scorer.shown(plan.stage(scorer.part, t))
-    server.past = scorer.shown(plan.past(scorer.part, t))
+__all__ = ["Run", "StageScores", "run"]
 
 
 class Run:
-    """A run: iterate over its stages, or ``finish()`` it; then ``scores`` and ``predict``."""
+    """A run: iterate over its stages, or :meth:`finish` it; then read ``scores`` or ``predict``."""
 
     def __init__(self, ready: Prepared, clients: Clients, folder: run_folder.RunFolder | None, *,
                  save_every: float = 60.0, on_round: OnRound | None = None,
@@ -90,8 +49,7 @@ class Run:
         self.costs, self._last_save = Costs(), 0.0
 
     def __iter__(self) -> Iterator[StageScores]:
-        """Stages as they are scored; goes on from the last save. A finished run yields again
-        what it measured, without work."""
+        """Yield the scores of each stage, from the last save on; of a finished run all again."""
         if self.summary is not None:
             yield from self._measured()
             return
@@ -120,19 +78,21 @@ class Run:
         self._finish()
 
     def finish(self) -> Run:
-        """Run to the end."""
+        """Run to the end and return the run."""
         for _ in self:
             pass
         return self
 
     @property
     def scores(self) -> dict[str, Any]:
-        """The summary's scores: by client, ``mean`` and ``mean_edges``."""
+        """The summary's scores: by client, ``mean`` and ``mean_edges``.
+
+        Raises :class:`FedvineError` if the run is not finished.
+        """
         if self.summary is None:
             raise FedvineError("This run is not finished; call finish() first.")
         return self.summary["scores"]
 
-    # -- what happens around rounds and stages ---------------------------------------------------
     def _round_done(self, at: At, clients: Clients) -> None:
         self.costs.round_done(at, clients)
         self.on_round(at, clients)
@@ -143,10 +103,7 @@ class Run:
         self.stages.append(stage)
         self._flush()
         if self.folder:
-            self.folder.append("metrics.jsonl", [
-                {"t": stage.t, "stage": s, "period": self.protocol.period(self.plan, stage.t, s),
-                 "client": name, **result}
-                for s, by in stage.found.items() for name, result in by.items()])
+            self.folder.append("metrics.jsonl", lines(stage, self.protocol, self.plan))
             self._save(stage.t, self.method.rounds_at(stage.t) + 1)
         self.on_stage(stage, self)
 
@@ -159,15 +116,13 @@ class Run:
     def _save(self, t: int, r: int) -> None:
         self._flush()
         assert self.folder is not None and self.server is not None
-        state = {"server": self.server.dump(), "clients": self.clients.dump(),
-                 **self.costs.dump()}
-        self._last_save = time.perf_counter()
-        self.folder.save(run_folder.Save(t, r, pack(state),
-                                         self.clients.save(run_folder.moment(t, r)),
-                                   self.costs.seconds))
+        state = {"server": self.server.dump(), "clients": self.clients.dump(), **self.costs.dump()}
+        self._last_save, packed = time.perf_counter(), pack(state)
+        clients = self.clients.save(run_folder.moment(t, r))
+        self.folder.save(run_folder.Save(t, r, packed, clients, self.costs.seconds))
 
     def _restore(self) -> tuple[int, int]:
-        """Both sides as at the last save, or fresh; the (stage, round) that was saved."""
+        """Restore both sides from the last save, or start afresh; return its (stage, round)."""
         last = len(self.plan) - 1
         end = run_folder.moment(last, self.method.rounds_at(last) + 1) if self.summary else None
         save = self.folder.restore(self.clients.moments(), end) if self.folder else None
@@ -193,41 +148,28 @@ class Run:
     def _measured(self) -> list[StageScores]:
         if not self.folder:
             return self.stages if self.summary is not None else []
-        found: dict[int, dict[int, dict[str, Any]]] = {}
-        for line in run_folder.read_lines(self.folder.path, "metrics.jsonl"):
-            found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = {
-                key: line[key] for key in ("n", "scores", "parts") if key in line}
-        return [StageScores(t, by) for t, by in sorted(found.items())]
+        return logged(self.folder.path)
 
     def _finish(self) -> None:
         self._flush()
-        self.summary = {"scores": self.protocol.summary(self.stages, self.plan),
-                        "stages": len(self.plan), **self.costs.summary(),
-                        "sizes": {name: len(part) for name, part in self.parts.items()}}
-        if self.notes:
-            self.summary["notes"] = list(self.notes)
-        if self.ready.self_loops is not None:
-            self.summary["self_loops_left_out"] = self.ready.self_loops
-        stated = self.method.privacy(sum(map(self.method.rounds_at, range(len(self.plan)))))
-        self.summary |= {"privacy": stated} if stated else {}
         assert self.server is not None
-        found = self.method.report(self.server)
-        self.summary |= {"report": found} if found else {}
+        self.summary = summary(self.ready, self.server, self.stages, self.costs)
         if self.folder:
             self.folder.finish(self.summary)
 
     # -- forecasts -------------------------------------------------------------------------------
     def predict(self, client: str, user: str, top: int = 5) -> list[Any]:
-        """The ``top`` likeliest items of a user at a client; see
-        :class:`fedvine.experiments.forecasts.Forecast`. The user may be known at another client
-        alone."""
+        """Return the ``top`` most likely items, :class:`fedvine.experiments.forecasts.Forecast`.
+
+        The user may be known at another client alone.
+        """
         from fedvine.experiments.forecasts import Forecasts
         return Forecasts(self).top(client, user, top)
 
     def ask(self, client: str, pairs: dict[str, Any]) -> Any:
-        """Raw answers of a finished run for pairs in a client's local numbers.
+        """Return the raw answers of a finished run for pairs in a client's local numbers.
 
-        ``pairs`` has ``src``, ``dst`` int [P] and ``t`` float [P]. Users who have no edge at the
+        ``pairs`` has ``src``, ``dst`` int [P] and ``t`` float [P]. Users without an edge at the
         client are named in ``guests``; they get the numbers after the client's own users.
         """
         server, at = self.at_the_end()
@@ -240,7 +182,7 @@ class Run:
             return self.method.answer(server, self.clients, at)[client]
 
     def at_the_end(self) -> tuple[Memory, At]:
-        """A finished run's server, with its clients, ready to be asked; and the last place."""
+        """Return a finished run's server, its clients ready for queries, and the last place."""
         if self.server is None:
             self._restore()
         assert self.server is not None
@@ -257,18 +199,32 @@ def run(method: Method, split: Split, stages: Plan, *, seed: int = 0,
         on_round: OnRound | None = None, on_stage: OnStage | None = None, **options: Any) -> Run:
     """Prepare a run of ``method`` on a split stream; nothing is computed until it is iterated.
 
-    ``out`` is the run folder (kept in memory alone without one); ``source`` goes into the
-    folder's ``[data]`` so that others can open the data again, and without it a copy of a stream
-    and of its parts goes into the folder; ``options`` go to the engine.
+    The callbacks are called again for rounds that start over or were not saved when a run was
+    stopped, but not for stages that were saved. An error that one raises ends the iteration, and
+    the run goes on from its last save. A callback must not change its arguments.
 
-    ``on_round(at, clients)`` is called after each arrival (``at.r`` is 0) and each round
-    (1 to ``at.R``) of stage ``at.t``, before it may be saved; ``clients.log`` has a line for each
-    of its calls: function, bytes ``down`` and ``up``, ``seconds``, who was ``missing``.
-    ``on_stage(stage, run)`` is called once a stage was learned, scored and saved; ``stage`` is a
-    :class:`StageScores`, ``run.costs`` has the seconds and bytes so far. Rounds that start over,
-    or were not saved when a run was stopped, are told again; stages that were saved are not. An
-    error raised by either ends the iteration as it is, and the run goes on from its last save.
-    Neither may change what it is given.
+    Args:
+        method: the method.
+        split: the data, split by client.
+        stages: the plan of stages.
+        seed: all randomness comes from it.
+        protocol: the task with its settings; the method's task with its defaults if not given.
+        out: the run folder; without one the run is in memory alone.
+        source: how to open the data again, for ``[data]`` of the folder; without it the folder gets
+            a copy of a stream and of its parts.
+        engine: class of the clients.
+        save_every: seconds between two saves inside a stage.
+        on_round: called with ``(at, clients)`` after each arrival (``at.r`` is 0) and round, before
+            a save; ``clients.log`` has a line for each of its calls.
+        on_stage: called with a :class:`StageScores` and the run after a stage was scored and saved;
+            ``run.costs`` has the seconds and bytes so far.
+        **options: arguments of the engine.
+
+    Returns:
+        The run.
+
+    Raises:
+        FedvineError: where the method cannot be set up, or the folder holds another run.
     """
     protocol = protocol or of(method)()
     if protocol.server_graph and not method.server_holds_graph:

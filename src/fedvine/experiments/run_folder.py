@@ -1,15 +1,15 @@
-"""A run folder: everything a run leaves behind, and all that it needs to go on.
+"""A run folder: everything that a run writes, and all that it needs to go on.
 
 - ``experiment.toml``: the resolved experiment; a folder of another experiment is refused
 - ``metrics.jsonl``: one line a stage and client: counts and scores
 - ``messages.jsonl``: one line a call: clients, bytes down and up, seconds
 - ``summary.json``: written last; a run that has it is finished
-- ``saves/``: the two last saves: memory of server and clients at one moment (safetensors), with
+- ``saves/``: the two last saves: memory of server and clients at one time (safetensors), with
   checksums that belong to this experiment
 - ``data/``: a copy of the stream and its parts, of a run made from Python alone
 - ``.lock``: held by the process that carries the run out
 
-A folder may come from somebody else: links in it are not followed, and what was changed is refused.
+A folder may come from another person: links in it are not followed, and changed files are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,19 +32,19 @@ from fedvine.core import renamed
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
-from fedvine.experiments import saves
+from fedvine.experiments import run_files, saves
 from fedvine.experiments.differ import difference
+from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
 from fedvine.experiments.saves import checked, moment, read_packs, write_packs
 
 __all__ = ["RunFolder", "Save", "checked", "moment", "read_experiment", "read_lines", "read_packs",
            "read_summary", "write_packs"]
 
 _LOGS = ("metrics.jsonl", "messages.jsonl")
-_KEYS = {"metrics.jsonl": {"t", "stage", "client", "n", "scores"}}
 
 
 class Save(NamedTuple):
-    """Memory of both sides at one moment: after round ``r`` of stage ``t`` (R + 1: scored)."""
+    """Memory of both sides after round ``r`` of stage ``t`` (R + 1: after the stage was scored)."""
 
     t: int
     r: int
@@ -55,13 +54,16 @@ class Save(NamedTuple):
 
 
 class RunFolder:
-    """One run on disk. Raises :class:`FedvineError` if it belongs to another experiment."""
+    """The folder of one run.
+
+    Raises :class:`FedvineError` if the folder holds another experiment or other files.
+    """
 
     def __init__(self, path: str | os.PathLike[str], experiment: Mapping[str, Any]) -> None:
         self.path = Path(path)
         text = tomlkit.dumps(_plain(experiment))
         file = self.path / "experiment.toml"
-        _refuse_links(self.path)
+        run_files.refuse_links(self.path)
         try:
             there = file.exists()
             taken = not there and self.path.exists() and any(
@@ -85,9 +87,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """While this lasts no other process (or run) writes to the folder.
+        """Lock the folder inside the ``with`` block: no other process (or run) writes to it.
 
-        Raises :class:`FedvineError` if one does.
+        Raises :class:`FedvineError` if another one has locked it.
         """
         try:
             lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -103,7 +105,7 @@ class RunFolder:
             yield
 
     def keep(self, split: Any) -> None:
-        """Keep a stream and its parts in ``data/``, for a run whose data nothing else names."""
+        """Copy a stream and its parts to ``data/``, for a run whose data nothing else names."""
         if not (self.path / "data").exists():
             with atomic_folder(self.path / "data") as folder:
                 split.stream.write(folder / "stream")
@@ -111,24 +113,27 @@ class RunFolder:
 
     # -- logs ----------------------------------------------------------------------------------
     def append(self, log: str, lines: list[dict[str, Any]]) -> None:
-        """Add lines to ``metrics.jsonl`` or ``messages.jsonl``."""
+        """Add lines to ``metrics.jsonl`` or ``messages.jsonl``.
+
+        Raises :class:`FedvineError` if they cannot be written.
+        """
         try:
             text = "".join(json.dumps(line) + "\n" for line in lines).encode()
             self._sum(log).update(text)
-            with open(self.path / log, "ab", opener=_no_link) as file:
+            with open(self.path / log, "ab", opener=run_files.no_link) as file:
                 file.write(text)
         except OSError as error:
             raise FedvineError(f"{self.path / log} could not be written: {error.strerror}; free "
                                "space and give the same command again, it goes on.") from error
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary: the run is finished."""
+        """Write the summary, which marks the run as finished."""
         with atomic(self.path / "summary.json", "w") as file:
             json.dump(summary, file, indent=1)
 
     # -- saves ---------------------------------------------------------------------------------
     def save(self, save: Save) -> None:
-        """Keep a save and drop all but the last two."""
+        """Write a save and delete all but the last two."""
         name, sizes = moment(save.t, save.r), {}
         for log in _LOGS:  # what a resumed run cuts the logs back to
             file = self.path / log
@@ -150,11 +155,11 @@ class RunFolder:
         return self.path / "saves"
 
     def _at(self, name: str) -> bytes:
-        """The key of checksums of one moment."""
+        """Return the key of the checksums of one save."""
         return self._key + name.encode()
 
     def _sum(self, log: str, size: int | None = None) -> Any:
-        """The hash of a log's first ``size`` bytes, or of all it holds, then kept up to date."""
+        """Return the hash of a log's first ``size`` bytes, or of all of it, kept up to date."""
         if size is None and log in self._sums:
             return self._sums[log]
         file = self.path / log
@@ -164,17 +169,23 @@ class RunFolder:
         return found
 
     def _position_sum(self, position: Mapping[str, Any], known: bool = False) -> str:
-        """The checksum of a position and of the logs up to it, at a save or (``known``) later."""
+        """Return the checksum of a position and of the logs up to it; ``known``: of a save."""
         logs = {log: self._sum(log, size if known else None).hexdigest()
                 for log, size in position["logs"].items()}
         return saves.digest_of([position, logs], self._key)
 
     def restore(self, common: set[str] | None = None, end: str | None = None) -> Save | None:
-        """The last readable save; the logs are cut back to it. None at the start of a run.
+        """Return the last readable save and cut the logs back to it; None at the start of a run.
 
-        ``common`` are the moments that clients elsewhere can go back to. ``end`` is the last
-        moment of a finished run: no other save will do, and its logs stay as they are. Raises
-        :class:`FedvineError` when there are saves but none can be read, or not that of the end.
+        Args:
+            common: names of the saves that clients elsewhere can go back to; None: all.
+            end: name of a finished run's last save, the only one to use; logs stay as they are.
+
+        Returns:
+            The save, or None.
+
+        Raises:
+            FedvineError: where no save can be read, though there are some, or not that of the end.
         """
         broken = []
         for folder in ([self._saves / end] if end else
@@ -209,9 +220,10 @@ class RunFolder:
         return None
 
     def _cut(self, sizes: Mapping[str, int]) -> None:
+        """Cut each log back to its size in bytes, 0 where none is given."""
         for log in _LOGS:
             if (self.path / log).exists():
-                with open(self.path / log, "rb+", opener=_no_link) as file:
+                with open(self.path / log, "rb+", opener=run_files.no_link) as file:
                     file.truncate(sizes.get(log, 0))
         self._sums = {}
 
@@ -226,71 +238,8 @@ def _today(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The resolved experiment of a run folder.
-
-    Raises :class:`FedvineError` if it is none, or holds a link or anything else that is neither a
-    file nor a folder.
-    """
-    _refuse_links(Path(path))
-    try:
-        return tomllib.loads((Path(path) / "experiment.toml").read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise FedvineError(f"{path} is not a run folder (experiment.toml: {why}); give the folder "
-                           "that fedvine run --out wrote.") from error
-
-
-def read_summary(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The summary of a finished run, else None."""
-    try:
-        found = json.loads((Path(path) / "summary.json").read_text("utf-8"))
-        if not isinstance(found, dict) or not isinstance(found.get("scores"), dict):
-            raise ValueError("it has no scores")
-        return found
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise FedvineError(f"{path}/summary.json cannot be read ({error}); delete it and give the "
-                           "run's command again.") from error
-
-
-def read_lines(path: str | os.PathLike[str], log: str, size: int | None = None
-               ) -> list[dict[str, Any]]:
-    """The whole lines of a log, or its first ``size`` bytes; a last line cut short is left out.
-
-    Raises :class:`FedvineError` for a line that a run cannot have written, or too few bytes.
-    """
-    file, found = Path(path) / log, []
-    text = file.read_bytes() if file.exists() else b""
-    if size is not None and len(text) < size:
-        raise FedvineError(f"{log} has lost its end")
-    for number, line in enumerate(text[:size].split(b"\n")[:-1], 1):
-        try:
-            found.append(json.loads(line))
-            if not _KEYS.get(log, {"t"}) <= found[-1].keys():
-                raise ValueError
-        except (ValueError, AttributeError) as error:
-            raise FedvineError(f"{log}, line {number} was not written by a run") from error
-    return found
-
-
-def _refuse_links(path: Path) -> None:
-    for place, folders, files in os.walk(path):     # not through links either
-        for entry in (Path(place) / name for name in (*folders, *files)):
-            kind = entry.lstat().st_mode
-            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-                raise FedvineError(f"{entry} is a link or no file at all, which a run does not "
-                                   "make; delete it, or do not use this folder.")
-
-
-def _no_link(path: str, flags: int) -> int:
-    """Opens a file for :func:`open`, but not through a link."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
 def _plain(value: Any) -> Any:
-    """TOML has no null: what is None is left out."""
+    """Return the value without keys that are None, which TOML does not have."""
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):

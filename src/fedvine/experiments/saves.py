@@ -1,7 +1,7 @@
-"""What a client or the server remembers, on disk: safetensors with a checksum, nothing unpickled.
+"""The memory of a client or the server on disk: safetensors with a checksum, nothing unpickled.
 
-A checksum is made with a key (of the experiment, and of the moment), so that a save that was
-changed, or that belongs to another run or moment, is not taken for this one's.
+A checksum is made with a key (of the experiment, and of the save's name), so that a save that was
+changed, or that belongs to another run or another place in it, is refused.
 """
 
 from __future__ import annotations
@@ -24,32 +24,37 @@ from fedvine.core.message import Packed
 
 
 def moment(t: int, r: int) -> str:
-    """The name of a save; names sort as the moments do."""
+    """Return the name of the save after round ``r`` of stage ``t``; names sort as the saves do."""
     return f"{t:06d}-{r:06d}"
 
 
 def checked(moment: str) -> str:
-    """``moment`` if it is the name of a save and nothing else; it becomes a folder's name."""
+    """Return ``moment`` if it is the name of a save; it becomes a folder's name.
+
+    Raises :class:`FedvineError` for any other text.
+    """
     if not re.fullmatch(r"\d{6}-\d{6}", moment):
         raise FedvineError(f"{moment!r} is no moment of a run; refused.")
     return moment
 
 
 def digest_of(value: Any, key: bytes = b"") -> str:
-    """32 hex digits for plain values, and for nobody else's ``key`` (at most 64 bytes)."""
+    """Return 32 hex digits that identify plain values under a ``key`` of at most 64 bytes."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
 
 
 def write_packs(packs: Mapping[str, Packed], folder: Path, key: bytes = b"") -> None:
-    """One folder with one safetensors file, whole or not at all."""
+    """Write a folder with one safetensors file, whole or not at all."""
     with atomic_folder(folder) as target:
         write(packs, target / "client.safetensors", key)
 
 
 def read_packs(folder: Path, key: bytes = b"") -> dict[str, Packed]:
-    """What :func:`write_packs` wrote; raises :class:`FedvineError` if it cannot be read, or was
-    changed."""
+    """Return the packs that :func:`write_packs` wrote.
+
+    Raises :class:`FedvineError` if they cannot be read, or were changed.
+    """
     try:
         return read(folder / "client.safetensors", key)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -58,7 +63,7 @@ def read_packs(folder: Path, key: bytes = b"") -> dict[str, Packed]:
 
 
 def write(packs: Mapping[str, Packed], file: Path, key: bytes = b"") -> None:
-    """One safetensors file. Raises :class:`OSError` for a full disk."""
+    """Write packs as one safetensors file. Raises :class:`OSError` for a full disk."""
     tensors = {f"{number}/{i}": buffer for number, pack in enumerate(packs.values())
                for i, buffer in enumerate(pack.buffers)}
     skeletons = {name: base64.b64encode(pack.skeleton).decode() for name, pack in packs.items()}
@@ -70,7 +75,10 @@ def write(packs: Mapping[str, Packed], file: Path, key: bytes = b"") -> None:
 
 
 def read(file: Path, key: bytes = b"") -> dict[str, Packed]:
-    """What :func:`write` wrote with this key. Raises :class:`ValueError` if it is not that."""
+    """Return the packs that :func:`write` wrote with this key.
+
+    Raises :class:`ValueError` if the file was changed or written with another key.
+    """
     with safe_open(file, "numpy") as tensors:
         held: dict[int, list[tuple[int, str]]] = {}
         for name in tensors.keys():  # noqa: SIM118 (not a dict)
@@ -87,6 +95,7 @@ def read(file: Path, key: bytes = b"") -> dict[str, Packed]:
 
 
 def _sum(packs: Mapping[str, Packed], key: bytes) -> str:
+    """Return the checksum of packs under a key, 32 hex digits."""
     found = hashlib.blake2b(digest_size=16, key=key)
     for name, pack in packs.items():
         facts = [name, len(pack.skeleton), [(b.dtype.str, b.shape) for b in pack.buffers]]

@@ -2,15 +2,15 @@
 
     fedvine run fedlink --data wikipedia --track mlflow
 
-or, from Python, ``with tracked(made, "mlflow"): made.finish()``. What is told:
+or, from Python, ``with tracked(made, "mlflow"): made.finish()``. These values are logged:
 
 - ``mean/<score>`` and ``client/<name>/<score>``, by stage t: the newest scores once t was learned
-- ``costs/...``, by stage: seconds, bytes and calls so far; ``round/...``, by round counted from
-  the run's first arrival: bytes and seconds of its calls
+- ``costs/...``, by stage: seconds, bytes and calls so far; ``round/...``, by round counted from the
+  run's first arrival: bytes and seconds of its calls
 - settings are those of ``experiment.toml``; ``final/...`` is the summary
 
-``track.json`` in the run's folder keeps what was told, so that a run that is stopped and goes on,
-or was finished before, stands there once.
+``track.json`` in the run's folder records the stages that were logged, so that a run that is
+stopped and goes on, or was finished before, appears once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.run import Run, StageScores
 from fedvine.experiments.trackers import SINKS, Sink
 
-MOST = 50           # clients whose own scores are told; of more there is the mean alone
+MOST = 50           # clients up to which each one's scores are logged; of more only the mean
 KNOWN = "track.json"
 
 
@@ -44,28 +44,28 @@ def check(kind: str) -> None:
         raise FedvineError(f"There is no tracker {kind}{near(kind, SINKS)}; choose one of "
                            f"{', '.join(SINKS)}.")
     found = importlib.util.find_spec(kind)
-    if found is None or found.origin is None:           # a folder of that name is no package
+    if found is None or found.origin is None:           # a folder of that name is not a package
         raise FedvineError(f"Tracking with {kind} needs a package that is not installed; "
                            'install it with: pip install "fedvine[track]".')
 
 
 @contextlib.contextmanager
 def tracked(run: Run, kind: str) -> Iterator[None]:
-    """While this lasts the run tells ``kind`` ("mlflow", "tensorboard", "wandb") how it goes.
+    """Log the run to ``kind`` ("mlflow", "tensorboard", "wandb") inside the ``with`` block.
 
-    Raises :class:`FedvineError` where the package is missing, the run has no folder, or the
-    tracker cannot be reached at the start. When it fails later the run goes on without it, and
-    says so on stderr.
+    Raises :class:`FedvineError` where the package is missing, the run does not have a folder, or
+    the tracker cannot be reached at the start. If it fails later the run goes on without it, with a
+    message on stderr.
     """
     tracking = Tracking(run, kind)
-    told = run.on_round, run.on_stage
+    before = run.on_round, run.on_stage
 
     def on_round(at: At, clients: Clients) -> None:
-        told[0](at, clients)
+        before[0](at, clients)
         tracking.round_done(at, clients)
 
     def on_stage(stage: StageScores, made: Run) -> None:
-        told[1](stage, made)
+        before[1](stage, made)
         tracking.stage_done(stage, made)
 
     run.on_round, run.on_stage = on_round, on_stage
@@ -77,11 +77,11 @@ def tracked(run: Run, kind: str) -> Iterator[None]:
     else:
         tracking.finish("stopped" if run.summary is None else "finished")
     finally:
-        run.on_round, run.on_stage = told
+        run.on_round, run.on_stage = before
 
 
 class Tracking:
-    """What :func:`tracked` tells; the tracker itself is opened with the first thing to tell."""
+    """The tracking of one run; the tracker is opened with the first value to log."""
 
     def __init__(self, run: Run, kind: str) -> None:
         check(kind)
@@ -95,7 +95,10 @@ class Tracking:
             self._before.append(self._before[-1] + run.method.rounds_at(t) + 1)
 
     def open(self) -> Sink:
-        """The tracker, which knows this run already if an earlier process told it."""
+        """Return the tracker, with the same run in it as in an earlier process.
+
+        Raises :class:`FedvineError` if it cannot be opened.
+        """
         if self.sink is None:
             known = _read(self.folder / KNOWN).get(self.kind, {})
             self.stages = known.get("stages", 0)
@@ -109,22 +112,22 @@ class Tracking:
         return self.sink
 
     def round_done(self, at: At, clients: Clients) -> None:
-        """Bytes and seconds of a round's calls (``on_round``)."""
+        """Log bytes and seconds of a round's calls (``on_round``)."""
         calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
-        self._tell("round", self._before[at.t] + at.r, {
+        self._log("round", self._before[at.t] + at.r, {
             f"round/{key}": float(sum(c[key] for c in calls)) for key in ("down", "up", "seconds")})
 
     def stage_done(self, stage: StageScores, run: Run) -> None:
-        """Scores and costs of a stage, and of earlier ones that were not told (``on_stage``)."""
+        """Log scores and costs of a stage, and of earlier ones not logged yet (``on_stage``)."""
         self.open()
         self._scores([s for s in run.stages if s.t < stage.t])
         costs = {key: float(run.costs.bytes[key]) for key in ("down", "up", "calls")}
-        self._tell("stage", stage.t, {**scores_of(stage), "costs/seconds": run.costs.seconds,
+        self._log("stage", stage.t, {**scores_of(stage), "costs/seconds": run.costs.seconds,
                                       **{f"costs/{key}": value for key, value in costs.items()}})
-        self._told(stage.t + 1)
+        self._logged(stage.t + 1)
 
     def finish(self, state: str) -> None:
-        """The run ends here, for now."""
+        """Log the end of the run or of this process: "finished", "stopped" or "failed"."""
         if state != "finished" and self.sink is None:
             return                                      # it never began
         sink, summary = self.open(), self.run.summary
@@ -135,23 +138,23 @@ class Tracking:
     def _scores(self, stages: list[StageScores]) -> None:
         for stage in stages:
             if stage.t >= self.stages:
-                self._tell("stage", stage.t, scores_of(stage))
-                self._told(stage.t + 1)
+                self._log("stage", stage.t, scores_of(stage))
+                self._logged(stage.t + 1)
 
-    def _tell(self, axis: str, step: int, values: Mapping[str, float]) -> None:
+    def _log(self, axis: str, step: int, values: Mapping[str, float]) -> None:
         self._safely(self.open().log, axis, step,
                      {k: v for k, v in values.items() if math.isfinite(v)})
 
-    def _told(self, stages: int) -> None:
+    def _logged(self, stages: int) -> None:
         if not self.broken:
             self.stages = stages
             self._keep()
 
-    def _safely(self, tell: Any, *values: Any) -> None:
-        """A tracker that fails does not end a run."""
+    def _safely(self, call: Any, *values: Any) -> None:
+        """Call a function of the tracker; if it fails, go on without the tracker."""
         if not self.broken:
             try:
-                tell(*values)
+                call(*values)
             except Exception as error:
                 self.broken = True
                 print(f"{self.kind} failed ({_why(error)}); the run goes on and is not tracked. "
@@ -165,7 +168,7 @@ class Tracking:
 
 
 def scores_of(stage: StageScores) -> dict[str, float]:
-    """``mean/<score>`` over the clients that have it, and ``client/<name>/<score>``."""
+    """Return ``mean/<score>`` over the clients that have it, and ``client/<name>/<score>``."""
     by = stage.scores
     keys = dict.fromkeys(key for scores in by.values() for key in scores)
     found = {}
@@ -179,7 +182,7 @@ def scores_of(stage: StageScores) -> dict[str, float]:
 
 
 def settings_of(folder: Path) -> dict[str, str]:
-    """The run's settings by dotted key, as text of at most 500 characters."""
+    """Return the run's settings by dotted key, as text of at most 500 characters."""
     def flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             for name, part in value.items():
@@ -190,7 +193,7 @@ def settings_of(folder: Path) -> dict[str, str]:
 
 
 def numbers(summary: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of a summary by their way to them; not those of single clients or functions."""
+    """Yield the numbers of a summary by their path, except those of single clients."""
     for name, value in summary.items():
         way = f"{key}/{name}" if key else name
         if isinstance(value, Mapping):
@@ -201,7 +204,7 @@ def numbers(summary: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, fl
 
 
 def plain(name: str) -> str:
-    """A name of characters that every tracker takes; those that had to change get a hash."""
+    """Return a name with characters that every tracker takes; a changed name gets a hash."""
     found = re.sub(r"[^0-9A-Za-z_.-]", "_", name)[:60].replace("..", "__").strip(".")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return name if found == name and name else f"{found}-{digest}"

@@ -1,8 +1,8 @@
-"""Where :mod:`fedvine.experiments.track` writes to: MLflow, TensorBoard, Weights & Biases.
+"""The trackers of :mod:`fedvine.experiments.track`: MLflow, TensorBoard, Weights & Biases.
 
-mlflow: MLFLOW_TRACKING_URI, or ``mlflow.db`` beside the run's folder; tensorboard and wandb: the
-run's folder. wandb is offline unless WANDB_MODE says otherwise. The packages come with the extra
-"track", and each is imported when it is asked for.
+mlflow writes to MLFLOW_TRACKING_URI, or to ``mlflow.db`` beside the run's folder; tensorboard and
+wandb write into the run's folder. wandb is offline unless WANDB_MODE sets another mode. The
+packages come with the extra "track", and each is imported when it is used.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, Protocol
 
 
 class Sink(Protocol):
-    """Where values go. ``known`` is the ``id`` under which an earlier process told of this run."""
+    """A tracker. ``known`` is the ``id`` under which an earlier process logged this run."""
 
     id: str
 
     def __init__(self, folder: Path, settings: dict[str, str], known: str | None) -> None: ...
 
     def log(self, axis: str, step: int, values: Mapping[str, float]) -> None:
-        """Values at a step of the axis "stage" or "round"."""
+        """Log values at a step of the axis "stage" or "round"."""
 
     def finish(self, values: Mapping[str, float], state: str) -> None:
-        """The end: "finished" (with the summary's values), "stopped" or "failed"."""
+        """End as "finished" (with the summary's values), "stopped" or "failed"."""
 
 
 class Mlflow:
@@ -53,6 +53,7 @@ class Mlflow:
         self.id = str(known)
 
     def log(self, axis: str, step: int, values: Mapping[str, float]) -> None:
+        """Log values at a step; MLflow has one axis for all of them."""
         metric = import_module("mlflow").entities.Metric
         now = int(time.time() * 1000)
         metrics = [metric(key, value, now, step) for key, value in values.items()]
@@ -60,6 +61,7 @@ class Mlflow:
             self.client.log_batch(self.id, metrics=metrics[i:i + 1000])
 
     def finish(self, values: Mapping[str, float], state: str) -> None:
+        """Log the last values, and end the run with its state."""
         self.log("stage", 0, values)
         self.client.set_terminated(self.id, {"finished": "FINISHED", "stopped": "KILLED"}.get(
             state, "FAILED"))
@@ -77,11 +79,13 @@ class Tensorboard:
                                          for key, value in settings.items())]))
 
     def log(self, axis: str, step: int, values: Mapping[str, float]) -> None:
+        """Log values at a step."""
         for key, value in values.items():
             self.writer.add_scalar(key, value, step)
         self.writer.flush()
 
     def finish(self, values: Mapping[str, float], state: str) -> None:
+        """Log the last values, and close the file."""
         self.log("stage", 0, values)
         self.writer.close()
 
@@ -104,9 +108,11 @@ class Wandb:
         self.id: str = self.run.id
 
     def log(self, axis: str, step: int, values: Mapping[str, float]) -> None:
+        """Log values at a step of their axis."""
         self.run.log({**values, axis: step})
 
     def finish(self, values: Mapping[str, float], state: str) -> None:
+        """Set the last values in the summary, and end the run with its state."""
         self.run.summary.update(dict(values))
         self.run.finish(exit_code=0 if state == "finished" else 1)
 

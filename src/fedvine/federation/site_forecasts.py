@@ -13,7 +13,8 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.experiments.forecasts import BLOCK, Best, Forecast, _rows, best
+from fedvine.experiments.forecast_tables import Best, rows_of
+from fedvine.experiments.forecasts import BLOCK, Forecast, best
 from fedvine.tasks.task import Task
 
 
@@ -44,7 +45,7 @@ class SiteForecasts:
     def write(self, file: Path) -> None:
         """Write them as Parquet: client, user, rank, item, score, known."""
         with atomic(file) as target:
-            parquet.write_table(pa.concat_tables(_rows(
+            parquet.write_table(pa.concat_tables(rows_of(
                 self.name, self.part.src_ids, self.part.dst_ids,
                 iter([b for _, b in sorted(self.found.items())]))), target)
 

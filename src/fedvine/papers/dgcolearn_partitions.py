@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedvine.core.state import World
-from fedvine.experiments.run import show
+from fedvine.experiments.loop import show
 from fedvine.papers import dgcolearn_pictures as pictures
 from fedvine.papers.dgcolearn import facts, panels, short
 from fedvine.papers.study import Found, Study

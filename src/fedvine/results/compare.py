@@ -16,7 +16,8 @@ from typing import Any
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.units import seconds, size
-from fedvine.experiments.experiment import Experiment, from_command
+from fedvine.experiments.command import from_command
+from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, cells
 from fedvine.results.fill import SEEDS, Budget, Rows, Tell, fill
 from fedvine.results.tables import Table, TableSet, about_seeds, spread
@@ -265,7 +266,7 @@ def experiments(words: Iterable[str], options: dict[str, Any],
                 settings: Iterable[str] = ()) -> list[Experiment]:
     """Those of a command: each word a method's name or a TOML file, with ``:KEY=VALUE`` for its
     own settings (``fedlink:capacity=1000:rounds=5``); the rest as for
-    :func:`fedvine.experiments.experiment.from_command`."""
+    :func:`fedvine.experiments.command.from_command`."""
     made = []
     for word in words:
         what, *own = word.split(":")

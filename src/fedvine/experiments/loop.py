@@ -1,0 +1,65 @@
+"""The only loop over stages and rounds in the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedvine.core.clients import Clients
+from fedvine.core.method import At, Method
+from fedvine.core.protocol import Plan, ServerScorer
+from fedvine.core.state import Memory
+
+OnRound = Callable[[At, Clients], None]
+
+
+@dataclass(frozen=True)
+class StageScores:
+    """The scores measured after stage ``t`` was learned: {scored stage: {client: result}}."""
+
+    t: int
+    found: dict[int, dict[str, Any]]
+
+    @property
+    def scores(self) -> dict[str, dict[str, float]]:
+        """The scores by client of the newest stage that was scored."""
+        newest = self.found[max(self.found)] if self.found else {}
+        return {client: result["scores"] for client, result in newest.items()}
+
+
+def loop(method: Method, server: Memory, clients: Clients, plan: Plan, done: tuple[int, int],
+         on_round: OnRound) -> Iterator[StageScores]:
+    """Carry out the stages and rounds that are not done, and yield the scores of each stage.
+
+    Args:
+        method: the method.
+        server: the server's memory.
+        clients: the clients.
+        plan: the stages.
+        done: the last (stage, round) already carried out; (-1, -1) at the start.
+        on_round: called after each arrival and each round.
+
+    Yields:
+        The scores of a stage, once it was learned.
+    """
+    for t in range(max(done[0], 0), len(plan)):
+        R = method.rounds_at(t)
+        for r in range(R + 1):
+            if (t, r) <= done:
+                continue
+            at = At(t, r, R)
+            clients.begin(at)
+            if clients.server_scorer is not None:
+                show(server, clients.server_scorer, plan, t)
+            (method.arrive if r == 0 else method.round)(server, clients, at)
+            on_round(at, clients)
+        if (t, R + 1) > done:
+            clients.begin(At(t, R + 1, R))
+            yield StageScores(t, method.score(server, clients, At(t, R, R)))  # type: ignore[arg-type]
+
+
+def show(server: Memory, scorer: ServerScorer, plan: Plan, t: int) -> None:
+    """Give a server that holds the graph the events of stage ``t`` and all events so far."""
+    server.stage = scorer.shown(plan.stage(scorer.part, t))
+    server.past = scorer.shown(plan.past(scorer.part, t))

@@ -1,0 +1,82 @@
+"""Read the files of a run folder that may come from another person."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from fedvine.core.errors import FedvineError
+
+_KEYS = {"metrics.jsonl": {"t", "stage", "client", "n", "scores"}}
+
+
+def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the resolved experiment of a run folder.
+
+    Raises :class:`FedvineError` if the folder has none, or holds anything but files and folders,
+    such as a link.
+    """
+    refuse_links(Path(path))
+    try:
+        return tomllib.loads((Path(path) / "experiment.toml").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FedvineError(f"{path} is not a run folder (experiment.toml: {why}); give the folder "
+                           "that fedvine run --out wrote.") from error
+
+
+def read_summary(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return the summary of a finished run, else None.
+
+    Raises :class:`FedvineError` if the summary cannot be read.
+    """
+    try:
+        found = json.loads((Path(path) / "summary.json").read_text("utf-8"))
+        if not isinstance(found, dict) or not isinstance(found.get("scores"), dict):
+            raise ValueError("it has no scores")
+        return found
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise FedvineError(f"{path}/summary.json cannot be read ({error}); delete it and give the "
+                           "run's command again.") from error
+
+
+def read_lines(path: str | os.PathLike[str], log: str, size: int | None = None
+               ) -> list[dict[str, Any]]:
+    """Return the whole lines of a log, or of its first ``size`` bytes.
+
+    A last line that was cut short is left out. Raises :class:`FedvineError` for a line that a run
+    cannot have written, or a log with too few bytes.
+    """
+    file, found = Path(path) / log, []
+    text = file.read_bytes() if file.exists() else b""
+    if size is not None and len(text) < size:
+        raise FedvineError(f"{log} has lost its end")
+    for number, line in enumerate(text[:size].split(b"\n")[:-1], 1):
+        try:
+            found.append(json.loads(line))
+            if not _KEYS.get(log, {"t"}) <= found[-1].keys():
+                raise ValueError
+        except (ValueError, AttributeError) as error:
+            raise FedvineError(f"{log}, line {number} was not written by a run") from error
+    return found
+
+
+def refuse_links(path: Path) -> None:
+    """Raise :class:`FedvineError` where anything below ``path`` is neither a file nor a folder."""
+    for place, folders, files in os.walk(path):     # not through links either
+        for entry in (Path(place) / name for name in (*folders, *files)):
+            kind = entry.lstat().st_mode
+            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+                raise FedvineError(f"{entry} is a link or no file at all, which a run does not "
+                                   "make; delete it, or do not use this folder.")
+
+
+def no_link(path: str, flags: int) -> int:
+    """Open a file for :func:`open`, but not through a link."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
