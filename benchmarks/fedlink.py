@@ -176,7 +176,7 @@ def _averaging(repeats: int) -> dict[str, Any]:
     """Five uploads of a tenth of 600k rows each."""
     draw, n = rng("averaging"), 600_000
     table = EmbeddingTable(0, WIDTH, 0.1)
-    table.rows(Ids.of(np.arange(n)).keys(np.arange(n)))
+    table.numbers(Ids.of(np.arange(n)).keys(np.arange(n)))
     sent = [(np.sort(draw.choice(n, n // 10, False)).astype(np.int32),
              torch.rand(n // 10, WIDTH)) for _ in range(5)]
     whole = [torch.zeros(n, WIDTH).index_add_(0, torch.from_numpy(r.astype(int)), d)

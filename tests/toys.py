@@ -240,7 +240,7 @@ class Fifo(Method):
     def round(self, server, clients, at):
         asked = dict(clients.call(
             self.touched, expect=Array("uint64", (None,), keys="unique")).items())
-        rows = {n: server.table.rows(k) for n, k in asked.items()}
+        rows = {n: server.table.numbers(k) for n, k in asked.items()}
 
         def aggregate(name, change):
             server.table.add_(rows[name], change, 1 / len(clients.names))

@@ -44,7 +44,7 @@ def test_a_table_is_a_dictionary_of_rows(batches):
         keys = np.array(batch, np.uint64) * np.uint64(2**57)
         for k in keys.tolist():
             reference.setdefault(k, len(reference))
-        assert table.rows(keys).tolist() == [reference[k] for k in keys.tolist()]
+        assert table.numbers(keys).tolist() == [reference[k] for k in keys.tolist()]
     fresh = hashed_uniform(3, table.keys, 4) * np.float32(0.5)
     assert np.array_equal(table.values.numpy(), fresh) and (abs(fresh) <= 0.5).all()
     again = EmbeddingTable(3, 4, 0.5)
@@ -54,7 +54,7 @@ def test_a_table_is_a_dictionary_of_rows(batches):
 
 def test_peek_gives_first_values_without_a_row():
     table = EmbeddingTable(0, 3, 1.0)
-    rows = table.rows(np.array([5, 9], np.uint64))
+    rows = table.numbers(np.array([5, 9], np.uint64))
     table.add_(rows[:1], torch.ones(1, 3))
     seen = table.peek(np.array([9, 77, 5], np.uint64))
     assert len(table) == 2
@@ -69,7 +69,7 @@ def test_unknown_rows_are_refused():
 
 def test_only_named_rows_move():
     table = EmbeddingTable(0, 3, 1.0)
-    rows = table.rows(np.arange(10, dtype=np.uint64))
+    rows = table.numbers(np.arange(10, dtype=np.uint64))
     before = table.values.clone()
     table.add_(rows[3:5], torch.ones(2, 3), 0.5)
     assert torch.equal(table.values[3:5], before[3:5] + 0.5)

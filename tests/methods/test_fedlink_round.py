@@ -37,7 +37,7 @@ def test_differences_are_averaged_over_all_clients_that_answer(aggregate, share)
     """Three answer; rows 0, 1, 2 and 3 are touched by one, two, three and none of them."""
     method = FedLink(width=2, aggregate=aggregate, share=share)
     server = method.start(World(("1", "2", "3"), 0, 1))
-    server.users.rows(np.arange(4, dtype=np.uint64))
+    server.users.numbers(np.arange(4, dtype=np.uint64))
     users, model = server.users.values.clone(), server.model
     given = Given({1: [0, 1, 2], 2: [1, 2], 3: [2]}, model if "model" in share else {})
     method.round(server, given, At(0, 1, 1))

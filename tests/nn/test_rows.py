@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.data.ids import Ids
-from fedvine.methods._fedlink.buffers import EdgeBuffer, union
+from fedvine.methods._fedlink.buffers import EdgeBuffers, union
 from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
 from fedvine.nn.row_optimizer import RowOptimizer
 from fedvine.nn.sage import Bipartite
@@ -15,7 +15,7 @@ from fedvine.nn.sage import Bipartite
 
 @given(st.integers(1, 12), st.lists(st.integers(0, 15), max_size=8))
 def test_a_buffer_keeps_exactly_the_last_edges(capacity, sizes):
-    buffer, all_src = EdgeBuffer(capacity), []
+    buffer, all_src = EdgeBuffers(capacity), []
     for size in sizes:
         new = np.arange(len(all_src), len(all_src) + size, dtype=np.int32)
         buffer.push(new, new + 100)
@@ -28,7 +28,7 @@ def test_a_buffer_keeps_exactly_the_last_edges(capacity, sizes):
         expected = all_src[max(len(all_src) - len(buffer), len(all_src) - start - 3):
                            len(all_src) - start]
         assert src.tolist() == expected
-    again = EdgeBuffer(capacity)
+    again = EdgeBuffers(capacity)
     again.load_state_dict(buffer.state_dict())
     assert (again.last(0, capacity)[0] == buffer.last(0, capacity)[0]).all()
 
@@ -98,7 +98,7 @@ def test_moments_live_while_a_buffer_holds_the_row():
 def test_rows_come_back_in_the_order_asked_and_known_rows_travel_as_numbers():
     names = Ids.of(list("abcdefgh"))
     table, client = EmbeddingTable(5, 3, 1.0), ClientEmbedding(3, 5, 1.0)
-    table.rows(Ids.of(["x", "c"]).keys(np.array([0, 1])))       # another client was here first
+    table.numbers(Ids.of(["x", "c"]).keys(np.array([0, 1])))       # another client was here first
     first = client.request(np.array([0, 2]), names)
     assert len(first["keys"]) == 2 and len(first["rows"]) == 0
     answer, rows = table.fetch(first, new_rows=True)
@@ -120,7 +120,7 @@ def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds, some
     names = Ids.of(list("abcdefghij"))
     table, client = EmbeddingTable(5, 2, 1.0), ClientEmbedding(2, 5, 1.0)
     if some_local:
-        client.keep(2, 5, names)
+        client.keep_local(2, 5, names)
     every = names.keys(np.arange(10))
     expected = table.peek(every).clone()
     for number, touched in enumerate(rounds):
@@ -135,7 +135,7 @@ def test_every_change_reaches_its_own_row_whatever_was_known_before(rounds, some
     if some_local:
         assert not np.isin(every[2:5], table.keys).any()
         change = client.release(np.array([3]), np.array([2, 4]), names)
-        table.add_(table.rows(every[[2, 4]]), change)
+        table.add_(table.numbers(every[[2, 4]]), change)
         answer, _ = table.fetch(client.request(np.arange(10), names), new_rows=True)
         client.receive(np.arange(10), answer)
         # This row was not asked for what it learned.
@@ -166,13 +166,13 @@ def test_local_rows_start_as_the_server_would_start_them():
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 20), st.integers(0, 20))
 def test_a_buffer_that_is_resized_keeps_what_it_is_given(first, second, before, after):
     edges = np.arange(before + after, dtype=np.int32)
-    buffer = EdgeBuffer(first)
+    buffer = EdgeBuffers(first)
     buffer.push(edges[:before], edges[:before])
     buffer.resize(second, edges[:before][-second:], edges[:before][-second:])
     assert buffer.seen == before
     buffer.push(edges[before:], edges[before:])
     assert buffer.last(0, second)[0].tolist() == edges[-second:].tolist()
-    saved = EdgeBuffer(first)
+    saved = EdgeBuffers(first)
     saved.load_state_dict(buffer.state_dict())
     assert saved.capacity == second
     assert saved.last(0, second)[0].tolist() == edges[-second:].tolist()

@@ -113,9 +113,9 @@ class Fed4DGnn(STFL):
         clients.call(self.train_own, per_client=rows.send, expect=delta.expected, fold=add)
         K = max(delta.count, 1)     # W^(r+1) = W^(r) + (1/K) sum_k Delta_k, rows in every round
         mean = tree.add(server.model, delta.model, 1 / K)
-        for side, numbers, change, touching in delta.rows():
+        for side, numbers, difference, touching in delta.rows():
             by = touching if self.aggregate == "touching" else K
-            getattr(server, side).add_(numbers, change, 1 / by)
+            getattr(server, side).add_(numbers, difference, 1 / by)
         if at.last or at.r % self.meeting == 0:
             server.model, server.handed = mean, {}
         else:

@@ -87,9 +87,9 @@ class FedDGL(STFL):
                      expect=lambda name: delta.expected(name) | {"classes": classes})
         K = max(delta.count, 1)     # W^(r+1) = W^(r) + (1/K) sum_k Delta_k, as FedLink
         server.model = tree.add(server.model, delta.model, 1 / K)
-        for side, numbers, change, touching in delta.rows():
+        for side, numbers, difference, touching in delta.rows():
             by = touching if self.aggregate == "touching" else K
-            getattr(server, side).add_(numbers, change, 1 / by)
+            getattr(server, side).add_(numbers, difference, 1 / by)
         met = classes[:, :, -1] > 0
         server.prototypes[met] = classes[met][:, :-1] / classes[met][:, -1:]
 

@@ -6,14 +6,10 @@ encoder (``server.model``, :mod:`fedvine.nn.sage`) and the embeddings of users a
 node (``server.users``, ``server.items``, :mod:`fedvine.nn.embedding`). All clients share a user's
 row, so a user who travels is known on arrival (Section 3.2.2).
 
-Where the paper leaves something open or its public code differs (docs/reference-fedlink.md):
-
-- only the rows that the drawn buffers touch travel; the mathematics is the same
-- an edge that a step supervises carries no message in that step (``masked``; 0: as in the code)
-- ``aggregate="touching"`` divides a row's change by the number of clients that touched it, as 1/K
-  makes the step of an item of one client K times smaller; ``"clients"`` is as printed
-- the algorithm box has plain SGD, the code uses Adam: ``optimizer``
-- options beside the box: ``share_items``, ``join`` (``_fedlink/arrivals.py``), ``capacity="auto"``
+Other than in the box, only rows of nodes in the chosen buffers travel (the mathematics is the
+same), and a row's sum is by default divided by the number of clients that touched the row: most
+items belong to one client, and 1/K would make their steps K times smaller. Not in the box either:
+Adam, ``masked``, ``capacity="auto"``, ``join``, ``share_items`` (docs/reference-fedlink.md).
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ from fedvine.core.method import At, Client, Field, Method, Server, World, on_cli
 from fedvine.methods._fedlink import buffers
 from fedvine.methods._fedlink.arrivals import ARRIVAL, ArrivalsMixin
 from fedvine.methods._fedlink.auto_capacity import SMALLEST, AutoCapacity
-from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, EdgeBuffer, Touched
+from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, EdgeBuffers, Touched
 from fedvine.methods._fedlink.row_ownership import RowOwnership
 from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
 from fedvine.nn.sage import Bipartite, BipartiteSage
@@ -60,7 +56,8 @@ class FedLink(ArrivalsMixin, Method):
         default=0.5, ge=0, lt=1, description="share of edges that a step supervises and keeps out "
         "of message passing; 0: all are supervised and all carry messages, as in the code")
     aggregate: Literal["clients", "touching"] = Field(
-        default="touching", description="divide a row's change by K, or by those that touched it")
+        default="touching", description="divide the sum of a row's differences by the number of "
+        "clients that touched the row; or (clients, as in the box) by K, those that answered")
     draw: Literal["buffer", "newest", "uniform"] | None = Field(
         default=None, description="what a step takes: one buffer, all alike; the newest one half "
         "the time; C edges evenly from all. If not given, buffer; with capacity = auto uniform "
@@ -85,9 +82,11 @@ class FedLink(ArrivalsMixin, Method):
         return BipartiteSage(self.width, seed=seed)
 
     def start(self, world: World) -> Server:
-        tables = {side: EmbeddingTable(world.seed, self.width, self.init_scale) for side in SIDES}
-        return Server(model=tree.weights(self.encoder(world.seed)), claims=RowOwnership(),
-                      joining=None, **tables)
+        server = Server(model=tree.weights(self.encoder(world.seed)), claims=RowOwnership(),
+                        joining=None)   # names of the clients in a stage's rounds; None: all
+        server.users = EmbeddingTable(world.seed, self.width, self.init_scale)
+        server.items = EmbeddingTable(world.seed, self.width, self.init_scale)
+        return server
 
     def setup(self, client: Client) -> None:
         client.model = self.encoder(client.world.seed)
@@ -95,14 +94,14 @@ class FedLink(ArrivalsMixin, Method):
         client.optimizer = (torch.optim.Adam(weights, lr=self.learning_rate, fused=True)
                             if self.optimizer == "adam" else
                             torch.optim.SGD(weights, lr=self.learning_rate))
-        client.kept = EdgeBuffer(SMALLEST if self.capacity == "auto" else self.capacity,
-                                 self.buffers)  # G^1, ..., G^S
+        client.kept = EdgeBuffers(SMALLEST if self.capacity == "auto" else self.capacity,
+                                  self.buffers)
         if self.capacity == "auto":
             client.lookback = AutoCapacity.of(self.buffers)
         client.fresh = client.met = 0           # for the options: new edges, items met
-        for side in SIDES:
-            setattr(client, side, ClientEmbedding(self.width, client.world.seed, self.init_scale,
-                                                  self.optimizer, local=side not in self.share))
+        like = self.width, client.world.seed, self.init_scale, self.optimizer
+        client.users = ClientEmbedding(*like, local="users" not in self.share)
+        client.items = ClientEmbedding(*like, local="items" not in self.share)
 
     # -- Algorithm 1 -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
@@ -112,31 +111,32 @@ class FedLink(ArrivalsMixin, Method):
         self.settle(server, clients, found)
 
     def round(self, server, clients, at: At) -> None:
-        # Each client chooses L buffers, and receives W^(r): w, and the rows that they touch.
+        # Each client chooses L buffers and requests the rows that they touch. The box has "Receive"
+        # before "Choose"; here the two are swapped, as only touched rows travel.
         rows = buffers.fetch(server, clients, self.choose, new_rows=True, only=server.joining)
-        # Each takes L local steps and sends Delta_k; their sum is formed as they arrive.
+        # Each receives W^(r), w and these rows, takes L local steps and sends Delta_k. Differences
+        # of w are summed as they arrive, those of rows kept one by one and scaled when added.
         delta = Differences(server, rows, self.shared(server))
         clients.call(self.train, self.shared(server), per_client=rows.send,
                      expect=delta.expected, fold=delta.add)
-        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k
+        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k; K clients answered in this round
         K = max(delta.count, 1)
         server.model = tree.add(server.model, delta.model, 1 / K)
-        for side, numbers, change, touching in delta.rows():
-            by = touching if self.aggregate == "touching" else K
-            getattr(server, side).add_(numbers, change, 1 / by)
+        for side, numbers, difference, touching in delta.rows():
+            by = touching if self.aggregate == "touching" else K    # the box has K alone
+            getattr(server, side).add_(numbers, difference, 1 / by)
 
     @on_client
     def observe(self, client: Client, reported: int) -> dict[str, Any]:
-        """Push new edges into the buffers, the oldest leave; return a report, for the options."""
+        """Push new edges; drop the oldest ones, and moments of rows that left; return a report."""
         self.keep(client)
-        src, dst = self.retained(client)
-        client.users.optimizer.hold(np.unique(src).astype(np.int64))
-        client.items.optimizer.hold(np.unique(dst).astype(np.int64))
+        for side, nodes in zip(SIDES, self.retained(client), strict=True):
+            getattr(client, side).optimizer.hold(np.unique(nodes).astype(np.int64))
         return self.report_arrival(client, reported)
 
     @on_client
     def choose(self, client: Client) -> dict[str, Any]:
-        """Choose a buffer G^s for every local step; request the rows that they touch."""
+        """Choose a buffer G^s for every local step; request the rows that these touch."""
         draw = client.rng("buffers")
         batches = [self.batch(client, draw) for _ in range(self.steps)]
         touched = buffers.touched_by(batches)

@@ -84,7 +84,7 @@ class FedLinkPrivate(SecureSums, FedLink):
             done += bits
         server.union = dict(zip(self.shared_sides(), found, strict=True))
         for side, keys in server.union.items():
-            getattr(server, side).rows(keys)
+            getattr(server, side).numbers(keys)
 
     @on_client
     def mark(self, client: Client, parents: list[np.ndarray], done: int, bits: int,

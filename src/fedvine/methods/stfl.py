@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedvine.core.method import Client
-from fedvine.methods._fedlink.buffers import Batch, EdgeBuffer, edges, make_batch
+from fedvine.methods._fedlink.buffers import Batch, EdgeBuffers, edges, make_batch
 from fedvine.methods.fedlink import FedLink
 
 
@@ -22,7 +22,7 @@ class STFL(FedLink):
 
     def setup(self, client: Client) -> None:
         super().setup(client)
-        client.kept = EdgeBuffer(1)     # not used: the history is read from the client's own store
+        client.kept = EdgeBuffers(1)     # not used: the history is read from the client's own store
 
     def keep(self, client: Client) -> None:
         """Keep everything: nothing is to be done."""

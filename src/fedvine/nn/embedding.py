@@ -1,8 +1,9 @@
 """Embeddings of nodes that appear over time: the server's table, and a client's side of it.
 
 The server finds a row by a 64-bit key (a hash of the node's id, keyed where institutions must not
-see each other's ids), never by the id. A client knows its nodes by local ids. For the rows that it
-needs it sends a request, for a row that it knows the number (4 bytes), else the key (8 bytes)::
+see each other's ids), never by the id. A client knows its nodes by local ids. Its request names a
+row by the row's number (4 bytes) once the client knows it, before that by the key (8 bytes). In
+these messages "rows" are row numbers::
 
     client  :meth:`ClientEmbedding.request`   {"rows": int32 [a], "keys": uint64 [b]}
     server  :meth:`EmbeddingTable.fetch`      {"values": float32 [a + b, width], "rows": int32 [b]}
@@ -51,51 +52,52 @@ class EmbeddingTable:
             dict[str, Any], np.ndarray]:
         """Return the answer to a client's request, and the numbers of its rows in the same order.
 
-        With ``new_rows`` (training) a key never seen gets a row; else (forecasts) its first value.
-        Raises :class:`FedvineError` for a row that there is not.
+        With ``new_rows`` (training) a key never seen gets a row; else (forecasts) the answer has
+        its first value, and no row is made. Raises :class:`FedvineError` for unknown numbers.
         """
-        new = self.rows(request["keys"]) if new_rows else np.empty(0, np.int32)
+        new = self.numbers(request["keys"]) if new_rows else np.empty(0, np.int32)
         values = torch.cat([self.take(request["rows"]),
                             self.take(new) if new_rows else self.peek(request["keys"])])
         return {"values": values, "rows": new}, np.concatenate([request["rows"], new])
 
-    def rows(self, keys: np.ndarray) -> np.ndarray:
+    def numbers(self, keys: np.ndarray) -> np.ndarray:
         """Return row numbers (int32) of uint64 ``keys``; keys never seen get the next free rows."""
-        rows = self.find(keys)
-        if (rows < 0).any():
-            new, first = np.unique(keys[rows < 0], return_index=True)
+        numbers = self.find(keys)
+        if (numbers < 0).any():
+            new, first = np.unique(keys[numbers < 0], return_index=True)
             self._append(new[np.argsort(first, kind="stable")])  # in order of appearance
-            rows = self.find(keys)
-        return rows
+            numbers = self.find(keys)
+        return numbers
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Return row numbers (int32) of uint64 ``keys``, -1 where a key has no row."""
-        at, rows = find(self._sorted, keys), np.full(len(keys), -1, np.int32)
-        rows[at >= 0] = self._order[at[at >= 0]]
-        return rows
+        at, numbers = find(self._sorted, keys), np.full(len(keys), -1, np.int32)
+        numbers[at >= 0] = self._order[at[at >= 0]]
+        return numbers
 
-    def take(self, rows: np.ndarray) -> torch.Tensor:
+    def take(self, numbers: np.ndarray) -> torch.Tensor:
         """Return a copy of the rows [n, width]; raises :class:`FedvineError` for unknown ones."""
-        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
             raise FedvineError("A client asked for a row that the server has not handed out.")
-        return self._values.index_select(0, torch.from_numpy(rows.astype(np.int64)))
+        return self._values.index_select(0, torch.from_numpy(numbers.astype(np.int64)))
 
     def peek(self, keys: np.ndarray) -> torch.Tensor:
         """Return values by key [n, width]; a key without a row gets its first value, but no row."""
-        rows = self.find(keys)
+        numbers = self.find(keys)
         values = torch.from_numpy(self._first(keys))
-        known = np.flatnonzero(rows >= 0)
-        values[torch.from_numpy(known)] = self.take(rows[known])
+        known = np.flatnonzero(numbers >= 0)
+        values[torch.from_numpy(known)] = self.take(numbers[known])
         return values
 
-    def add_(self, rows: np.ndarray, change: torch.Tensor, scale: float | np.ndarray = 1.0) -> None:
-        """Add ``scale * change`` [n, width] to ``rows`` [n], in place.
+    def add_(self, numbers: np.ndarray, difference: torch.Tensor, scale: float | np.ndarray = 1.0
+             ) -> None:
+        """Add ``scale * difference`` [n, width] to the rows ``numbers`` [n], in place.
 
         ``scale`` is one number or one a row [n]. Raises :class:`FedvineError` for unknown rows.
         """
-        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
             raise FedvineError("A change is for a row that the server has not handed out.")
-        kernels.add_rows(self._values.numpy(), rows, change.numpy(),
+        kernels.add_rows(self._values.numpy(), numbers, difference.numpy(),
                          np.atleast_1d(np.asarray(scale, np.float32)))
 
     def _append(self, keys: np.ndarray) -> None:
@@ -127,23 +129,28 @@ class EmbeddingTable:
 
 
 class ClientEmbedding:
-    """A client's side of a table: the server's row of each node, and values of rows kept here.
+    """A client's side of a table: by local id the number of a node's row at the server.
 
-    ``seed`` and ``scale`` are those of the server's table: a row starts the same everywhere. With
-    ``local`` all rows are kept here and none is shared; else single rows may be (:meth:`keep`,
-    :meth:`release`). ``optimizer`` is the kind of :class:`RowOptimizer`, "adam" or "sgd".
+    Values are here only of rows that are not shared: all rows with ``local``, else those of
+    :meth:`keep_local` until :meth:`release`. ``seed`` and ``scale`` are those of the server's
+    table: a row starts the same everywhere. ``optimizer`` is the kind of :class:`RowOptimizer`,
+    "adam" or "sgd".
     """
 
     def __init__(self, width: int, seed: int, scale: float, optimizer: str = "adam",
                  local: bool = False) -> None:
         self.width, self.seed, self.scale, self.local = width, seed, scale, local
-        self.number = np.empty(0, np.int32)     # the server's row by local id, -1 unknown
+        self.number = np.empty(0, np.int32)     # of the row at the server, by local id; -1 unknown
         self.own = np.empty(0, bool)            # whether the row is kept here, by local id
         self.values = torch.empty(0, width)     # rows kept here, by local id; empty: there are none
         self.optimizer = RowOptimizer(width, optimizer)
 
     def request(self, ids: np.ndarray, names: Ids) -> dict[str, np.ndarray]:
-        """Return what to send for rows of local ``ids`` int64 [n]: numbers, and keys of others."""
+        """Return the request for the rows of local ``ids`` int64 [n]; rows kept here are left out.
+
+        "rows" are the row numbers that are known, int32 [a]; "keys" those of the other nodes,
+        uint64 [b].
+        """
         self._grow(int(ids.max(initial=-1)) + 1)
         if self.local:
             self._start(len(self.number), names)
@@ -156,8 +163,9 @@ class ClientEmbedding:
     def receive(self, ids: np.ndarray, answer: dict[str, Any]) -> torch.Tensor:
         """Return values [n, width] of ``ids``, from the server's answer or kept here.
 
-        Remembers row numbers that came with the answer. The values may be the answer's own memory:
-        write to a copy. Raises :class:`FedvineError` where the answer has another number of rows.
+        The row numbers that come with the answer are stored. The values may be the answer's own
+        memory: write to a copy. Raises :class:`FedvineError` where the answer has more or fewer
+        rows than were requested.
         """
         unknown = self.number[ids] < 0
         if (not len(self.values) and answer["values"].shape == (len(ids), self.width)
@@ -179,22 +187,23 @@ class ClientEmbedding:
             self.number[ids[unknown]] = answer["rows"]
         return values
 
-    def update(self, ids: np.ndarray, change: torch.Tensor, answer: dict[str, Any] | None = None
-               ) -> torch.Tensor:
-        """Apply a change [n, width] of ``ids`` to rows kept here; return that of all others.
+    def update(self, ids: np.ndarray, difference: torch.Tensor,
+               answer: dict[str, Any] | None = None) -> torch.Tensor:
+        """Add the difference [n, width] of ``ids`` to rows kept here; return that of the others.
 
-        It is in the order of the server's ``answer``: rows known before first, new ones last.
+        What is returned, [a + b, width], is in the order of the server's ``answer``: first the rows
+        requested by number, then those requested by key.
         """
         if len(self.values) and (own := self.own[ids]).any():
             here = torch.from_numpy(own)
-            self.values[torch.from_numpy(ids[own])] += change[here]
-            ids, change = ids[~own], change[~here]
+            self.values[torch.from_numpy(ids[own])] += difference[here]
+            ids, difference = ids[~own], difference[~here]
         if answer is None or not len(answer["rows"]):
-            return change
+            return difference
         new = find(np.sort(answer["rows"]), self.number[ids]) >= 0
-        return change[torch.from_numpy(np.argsort(new, kind="stable"))]
+        return difference[torch.from_numpy(np.argsort(new, kind="stable"))]
 
-    def keep(self, start: int, stop: int, names: Ids) -> None:
+    def keep_local(self, start: int, stop: int, names: Ids) -> None:
         """Keep the rows of local ids ``start`` to ``stop - 1`` here from now on."""
         self._grow(stop)
         self._start(stop, names)
@@ -203,13 +212,13 @@ class ClientEmbedding:
     def release(self, shared: np.ndarray, wanted: np.ndarray, names: Ids) -> torch.Tensor:
         """Leave the rows of local ids ``shared`` and ``wanted`` to the server from now on.
 
-        Return the change of those ``wanted`` since their first values [n, width].
+        Return the differences of those ``wanted`` from their first values, float32 [n, width].
         """
         self.own[shared] = self.own[wanted] = False
         return self.values[torch.from_numpy(wanted.astype(np.int64))] - self._first(wanted, names)
 
     def _start(self, stop: int, names: Ids) -> None:
-        """Append first values of the rows up to ``stop - 1``."""
+        """Append the first values of rows that are not here yet, up to local id ``stop - 1``."""
         if stop > len(self.values):
             first = self._first(np.arange(len(self.values), stop), names)
             self.values = torch.cat([self.values, first])

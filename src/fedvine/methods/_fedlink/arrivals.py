@@ -56,7 +56,7 @@ class ArrivalsMixin:
             return np.empty(0, np.uint64)
         # Local ids follow first appearance, so the items met are 0 to the highest id.
         client.met = max(client.met, int(np.asarray(client.stage.dst).max(initial=-1)) + 1)
-        client.items.keep(reported, client.met, client.past.dst_ids)
+        client.items.keep_local(reported, client.met, client.past.dst_ids)
         return client.past.dst_ids.keys(np.arange(reported, client.met))
 
     def settle(self, server: Server, clients: Clients, found: Replies) -> None:
@@ -72,21 +72,22 @@ class ArrivalsMixin:
             server.claims.add(name, reply["keys"])
         pending = server.claims.pending()
 
-        def change(name: str) -> Tensor:
+        def expected(name: str) -> Tensor:
             return Tensor("float32", (len(pending[name]["asked"]), server.items.width))
 
-        def add(name: str, change: torch.Tensor) -> None:
-            if len(change):
-                server.items.add_(server.items.rows(server.claims.wanted_keys[name]), change)
+        def add(name: str, difference: torch.Tensor) -> None:
+            if len(difference):
+                numbers = server.items.numbers(server.claims.wanted_keys[name])
+                server.items.add_(numbers, difference)
             server.claims.done(name)
 
         if pending:     # a client that does not answer is called again in the next stage
-            clients.call(self.hand_over, per_client=pending, quorum=0, expect=change, fold=add)
+            clients.call(self.hand_over, per_client=pending, quorum=0, expect=expected, fold=add)
 
     @on_client
     def hand_over(self, client: Client, pending: dict[str, np.ndarray]) -> torch.Tensor:
         """Leave the rows of these items to the server.
 
-        Return the change of those "asked" for since their first values, float32 [n, d].
+        Return the differences of those "asked" for from their first values, float32 [n, d].
         """
         return client.items.release(pending["told"], pending["asked"], client.past.dst_ids)

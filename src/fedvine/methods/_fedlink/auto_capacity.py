@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from fedvine.methods._fedlink.buffers import EdgeBuffer
+from fedvine.methods._fedlink.buffers import EdgeBuffers
 from fedvine.tasks import metrics
 
 PAIRS = 1000        # new edges that are predicted at most, a stage
@@ -44,7 +44,7 @@ class AutoCapacity:
         """Return a measurement of the sizes that so many buffers may have together."""
         return cls([buffers * SMALLEST << n for n in range(DOUBLINGS + 1)])
 
-    def resize(self, kept: EdgeBuffer, src: np.ndarray, dst: np.ndarray, new: int,
+    def resize(self, kept: EdgeBuffers, src: np.ndarray, dst: np.ndarray, new: int,
                draw: np.random.Generator) -> None:
         """Measure, and resize ``kept`` where it differs by a quarter from the size that is best.
 

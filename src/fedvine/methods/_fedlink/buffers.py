@@ -25,10 +25,13 @@ MOST_KEYS = 1 << 26             # bytes of keys that a client may send at a time
 
 
 # -- constant edge buffers -------------------------------------------------------------------------
-class EdgeBuffer:
-    """The last S x C edges of a stream: first in, first out, in preallocated memory.
+class EdgeBuffers:
+    """The last S x C edges of a stream, in S buffers of C: first in, first out.
 
-    Buffer s = 0, ..., S - 1 are C consecutive edges of them, cut from the newest edge backwards.
+    They are cut from the newest edge backwards, and numbered so: buffer 0 has the newest C edges,
+    buffer S - 1 the oldest. The paper numbers from the oldest: its G^1 is buffer S - 1, its G^S
+    buffer 0. All are in two arrays of a fixed size.
+
     ``seen`` counts all edges ever pushed; it names the content, so it can key a cache.
     """
 
@@ -104,12 +107,12 @@ def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
                  Bipartite(u, i, len(users), len(items)).to(device))
 
 
-def draw_batch(kept: EdgeBuffer, how: str, draw: np.random.Generator, cache: dict[Any, Any],
+def draw_batch(kept: EdgeBuffers, how: str, draw: np.random.Generator, cache: dict[Any, Any],
                device: str) -> Batch:
     """Draw what a step trains on; ``cache`` keeps the batches of buffers until new edges come.
 
     ``how`` is "buffer": one buffer G^s, all alike; "newest": the newest buffer half of the time; or
-    "uniform": C single edges, drawn evenly.
+    "uniform": C single edges, drawn evenly. Buffers are numbered from the newest, 0.
     """
     count, C = len(kept), kept.C
     if how == "uniform":
@@ -172,10 +175,10 @@ def receive(client: Client, nodes: Touched, sent: dict[str, Any]) -> dict[str, t
 
 
 class Rows(NamedTuple):
-    """Rows that travel, by client and side: the message to ``send``, and the rows' ``numbers``."""
+    """Rows that travel, by client and side: the message to ``send``, and the row ``numbers``."""
 
-    send: dict[str, dict[str, Any]]
-    numbers: dict[str, dict[str, np.ndarray]]
+    send: dict[str, dict[str, Any]]         # {client: {side: the table's answer}}
+    numbers: dict[str, dict[str, np.ndarray]]   # {client: {side: int32 [n]}}
 
 
 def fetch(server: Server, clients: Clients, function: Any, new_rows: bool,
@@ -184,7 +187,7 @@ def fetch(server: Server, clients: Clients, function: Any, new_rows: bool,
 
     With ``new_rows`` (training) a key that the server does not know gets a row.
     """
-    # Clients may request numbers of rows that there are, and keys.
+    # On the wire row numbers are called "rows"; only existing ones may be sent.
     expected = {side: {"rows": Array("int32", (None,), low=0, high=len(getattr(server, side)) - 1),
                        "keys": Array("uint64", (None,), most=MOST_KEYS)} for side in SIDES}
     rows = Rows({}, {})
@@ -196,11 +199,11 @@ def fetch(server: Server, clients: Clients, function: Any, new_rows: bool,
 
 
 class Differences:
-    """The sum over clients of their differences Delta_k, added as they arrive.
+    """The differences Delta_k of the clients, taken in as they arrive.
 
-    ``count`` clients have answered; ``model`` is the sum of the models' differences. Those of rows
-    are kept one by one, as each client touches other rows. ``shared`` are the weights that clients
-    received, or None.
+    Differences of w are summed as they arrive (``model``), those of rows kept one by one and scaled
+    when added (:meth:`rows`), since each client touches other rows. ``count`` clients have answered
+    in this round. ``shared`` are the weights that clients received, or None.
     """
 
     def __init__(self, server: Server, rows: Rows, shared: tree.Tree | None) -> None:
@@ -215,7 +218,7 @@ class Differences:
                 for side, numbers in self._numbers[name].items()} | self._like
 
     def add(self, name: str, delta: dict[str, Any]) -> None:
-        """Add the differences of client ``name``: {side: rows [n, d], "model": tree, if shared}."""
+        """Take in client ``name``: differences {side: float32 [n, d], "model": tree, if shared}."""
         self.count += 1
         if "model" in delta:
             tree.map_tree(torch.Tensor.add_, self.model, delta["model"])
@@ -224,13 +227,13 @@ class Differences:
                 self._parts[side].append((numbers, delta[side].clone()))
 
     def rows(self) -> Iterator[tuple[str, np.ndarray, torch.Tensor, np.ndarray]]:
-        """Yield (side, row numbers, differences, touching), one client at a time.
+        """Yield (side, row numbers, their differences, touching), one client at a time.
 
         Numbers are int32 [n], differences float32 [n, d], and touching float32 [n] counts the
-        clients that touched each row.
+        clients that touched each row in this round.
         """
         for side, parts in self._parts.items():
             if parts:
                 touching = np.bincount(np.concatenate([numbers for numbers, _ in parts]))
-                for numbers, change in parts:
-                    yield side, numbers, change, touching[numbers].astype(np.float32)
+                for numbers, difference in parts:
+                    yield side, numbers, difference, touching[numbers].astype(np.float32)
