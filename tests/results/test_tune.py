@@ -15,6 +15,7 @@ from fedvine.papers.published import PaperTable
 from fedvine.results import tune, tuned
 from fedvine.results.compare import experiments
 from fedvine.results.kept import read
+from fedvine.results.trials import Study, so_far
 
 
 def wanted(folder, word="popularity", *more):
@@ -86,13 +87,13 @@ def test_a_finished_search_answers_at_once_and_takes_more_trials(once, monkeypat
 
 def test_a_search_that_was_stopped_goes_on_to_the_same_end(once, tmp_path, monkeypatch):
     folder, _ = once
-    carried_out, count = tune._Study.carried_out, iter(range(100))
+    carried_out, count = Study.carried_out, iter(range(100))
 
     def stopped(self, cell, trial):
         if next(count) in (0, 2):
             raise KeyboardInterrupt
         return carried_out(self, cell, trial)
-    monkeypatch.setattr(tune._Study, "carried_out", stopped)
+    monkeypatch.setattr(Study, "carried_out", stopped)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             search(tmp_path)
@@ -110,7 +111,7 @@ def test_a_trial_that_is_below_the_others_on_its_way_is_stopped(tmp_path, monkey
     def value(run, score):
         seen.append(run.method.decay)
         return 1 - abs(run.method.decay - 0.5)
-    monkeypatch.setattr(tune, "so_far", value)
+    monkeypatch.setattr("fedvine.results.trials.so_far", value)
     found = search(tmp_path, trials=9)
     early = [t for t in trials(tmp_path) if t.state.name == "PRUNED"]
     assert found.search.early == len(early) > 0 and found.search.trials == 9
@@ -125,7 +126,7 @@ def test_before_validation_the_score_is_that_of_learned_stages(tmp_path):
     run = wanted(tmp_path).run()
     values = []
     for stage in run:
-        values.append((run.plan.period(max(stage.found, default=0)), tune.so_far(run, "auc")))
+        values.append((run.plan.period(max(stage.found, default=0)), so_far(run, "auc")))
     early = [v for period, v in values if period == "train" and v is not None]
     late = [v for period, v in values if period == "test"]
     assert early and set(late) == {run.scores["val"]["mean"]["auc"]}
@@ -138,17 +139,17 @@ def test_a_spent_budget_leaves_trials_for_the_next_time(tmp_path):
 
 
 def test_a_trial_that_fails_is_counted_and_the_others_go_on(tmp_path, monkeypatch):
-    carried_out, told = tune._Study.carried_out, []
+    carried_out, told = Study.carried_out, []
 
     def failing(self, cell, trial):
         if cell.experiment.method.decay == 0.5:
             raise FedvineError("It broke.")
         return carried_out(self, cell, trial)
-    monkeypatch.setattr(tune._Study, "carried_out", failing)
+    monkeypatch.setattr(Study, "carried_out", failing)
     found = search(tmp_path, trials=3, tell=told.append)
     assert found.search.trials == 3 and found.search.shipped is None
     assert told[0] == "1  decay 0.5: failed, It broke."
-    monkeypatch.setattr(tune._Study, "carried_out", lambda *a: (_ for _ in ()).throw(
+    monkeypatch.setattr(Study, "carried_out", lambda *a: (_ for _ in ()).throw(
         FedvineError("It broke.")))
     with pytest.raises(FedvineError, match=r"No trial of popularity was finished \(It broke\.\)"):
         search(tmp_path, seed=101, out=tmp_path / "other", trials=2)

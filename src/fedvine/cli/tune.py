@@ -87,7 +87,7 @@ def tune(
                 raise
             print(f"{name}: {error}")
             continue
-        for line in found.search.told():
+        for line in found.search.comment():
             print(line)
         if found.left:
             print(f"{found.left} trials are left, the budget was spent; the same command goes on.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedvine.experiments.run import Run
     from fedvine.tasks.task import Task
 
-BLOCK = 1 << 21     # pairs asked for at a time; about 24 bytes each, twice
+BLOCK = 1 << 21     # pairs in one query; about 24 bytes each, twice
 
 
 class Forecast(NamedTuple):
@@ -100,16 +100,16 @@ class Forecasts:
         """
         if self.task.no_pairs:
             raise FedvineError(self.task.no_pairs)
-        asked = read_pairs(Path(table))
-        score, known = np.full(len(asked), np.nan), np.zeros(len(asked), bool)
-        client = np.array(asked["client"].to_pylist(), object)
+        wanted = read_pairs(Path(table))
+        score, known = np.full(len(wanted), np.nan), np.zeros(len(wanted), bool)
+        client = np.array(wanted["client"].to_pylist(), object)
         for name in dict.fromkeys(client):
             part, rows = self._part(name), np.flatnonzero(client == name)
-            src, dst = (_numbers(ids, asked[column].take(pa.array(rows)).to_pylist())
+            src, dst = (_numbers(ids, wanted[column].take(pa.array(rows)).to_pylist())
                         for column, ids in (("user", part.src_ids), ("item", part.dst_ids)))
-            guests = self._guests(name, asked["user"].take(pa.array(rows[src < 0])).to_pylist())
+            guests = self._guests(name, wanted["user"].take(pa.array(rows[src < 0])).to_pylist())
             src[src < 0] = [part.num_src + guests.index(u) if u in guests else -1 for u in
-                            asked["user"].take(pa.array(rows[src < 0])).to_pylist()]
+                            wanted["user"].take(pa.array(rows[src < 0])).to_pylist()]
             found = (src >= 0) & (dst >= 0)
             rows, src, dst = rows[found], src[found], dst[found]
             for start in range(0, len(rows), BLOCK):
@@ -120,9 +120,9 @@ class Forecasts:
         answered = ~np.isnan(score)
         columns = {"score": pa.array(score, mask=~answered), "known": pa.array(known)}
         for column, values in columns.items():
-            asked = asked.append_column(column, values)
-        write_tables(out, iter([asked]))
-        return len(asked), int(answered.sum())
+            wanted = wanted.append_column(column, values)
+        write_tables(out, iter([wanted]))
+        return len(wanted), int(answered.sum())
 
     # -- numbers ---------------------------------------------------------------------------------
     def _part(self, client: str) -> EventStream:
@@ -205,7 +205,7 @@ def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -
         return np.argsort(-score, axis=1, kind="stable")[:, :count]
     least = -np.partition(-score, count - 1, axis=1)[:, count - 1:count]
     found = np.empty((len(score), count), np.int64)
-    for n, row in enumerate(score):         # what ties with the last one is sorted too, and cut
+    for n, row in enumerate(score):         # items that tie with the last one are sorted, too
         some = np.flatnonzero(row >= least[n])
         found[n] = some[np.argsort(-row[some], kind="stable")[:count]]
     return found

@@ -1,10 +1,10 @@
-"""What a run is made with before it has clients, the same in one process and in a federation.
+"""Prepare a run before it has clients, in one process or in a federation.
 
-In one process the whole stream is here. In a federation it is here only where the server holds the
-graph. Otherwise the tables lie at the sites, of which the server knows numbers of edges and times:
+In one process the whole stream is available; in a federation only where the server holds the graph.
+Otherwise the tables are at the sites, and the server has only their numbers of edges and times:
 ``World.facts`` then cannot say whether edges have a direction, nor how many classes and features
-there are, and is empty. No method that a federation carries needs them there: those of labelled
-nodes run in one process, and the others ask their own part.
+there are, and is empty. No method that runs in a federation needs them there: those of labelled
+nodes run in one process, and the others use a client's own part.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fedvine.tasks.task import Task
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run's method, plan, protocol and world, and what is known of its data in this process.
+    """A run's method, plan, protocol and world, and the data that this process has.
 
-    - ``stream``: the whole stream or graph; None where it lies at the sites
+    - ``stream``: the whole stream or graph; None where it is at the sites
     - ``scorer``: the server's, where it holds the graph; else None, and each client has its own
     - ``parts``: the streams that hold the names of users and items, by client; one called "all"
-      where the server holds the graph, none where they lie at the sites
+      where the server holds the graph, none where they are at the sites
     """
 
     method: Method
@@ -95,7 +95,7 @@ def prepare(method: Method, plan: Plan, protocol: Task, clients: Iterable[str], 
         parts: the clients' own streams, where this process has them.
 
     Returns:
-        What a run is made with.
+        The parts of a run that do not depend on its engine.
     """
     facts = {} if stream is None else stream.facts()
     if by in getattr(stream, "codes", ()):

@@ -135,7 +135,7 @@ class RunFolder:
     def save(self, save: Save) -> None:
         """Write a save and delete all but the last two."""
         name, sizes = moment(save.t, save.r), {}
-        for log in _LOGS:  # what a resumed run cuts the logs back to
+        for log in _LOGS:  # sizes to which a resumed run cuts the logs
             file = self.path / log
             if file.exists():
                 with open(file, "rb") as handle:

@@ -1,4 +1,4 @@
-"""Tables, pictures and pages of finished runs: kept cells, comparisons, searches of settings."""
+"""Tables, plots and pages of finished runs: kept cells, comparisons, searches of settings."""
 
 from __future__ import annotations
 

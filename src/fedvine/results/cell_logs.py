@@ -1,4 +1,4 @@
-"""What pages need of a run's logs beside its scores, small enough for a kept cell's line."""
+"""The parts of a run's logs that pages need besides scores, small enough for a kept cell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedvine.experiments import run_folder
 
 
 def of(folder: Path) -> dict[str, Any]:
-    """What the logs of a finished run have of it: ``curves``, ``accuracies``, ``exchanges``."""
+    """Return ``curves``, ``accuracies`` and ``exchanges`` of a finished run, where it has them."""
     metrics = run_folder.read_lines(folder, "metrics.jsonl")
     messages = run_folder.read_lines(folder, "messages.jsonl")
     found = {"curves": curves(metrics), "accuracies": accuracies(metrics),
@@ -20,40 +20,45 @@ def of(folder: Path) -> dict[str, Any]:
 
 # -- accuracies inside a round -------------------------------------------------------------------
 def curves(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl`` of the last task, where they have curves; a curve's points are
-    columns."""
+    """Return the lines of ``metrics.jsonl`` of the last task with curves; points are columns."""
     last = max((line["t"] for line in lines if "curve" in line), default=None)
     return [{k: line[k] for k in ("t", "stage", "client", "n")}
             | {"curve": columns(line.get("curve", []))} for line in lines if line["t"] == last]
 
 
 def columns(points: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """A list of objects as an object of lists; None where an object has no such key."""
+    """Return a list of objects as an object of lists; None where an object does not have a key."""
     keys = dict.fromkeys(key for point in points for key in point)
     return {key: [point.get(key) for point in points] for key in keys}
 
 
 def points(table: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """What :func:`columns` made its table from."""
+    """Return the list of objects that :func:`columns` made a table of."""
     rows = zip(*table.values(), strict=True)
     return [{k: v for k, v in zip(table, row, strict=True) if v is not None} for row in rows]
 
 
 # -- classes named over snapshots ----------------------------------------------------------------
 def accuracies(lines: Iterable[dict[str, Any]]) -> list[float]:
-    """The accuracy of each client in each snapshot that was scored, where it has a node."""
+    """Return the accuracy in [0, 1] of each client with nodes, in each scored snapshot."""
     return [right / n for line in lines if line["period"] == "test"
             for right, n in line.get("parts", {}).values() if n]
 
 
 # -- exchanges between clients -------------------------------------------------------------------
 def exchanges(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The exchanges of training among the lines of ``messages.jsonl``, in their order.
+    """Return the exchanges of training among the lines of ``messages.jsonl``, in their order.
 
-    Each has ``t``, ``r``, ``calls``, ``seconds``, ``down`` and ``up`` (bytes). Clients also speak
-    when states are made and when the library scores: that ends with all their rows (``embed``), an
-    exchange of training with epochs or with the clients' models. What goes down with the first
-    ``say`` is the shared model, or nothing, and is not counted.
+    Each has ``t``, ``r``, ``calls``, ``seconds``, ``down`` and ``up`` (bytes). Clients also
+    exchange when states are made and when the library scores: such an exchange ends with all their
+    rows (``embed``), one of training with epochs or with the clients' models. The first ``say``
+    sends down the shared model, or nothing, which is not counted.
+
+    Args:
+        lines: lines of ``messages.jsonl``.
+
+    Returns:
+        A mapping for each exchange.
     """
     found: list[dict[str, Any]] = []
     spoken: list[list[dict[str, Any]]] = [[]]
@@ -72,6 +77,6 @@ def exchanges(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def total(found: list[dict[str, Any]]) -> dict[str, float]:
-    """How many exchanges there were, and the sums of what they took; empty for none."""
+    """Return the number of exchanges and the sums of calls, seconds and bytes; empty for none."""
     sums = {key: sum(one[key] for one in found) for key in ("calls", "seconds", "down", "up")}
     return {"exchanges": len(found), **sums} if found else {}

@@ -1,7 +1,7 @@
-"""Cells of a table: one experiment with one seed each, of which no run is made twice.
+"""Cells of a table: each is one experiment with one seed, and is run at most once.
 
-What a finished cell measured is a line in a folder of kept cells (:mod:`fedvine.results.kept`);
-only what has none is run (:mod:`fedvine.results.fill`), in a run folder of its own.
+The results of a finished cell are a line in a folder of kept cells (:mod:`fedvine.results.kept`);
+only a cell without a line is run (:mod:`fedvine.results.fill`), in a run folder of its own.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _opened: ContextVar[dict[str, tuple[str, int, str] | FedvineError] | None] = Con
 
 @dataclass(frozen=True)
 class Job:
-    """One experiment with its run folder; ``data`` and ``edges`` are its stream's.
+    """One experiment with its run folder; ``data`` and ``edges`` are those of its stream.
 
-    ``content`` is the digest of the data, None where they are not at hand; ``absent`` says then
-    why. Such a cell can be read if it is kept, and not be run.
+    ``content`` is the digest of the data, None where they are not available, with the reason in
+    ``absent``. Such a cell can be read if it is kept, but not be run.
     """
 
     experiment: Experiment
@@ -55,26 +55,29 @@ class Job:
 
     @cached_property
     def identity(self) -> Identity:
-        """What the cell's scores depend on."""
+        """The settings and data that the cell's scores depend on."""
         return Identity(self.experiment, self.content)
 
     @property
     def line(self) -> Line | None:
-        """What is kept of the cell, None if it is not."""
+        """The kept line of the cell, None if there is none."""
         return self.kept.find(self.identity) if self.kept is not None else None
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether the cell is kept or its run has ended."""
         return self.line is not None or (self.folder / "summary.json").exists()
 
     def keep(self, **other: Any) -> None:
-        """Write the line of a cell whose run has just finished, if it has none; ``other`` values
-        take the place of the summary's."""
+        """Write the line of a cell whose run has just finished, if it is not kept yet.
+
+        ``other`` values replace those of the summary.
+        """
         if self.kept is not None and self.content is not None and self.line is None:
             self.kept.keep(self.identity, self._written(other))
 
     def _written(self, other: dict[str, Any]) -> Line:
+        """Return the line of a finished run; ``other`` values replace those of the summary."""
         summary = run_folder.read_summary(self.folder)
         if summary is None:
             raise FedvineError(f"The run in {self.folder} is not finished; give its command "
@@ -91,28 +94,30 @@ class Job:
 
     @property
     def _found(self) -> Line:
-        """The line, also where it is not kept."""
+        """The kept line, or the line of the run folder."""
         return self.line or self._written({})
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the finished run ended with: scores, costs, what the method reports."""
+        """The summary of the finished run: scores, costs, and the method's report."""
         return self._found["summary"]
 
     def records(self) -> list[dict[str, Any]]:
-        """What the finished run measured; see :func:`fedvine.results.records.records`."""
+        """Return the records of the finished run; see :func:`fedvine.results.records.records`."""
         line = self._found
         return listed({k: line[k] for k in ("method", "data", "seed")}, line["summary"])
 
     def log(self, name: str) -> Any:
-        """What is kept of the run's logs under this name, see :mod:`fedvine.results.cell_logs`;
-        None where the run has nothing of it."""
+        """Return the part ``name`` of the run's logs, None where the run does not have it.
+
+        See :mod:`fedvine.results.cell_logs`.
+        """
         return self._found["logs"].get(name)
 
     def measured(self, name: str, measure: Callable[[Job], Any]) -> Any:
-        """What ``measure`` finds out from the data once, and the line keeps under this name.
+        """Return ``measure(self)``, computed from the data once and then kept under ``name``.
 
-        Raises :class:`FedvineError` where it is not kept and the data are not at hand.
+        Raises :class:`FedvineError` where it is not kept and the data are not available.
         """
         line = self.line
         if line is not None and name in line.get("measured", {}):
@@ -125,13 +130,21 @@ class Job:
 
 
 def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> list[Job]:
-    """The cells of these experiments; runs go below ``folder``, lines :func:`kept_beside` it.
+    """Return the cells of these experiments; their runs go below ``folder``.
 
-    The data of each is opened. Where they cannot be had, cells that are kept are as good as any;
-    without one among them the error is raised.
-
-    A run folder's name tells method, data, seed, and 12 digits of everything that scores depend
+    The data of each experiment are opened. Lines of cells are in :func:`kept_beside` of ``folder``.
+    The name of a run folder has method, data, seed, and 12 digits of everything that scores depend
     on: settings, revisions, the edges themselves and fedvine's version.
+
+    Args:
+        experiments: experiments, each with its seed.
+        folder: where the run folders go.
+
+    Returns:
+        One cell an experiment, in their order.
+
+    Raises:
+        FedvineError: where data are not available and no cell is finished.
     """
     opened = _opened.get()
     opened = {} if opened is None else opened
@@ -166,7 +179,7 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
 
 @contextmanager
 def opened_once() -> Iterator[None]:
-    """While this lasts :func:`cells` opens the same data once, not each time."""
+    """Open the same data once, not in each call of :func:`cells`, inside the ``with`` block."""
     token = _opened.set({})
     try:
         yield
@@ -175,14 +188,17 @@ def opened_once() -> Iterator[None]:
 
 
 def kept_beside(folder: str | Path) -> Path:
-    """Where the lines of cells are whose runs go below ``folder``: in ``docs/results/cells`` of a
-    checkout for the usual one, else in ``kept`` below it."""
+    """Return the folder with the kept lines of cells whose runs go below ``folder``.
+
+    It is ``docs/results/cells`` of a checkout for the default folder, else ``kept`` below
+    ``folder``.
+    """
     usual = Path(folder) == Path(FOLDER) and Path(KEPT).is_dir()
     return Path(KEPT) if usual else Path(folder) / "kept"
 
 
 def rounded(value: Any) -> Any:
-    """The same with :data:`DIGITS` significant digits in every number that is not whole."""
+    """Return the value with :data:`DIGITS` significant digits in every number that is not whole."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The picture of a comparison: the task's scores, and what a run costs."""
+"""The plot of a comparison: the task's scores, and the costs of a run."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def chart(found: Comparison, file: str | Path) -> None:
 
 
 def _scores(axes: Any, entries: list[Entry], axis: Axis) -> None:
+    """Draw the scores of one axis, with intervals."""
     single = len(axis.scores) == 1
     for (key, label), (colour, mark, up) in zip(axis.scores, _KINDS, strict=False):
         up = 0.0 if single else up
@@ -71,7 +72,7 @@ def _scores(axes: Any, entries: list[Entry], axis: Axis) -> None:
 
 
 def _about(entries: list[Entry]) -> str:
-    """What the marks beside the means are."""
+    """Return the sentence that explains the marks beside the means."""
     counts = [len(e.records) for e in entries]
     said = ["whiskers: 95 % intervals"] if any(c >= FEW_SEEDS for c in counts) else []
     said += ["strokes: seeds"] if any(1 < c < FEW_SEEDS for c in counts) else []
@@ -79,18 +80,19 @@ def _about(entries: list[Entry]) -> str:
 
 
 def _whisker(entry: Entry, key: str) -> float:
-    """Half width of the 95 % interval; 0 of few seeds, which are drawn one by one."""
+    """Return the half width of the 95 % interval; 0 for few seeds, which are drawn one by one."""
     return entry.estimate(key)[1] if len(entry.values(key)) >= FEW_SEEDS else 0.0
 
 
 def _seeds(axes: Any, entry: Entry, key: str, y: float, colour: str) -> None:
-    """Each seed's value where there are few."""
+    """Draw the value of each seed where there are few."""
     values = list(entry.values(key).values())
     if 1 < len(values) < FEW_SEEDS:
         axes.plot(values, [y] * len(values), "|", color=colour, markersize=9)
 
 
 def _bars(axes: Any, values: list[float], show: Any) -> None:
+    """Draw bars with their values as text."""
     axes.barh(range(len(values)), values, height=0.5, color=GREY)
     for y, value in enumerate(values):
         axes.annotate(show(value), (value, y), xytext=(4, 0), textcoords="offset points",

@@ -4,11 +4,11 @@ A folder of them has a file for each data set, ``<data>.jsonl``, sorted by ``key
 that two machines added merge by taking both. ``docs/results/cells`` is committed: a page is made
 from it without any run folder, and without the data.
 
-A line stands for a wanted cell if method, seed, the data's content and all settings are equal. A
-setting that the line does not have did not exist when it was written; it counts as equal where it
-is wanted at its default of today. A setting that a line has and nobody knows any more is a
-difference. ``revision`` of a method, protocol or partition is raised by whoever makes the same
-settings give other scores; lines of an older one are not taken.
+A line counts as a wanted cell if method, seed, the data's content and all settings are equal. A
+setting that is not in the line did not exist when the line was written; it counts as equal if it is
+wanted at its present default. A setting of a line that no longer exists is a difference.
+``revision`` of a method, protocol or partition is raised when the same settings give other scores;
+lines of an older one are not used.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Identity:
-    """What a cell's scores depend on. ``content`` is the digest of its data, None where they are
-    not at hand."""
+    """The settings and data that a cell's scores depend on.
+
+    ``content`` is the digest of the data, None where they are not available.
+    """
 
     experiment: Experiment
     content: str | None = None
 
     @cached_property
     def tables(self) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-        """By table of the experiment: its values, and the defaults of today."""
+        """The values and the present defaults of each table of the experiment."""
         made = self.experiment.resolved()
         found: dict[str, BaseModel] = {"method": made.method, "protocol": made.protocol,
                                        "split": made.split, "data": made.data}
@@ -55,7 +57,7 @@ class Identity:
         tables = {name: (table.model_dump(mode="json"), defaults(table))
                   for name, table in found.items()}
         data = tables["data"][0]
-        for path in ("folder", "edges"):            # the content stands for what is in them
+        for path in ("folder", "edges"):            # the digest of the content covers them
             data.pop(path, None)
         data["source"] = self.data                  # no path of a machine
         run = {"stages", "threads", "quorum"}
@@ -70,12 +72,12 @@ class Identity:
 
     @cached_property
     def data(self) -> str:
-        """The data set's name, or a table's, as its file here is called."""
+        """The name of the data set or table, which names its file of kept cells."""
         return self.experiment.data.name
 
     @cached_property
     def revision(self) -> dict[str, int]:
-        """The revisions of method, protocol and partition; those at 1 are left out."""
+        """The revisions of method, protocol and partition, without those at 1."""
         made, found = self.experiment.resolved(), {}
         for name, thing in (("method", made.method), ("protocol", made.protocol),
                             *((f"partition {p}", registry.find("partitions", p)) for p in (
@@ -87,28 +89,30 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """16 hex digits of all of it."""
+        """A digest of all of it, 16 hex digits."""
         facts = [self.experiment.method.name, self.experiment.seed, self.content, self.revision,
                  self.settings]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     def stands(self, line: Line, *, anything: bool = False) -> bool:
-        """Whether the line is this cell; with ``anything`` whatever its data's content and its
-        revisions are."""
+        """Return whether the line is this cell.
+
+        With ``anything`` the data's content and the revisions may differ.
+        """
         if (line["method"], line["seed"]) != (self.experiment.method.name, self.experiment.seed):
             return False
         if not anything and (line.get("revision", {}) != self.revision
                              or self.content not in (None, line["content"])):
             return False
-        return self.asked_alike(line["settings"])
+        return self.same_settings(line["settings"])
 
-    def asked_alike(self, there: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Whether these settings, once written down, are the wanted ones."""
+    def same_settings(self, there: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Return whether the settings ``there``, of a line, are the wanted ones."""
         if there.keys() - self.tables.keys():
             return False
         for name, (values, usual) in self.tables.items():
             kept = there.get(name, {})
-            if kept.keys() - values.keys():         # what it was set to means nothing today
+            if kept.keys() - values.keys():         # a setting that no longer exists
                 return False
             for key, value in values.items():
                 if value != (kept[key] if key in kept else usual.get(key)):
@@ -117,7 +121,7 @@ class Identity:
 
 
 def defaults(table: BaseModel) -> dict[str, Any]:
-    """The defaults of all fields, as JSON has them; those without one are left out."""
+    """Return the defaults of all fields that have one, as JSON values."""
     fields = {name: field.get_default(call_default_factory=True)
               for name, field in type(table).model_fields.items() if not field.is_required()}
     return json.loads(json.dumps(fields, default=_plain))
@@ -128,34 +132,36 @@ def _plain(value: Any) -> Any:
 
 
 class Kept:
-    """A folder of kept cells; files are read when they are first asked for."""
+    """A folder of kept cells; a file is read at its first use."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._files: dict[str, list[Line]] = {}
 
     def lines(self, data: str) -> list[Line]:
-        """The cells of a data set, sorted by key."""
+        """Return the cells of a data set, sorted by key."""
         if data not in self._files:
             self._files[data] = read(self._file(data))
         return self._files[data]
 
     def every(self) -> Iterator[Line]:
-        """All cells of all data."""
+        """Yield all cells of all data."""
         for file in sorted(self.folder.glob("*.jsonl")):
             yield from self.lines(file.stem)
 
     def find(self, wanted: Identity) -> Line | None:
-        """The line that stands for this cell; where the content of the data is not known and
-        several are kept, the one that was made last."""
+        """Return the line of this cell, None without one.
+
+        Where the content of the data is not known and several are kept, it is the latest.
+        """
         found = [line for line in self.lines(wanted.data) if wanted.stands(line)]
         return max(found, key=lambda line: line.get("made", "")) if found else None
 
     def keep(self, wanted: Identity, line: Line) -> None:
-        """Add the line of this cell, or put it in the place of the one that stands for it.
+        """Add the line of this cell, or replace the one that there is.
 
-        Of a data set of the shelf, lines with the same settings that can no longer be asked for
-        (other content, an older revision) go. Raises :class:`FedvineError` if the file cannot be
+        Of a data set of fedvine, lines with the same settings that can no longer be used (other
+        content, an older revision) are removed. Raises :class:`FedvineError` if the file cannot be
         written.
         """
         stale = wanted.experiment.data.dataset is not None
@@ -172,7 +178,7 @@ class Kept:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While this lasts no other process writes to the folder."""
+        """Lock the folder inside the ``with`` block: no other process writes to it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder, os.O_RDONLY)
@@ -187,9 +193,9 @@ class Kept:
 
 
 def read(file: Path) -> list[Line]:
-    """The lines of a file of cells, sorted by key; none where there is no file.
+    """Return the lines of a file of cells, sorted by key; none where there is no file.
 
-    Raises :class:`FedvineError` that names the first line that is no cell.
+    Raises :class:`FedvineError` that names the first line that is not a kept cell.
     """
     try:
         facts = file.stat()

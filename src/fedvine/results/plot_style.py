@@ -19,7 +19,7 @@ MEAN = {"color": BLACK, "linewidth": 2.2, "marker": "o", "markersize": 4}
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Give the axes that are made while this lasts our colours, no frame, and a grid of y."""
+    """Set the style of axes made inside the ``with`` block: our colours, no frame, a grid of y."""
     import matplotlib
     from cycler import cycler
     with matplotlib.rc_context({
@@ -31,10 +31,16 @@ def style() -> Iterator[None]:
 
 def plots(titles: Sequence[str], rows: int = 1, width: float = 3.6, **shared: Any
           ) -> tuple[Any, Any]:
-    """Make a figure with a column of plots for each title; ``width`` of a column is in inches;
-    ``shared`` says which axes are the same, as for matplotlib's ``subplots``.
+    """Make a figure with a column of plots for each title.
 
-    Returns the figure and the axes as an array [rows, columns].
+    Args:
+        titles: of the columns.
+        rows: number of rows.
+        width: of a column, in inches.
+        **shared: which axes are the same, as for matplotlib's ``subplots``.
+
+    Returns:
+        The figure, and the axes as an array [rows, columns].
     """
     from matplotlib.figure import Figure
     figure = Figure(figsize=(1.4 + width * len(titles), 1.2 + 2.8 * rows), layout="constrained",
@@ -47,8 +53,7 @@ def plots(titles: Sequence[str], rows: int = 1, width: float = 3.6, **shared: An
 
 
 def names_on_y(axes: Any, grid: bool = True) -> None:
-    """Style axes whose y holds names: the left side and its ticks go, lines of the grid are of
-    x."""
+    """Style axes whose y holds names: hide the left side and its ticks, draw a grid of x."""
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -109,8 +114,10 @@ def legend(figure: Any, axes: Any) -> None:
 
 
 def png(figure: Any, title: str = "") -> bytes:
-    """Return the figure as a PNG, with a bold title at its left; the same data give the same
-    bytes."""
+    """Return the figure as a PNG, with a bold title at its left.
+
+    The same data give the same bytes.
+    """
     if title:
         figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
     out = BytesIO()

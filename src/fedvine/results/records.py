@@ -1,4 +1,4 @@
-"""What a finished run measured, as plain records and as a table for a person."""
+"""The scores and costs of a finished run as plain records, and as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _COSTS = ("seconds_round", "seconds_client", "seconds_server", "seconds_total", 
 
 
 def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """One record a client, and one for their mean (``client`` None), of the test period.
+    """Return a record a client, and one for their mean (``client`` None), of the test period.
 
     Keys: ``method``, ``data``, ``seed``, ``client``, ``scores`` (``auc``, ``auc_new``, ``ap``,
     ``mrr``, ...) and, the same in all records of a run, ``seconds_round`` (median),
     ``seconds_client`` (of one client in a round, mean), ``seconds_server`` (in a round, mean),
     ``seconds_total``, ``seconds_cpu`` (of all threads), ``peak_memory_bytes``, ``bytes_up``,
-    ``bytes_down``. ``seconds_own`` are what the client itself spends in a round (mean), and of None
-    those of the slowest client; None where the run has no rounds, or was made before they were
-    kept. Raises :class:`FedvineError` if the run is not finished.
+    ``bytes_down``. ``seconds_own`` are the seconds of the client itself in a round (mean), in the
+    record of the mean those of the slowest client; None where the run does not have rounds, or was
+    made before they were recorded. Raises :class:`FedvineError` if the run is not finished.
     """
     experiment, summary = run_folder.read_experiment(folder), run_folder.read_summary(folder)
     if summary is None:
@@ -41,7 +41,7 @@ def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def listed(shared: Mapping[str, Any], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The records of a run with this summary; ``shared`` has its method, data and seed."""
+    """Return the records of a run with this summary; ``shared`` has its method, data and seed."""
     found, own = summary["scores"]["test"], dict(summary.get("seconds_by_client") or {})
     own[None] = max(own.values(), default=None)
     return [{**shared, "client": client, "scores": scores, **{c: summary.get(c) for c in _COSTS},
@@ -50,17 +50,18 @@ def listed(shared: Mapping[str, Any], summary: Mapping[str, Any]) -> list[dict[s
 
 
 def write_json(found: list[dict[str, Any]], file: str | os.PathLike[str]) -> None:
-    """Records as one JSON list."""
+    """Write records as one JSON list."""
     with atomic(Path(file), "w") as handle:
         json.dump(found, handle, indent=1)
 
 
 def tables(summary: Mapping[str, Any], task: Task) -> list[RenderableType]:
-    """Return what the task says of the test period, as sentences and tables for a terminal."""
+    """Return the task's sentences and tables about the test period, for a terminal."""
     return [rows if isinstance(rows, str) else _rich(rows) for rows in task.tables(summary)]
 
 
 def _rich(rows: Rows) -> Table:
+    """Return a table for a terminal."""
     table = Table(rows.columns[0], box=None, pad_edge=False)
     for column in rows.columns[1:]:
         table.add_column(column, justify="right")
@@ -70,7 +71,7 @@ def _rich(rows: Rows) -> Table:
 
 
 def facts(report: Mapping[str, Any]) -> str:
-    """What a method reports, as one line a fact."""
+    """Return the report of a method as text, one line a fact."""
     def text(value: Any) -> str:
         if isinstance(value, Mapping):
             return ", ".join(f"{k} {text(v)}" for k, v in value.items())

@@ -1,4 +1,4 @@
-"""``fedvine report``: run folders as one HTML page with tables and pictures."""
+"""``fedvine report``: run folders as one HTML page with tables and plots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ img { max-width: 100%; } pre { background: #f4f4f4; padding: 1em; overflow-x: au
 
 
 def report(folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
-    """Write one page about finished runs; raises :class:`FedvineError` for one that is not."""
+    """Write one page about finished runs; raise :class:`FedvineError` for an unfinished one."""
     parts = [_run(Path(folder)) for folder in folders]
     if not parts:
         raise FedvineError("Name at least one run folder.")
@@ -40,12 +40,13 @@ def report(folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str
 
 
 def _run(folder: Path) -> str:
+    """Return the HTML of a finished run; raise :class:`FedvineError` for any other folder."""
     experiment, summary = run_folder.read_experiment(folder), run_folder.read_summary(folder)
     if summary is None:
         raise FedvineError(f"The run in {folder} is not finished; give its command again, it goes "
                            "on.")
     try:
-        return _told(folder, experiment, summary)
+        return _page(folder, experiment, summary)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         if isinstance(error, FedvineError):
             raise
@@ -53,7 +54,8 @@ def _run(folder: Path) -> str:
                            f"{error}); it cannot be shown.") from error
 
 
-def _told(folder: Path, experiment: dict[str, Any], summary: dict[str, Any]) -> str:
+def _page(folder: Path, experiment: dict[str, Any], summary: dict[str, Any]) -> str:
+    """Return the HTML of a run."""
     made = [f"<h1>{page(experiment['method']['name'])} on "
             f"{page(experiment['data']['name'])}, seed {page(experiment['seed'])}</h1>"]
     made += [f"<p>{page(t)}</p>" if isinstance(t, str) else _html(t)
@@ -78,7 +80,7 @@ def _told(folder: Path, experiment: dict[str, Any], summary: dict[str, Any]) -> 
 
 
 def _html(table: Any) -> str:
-    """A table for the terminal as one for the page."""
+    """Return a table for the terminal as HTML."""
     if not isinstance(table, Table):
         text = StringIO()
         Terminal(text, width=100).print(table)
@@ -92,7 +94,10 @@ def _html(table: Any) -> str:
 
 @plot_style.style()
 def picture(folder: str | os.PathLike[str]) -> bytes:
-    """A finished run as PNG: scores by stage and client, or the matrix and curves of tasks."""
+    """Return the plots of a finished run as PNG, with cut and balance if it has a partition.
+
+    Raises :class:`FedvineError` if the run is not finished.
+    """
     from matplotlib.figure import Figure
     experiment, summary = run_folder.read_experiment(folder), run_folder.read_summary(folder)
     if summary is None:
@@ -139,7 +144,7 @@ def _lines(axes: Any, plot: Lines) -> None:
 
 
 def _partition(figure: Any, snapshots: list[dict[str, Any]]) -> None:
-    """Cut and balance of the partition by snapshot."""
+    """Draw cut and balance of the partition by snapshot."""
     axes, x = figure.subplots(), range(1, len(snapshots) + 1)
     for key, name in (("cut", "edges that are cut"), ("cov", "CoV of edges")):
         axes.plot(x, [s[key] for s in snapshots], marker="o", markersize=3, label=name)

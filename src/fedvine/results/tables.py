@@ -30,7 +30,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def rich(self) -> rich.table.Table:
-        """For a terminal; numbers to the right."""
+        """Return the table for a terminal, with numbers to the right."""
         table = rich.table.Table(title=self.title, title_justify="left", title_style="bold",
                                  box=None, pad_edge=False, padding=(0, 1))
         for i, name in enumerate(self.columns):
@@ -41,7 +41,7 @@ class Table:
         return table
 
     def markdown(self) -> str:
-        """As a pipe table under a bold title."""
+        """Return a pipe table under a bold title."""
         def line(cells: Sequence[str]) -> str:
             return "| " + " | ".join(map(marked, cells)) + " |"
         rule = "|---|" + "---:|" * (len(self.columns) - 1)
@@ -51,7 +51,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TableSet:
-    """What a command shows: tables, the sentences under them, and the same as plain records."""
+    """The output of a command: tables, the sentences under them, and the same as plain records."""
 
     grids: Sequence[Table]
     notes: Sequence[str]
@@ -59,21 +59,23 @@ class TableSet:
     picture: bytes | None = None
 
     def show(self, console: Console) -> None:
-        """On a terminal."""
+        """Print tables and sentences on a terminal."""
         for grid in self.grids:
             console.print(grid.rich(), "")
         for note in self.notes:
             console.print(note, highlight=False)
 
     def markdown(self) -> str:
-        """As Markdown: a list where a note starts with a dash."""
+        """Return everything as Markdown; notes that start with a dash become a list."""
         text = "\n\n".join([*(g.markdown() for g in self.grids), *map(tagless, self.notes)])
         return re.sub(r"(?m)(^- .*)\n\n(?=- )", r"\1\n", text) + "\n"
 
     def write(self, *, markdown: str | Path | None = None, json: str | Path | None = None,
               plot: str | Path | None = None) -> None:
-        """Into files, each whole or not at all. Raises :class:`FedvineError` for a plot where
-        there is no picture."""
+        """Write files, each whole or not at all.
+
+        Raises :class:`FedvineError` for a plot where there is no picture.
+        """
         if plot is not None:
             if self.picture is None:
                 raise FedvineError("There is no picture of this; leave out --plot.")
@@ -89,8 +91,11 @@ class TableSet:
 
 
 def spread(values: Iterable[float], digits: int = 3, sign: str = "") -> str:
-    """Values of seeds: ``0.712 ±0.004``, mean and half width of the 95 % interval; of fewer than
-    :data:`FEW_SEEDS` each one, ``0.712 0.708``; ``-`` for none."""
+    """Return values of seeds as text, such as ``0.712 ±0.004``; ``-`` for none.
+
+    That is the mean and the half width of the 95 % interval; of fewer than :data:`FEW_SEEDS` values
+    each one, ``0.712 0.708``.
+    """
     found = list(values)
     if len(found) < FEW_SEEDS:
         return " ".join(f"{v:{sign}.{digits}f}" for v in found) or "-"
@@ -98,7 +103,7 @@ def spread(values: Iterable[float], digits: int = 3, sign: str = "") -> str:
 
 
 def about_seeds(counts: Iterable[int], over: str = "seeds") -> list[str]:
-    """The sentences under a table whose rows have so many seeds."""
+    """Return the sentences under a table whose rows have so many seeds."""
     found = [c for c in counts if c]
     if found and max(found) == 1:
         return ["One seed: no intervals and no test; take more."]
@@ -108,7 +113,7 @@ def about_seeds(counts: Iterable[int], over: str = "seeds") -> list[str]:
 
 
 def plus_minus(mean: float | None, half: float, digits: int = 3, sign: str = "") -> str:
-    """``0.712 ±0.004``; without the second number where it is NaN; ``-`` for None."""
+    """Return ``0.712 ±0.004``, without the second number where it is NaN; ``-`` for None."""
     if mean is None:
         return "-"
     return f"{mean:{sign}.{digits}f}" + (f" ±{half:.{digits}f}" if half == half else "")

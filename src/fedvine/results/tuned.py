@@ -1,4 +1,4 @@
-"""What was tuned on what: a line a search beside the kept cells, and what pages say of it."""
+"""Finished searches of settings: a line each beside the kept cells, and their text on pages."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Search:
     def __str__(self) -> str:
         return f"tuned on validation of seed {self.seed}, {self.trials} trials"
 
-    def told(self) -> list[str]:
-        """What stands above the chosen settings."""
+    def comment(self) -> list[str]:
+        """Return the comment lines above the chosen settings."""
         shipped = "" if self.shipped is None else f"; as shipped {self.shipped:.4g}"
         return [f"{self.method} on {self.data}, {self}, {self.early} of them stopped early.",
                 f"Validation {self.score} {self.value:.4g}{shipped}.",
@@ -43,7 +43,7 @@ class Search:
 
 
 def span(what: list[Any]) -> str:
-    """A range of a method's ``space`` as text."""
+    """Return a range of a method's ``space`` as text."""
     if len(what) == 3 and what[2] == "log":
         return f"{what[0]} to {what[1]} (log)"
     if len(what) == 2 and all(isinstance(v, float) for v in what):
@@ -61,7 +61,7 @@ def keep(cell: Job, search: Search) -> None:
 
 
 def found(experiment: Experiment, seed: int, folder: str | Path) -> Search | None:
-    """The search that was made for this experiment with this seed, if there is one."""
+    """Return the search for this experiment with this seed, None without one."""
     wanted = Identity(experiment.model_copy(update={"seed": seed}))
     line = Kept(kept_beside(folder) / FOLDER).find(wanted)
     if line is None:
@@ -72,7 +72,7 @@ def found(experiment: Experiment, seed: int, folder: str | Path) -> Search | Non
 
 
 def stated(method: Mapping[str, Any] | None, search: Search | None) -> str:
-    """What a page says of a row's settings; ``method`` are those that the page's file sets."""
+    """Return the text of a row's settings on a page; ``method`` are those of the page's file."""
     own = ", ".join(f"{k} = {v}" for k, v in (method or {}).items() if k != "name")
     if search is not None:
         chosen = ", ".join(f"{k} {v}" for k, v in search.fields.items())

@@ -83,7 +83,7 @@ class ClassIncremental(Task):
         return list(range(t + 1))
 
     def period(self, plan: TaskPlan, learned: int, t: int) -> str:
-        """Return what stage ``t`` is scored for: "train", "val" or "test"."""
+        """Return the period that stage ``t`` is scored for: "train", "val" or "test"."""
         return plan.period(t)
 
     def scorer(self, part: Graph, plan: TaskPlan, name: str, seed: int) -> NodeScorer:

@@ -60,7 +60,7 @@ class LabelScorer:
         place = (draw % np.uint64(10**6)).astype(float) / 10**6
         self.aside = np.where(place < protocol.test, 2,
                               np.where(place < protocol.test + protocol.val, 1, 0))
-        self.whole = True           # the server's graph is what is asked about
+        self.whole = True           # queries are about the server's whole graph
         self.learned = -1           # the last stage that was learned
         self._scored: tuple[SnapshotQueries, np.ndarray] = (
             SnapshotQueries(np.empty(0, np.int64)), self.aside)

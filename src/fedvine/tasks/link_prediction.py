@@ -87,7 +87,7 @@ class LinkPrediction(Task):
         return [t + self.lead] if t + self.lead < stages else []
 
     def period(self, plan: Plan, learned: int, t: int) -> str:
-        """Return what stage ``t`` is scored for: "train", "val" or "test"."""
+        """Return the period that stage ``t`` is scored for: "train", "val" or "test"."""
         return plan.period(t)
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> Scorer:

@@ -56,7 +56,7 @@ class SnapshotClassification(Task):
         return [t + lead for lead in AHEAD if t + lead < stages]
 
     def period(self, plan: Plan, learned: int, t: int) -> str:
-        """Return what stage ``t`` is scored for: "val" or "test"."""
+        """Return the period that stage ``t`` is scored for: "val" or "test"."""
         return AHEAD[t - learned]
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> LabelScorer:

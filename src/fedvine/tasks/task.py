@@ -85,7 +85,7 @@ class Task(BaseModel):
 
     @classmethod
     def default_split(cls, column: str | None) -> dict[str, Any]:
-        """Return the arguments of a split where nobody says one; ``column`` names the clients."""
+        """Return the default arguments of a split; ``column`` names the clients, if not None."""
         return {"by": column or "hash"}
 
     @classmethod
@@ -105,7 +105,7 @@ class Task(BaseModel):
         raise NotImplementedError
 
     def period(self, plan: Any, learned: int, t: int) -> str:
-        """Return what stage ``t`` is scored for: "train", "val" or "test"."""
+        """Return the period that stage ``t`` is scored for: "train", "val" or "test"."""
         raise NotImplementedError
 
     def scorer(self, part: Any, plan: Any, name: str, seed: int) -> Scorer:

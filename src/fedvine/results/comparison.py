@@ -1,0 +1,164 @@
+"""A comparison of methods: its paired differences, tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedvine.core.units import seconds, size
+from fedvine.results.entry import Entry, score
+from fedvine.results.tables import Table, TableSet, about_seeds, spread
+from fedvine.tasks import metrics
+from fedvine.tasks.shown import Score
+from fedvine.tasks.task import Task
+
+COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
+         "bytes_up": ("sent up", size), "bytes_down": ("sent down", size),
+         "peak_memory_bytes": ("peak memory", size)}
+UNBEATEN = ("† Does not beat every simple rival in the table (those without a model): the paired "
+            "difference to one of them, less its interval, is not above 0.")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of :func:`compare`: ``entries`` in the given order, and cells without a run."""
+
+    data: str
+    seeds: int
+    task: Task
+    entries: list[Entry]
+    missing: list[str] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)    # cells without data, and why
+    partitions: int | None = None
+    drawn: bool = True      # whether a seed draws the partition
+
+    def difference(self, entry: Entry, to: Entry, key: str) -> tuple[float | None, float, float]:
+        """Return the mean of ``entry - to`` over common seeds, its half width and p value (paired).
+
+        The mean is None where there is no common seed, or the queries differ; see
+        :func:`fedvine.tasks.metrics.paired`.
+        """
+        mine, other = self._paired(entry, to, key)
+        if not mine:
+            return None, float("nan"), float("nan")
+        return metrics.paired(mine, other)
+
+    def _paired(self, entry: Entry, to: Entry, key: str) -> tuple[list[float], list[float]]:
+        """Return the values of both in the seeds that both have, in order."""
+        mine, other = entry.values(key), to.values(key)
+        both = sorted(mine.keys() & other.keys()) if entry.comparable(to) else []
+        return [mine[s] for s in both], [other[s] for s in both]
+
+    def _score(self, key: str) -> Score:
+        """Return how a score is shown, by the task or by any task."""
+        return self.task.scores.get(key) or score(key)
+
+    def difference_text(self, entry: Entry, to: Entry, key: str) -> str:
+        """Return the difference as text with its p value; of few seeds the difference of each."""
+        mine, other = self._paired(entry, to, key)
+        text = spread([a - b for a, b in zip(mine, other, strict=True)], self._score(key).digits,
+                      "+")
+        p = self.difference(entry, to, key)[2]
+        if "±" not in text or p != p:
+            return text
+        return f"{text} p{'<.001' if p < 0.001 else f'={p:.3f}'.replace('0.', '.')}"
+
+    def beats(self, entry: Entry, rival: Entry, key: str) -> bool:
+        """Return whether the paired difference, less its half width, is above 0."""
+        mean, half, _ = self.difference(entry, rival, key)
+        return mean is not None and mean - (half if half == half else 0) > 0
+
+    def unbeaten(self, entry: Entry, key: str) -> list[Entry]:
+        """Return the simple rivals with the same queries that ``entry`` does not beat."""
+        simple = self.task.simple
+        if entry.method in simple or not entry.values(key) or self._score(key).falling:
+            return []
+        return [e for e in self.entries if e.method in simple and e.values(key)
+                and e.comparable(entry) and not self.beats(entry, e, key)]
+
+    def score(self, entry: Entry, key: str) -> str:
+        """Return mean and half width as text, with † where a simple rival is not beaten."""
+        mark = "†" if self.unbeaten(entry, key) else ""
+        return entry.text(key) + mark
+
+    @property
+    def title(self) -> str:
+        """The data, the number of partitions and seeds, and the set that means are over."""
+        times = f"{self.partitions} partitions x " if self.partitions else ""
+        seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
+        return f"{self.data}, {times}{seeds}, {self.task.mean_over}"
+
+    def grids(self) -> list[Table]:
+        """Return the task's tables of scores, differences, costs, and scores by client."""
+        first, *others = self.entries
+        main, name = self.task.main, {k: s.name for k, s in self.task.scores.items()}
+
+        def scores(title: str, keys: Sequence[str]) -> Table:
+            keys = [k for k in keys if any(e.values(k) for e in self.entries)]
+            return Table(title, ["method", *(name[k] for k in keys)],
+                         [[e.label, *(self.score(e, k) for k in keys)] for e in self.entries])
+
+        made = [scores(self.title, main), *(scores(*group) for group in self.task.more)]
+        made = [table for table in made if len(table.columns) > 1 or table is made[0]]
+        if others:
+            made.append(Table(f"Difference to {first.label} (paired t test)",
+                              ["method", *(name[k] for k in main)],
+                              [[e.label, *(self.difference_text(e, first, k) for k in main)]
+                               for e in others]))
+        made.append(Table("What a run costs", ["method", *(name for name, _ in COSTS.values())],
+                          [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
+                                       for k, (_, show) in COSTS.items())] for e in self.entries]))
+        clients = list(dict.fromkeys(c for e in self.entries for c in e.clients))
+        names = ["client", *(e.label for e in self.entries)]
+        return [*made, *(Table(f"{name[k]} by client", names,
+                               [[c, *(e.text(k, c) for e in self.entries)] for c in clients])
+                         for k in self.task.by_client)]
+
+    def notes(self) -> list[str]:
+        """Return the sentences under the tables."""
+        return [self.task.questions(bool(self.partitions), self.drawn),
+                *about_seeds((len(e.records) for e in self.entries),
+                             "all runs" if self.partitions else "seeds"),
+                *self.rivalry(), *self.unlike(),
+                *(f"Not run (budget): {cell}." for cell in self.missing),
+                *(f"Not run: {cell}: {why}" for cell, why in self.absent.items())]
+
+    def rivalry(self) -> list[str]:
+        """Return the sentences about simple rivals that are not beaten or not in the table."""
+        key, of = self.task.judged_by
+        found = [UNBEATEN] if any(self.unbeaten(e, k) for e in self.entries
+                                  for k in self.task.scores) else []
+        for rival in self.entries:
+            lost = [e.label for e in self.entries if rival in self.unbeaten(e, key)]
+            if lost:
+                found.append(f"{of} {rival.label}, which has no model, is not beaten "
+                             f"by {', '.join(lost)}.")
+        there = {e.method for e in self.entries}
+        if absent := [n for n in self.task.simple if n not in there]:
+            found.append("Simple rivals, which need no model, that this table lacks: "
+                         f"{', '.join(absent)}.")
+        return found
+
+    def unlike(self) -> list[str]:
+        """Return the sentence about methods with different queries, if there are such."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for e in self.entries:
+            if e.clients:
+                groups.setdefault(e.places, []).append(e.label)
+        if len(groups) < 2:
+            return []
+        places = [f"{', '.join(labels)} " + (
+            f"at {len(names)} clients ({', '.join(names[:3])}{', ...' * (len(names) > 3)})"
+            if names else "about one whole graph") for names, labels in groups.items()]
+        return [f"Not all were asked the same: {'; '.join(places)}. Between these no difference is "
+                "shown and † compares nothing: the pairs asked about are not the same."]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all records; where two settings of a method occur, ``method`` is the label."""
+        return [{**r, "method": e.label} for e in self.entries
+                for found in e.records.values() for r in found]
+
+    def sheet(self) -> TableSet:
+        """Return tables, sentences and records, to show or to write."""
+        return TableSet(self.grids(), self.notes(), self.records())
