@@ -15,7 +15,7 @@ from fedvine.tasks.class_incremental import NodeQueries
 
 
 class Common(Method):
-    """Every node has the class that most of the client's training nodes had so far."""
+    """The class that most of the client's training nodes had so far, for every node."""
 
     name: ClassVar[str] = "common"
     task: ClassVar[str] = "node"

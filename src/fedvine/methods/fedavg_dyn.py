@@ -1,8 +1,8 @@
-"""FedAvgDyn: each client by itself on its part of a dynamic graph, and averaging of models.
+"""FedAvgDyn: each client on its own part of a dynamic graph, and averaging of models.
 
-DG-CoLearn's Appendix E.5: the local model is EvolveGCN, the server averages as FedAvg does. Left
-open there: which version of EvolveGCN. Ours is o, which fedsage_dyn has too; h chooses rows among a
-client's own nodes (``backbone``).
+DG-CoLearn's Appendix E.5: the local model is EvolveGCN, the server averages as FedAvg does. The
+paper does not state which version of EvolveGCN. Ours is o, which fedsage_dyn has too; h chooses
+rows among a client's own nodes (``backbone``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fedvine.methods.dgcolearn import DgCoLearn
 
 
 class FedAvgDyn(DgCoLearn):
-    """Clients that exchange models alone: edges between them are seen by nobody."""
+    """Clients that exchange models alone; no client sees the edges between clients."""
 
     name: ClassVar[str] = "fedavg_dyn"
 

@@ -59,11 +59,11 @@ class Feddy(STFL):
 
     # -- snapshots ---------------------------------------------------------------------------------
     def keep(self, client: Client) -> None:
-        """Note where the newest snapshot ends in the client's own store."""
+        """Store where the newest snapshot ends in the client's stream."""
         client.ends = np.append(client.ends, len(client.past))
 
     def snapshots(self, client: Client) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return ends of the edges that count, and how many stages ago each was (0: newest)."""
+        """Return the edges in use, ``src`` and ``dst`` [E], and their age in stages (0: newest)."""
         ends, past = client.ends, client.past
         first = 0 if self.former is None else ends[max(len(ends) - 2 - self.former, 0)]
         at = np.arange(first, ends[-1])
@@ -73,11 +73,11 @@ class Feddy(STFL):
         return past.src[at], past.dst[at], age
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
-        """Return the edges of the snapshots that count."""
+        """Return the ends of the edges in use."""
         return self.snapshots(client)[:2]
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
-        """Return the newest snapshot to learn, with the former ones."""
+        """Return the newest snapshot as the batch to learn, with the former ones."""
         name = ("past", len(client.past))
         if name not in client.cache:
             client.cache.pop(next((k for k in client.cache if k[0] == "past"), None), None)
@@ -98,8 +98,9 @@ class Feddy(STFL):
 class Snapshots(Bipartite):
     """The newest snapshot (age 0), and in ``past`` the former ones side by side.
 
-    A node that is in several former snapshots is there several times: ``node`` holds for users
-    and for items whose each of them is [n], and ``seen`` how many each node has [users], [items].
+    A node of several former snapshots is there once for each: ``node`` has the node of each such
+    copy, for users and for items, int64 [n], and ``seen`` the number of copies of each node,
+    float32 [users, 1] and [items, 1].
     """
 
     def __init__(self, src: np.ndarray, dst: np.ndarray, age: np.ndarray, users: int,
@@ -122,7 +123,11 @@ class Snapshots(Bipartite):
         return self
 
     def over_time(self, side: int, x: torch.Tensor) -> torch.Tensor:
-        """Row n is the mean of ``x`` over node n's former snapshots (0 where it has none)."""
+        """Return the mean of ``x`` over the former snapshots of each node, 0 where it has none.
+
+        ``x`` [n, d] has a row a copy; the result [users, d] or [items, d] has a row a node.
+        ``side`` is 0 for users and 1 for items.
+        """
         seen = self.seen[side]
         return x.new_zeros(len(seen), x.shape[1]).index_add_(0, self.node[side], x) \
             / seen.clamp(min=1)
@@ -141,7 +146,7 @@ class TemporalSage(BipartiteSage):
 
     def forward(self, users: torch.Tensor, items: torch.Tensor, graph: Bipartite,
                 weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Embeddings [users, width] and [items, width]; ``weight`` weights the newest pairs."""
+        """Return embeddings [users, width], [items, width]; ``weight`` weights the newest pairs."""
         assert isinstance(graph, Snapshots)
         old = self.layer(0, users.index_select(0, graph.node[0]),
                          items.index_select(0, graph.node[1]), *passing(graph.past))

@@ -1,8 +1,8 @@
-"""Last label: a node's class is the last one it was known with; no model.
+"""Last label: predict the last known class of a node; no model.
 
-A node without a known class gets the class that is commonest among the known. Where the protocol
-hides nodes that are set aside, this is that class for all of them: a higher score was learned.
-Where it shows their past (``protocol.known``), this measures persistence.
+A node without a known class gets the most frequent class among the known ones. Where the protocol
+hides the nodes that are set aside, all of them get that class, so a higher score is due to
+learning. Where it shows their past (``protocol.known``), the score measures persistence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedvine.core.method import At, Field, Method, Server, World
 
 
 class LastLabel(Method):
-    """The newest known class of each node, or the commonest."""
+    """The last known class of each node, or the most frequent class."""
 
     name: ClassVar[str] = "last_label"
     task: ClassVar[str] = "label"
@@ -37,7 +37,10 @@ class LastLabel(Method):
         pass
 
     def answer(self, server, clients, at: At) -> np.ndarray:
-        """Return 1 for a node's last class [Q, classes]; where none is known, the shares of all."""
+        """Return scores float64 [Q, classes]: 1 for a node's last class.
+
+        A node without a known class gets the shares of all classes.
+        """
         known = server.y[server.queries.nodes]
         found = np.tile(self.shares(server), (len(known), 1))
         found[known >= 0] = np.eye(server.classes)[known[known >= 0]]
@@ -45,6 +48,6 @@ class LastLabel(Method):
 
     @staticmethod
     def shares(server: Server) -> np.ndarray:
-        """Return the share of each class [classes] among the nodes whose class is known."""
+        """Return the share of each class float64 [classes] among the nodes whose class is known."""
         count = np.bincount(server.y[server.y >= 0], minlength=server.classes)
         return count / max(count.sum(), 1)

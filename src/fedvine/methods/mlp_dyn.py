@@ -1,4 +1,4 @@
-"""MlpDyn: features and states alone, no edge: the score that needs no graph."""
+"""MlpDyn: features and states alone, without edges; the score that needs no graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedvine.methods.fedavg_dyn import FedAvgDyn
 
 
 class NoEdges(Placement):
-    """Nodes at clients that get no edges."""
+    """A placement of nodes at clients without any edges."""
 
     def subgraphs(self, edges: np.ndarray, border: Border, active: np.ndarray | None
                   ) -> dict[str, dict[str, np.ndarray]]:

@@ -1,8 +1,8 @@
-"""Popularity: an item is as likely as it was often seen at this client, recent stages first.
+"""Popularity: an item's score is how often it was seen at this client, recent stages first.
 
-The other rival without a model, beside EdgeBank: it knows the item and not the user. After
-stage t item i scores the sum over stages s <= t of decay^(t - s) x (edges to i in stage s). Where
-edges have no direction both of an edge's ends are counted, and a pair scores the mean of its two.
+A rival without a model, beside EdgeBank: it uses the item and not the user. After stage t the score
+of item i is the sum over stages s <= t of decay^(t - s) x (edges to i in stage s). Where edges have
+no direction both ends of an edge are counted, and the score of a pair is the mean of its two.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Popularity(Method):
 
     @on_client
     def observe(self, client: Client) -> None:
-        """Older counts decay, the new edges are added."""
+        """Multiply the older counts by ``decay``, and add the new edges."""
         self.count(client)
 
     def count(self, client: Client) -> None:
-        """After stage t: the sum over s <= t of decay^(t - s) x (edges to i in stage s)."""
+        """Update the counts to the sum over s <= t of decay^(t - s) x (edges to i in stage s)."""
         _, new = edges(client.stage)
         count = np.bincount(new, minlength=len(client.count)).astype(float)
         count[:len(client.count)] += self.decay * client.count
@@ -53,10 +53,10 @@ class Popularity(Method):
 
     @on_client
     def predict(self, client: Client, queries: EdgeQueries) -> np.ndarray:
-        """The count of each queried item, 0 for one never seen."""
+        """Return the count of each queried item, float64 [Q]; 0 for one not seen before."""
         return self.popularity(client, queries.dst)
 
     @staticmethod
     def popularity(client: Client, items: np.ndarray) -> np.ndarray:
-        """The count of ``items`` [Q] (local numbers), 0 for one never seen."""
+        """Return the counts of ``items`` (local numbers, int64 [Q]), float64 [Q]; 0 if not seen."""
         return np.append(client.count, 0.0)[np.minimum(items, len(client.count))]

@@ -1,8 +1,8 @@
-"""Recency: whom a user met last comes first; then, of those never met, what is popular.
+"""Recency: rank the items that a user met by the time of the meeting, and others by popularity.
 
 A rival without a model, beside EdgeBank and popularity, and the strongest of the three where links
-repeat. Each client has a memory of its own; nothing travels. Where edges have no direction a pair
-that was met either way round is known both ways.
+repeat. Each client has a memory of its own, and nothing is sent. Where edges have no direction a
+pair is known in both directions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedvine.tasks.link_prediction import EdgeQueries
 
 
 class Recency(Popularity):
-    """A user's items by when they were last met, and below them all others by popularity."""
+    """A user's items by the time of the last meeting, and below them all others by popularity."""
 
     name: ClassVar[str] = "recency"
 
@@ -30,7 +30,7 @@ class Recency(Popularity):
 
     @on_client
     def observe(self, client: Client) -> None:
-        """Count the new edges, and note when each pair was met."""
+        """Count the new edges, and store the time at which each pair was last met."""
         self.count(client)
         new, old = np.stack(edges(client.stage), 1), client.pairs
         kept = slice(None) if client.stage.deleted is None else ~client.stage.deleted
@@ -42,7 +42,10 @@ class Recency(Popularity):
 
     @on_client
     def predict(self, client: Client, queries: EdgeQueries) -> np.ndarray:
-        """1 to 2 for a pair that was met, by its time; less than 1 for others, by their count."""
+        """Return scores float64 [Q].
+
+        A pair that was met gets 1 to 2 by its time, any other pair less than 1 by the item's count.
+        """
         score = self.popularity(client, queries.dst)
         score = score / (1 + client.count.max(initial=0))
         if len(client.last):

@@ -17,14 +17,14 @@ from fedvine.methods.dgcolearn import DgCoLearn
 
 
 class OneMachine(Placement):
-    """All nodes at the first client; parts are those of the methods it is compared with."""
+    """A placement of all nodes at the first client; parts are those of the compared methods."""
 
     def clients_of(self, part: np.ndarray) -> np.ndarray:
         return np.where(part >= 0, 0, -1).astype(np.int32)
 
 
 class Roland(DgCoLearn):
-    """Centralised: one client has all nodes."""
+    """Centralised training: one client has all nodes."""
 
     name: ClassVar[str] = "roland"
     placement: ClassVar[type[Placement]] = OneMachine

@@ -1,16 +1,16 @@
 """FedLink's theory of buffers (Section 3.3, Appendix B), re-derived, and what follows from it.
 
 The model is that of :mod:`fedvine.datasets.synthetic`: ``rate`` lambda edges arrive in a step, a
-user changes its community, one of K, with probability ``drift`` epsilon a step, and its region
-with ``travel``. Where the paper is wrong or silent:
+user changes its community, one of K, with probability ``drift`` epsilon a step, and its region with
+``travel``. Where the paper is wrong or silent:
 
 - Eq. (5), 2n - 2n (1 - epsilon)^(eta a) with "an arbitrary convergence factor eta", is exact for
   eta = log(1 - epsilon K/(K-1)) / log(1 - epsilon), and 2n (K-1)/K in place of 2n.
-- Eq. (2) as printed is no integral of Eq. (5): its second term lacks 2n, and n stands where eta is
-  meant. And it names no best buffer: it only grows with C. What a small buffer has more of is
-  noise; :func:`worth` puts it in.
+- Eq. (2) as printed is not an integral of Eq. (5): its second term lacks 2n, and n is printed where
+  eta is meant. It does not give a best buffer: it only grows with C. A small buffer has more noise,
+  which :func:`worth` takes into account.
 - Eq. (4) is the least error over all names of the communities; Eq. (5) keeps the names, "without
-  loss of generality". It bounds Eq. (4) from above and is not reached: names fit by chance, too.
+  loss of generality". It bounds Eq. (4) from above and is not reached: names also fit by chance.
 - On travellers the paper has an intuition and no formula (Section 3.2.2).
 """
 
@@ -26,7 +26,7 @@ LONGEST = 1.2564    # where (1 - e^-x)^2 / x is largest
 
 
 class Drift(NamedTuple):
-    """What :func:`measure` found: edges a unit of time; theta, 1 / that unit; see ``worth``."""
+    """The result of :func:`measure`: edges a unit of time; theta, 1 / that unit; the noise."""
 
     rate: float
     decay: float
@@ -34,9 +34,12 @@ class Drift(NamedTuple):
 
 
 def decay(probability: float, states: float = np.inf) -> float:
-    """theta = -log(1 - probability K/(K-1)), 1/step: agreement with the past fades as
-    e^(-theta age) in a chain that leaves its state, one of K, with ``probability`` a step, for any
-    other alike. Raises :class:`FedvineError` for a probability outside 0 to (K-1)/K."""
+    """Compute theta = -log(1 - probability K/(K-1)), in 1/step.
+
+    Agreement with the past fades as e^(-theta age) in a chain that leaves its state, one of K =
+    ``states``, with ``probability`` a step, for any other state alike. Raises :class:`FedvineError`
+    for a probability outside 0 to (K-1)/K, or less than two states.
+    """
     other = 1 - 1 / max(states, 1)
     if not (states >= 2 and 0 <= probability <= other):
         raise FedvineError("A chain has two states or more, and changes with a probability from 0 "
@@ -46,15 +49,21 @@ def decay(probability: float, states: float = np.inf) -> float:
 
 
 def changed(probability: float, age: float | np.ndarray, states: float = np.inf) -> np.ndarray:
-    """The probability, 0 to (K-1)/K, that a state differs from that ``age`` steps ago: (1 - 1/K)
-    (1 - e^(-theta age)). For communities and for regions. Raises as :func:`decay`."""
+    """Compute the probability that a state differs from that ``age`` steps ago.
+
+    It is (1 - 1/K) (1 - e^(-theta age)), from 0 to (K-1)/K, for communities and for regions. Raises
+    :class:`FedvineError` as :func:`decay`.
+    """
     kept = np.exp(-decay(probability, states)) ** np.asarray(age, float)
     return (1 - 1 / states) * (1 - kept)
 
 
 def relative_error(found: np.ndarray, true: np.ndarray, communities: int) -> int:
-    """Eq. (4): entries in which two membership matrices [n, K] differ, which is twice the nodes
-    misplaced, under those names that suit ``found`` best. Both are int [n], 0 to K-1."""
+    """Compute Eq. (4): the entries in which two membership matrices [n, K] differ.
+
+    That is twice the number of misplaced nodes, under the names that suit ``found`` best. ``found``
+    and ``true`` are int [n], 0 to K-1.
+    """
     from scipy.optimize import linear_sum_assignment
     met = np.zeros((communities, communities), int)
     np.add.at(met, (found, true), 1)
@@ -63,18 +72,30 @@ def relative_error(found: np.ndarray, true: np.ndarray, communities: int) -> int
 
 def error_after(age: float | np.ndarray, nodes: int, drift: float,
                 communities: float = np.inf) -> np.ndarray:
-    """Eq. (5): the expected error, 0 to 2n entries, of memberships that are ``age`` steps old.
-    Without ``communities`` it is as printed, with eta = 1."""
+    """Compute Eq. (5): the expected error of memberships that are ``age`` steps old.
+
+    It is from 0 to 2n entries. Without ``communities`` it is as printed, with eta = 1.
+    """
     return 2 * nodes * changed(drift, age, communities)
 
 
 def buffer_error(capacity: float, rate: float, nodes: int, drift: float,
                  communities: float = np.inf) -> float:
-    """Eq. (2), derived: the integral of Eq. (5) over the w = C/lambda steps that a buffer reaches
-    back, 2n (1 - 1/K) (w - (1 - e^(-theta w)) / theta), in entries x steps.
+    """Compute Eq. (2), derived: the integral of Eq. (5) over the steps that a buffer reaches back.
 
+    With w = C/lambda steps it is 2n (1 - 1/K) (w - (1 - e^(-theta w)) / theta), in entries x steps.
     Divided by w it is the mean error over the buffer's edges; seen from the middle of a step it
     agrees with the sum over steps to second order in theta.
+
+    Args:
+        capacity: edges of the buffer, C.
+        rate: edges a step, lambda.
+        nodes: number of nodes, n.
+        drift: probability of a change a step, epsilon.
+        communities: number of states, K.
+
+    Returns:
+        The error.
     """
     reach = capacity / rate
     fresh = float(_mean(decay(drift, communities) * reach))
@@ -82,30 +103,32 @@ def buffer_error(capacity: float, rate: float, nodes: int, drift: float,
 
 
 def departed(capacity: float, rate: float, travel: float, regions: int) -> float:
-    """The expected share of a buffer's edges whose user is in another region by now; they stay
-    until they expire (Section 3.2.1). The mean of :func:`changed` over the buffer."""
+    """Compute the expected share of a buffer's edges whose user is in another region by now.
+
+    These edges stay until they expire (Section 3.2.1). It is the mean of :func:`changed` over the
+    buffer.
+    """
     return buffer_error(capacity, rate, 1, travel, regions) / (2 * capacity / rate)
 
 
 def shared_row_gain(age: float | np.ndarray, drift: float, communities: int) -> np.ndarray:
-    """How much less often a traveller is misplaced on arrival with the row that it brings, right
-    ``age`` steps ago, than by a guess: (1 - 1/K) e^(-theta age).
+    """Compute how much less often a traveller with a shared row is misplaced than by a guess.
 
-    Never below 0, so that a row however old is no worse than none, as Section 3.2.2 supposes; it
-    needs that tastes are the user's alone, whatever the place.
+    With a row that was right ``age`` steps ago it is (1 - 1/K) e^(-theta age). It is never below 0,
+    so that a row however old is no worse than none, as Section 3.2.2 supposes; it assumes that a
+    user's tastes do not depend on the place.
     """
     return 1 - 1 / communities - changed(drift, age, communities)
 
 
 def worth(capacity: float | np.ndarray, rate: float, decay: float, noise: float) -> np.ndarray:
-    """How well a buffer tells its users' tastes of now: the squared correlation, 0 to 1, of counts
-    in it with the tastes. Ours.
+    """Compute the squared correlation of counts in a buffer with the users' present tastes.
 
-    f(x)^2 / (g(x) + noise/C) with x = theta C/lambda, f(x) = (1 - e^-x)/x, g(x) = 2 (1 - f(x))/x:
-    f is what of the tastes in the buffer still holds, g how far they were one taste. ``noise`` is
-    the number of edges in which chance weighs as much as lasting taste would: in the model n/q^2
-    for who knows the items' communities, n (m-1) / ((K-1) q^2) for who counts the m items one by
-    one, where q = (1 - mu) / (1 + (K-1) mu).
+    Not in the paper. f(x)^2 / (g(x) + noise/C), from 0 to 1, with x = theta C/lambda, f(x) = (1 -
+    e^-x)/x, g(x) = 2 (1 - f(x))/x: f is the share of the tastes in the buffer that still holds, g
+    the degree to which they were one taste. ``noise`` is the number of edges in which chance weighs
+    as much as lasting taste would: in the model n/q^2 if the items' communities are known, n (m-1)
+    / ((K-1) q^2) if the m items are counted one by one, where q = (1 - mu) / (1 + (K-1) mu).
     """
     x = decay * np.asarray(capacity, float) / rate
     f = _mean(x)
@@ -114,12 +137,12 @@ def worth(capacity: float | np.ndarray, rate: float, decay: float, noise: float)
 
 
 def best_capacity(rate: float, decay: float, noise: float = np.inf) -> float:
-    """The C at which :func:`worth` is largest, in edges; infinite where nothing decays. Ours.
+    """Compute the C at which :func:`worth` is largest, in edges; infinite without decay.
 
-    ``rate`` is edges a unit of time, ``decay`` theta is 1 / that unit. About sqrt(3/2 noise
-    rate/decay) where that is well below rate/decay, the edges of one lifetime; at most 1.2564
-    rate/decay, which is also the answer where the noise is not known. Round it, and cut it to what
-    a client can hold.
+    Not in the paper. ``rate`` is edges a unit of time, ``decay`` theta is 1 / that unit. The result
+    is about sqrt(3/2 noise rate/decay) where that is well below rate/decay, the edges of one
+    lifetime; at most 1.2564 rate/decay, which is also the result where the noise is not known.
+    Round it, and limit it to the client's memory.
     """
     if not decay > 0:
         return np.inf
@@ -128,16 +151,17 @@ def best_capacity(rate: float, decay: float, noise: float = np.inf) -> float:
 
 
 def measure(src: np.ndarray, dst: np.ndarray, t: np.ndarray, bins: int = 64) -> Drift:
-    """Rate, decay and noise of edges [E] sorted by time, for :func:`best_capacity`. Ours.
+    """Estimate rate, decay and noise of edges [E] sorted by time, for :func:`best_capacity`.
 
-    Two edges of one user, at times that lie a apart, go to the same item more often by
-    s e^(-theta a) than edges of two users do; s and theta are fitted by least squares over lags of
-    ``bins`` equal times, and noise is (1 - chance)/s edges of every user. Each edge counts alike,
-    not each pair of edges, or a few busy users would speak for all; and it is users who met again
-    that are compared, so that one who leaves is no drift. Lags within a bin, the repeats of one
-    sitting, are left out. With ranks for ``t`` the clock is the stream's own, and rate is 1.
-    Lifetimes from about 1/50 of the time to 20 times that can be told; decay is 0 where it is
-    longer, and where no tastes are seen above chance by four standard errors (noise is infinite).
+    Not in the paper. Two edges of one user, at times that differ by a, go to the same item more
+    often by s e^(-theta a) than edges of two users do; s and theta are fitted by least squares over
+    lags of ``bins`` equal times, and noise is (1 - chance)/s edges of every user. Each edge has the
+    same weight, not each pair of edges, so that a few busy users do not dominate; only users that
+    occur again are compared, so that a user who leaves does not count as drift. Lags within a bin,
+    such as repeats within one session, are left out. With ranks for ``t`` the clock is the stream's
+    own, and rate is 1. Lifetimes from about 1/50 of the time to 20 times it can be measured; decay
+    is 0 where it is longer, and where no tastes are above chance by four standard errors (noise is
+    infinite).
     """
     names, user = np.unique(src, return_inverse=True)
     item = np.unique(dst, return_inverse=True)[1]
@@ -158,7 +182,7 @@ def measure(src: np.ndarray, dst: np.ndarray, t: np.ndarray, bins: int = 64) -> 
     theta = np.geomspace(0.05, 3 * bins, 600) / span
     curve = np.exp(-theta[:, None] * np.arange(1, bins) * span / bins)
     fit, weight = curve @ (hits - chance * count), np.maximum(curve**2 @ count, 1e-12)
-    best = int((np.maximum(fit, 0)**2 / weight).argmax())       # how much it lowers the squares
+    best = int((np.maximum(fit, 0)**2 / weight).argmax())   # largest reduction of the squares
     if fit[best] <= 4 * np.sqrt(2 * chance * curve[best]**2 @ square):
         return Drift(rate, 0.0, np.inf)
     size = float(fit[best] / weight[best])
@@ -166,8 +190,10 @@ def measure(src: np.ndarray, dst: np.ndarray, t: np.ndarray, bins: int = 64) -> 
 
 
 def _met(cell: np.ndarray, at: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:
-    """[bins, bins]: how many pairs of edges in the same cell lie in each two bins of time; a pair
-    counts as much as the ``weight`` [E] of its cell."""
+    """Return how many pairs of edges in the same cell lie in each two bins, [bins, bins].
+
+    A pair counts as much as the ``weight`` [E] of its cell.
+    """
     key, first, count = np.unique(cell.astype(np.int64) * bins + at, return_index=True,
                                   return_counts=True)
     row, column = np.unique(key // bins, return_inverse=True)[1], key % bins
@@ -182,7 +208,7 @@ def _met(cell: np.ndarray, at: np.ndarray, weight: np.ndarray, bins: int) -> np.
 
 
 def _mean(x: float | np.ndarray) -> np.ndarray:
-    """The mean of e^-y for y from 0 to x."""
+    """Compute the mean of e^-y for y from 0 to x."""
     x = np.asarray(x, float)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(x > 1e-8, -np.expm1(-x) / x, 1 - x / 2)
