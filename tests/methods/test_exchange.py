@@ -64,7 +64,7 @@ def test_sums_are_those_of_all_neighbours_elsewhere(seed, clients):
     assert not cross[inner].nnz
     # the way back is the transpose: <C x, g> = <x, C^T g>
     g = [rng(seed, k).normal(size=s.shape) for k, s in enumerate(sums)]
-    back = border.back(g)
+    back = border.transposed(g)
     assert sum((a * b).sum() for a, b in zip(sums, g, strict=True)) == pytest.approx(
         sum((x[n] * b).sum() for n, b in zip(border.nodes, back, strict=True)))
 
@@ -103,7 +103,7 @@ def test_a_lone_neighbours_row_is_given_away_and_a_minimum_group_keeps_it():
     assert not hidden[0][0].any() and kept.count[0].tolist() == [0, 2]
     np.testing.assert_allclose(hidden[0][1], x[2] + x[3])
     g = [np.arange(6.0).reshape(2, 3), np.ones((2, 3))]
-    back = kept.back(g)     # node 2 is heard by node 1 alone: its gradient would be that of node 1
+    back = kept.transposed(g)     # node 2 is heard by node 1 alone: its gradient would be that of node 1
     assert not back[1][0].any() and not back[1][1].any() and back[0][0].tolist() == [0, 0, 0]
 
 

@@ -5,16 +5,19 @@ layer sends each border node the sum of the messages of its neighbours at other 
 (``server.border``): K clients compute the forward pass of one machine, with ``exchange_gradients``
 the backward pass too. A client keeps its nodes, their edges and states (``client.part``).
 
-Different from the paper: the exchange is layer by layer, as the printed one is not exact
-(``_dgcolearn/raw_features.py``); the average goes back to the clients every round; with
-``exchange_gradients`` the loss has pairs across clients, too, for which clients send rows and get
-gradients of these; states and scores are made with the shared model and a fresh exchange; no
-message goes over the edges that are predicted.
+Different from the paper, by default:
 
-**Who learns what.** The server has the graph and sees the rows that clients send (Section 3.3
-trusts it). A client gets, for its own nodes, how many neighbours each has elsewhere and the sum of
-their messages; of one neighbour that is its message (Appendix H.3 concedes it for colluders;
-Proposition H.2 does not hold for such a node). ``min_group`` withholds sums, ``noise`` blurs them.
+- the partition is ``multilevel``; the paper's CoLearnPartition is ``partition="colearn"``
+- rows of all own nodes are trained; Eqs. (1), (4), the k-hop subgraph, need ``scope="changed"``
+- the exchange is layer by layer, as Eqs. (5), (6) are not exact (``_dgcolearn/raw_features.py``)
+- gradients of all clients are added up for one step of Adam at the server; models are averaged,
+  every round, with local epochs alone, whose schedule ``before`` is none of Appendix D.2's four
+- the loss has pairs across clients, too: clients send rows, and get the gradients of these
+- a pair's score is the dot product plus an MLP (``nn/roland.py``; the paper: the dot product)
+- a node's own row has weights V, where Eq. (2) has {v} in AGG; no sigma after the last layer
+- states and scores come from the shared model and a fresh exchange, without the edges predicted
+
+What each side learns of the data (Section 3.3, Appendix H): ``docs/reference-dgcolearn.md``.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ class DgCoLearn(ClientMixin, Method):
         default="edges", description="what is predicted: the next stage's edges, or nodes' classes")
     scope: Literal["snapshot", "changed"] = Field(
         default="snapshot", description="rows that are computed anew: of all nodes, or of those "
-        "within k edges of what changed (Eqs. 1-4); others keep their last states")
+        "within k edges of what changed (Eqs. 1, 4); others keep their last states")
     min_group: int = Field(
         default=1, ge=1, description="withhold sums that reveal fewer neighbours: alone, by "
         "their difference to the last one, or to a client that knows a part of them")
@@ -92,8 +95,8 @@ class DgCoLearn(ClientMixin, Method):
     learning_rate: float = Field(default=0.01, gt=0, description="learning rate of Adam")
     decay: float = Field(default=0.0, ge=0, description="Adam's weight decay; the authors': 5e-4")
     exchange_gradients: bool = Field(
-        default=True, description="with layerwise: clients return gradients of sums too, and the "
-        "server makes one machine's steps; false: local epochs, and averaging")
+        default=True, description="with layerwise (ignored otherwise): clients return gradients of "
+        "sums too, and the server makes one machine's steps; false: local epochs, and averaging")
     schedule: Literal["before", "first-epoch", "last-epoch", "first-round", "middle-round"] = Field(
         default="before", description="when local epochs get new sums: before a round, of the "
         "shared model; or (Appendix D.2) of the clients' own models after the first or last epoch "
@@ -116,7 +119,7 @@ class DgCoLearn(ClientMixin, Method):
             snapshot=Snapshot(None if self.window == "all" else self.window),
             placement=self.placement(world, self.partition, order=self.order,
                                      virtual=self.virtual, edges_per_client=self.edges_per_client),
-            joined=list(world.clients),     # clients that have the subgraph of now
+            joined=list(world.clients),     # clients that have received the newest subgraph
             met=np.zeros(0, bool),          # [N], nodes of earlier snapshots
             active=np.zeros(0, bool))       # [N], nodes of Eq. (1)
 
@@ -156,7 +159,7 @@ class DgCoLearn(ClientMixin, Method):
         placement.describe(stage, past, snapshot, moved)
         new = placement.introduce(stage, past, np.concatenate([lost, fresh]))
         clients.call(self.meet, per_client=new, expect=None)
-        if not server.joined:                                       # borders moved with nodes
+        if not server.joined:           # nodes moved to other clients, and edges with them
             server.border.update(server.border.edges, placement.owner)
         if self.target == "classes" or not at.R:
             self.next_snapshot(server, clients)
@@ -175,40 +178,37 @@ class DgCoLearn(ClientMixin, Method):
     def round(self, server, clients, at: At) -> None:
         # (i) partition: `arrive` has assigned the stage's new nodes
         exchange, world = self.exchange_in(clients.world), clients.world
-        ends, truth = targets(self.target, server, rng(world.seed, "pairs", at.t, at.r))
+        ends, labels = targets(self.target, server, rng(world.seed, "pairs", at.t, at.r))
         if self.exchange_gradients and self.exchange == "layerwise":
-            for _ in range(self.epochs):            # (ii) and (iii) in one, layer by layer
-                exchange.step(server, clients, ends, truth)
+            for _ in range(self.epochs):            # (ii) train, (iii) exchange: layer by layer
+                exchange.step(server, clients, ends, labels)
         else:
-            self.local_epochs(server, clients, ends, truth, at)
+            self.local_epochs(server, clients, ends, labels, at)
         if at.last:
             exchange.forward(server, clients, commit=True)      # states of this snapshot
             if self.target == "edges":
                 self.next_snapshot(server, clients)
 
-    def local_epochs(self, server: Server, clients, ends: np.ndarray, truth: np.ndarray, at: At
-                     ) -> None:
+    def local_epochs(self, server: Server, clients, ends, labels, at: At) -> None:
         """Let clients train by themselves, exchange when it is due, and average their models."""
         server.placement.send(self, server, clients)
-        own = server.placement.inside(ends, truth)
-        due = self.exchange != "none" and {
-            "first-round": at.first, "middle-round": at.r == (at.R + 1) // 2}.get(self.schedule,
-                                                                                  True)
-        E = self.epochs
-        first, rest = {"before": (0, E), "first-epoch": (1, E - 1)}.get(self.schedule, (E, 0))
-        model, here = tree.weights(server.net), tuple(server.joined)
-        if first:                                       # (ii) train on the k-hop subgraph
-            here = clients.call(self.train, model, first, per_client=own, only=here,
-                                expect=None).names
+        own = server.placement.targets_by_client(ends, labels)
+        E, only = self.epochs, {"first-round": at.first, "middle-round": at.r == (at.R + 1) // 2}
+        due = self.exchange != "none" and only.get(self.schedule, True)
+        before, after = {"before": (0, E), "first-epoch": (1, E - 1)}.get(self.schedule, (E, 0))
+        model, present = tree.weights(server.net), tuple(server.joined)
+        if before:                                      # (ii) train on the k-hop subgraph
+            present = clients.call(self.train, model, before, per_client=own, only=present,
+                                   expect=None).names
             model = None                                # from here on each client has its own
         if due:                                         # (iii) exchange layer by layer
-            here, model = self.exchange_in(clients.world).refresh(server, clients, model), None
-        if rest:                                        # (ii)
-            here = clients.call(self.train, model, rest, per_client=own, only=here,
-                                expect=None).names
-        sent = clients.call(self.trained, only=here, expect=tree.weights(server.net))
-        sizes = [len(own[n][1]) for n in sent.names]
-        if sum(sizes):                                  # the average, weighted by P
+            present, model = self.exchange_in(clients.world).refresh(server, clients, model), None
+        if after:                                       # (ii)
+            present = clients.call(self.train, model, after, per_client=own, only=present,
+                                   expect=None).names
+        sent = clients.call(self.trained, only=present, expect=tree.weights(server.net))
+        sizes = [len(own[n][1]) for n in sent.names]    # pairs (nodes) that each trained on
+        if sum(sizes):                                  # the average, weighted by these
             tree.load(server.net, tree.mean(list(sent), sizes))
 
     # -- at a client: local epochs (all other client functions are in _dgcolearn/part.py) ---------
@@ -216,20 +216,20 @@ class DgCoLearn(ClientMixin, Method):
     def train(self, client: Client, model: Any, epochs: int, own: tuple[np.ndarray, np.ndarray]
               ) -> None:
         """Train for ``epochs`` with the sums that are kept. Down: the model, or None to go on
-        with the client's own; places of pairs int64 [2, P] inside this part, or of nodes [1, P];
-        and their truth [P] (1 for an edge and 0, or classes)."""
+        with the client's own; places of pairs int64 [2, P] of own nodes, or of nodes [1, P];
+        and their labels [P] (1 for an edge, 0 for none; or classes)."""
         if model is not None:
             tree.load(client.net, model)
-        part = self.part(client)
-        ends, truth = [torch.from_numpy(e) for e in own[0]], own[1]
-        for _ in range(epochs if len(truth) else 0):
+        part = self.part_of(client)
+        ends, labels = [torch.from_numpy(e) for e in own[0]], own[1]
+        for _ in range(epochs if len(labels) else 0):
             x = self.inputs(client)
             for layer in range(self.layers):
                 message = client.net.message(layer, x, self.degree(client))
                 sums = (part.sums[layer] if part.sums else
                         message.new_zeros(len(part.border), message.shape[1]))
                 x = self.layer(client, layer, x, message, sums)
-            loss = client.net.loss([x[e] for e in ends], truth)
+            loss = client.net.loss([x[e] for e in ends], labels)
             client.optimizer.zero_grad()
             loss.backward()
             client.optimizer.step()

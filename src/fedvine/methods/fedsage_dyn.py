@@ -158,7 +158,7 @@ class FedSageDyn(FedAvgDyn):
     def judge(self, client: Client, others: dict[str, dict]) -> dict[str, Weights]:
         """Return gradients of other clients' fGens: of the mean distance of the rows that they
         generate, summed for each node, to the nearest of this client's nodes."""
-        part, found = self.part(client), {}
+        part, found = self.part_of(client), {}
         mine = client.rng("judge").permutation(len(part.x))[:self.sample]
         x = rows_of(part.x, part.ends)[mine]
         for name, shown in others.items() if len(mine) else ():
@@ -178,7 +178,7 @@ class FedSageDyn(FedAvgDyn):
     def codes(self, client: Client) -> tuple[torch.Tensor, torch.Tensor, tuple]:
         """Return codes [n, latent] in the impaired graph, the number of hidden neighbours of each
         node [n] (0 of hidden ones), and the impaired graph, the same through a stage."""
-        part = self.part(client)
+        part = self.part_of(client)
         impaired = impair(part.ends, len(part.x), self.hide, rng(
             client.world.seed, client.name, "hidden", client.place[0]))
         z = client.neighgen.encode(rows_of(part.x, impaired.left), impaired.left)
@@ -189,7 +189,7 @@ class FedSageDyn(FedAvgDyn):
         z, many, (hidden, _, pairs) = self.codes(client)
         if not pairs.shape[1]:
             return
-        part, gen, seen = self.part(client), client.neighgen, torch.from_numpy(~hidden)
+        part, gen, seen = self.part_of(client), client.neighgen, torch.from_numpy(~hidden)
         number = torch.nn.functional.smooth_l1_loss(gen.missing(z)[seen], many[seen])
         node, other = torch.from_numpy(pairs)
         nodes, at = node.unique(return_inverse=True)
@@ -207,7 +207,7 @@ class FedSageDyn(FedAvgDyn):
     # -- the mended graph ------------------------------------------------------------------------
     def mended(self, client: Client) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the nodes int64 [G] that neighbours were generated for, and these rows [G, F]."""
-        part, kept = self.part(client), client.cache.get("mended")
+        part, kept = self.part_of(client), client.cache.get("mended")
         if kept is None or kept[0] is not part.x or kept[1] is not part.ends:
             draw, gen = torch_rng(client.world.seed, client.name, "mended"), client.neighgen
             with torch.no_grad():

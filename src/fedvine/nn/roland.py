@@ -67,24 +67,24 @@ class Network(nn.Module):
         both = torch.cat([a * b, *ends], 1) @ self.pair_in + self.pair_bias
         return (a * b).sum(1) + (both.relu() @ self.pair_out)[:, 0]
 
-    def loss(self, rows: list[torch.Tensor], truth: np.ndarray) -> torch.Tensor:
+    def loss(self, rows: list[torch.Tensor], labels: np.ndarray) -> torch.Tensor:
         """Compute the mean cross-entropy, 0 where P is 0.
 
-        ``rows`` are those of the ends of pairs, two of [P, hidden], with ``truth`` [P] 1 for an
-        edge and 0 for none; or of nodes, one of [P, hidden], with their classes as ``truth``.
+        ``rows`` are those of the ends of pairs, two of [P, hidden], with ``labels`` [P] 1 for an
+        edge and 0 for none; or of nodes, one of [P, hidden], with their classes as ``labels``.
         """
-        scores, right = self.score(*rows), torch.from_numpy(truth)
+        scores, right = self.score(*rows), torch.from_numpy(labels)
         total = (functional.binary_cross_entropy_with_logits(scores, right.to(scores),
                                                              reduction="sum")
                  if len(rows) == 2 else functional.cross_entropy(scores, right, reduction="sum"))
-        return total / max(len(truth), 1)
+        return total / max(len(labels), 1)
 
     @property
     def layers(self) -> int:
         """Number of layers."""
         return len(self.widths) - 1
 
-    def said(self, layer: int) -> int:
+    def message_width(self, layer: int) -> int:
         """Return the width of the layer's messages."""
         return min(self.widths[layer:layer + 2])
 

@@ -149,6 +149,7 @@ def grow(indptr, indices, heads, slot, chosen, label, owner, counts, first):
 
 @njit(cache=True)
 def _settled(reached, near, load, size, same, known, first):
+    """Return the part of a node that several parts ``reached``; if ``first`` is 0, S* of Eq. (7)."""
     best = -1
     for p in range(len(reached)):
         if not reached[p]:
@@ -156,7 +157,7 @@ def _settled(reached, near, load, size, same, known, first):
         if best < 0:
             best = p
             continue
-        gain = near[p] - near[best]
+        gain = near[p] - near[best]     # (7); P(v, S_p) = near[p], neighbours in the part so far
         if first == 1 and load[p] != load[best]:
             gain = load[best] - load[p]
         elif first == 2 and known and same[p] * size[best] != same[best] * size[p]:

@@ -112,6 +112,7 @@ def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
 
 @njit(cache=True)
 def _improve(indptr, indices, label, owner, counts, first, tau, alpha):
+    """Move border nodes to the parts R* of Eq. (9), in one pass over all nodes."""
     k = len(counts)
     near = np.zeros(k, np.int64)
     load = np.zeros(k, np.int64)
@@ -133,10 +134,10 @@ def _improve(indptr, indices, label, owner, counts, first, tau, alpha):
             if turn >= 0 and (p == own or near[p] == 0):
                 continue
             same = counts[p, label[u]]
-            diverse = 1 - same / size[p] if label[u] >= 0 else 0.0
+            diverse = 1 - same / size[p] if label[u] >= 0 else 0.0              # (8)
             balance, cut = 1 - load[p] / heaviest, near[p] / degree
             if first == 0:
-                score = alpha * balance + (1 - alpha) * diverse
+                score = alpha * balance + (1 - alpha) * diverse                 # R(v, S_p), A.2
                 worse = near[p] < near[own]
             elif first == 1:
                 score = alpha * cut + (1 - alpha) * diverse
@@ -146,7 +147,7 @@ def _improve(indptr, indices, label, owner, counts, first, tau, alpha):
                 worse = label[u] >= 0 and same * size[own] > counts[own, label[u]] * size[p]
             if turn < 0:
                 now = score
-            elif score - now > most and not worse:
+            elif score - now > most and not worse:      # (9); most is tau, or the best so far
                 best, most = p, score - now
         if best != own and size[own] > 1:
             owner[u] = best

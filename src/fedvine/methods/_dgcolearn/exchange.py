@@ -69,20 +69,20 @@ class Border:
         cross = csr_matrix((np.ones(len(ends)), (place[ends], place[others])),
                            (len(nodes), len(nodes)))
         self.contributors = np.bincount(np.diff(cross.indptr))  # sums of 0, 1, 2, ... nodes
-        self._cross, self._back = cross, csr_matrix(cross.T)
+        self._cross, self._transposed = cross, csr_matrix(cross.T)
         if self.group > 1:
             cross = self._cross = only(cross, self.allowed[nodes])
-            self._back = csr_matrix(cross.T)
-            self._back = only(self._back, np.diff(self._back.indptr) >= self.group)
+            back = csr_matrix(cross.T)
+            self._transposed = only(back, np.diff(back.indptr) >= self.group)
         self.count = np.split(np.diff(cross.indptr), np.cumsum(self.sizes)[:-1])
 
     def sums(self, rows: list[np.ndarray]) -> list[np.ndarray]:
-        """Return C H: sums [b_k, d] by client of the rows [b_k, d] that clients sent."""
+        """Return C H, the sums of Eq. (5): [b_k, d] by client, of the rows [b_k, d] they sent."""
         return self._split(self._cross, rows)
 
-    def back(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
+    def transposed(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
         """Return C^T G: gradients of what clients sent, given those of the sums [b_k, d]."""
-        return self._split(self._back, gradients)
+        return self._split(self._transposed, gradients)
 
     def _split(self, matrix: csr_matrix, parts: list[np.ndarray]) -> list[np.ndarray]:
         rows = np.concatenate(parts)
@@ -109,27 +109,28 @@ class Layerwise:
     def __init__(self, method: Any, world: World) -> None:
         self.method, self.world = method, world
 
-    def border(self, server: Server) -> Border:
-        """Return the edges whose sums enter layers; with ``exchange = "none"`` there are none."""
+    def border_used(self, server: Server) -> Border:
+        """Return the border whose sums enter layers, without edges for ``exchange = "none"``."""
         return server.border if self.method.exchange == "layerwise" else Border(
             len(self.world.clients))
 
     def before(self, server: Server, clients, model: Any) -> None:
         """Exchange what is needed before the first layer: nothing."""
 
-    def sums(self, server: Server, clients, model: Any) -> tuple[Sequence[str], list[Any]]:
-        """Carry out all layers but the end of the last one; ``model`` None: each client's own.
-        Return the clients that took part, and the last layer's sums [b_k, .] of all."""
-        border, method = self.border(server), self.method
-        here, sums = tuple(server.joined), [None] * len(clients.names)
+    def last_sums(self, server: Server, clients, model: Any) -> tuple[Sequence[str], list[Any]]:
+        """Carry out the layers up to the sums of the last one, each client with ``model`` (None:
+        with its own). Return the clients that took part, and by client the last layer's sums
+        [b_k, m_(k-1)]: its messages added up over neighbours elsewhere, the sum of Eq. (5)."""
+        border, method = self.border_used(server), self.method
+        present, sums = tuple(server.joined), [None] * len(clients.names)
         for layer in range(method.layers):
-            sent = clients.call(method.say, layer, model, per_client=named(clients, sums, here),
+            sent = clients.call(method.say, layer, model, per_client=named(clients, sums, present),
                                 expect=sized(method.precision, clients, border.sizes,
-                                             server.net.said(layer)))
-            here, said = sent.names, filled(clients, sent, border.sizes)
-            sums = self.noisy(clients, said, border.sums(said))
-            model = None                            # it is there since the first layer
-        return here, sums
+                                             server.net.message_width(layer)))
+            present, messages = sent.names, filled(clients, sent, border.sizes)
+            sums = self.noisy(clients, messages, border.sums(messages))
+            model = None                            # clients have it since the first layer
+        return present, sums
 
     def forward(self, server: Server, clients, commit: bool = False
                 ) -> tuple[torch.Tensor, tuple[str, ...]]:
@@ -140,55 +141,56 @@ class Layerwise:
         placement.send(method, server, clients)         # to clients that were away
         model: Any = tree.weights(server.net)
         self.before(server, clients, model)
-        here, sums = self.sums(server, clients, model)
-        sent = clients.call(method.embed, commit, per_client=named(clients, sums, here),
+        present, sums = self.last_sums(server, clients, model)
+        sent = clients.call(method.embed, commit, per_client=named(clients, sums, present),
                             expect=sized(method.precision, clients, placement.sizes,
                                          method.hidden))
         rows = filled(clients, sent, placement.sizes)
         return torch.from_numpy(np.concatenate(rows)), sent.names
 
-    def step(self, server: Server, clients, ends: np.ndarray, truth: np.ndarray) -> None:
-        """Make one step of one machine: forward, the loss at the server, and gradients back.
+    def step(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray) -> None:
+        """Make the step that one machine would make on the whole graph: the forward pass at the
+        clients, the loss at the server, gradients back through the clients, one step of Adam.
 
-        ``ends`` int64 are pairs of nodes [2, P], or nodes [1, P]; ``truth`` [P] is 1 for an edge
+        ``ends`` int64 are pairs of nodes [2, P], or nodes [1, P]; ``labels`` [P] is 1 for an edge
         and 0, or classes.
         """
-        rows, here = self.forward(server, clients)
+        rows, present = self.forward(server, clients)
         rows, number = rows.requires_grad_(), server.placement.rows()
         server.optimizer.zero_grad()
-        server.net.loss([rows[number[e]] for e in ends], truth).backward()
-        slopes = rows.grad.split(server.placement.sizes.tolist())  # type: ignore[union-attr]
-        for gradient in self.gradients(server, clients, slopes, here):
+        server.net.loss([rows[number[e]] for e in ends], labels).backward()
+        gradients = rows.grad.split(server.placement.sizes.tolist())  # type: ignore[union-attr]
+        for gradient in self.backward(server, clients, gradients, present):
             for name, p in server.net.named_parameters():
                 p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
         server.optimizer.step()
 
-    def gradients(self, server: Server, clients, slopes: Sequence[Any], here: Sequence[str]
+    def backward(self, server: Server, clients, gradients: Sequence[Any], present: Sequence[str]
                   ) -> Any:
-        """Carry gradients ``slopes`` [n_k, hidden] of all rows back through the layers. Return
+        """Carry ``gradients`` [n_k, hidden] of all rows back through the layers. Return
         the replies of :meth:`ClientMixin.first`: each client's gradients of the parameters."""
-        border, method = self.border(server), self.method
+        border, method = self.border_used(server), self.method
         for layer in reversed(range(method.layers)):
-            sent = clients.call(method.back, layer, per_client=named(clients, slopes, here),
+            sent = clients.call(method.back, layer, per_client=named(clients, gradients, present),
                                 expect=sized(method.precision, clients, border.sizes,
-                                             server.net.said(layer)))
-            here, said = sent.names, filled(clients, sent, border.sizes)
-            slopes = self.noisy(clients, said, border.back(said))
-        return clients.call(method.first, per_client=named(clients, slopes, here),
+                                             server.net.message_width(layer)))
+            present, of_sums = sent.names, filled(clients, sent, border.sizes)
+            gradients = self.noisy(clients, of_sums, border.transposed(of_sums))
+        return clients.call(method.first, per_client=named(clients, gradients, present),
                             expect=tree.weights(server.net))
 
     def refresh(self, server: Server, clients, model: Any) -> Sequence[str]:
         """Exchange once for the local epochs that follow; return the clients that took part."""
-        here, sums = self.sums(server, clients, model)
-        return clients.call(self.method.hold, per_client=named(clients, sums, here),
+        present, sums = self.last_sums(server, clients, model)
+        return clients.call(self.method.hold, per_client=named(clients, sums, present),
                             expect=None).names
 
-    def noisy(self, clients, said: list[np.ndarray], sums: list[np.ndarray]) -> list[torch.Tensor]:
+    def noisy(self, clients, sent: list[np.ndarray], sums: list[np.ndarray]) -> list[torch.Tensor]:
         """Return the sums as tensors, with Gaussian noise of ``noise`` times the root mean square
-        of what clients said."""
+        of the numbers that clients sent."""
         if not self.method.noise:
             return [torch.from_numpy(s) for s in sums]
-        whole = np.concatenate(said)
+        whole = np.concatenate(sent)
         scale = self.method.noise * float(np.sqrt((whole ** 2).mean())) if whole.size else 0.0
         draw = rng(self.world.seed, "noise", *clients.place)
         return [torch.from_numpy(s) + scale * torch.from_numpy(draw.standard_normal(s.shape)).to(
@@ -199,17 +201,17 @@ class Layerwise:
         return x
 
     def corrected(self, part: Any, layer: int, h: torch.Tensor) -> torch.Tensor:
-        """Return H of Eq. (2) [n, hidden], which is exact already."""
+        """Return H of Eq. (2) [n, hidden] as it is: the sums of neighbours elsewhere are in it."""
         return h
 
 
-def named(clients, values: Sequence[Any], here: Sequence[str]) -> dict[str, Any]:
-    """Return the values of the clients ``here``, by name."""
-    return {n: v for n, v in zip(clients.names, values, strict=True) if n in here}
+def named(clients, values: Sequence[Any], present: Sequence[str]) -> dict[str, Any]:
+    """Return the values of the clients ``present``, by name."""
+    return {n: v for n, v in zip(clients.names, values, strict=True) if n in present}
 
 
 def sized(precision: str, clients, counts: Iterable[int], width: int) -> Callable[[str], Tensor]:
-    """State what each client answers: rows [its count, width]."""
+    """Return, for ``expect=``, the reply of a client by its name: rows [its count, width]."""
     count = dict(zip(clients.names, map(int, counts), strict=True))
     return lambda name: Tensor(precision, (count[name], width))
 

@@ -106,12 +106,12 @@ class Placement:
         start = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         return np.where(self.owner >= 0, start[self.owner] + self.place, -1)
 
-    def inside(self, ends: np.ndarray, truth: np.ndarray
+    def targets_by_client(self, ends: np.ndarray, labels: np.ndarray
                ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return by client the places of the pairs ``ends`` [2, P] that are inside its part, or of
-        its own nodes [1, P], and their ``truth``."""
+        """Return by client the places of those pairs ``ends`` [2, P] that have both ends there, or
+        of its own nodes [1, P], and their ``labels``."""
         masks = {n: (self.owner[ends] == k).all(0) for k, n in enumerate(self.world.clients)}
-        return {n: (self.place[ends[:, mine]], truth[mine]) for n, mine in masks.items()}
+        return {n: (self.place[ends[:, mine]], labels[mine]) for n, mine in masks.items()}
 
     # -- messages: nodes that move, new nodes, subgraphs ------------------------------------------
     def move(self, method: Any, server: Server, clients, before: np.ndarray
@@ -190,7 +190,7 @@ class Placement:
         if not behind:
             return
         subgraphs = self.subgraphs(
-            server.border.edges, method.exchange_in(self.world).border(server),
+            server.border.edges, method.exchange_in(self.world).border_used(server),
             server.active if method.scope == "changed" else None)
         late = len(behind) < len(clients.names)         # they may as well come back later
         sent = clients.call(method.join, per_client={n: subgraphs[n] for n in behind},
@@ -223,14 +223,17 @@ class Placement:
 
 
 def affected(before: np.ndarray, edges: np.ndarray, met: np.ndarray, k: int) -> np.ndarray:
-    """Return the nodes bool [N] of the k-hop subgraph of Eq. (1): those within k edges of a node
-    that was not ``met`` (bool [N]), or whose edges differ between ``before`` [2, E] and ``edges``.
+    """Return the nodes bool [N] of the k-hop subgraph, Eq. (1).
+
+    Eq. (1) starts from the new nodes alone (Delta V): here those that were not ``met`` (bool [N]).
+    We start from the ends of new and removed edges, too, those of ``before`` [2, E] and ``edges``
+    that differ: an edge between old nodes changes their rows as well.
     """
     codes = [a << 32 | b for a, b in (before, edges)]
     differ = np.setxor1d(*codes, assume_unique=True)
-    found = ~met
-    found[differ >> 32] = found[differ & 0xFFFFFFFF] = True
-    for _ in range(k):
+    found = ~met                                                    # Delta V of (1)
+    found[differ >> 32] = found[differ & 0xFFFFFFFF] = True         # not in (1)
+    for _ in range(k):                                              # N^k of (1)
         step = found[edges[0]] | found[edges[1]]
         found[edges[:, step].ravel()] = True
     return found

@@ -22,10 +22,11 @@ from fedvine.methods._dgcolearn.exchange import Border, Layerwise, filled, named
 
 
 class RawFeatures(Layerwise):
-    """The exchange of the fields "paper", "two-hop-exact" and "fedgcn"; no edge enters layers."""
+    """The exchanges "paper", "two-hop-exact" and "fedgcn". Layers add up messages inside clients
+    alone; neighbours elsewhere enter by corrections (``exchange="fedgcn"``: by features)."""
 
-    def border(self, server: Server) -> Border:
-        """Return a border without edges: sums before layers are of no nodes."""
+    def border_used(self, server: Server) -> Border:
+        """Return a border without edges: no sums are sent before layers."""
         return Border(len(self.world.clients))
 
     def before(self, server: Server, clients, model: Any) -> None:
@@ -41,7 +42,7 @@ class RawFeatures(Layerwise):
         sent = clients.call(method.offer, model, per_client=named(clients, places, server.joined),
                             expect=sized(method.precision, clients, border.sizes, wide))
         rows = border.sums(filled(clients, sent, border.sizes))
-        again = border.sums([r[:, :F] for r in rows])               # sums over N_j of Eq. (6)
+        again = border.sums([r[:, :F] for r in rows])               # over q in N_j of Eq. (6)
         each = list(zip(places, border.count, rows, again, strict=True))
         return clients.call(method.take, per_client=named(clients, each, sent.names),
                             expect=None).names
@@ -53,7 +54,7 @@ class RawFeatures(Layerwise):
         if method.exchange == "fedgcn":
             return x
         if method.exchange == "two-hop-exact":
-            return torch.cat([x, method.part(client).inside(x, x)], 1)
+            return torch.cat([x, method.part_of(client).add_neighbours(x, x)], 1)
         message = net.message(0, x, method.degree(client))
         h = method.combined(client, 0, x, message, message[:0])     # (2), of neighbours here
         return torch.cat([x, h], 1).detach()
@@ -62,7 +63,7 @@ class RawFeatures(Layerwise):
         """Compute from the received sums what is added: places and rows [., hidden] for the first
         layer and for the second; for FedGCN places, counts and sums of features."""
         places, count, rows, again = (torch.from_numpy(f) for f in found)
-        part, x = self.method.part(client), self.method.inputs(client)
+        part, x = self.method.part_of(client), self.method.inputs(client)
         exchange, hidden, F = self.method.exchange, self.method.hidden, x.shape[1]
         if exchange == "fedgcn":
             return [places, count.to(x), rows]
@@ -73,7 +74,7 @@ class RawFeatures(Layerwise):
         sums = rows[:, :F] @ P                                                          # (5)
         if exchange == "two-hop-exact":             # A_s C X + C (A_s X + C X), of all own nodes
             own = torch.zeros_like(x).index_add(0, places, rows[:, :F])
-            second = part.inside(own, own).index_add(0, places, rows[:, F:] + again)
+            second = part.add_neighbours(own, own).index_add(0, places, rows[:, F:] + again)
             return [places, sums, torch.arange(len(own)), second @ P]
         return [places, sums, places, rows[:, F:] + sums + (
             count[:, None] * x[places] + again) @ P]                                    # (6)
@@ -83,7 +84,7 @@ class RawFeatures(Layerwise):
         if self.method.exchange != "fedgcn" or not part.corrections:
             return x
         places, count, sums = part.corrections
-        total = part.inside(x, x).index_add(0, places, sums)
+        total = part.add_neighbours(x, x).index_add(0, places, sums)
         return total / (1 + degree.index_add(0, places, count))[:, None]
 
     def corrected(self, part: Any, layer: int, h: torch.Tensor) -> torch.Tensor:

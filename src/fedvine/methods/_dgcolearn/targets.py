@@ -23,7 +23,7 @@ def targets(target: Literal["edges", "classes"], server: Server, draw: np.random
 
 def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.random.Generator
           ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stage's pairs and a random pair for each, int64 [2, P], and their truth [P], 1.0
+    """Return the stage's pairs and a random pair for each, int64 [2, P], and their labels [P], 1.0
     or 0.0.
 
     Args:
