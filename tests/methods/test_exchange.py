@@ -103,7 +103,7 @@ def test_a_lone_neighbours_row_is_given_away_and_a_minimum_group_keeps_it():
     assert not hidden[0][0].any() and kept.count[0].tolist() == [0, 2]
     np.testing.assert_allclose(hidden[0][1], x[2] + x[3])
     g = [np.arange(6.0).reshape(2, 3), np.ones((2, 3))]
-    back = kept.transposed(g)     # node 2 is heard by node 1 alone: its gradient would be that of node 1
+    back = kept.transposed(g)   # node 1 alone gets node 2's row: its gradient would be node 1's
     assert not back[1][0].any() and not back[1][1].any() and back[0][0].tolist() == [0, 0, 0]
 
 

@@ -149,7 +149,7 @@ def grow(indptr, indices, heads, slot, chosen, label, owner, counts, first):
 
 @njit(cache=True)
 def _settled(reached, near, load, size, same, known, first):
-    """Return the part of a node that several parts ``reached``; if ``first`` is 0, S* of Eq. (7)."""
+    """Return the part of a node that several ``reached``; S* of Eq. (7) if ``first`` is 0."""
     best = -1
     for p in range(len(reached)):
         if not reached[p]:
