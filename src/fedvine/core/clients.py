@@ -22,7 +22,7 @@ from fedvine.core.worker import Envelope
 
 if TYPE_CHECKING:
     from fedvine.core.method import At, Method
-    from fedvine.core.protocol import ServerScorer, Task
+    from fedvine.core.protocol import ServerScorer, TaskLike
 
 REASON = 300    # characters of a reason that are kept
 
@@ -84,7 +84,7 @@ class Clients:
         quorum: share of replies, in (0, 1], that a call needs by default.
     """
 
-    def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Task,
+    def __init__(self, method: Method, names: Iterable[str], world: World, protocol: TaskLike,
                  server_scorer: ServerScorer | None = None, *, quorum: float = 1.0) -> None:
         self.method, self.world, self.protocol = method, world, protocol
         self.names = tuple(sorted(names))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol
 
 
-class Plan(Protocol):
+class PlanLike(Protocol):
     """Stages of a run: :class:`fedvine.data.plan.Plan`, :class:`fedvine.tasks.task_plan.TaskPlan`.
 
     The length is the number of stages; ``t`` counts them from 0.
@@ -75,7 +75,7 @@ class OwnQueries(Protocol):
         ...
 
 
-class Task(Protocol):
+class TaskLike(Protocol):
     """What is asked of a method, and how it is scored; see :class:`fedvine.tasks.task.Task`."""
 
     measured: ClassVar[Any]     # the statement of a client's scores, see fedvine.core.expect

@@ -14,7 +14,7 @@ from fedvine.core.query import Query
 from fedvine.core.state import Client, World
 
 if TYPE_CHECKING:
-    from fedvine.core.protocol import OwnQueries, Plan, Scorer, Task
+    from fedvine.core.protocol import OwnQueries, PlanLike, Scorer, TaskLike
 
 
 class Envelope(NamedTuple):
@@ -48,7 +48,7 @@ class ClientWorker:
         secret: the client's own (:class:`fedvine.core.state.Client`).
     """
 
-    def __init__(self, method: Method, name: str, part: Any, plan: Plan, protocol: Task,
+    def __init__(self, method: Method, name: str, part: Any, plan: PlanLike, protocol: TaskLike,
                  world: World, *, keep_last: bool = False, secret: bytes | None = None) -> None:
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.protocol = protocol

@@ -9,7 +9,7 @@ from fedvine.core.clients import ClientError, Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed
 from fedvine.core.method import Method
-from fedvine.core.protocol import Plan, ServerScorer, Task
+from fedvine.core.protocol import PlanLike, ServerScorer, TaskLike
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
 
@@ -30,8 +30,8 @@ class LocalClients(Clients):
 
     keep_last = False
 
-    def __init__(self, method: Method, parts: Mapping[str, Any], plan: Plan,
-                 protocol: Task, world: World, *, server_scorer: ServerScorer | None = None,
+    def __init__(self, method: Method, parts: Mapping[str, Any], plan: PlanLike,
+                 protocol: TaskLike, world: World, *, server_scorer: ServerScorer | None = None,
                  quorum: float = 1.0) -> None:
         super().__init__(method, parts, world, protocol, server_scorer, quorum=quorum)
         self.residents = {n: ClientWorker(method, n, parts[n], plan, protocol, world,

@@ -21,7 +21,7 @@ from fedvine.core.expect import MOST_BYTES, Array, Maybe, Number, Several, Text,
 from fedvine.core.lookup import find
 from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpack
 from fedvine.core.method import Method
-from fedvine.core.protocol import ServerScorer, Task
+from fedvine.core.protocol import ServerScorer, TaskLike
 from fedvine.core.query import code
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
@@ -56,7 +56,7 @@ class RemoteClients(Clients):
         deadline: seconds that a call may take.
     """
 
-    def __init__(self, method: Method, names: Iterable[str], world: World, protocol: Task,
+    def __init__(self, method: Method, names: Iterable[str], world: World, protocol: TaskLike,
                  send: Send, *, server_scorer: ServerScorer | None = None, quorum: float = 1.0,
                  deadline: float = 600.0) -> None:
         super().__init__(method, names, world, protocol, server_scorer, quorum=quorum)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedvine.core.clients import Clients
 from fedvine.core.method import At, Method
-from fedvine.core.protocol import Plan, ServerScorer
+from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import Memory
 
 OnRound = Callable[[At, Clients], None]
@@ -28,7 +28,7 @@ class StageScores:
         return {client: result["scores"] for client, result in newest.items()}
 
 
-def loop(method: Method, server: Memory, clients: Clients, plan: Plan, done: tuple[int, int],
+def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done: tuple[int, int],
          on_round: OnRound) -> Iterator[StageScores]:
     """Carry out the stages and rounds that are not done, and yield the scores of each stage.
 
@@ -59,7 +59,7 @@ def loop(method: Method, server: Memory, clients: Clients, plan: Plan, done: tup
             yield StageScores(t, method.score(server, clients, At(t, R, R)))  # type: ignore[arg-type]
 
 
-def show(server: Memory, scorer: ServerScorer, plan: Plan, t: int) -> None:
+def show(server: Memory, scorer: ServerScorer, plan: PlanLike, t: int) -> None:
     """Give a server that holds the graph the events of stage ``t`` and all events so far."""
     server.stage = scorer.shown(plan.stage(scorer.part, t))
     server.past = scorer.shown(plan.past(scorer.part, t))

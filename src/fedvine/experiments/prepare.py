@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from fedvine.core.method import Method
-from fedvine.core.protocol import Plan, ServerScorer
+from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import World
 from fedvine.data.spec import digest
 from fedvine.experiments.run_folder import RunFolder
@@ -33,7 +33,7 @@ class Prepared:
     """
 
     method: Method
-    plan: Plan
+    plan: PlanLike
     protocol: Task
     world: World
     stream: Any
@@ -78,7 +78,7 @@ class Prepared:
             "stages": self.plan.facts(), "protocol": self.protocol.model_dump()})
 
 
-def prepare(method: Method, plan: Plan, protocol: Task, clients: Iterable[str], seed: int, *,
+def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None
             ) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.

@@ -12,7 +12,7 @@ from fedvine.core.clients import Clients, RoundAborted
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
-from fedvine.core.protocol import Plan
+from fedvine.core.protocol import PlanLike
 from fedvine.core.query import Query
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
@@ -192,7 +192,7 @@ class Run:
         return self.server, at
 
 
-def run(method: Method, split: Split, stages: Plan, *, seed: int = 0,
+def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         protocol: Task | None = None, out: str | os.PathLike[str] | None = None,
         source: dict[str, Any] | None = None,
         engine: type[LocalClients] = LocalClients, save_every: float = 60.0,
