@@ -59,9 +59,9 @@ class FedLink(ArrivalsMixin, Method):
         default="touching", description="divide the sum of a row's differences by the number of "
         "clients that touched the row; or (clients, as in the box) by K, those that answered")
     draw: Literal["buffer", "newest", "uniform"] | None = Field(
-        default=None, description="what a step takes: one buffer, all alike; the newest one half "
-        "the time; C edges evenly from all. If not given, buffer; with capacity = auto uniform "
-        "where users have five edges and more, else newest")
+        default=None, description="what a step takes: one buffer, all alike; half the time the "
+        "newest, else one of all; C edges evenly from all. If not given, buffer; with capacity = "
+        "auto uniform where users have five edges and more, else newest")
     init_scale: float = Field(default=0.1, gt=0, description="half width of a row's first values")
     share: tuple[Literal["model", "users", "items"], ...] = Field(
         default=("model", "users", "items"), description="what clients share; the rest stays local")

@@ -5,7 +5,7 @@ each also sends its label distributions so far (its trajectory) and the prototyp
 encoded as gradients. The server reconstructs the prototypes, joins them to a graph, and trains the
 averaged model on it towards the models of the clients that know each class best.
 
-:meth:`Power.execute` is C_Exec; :meth:`Power.round` is one pass of the loop, S_Exec included.
+:meth:`Power.meet` and `execute` are C_Exec; :meth:`Power.round` is the loop's body with S_Exec.
 "Line" means a line of the box, by the numbers of arXiv 2411.18919v3 (HTML). Eqs. (2) to (4), (8)
 to (11), (13) are in :mod:`fedvine.methods._power.equations`, (5) to (7) and the replay buffer in
 :mod:`fedvine.methods._power.training`, (12) and (14) here; the network is :mod:`fedvine.nn.gat`.
@@ -117,7 +117,7 @@ class Power(Replaying):
     @on_client
     def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool
                 ) -> dict[str, Any]:
-        """Carry out C_Exec, lines 13 to 35, in the box's order: train with replay, store, send.
+        """Carry out C_Exec, lines 13 to 35 (``meet`` has (8), (12)): train with replay, store, send.
 
         ``last`` is r = R. The box tests r = 1. Here it is the first round of the task in which the
         client is sampled. Prototypes of earlier tasks that were not sent are sent then, too.

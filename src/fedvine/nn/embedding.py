@@ -131,7 +131,7 @@ class EmbeddingTable:
 class ClientEmbedding:
     """A client's side of a table: by local id the number of a node's row at the server.
 
-    Values are here only of rows that are not shared: all rows with ``local``, else those of
+    Values are used here only of rows that are not shared: all rows with ``local``, else those of
     :meth:`keep_local` until :meth:`release`. ``seed`` and ``scale`` are those of the server's
     table: a row starts the same everywhere. ``optimizer`` is the kind of :class:`RowOptimizer`,
     "adam" or "sgd".

@@ -111,8 +111,8 @@ def draw_batch(kept: EdgeBuffers, how: str, draw: np.random.Generator, cache: di
                device: str) -> Batch:
     """Draw what a step trains on; ``cache`` keeps the batches of buffers until new edges come.
 
-    ``how`` is "buffer": one buffer G^s, all alike; "newest": the newest buffer half of the time; or
-    "uniform": C single edges, drawn evenly. Buffers are numbered from the newest, 0.
+    ``how`` is "buffer": one buffer G^s, all alike; "newest": half the time the newest buffer, else
+    one of all; or "uniform": C single edges, drawn evenly. Buffer 0 is the newest.
     """
     count, C = len(kept), kept.C
     if how == "uniform":
