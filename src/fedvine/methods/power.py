@@ -117,7 +117,7 @@ class Power(Replaying):
     @on_client
     def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool
                 ) -> dict[str, Any]:
-        """Carry out C_Exec, lines 13 to 35 (``meet`` has (8), (12)): train with replay, store, send.
+        """Carry out C_Exec, lines 13 to 35 (`meet`: (8), (12)): train with replay, store, send.
 
         ``last`` is r = R. The box tests r = 1. Here it is the first round of the task in which the
         client is sampled. Prototypes of earlier tasks that were not sent are sent then, too.
