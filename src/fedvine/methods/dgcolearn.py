@@ -159,7 +159,7 @@ class DgCoLearn(ClientMixin, Method):
         placement.describe(stage, past, snapshot, moved)
         new = placement.introduce(stage, past, np.concatenate([lost, fresh]))
         clients.call(self.meet, per_client=new, expect=None)
-        if not server.joined:           # nodes moved to other clients, and edges with them
+        if not server.joined:           # `move` empties it where nodes change their client
             server.border.update(server.border.edges, placement.owner)
         if self.target == "classes" or not at.R:
             self.next_snapshot(server, clients)
