@@ -153,9 +153,9 @@ def test_client_memory_is_saved_at_the_site_and_never_at_the_server(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     made = federation.run(save_every=0.0).finish()
     for site in federation.sites.values():
-        assert site.moments() and made.folder.path.name not in str(site.saves)
-        assert len(site.moments()) <= 3
-    saved = made.folder.restore(made.clients.moments())
+        assert site.checkpoints() and made.folder.path.name not in str(site.saves)
+        assert len(site.checkpoints()) <= 3
+    saved = made.folder.restore(made.clients.checkpoints())
     assert saved.clients == {}
 
 
@@ -190,9 +190,9 @@ def test_two_runs_of_one_name_share_no_memory(tmp_path, other):
 def test_another_experiment_finds_no_memory_of_this_one(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     stopped(federation)
-    assert federation.sites["ada"].moments()
+    assert federation.sites["ada"].checkpoints()
     federation.method = federation.method.model_copy(update={"rounds": 3})
-    assert federation.run().clients.moments() == set()
+    assert federation.run().clients.checkpoints() == set()
 
 
 def test_a_table_that_changed_since_is_refused_in_a_sentence(tmp_path):
@@ -277,12 +277,12 @@ def test_common_are_the_moments_that_enough_sites_have(tmp_path):
     lost = sorted(p.name for p in saves.iterdir() if p.is_dir())[-1]
     shutil.rmtree(saves / lost)
     run = federation.run()
-    others = federation.sites["ada"].moments()
-    assert lost in others and run.clients.moments() == {*others} - {lost}
+    others = federation.sites["ada"].checkpoints()
+    assert lost in others and run.clients.checkpoints() == {*others} - {lost}
     run.clients.quorum = 0.6                                         # two of three
-    assert run.clients.moments() == {*others}
+    assert run.clients.checkpoints() == {*others}
     shutil.rmtree(federation.sites["cyd"].saves / lost)
-    assert run.clients.moments() == {*others} - {lost}
+    assert run.clients.checkpoints() == {*others} - {lost}
 
 
 def replaced(federation, do, answer):
@@ -395,7 +395,7 @@ made_up = {"bounds": [0.0, 1.0], "val": 0, "test": 0}
 def test_a_save_cannot_leave_its_folder(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     federation.run()
-    with pytest.raises(Refused, match="no moment"):
+    with pytest.raises(Refused, match="not the name of a checkpoint"):
         ask(federation.send, "ada", 1.0, do="save", moment="../../evil")
 
 
@@ -434,7 +434,7 @@ def test_a_moment_is_common_when_enough_sites_can_go_back_to_it(tmp_path, monkey
     clients = Federation(tmp_path, FedLink.tiny(), quorum=quorum).run().clients
     kept = {"ada": ["a", "b"], "bob": ["a", "b"], "cyd": ["b", "c"]}
     monkeypatch.setattr(clients, "all", lambda *expected, **request: kept)
-    assert clients.moments() == common
+    assert clients.checkpoints() == common
 
 
 def test_an_arrival_that_failed_at_a_site_is_sent_again(tmp_path):

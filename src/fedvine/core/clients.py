@@ -110,19 +110,19 @@ class Clients:
         """
         raise NotImplementedError
 
-    def save(self, moment: str) -> dict[str, Packed]:
+    def save(self, checkpoint: str) -> dict[str, Packed]:
         """Return the memory of the clients in this process, by name.
 
-        It is empty where sites save themselves. ``moment`` names the save; sites keep their last
-        ones under that name.
+        It is empty where sites save themselves. ``checkpoint`` names the save; sites keep their
+        last ones under that name.
         """
         raise NotImplementedError
 
-    def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
-        """Restore all clients to a save; ``moment`` None: to the start of the run."""
+    def restore(self, saved: Mapping[str, Packed], checkpoint: str | None) -> None:
+        """Restore all clients to a save; ``checkpoint`` None: to the start of the run."""
         raise NotImplementedError
 
-    def moments(self) -> set[str] | None:
+    def checkpoints(self) -> set[str] | None:
         """Return the saves that every client can restore; None where :meth:`save` returns all."""
         return None
 

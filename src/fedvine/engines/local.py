@@ -61,11 +61,11 @@ class LocalClients(Clients):
             raise ClientError(f'client "{name}" failed in {envelope.function} (stage {t}, round '
                               f"{r}): {type(error).__name__}: {error}") from error
 
-    def save(self, moment: str) -> dict[str, Packed]:
+    def save(self, checkpoint: str) -> dict[str, Packed]:
         """Return the memory of all clients, by name."""
         return {name: resident.save() for name, resident in self.residents.items()}
 
-    def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
+    def restore(self, saved: Mapping[str, Packed], checkpoint: str | None) -> None:
         """Restore the clients in ``saved``; start the others afresh."""
         for name, resident in self.residents.items():
             if name in saved:

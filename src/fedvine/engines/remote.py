@@ -122,20 +122,20 @@ class RemoteClients(Clients):
         _enough(answers, lost, self.quorum)
         return answers
 
-    def save(self, moment: str) -> dict[str, Packed]:
+    def save(self, checkpoint: str) -> dict[str, Packed]:
         """Let every client save at its site; nothing of it comes to the server."""
-        self.all(None, do="save", moment=moment)
+        self.all(None, do="save", moment=checkpoint)
         return {}
 
-    def restore(self, saved: Mapping[str, Packed], moment: str | None) -> None:
-        """Let every client restore the save ``moment``.
+    def restore(self, saved: Mapping[str, Packed], checkpoint: str | None) -> None:
+        """Let every client restore the save ``checkpoint``.
 
         A client without that save (it is new, or was away) begins afresh, with the stages that
         arrive from now on and those it missed.
         """
-        self.all(None, do="restore", moment=moment)
+        self.all(None, do="restore", moment=checkpoint)
 
-    def moments(self) -> set[str]:
+    def checkpoints(self) -> set[str]:
         """Return the saves that enough clients for the quorum can restore."""
         found = [set(m) for m in self.all(Several(Text(20), 1000), do="moments").values()]
         needed = math.ceil(self.quorum * len(self.names) - 1e-9)

@@ -118,14 +118,14 @@ class Run:
         assert self.folder is not None and self.server is not None
         state = {"server": self.server.dump(), "clients": self.clients.dump(), **self.costs.dump()}
         self._last_save, packed = time.perf_counter(), pack(state)
-        clients = self.clients.save(run_folder.moment(t, r))
+        clients = self.clients.save(run_folder.checkpoint(t, r))
         self.folder.save(run_folder.Save(t, r, packed, clients, self.costs.seconds))
 
     def _restore(self) -> tuple[int, int]:
         """Restore both sides from the last save, or start afresh; return its (stage, round)."""
         last = len(self.plan) - 1
-        end = run_folder.moment(last, self.method.rounds_at(last) + 1) if self.summary else None
-        save = self.folder.restore(self.clients.moments(), end) if self.folder else None
+        end = run_folder.checkpoint(last, self.method.rounds_at(last) + 1) if self.summary else None
+        save = self.folder.restore(self.clients.checkpoints(), end) if self.folder else None
         self.server = self.method.start(self.clients.world)
         self.server.cache = {}
         self.costs, self._last_save = Costs(), time.perf_counter()
@@ -141,7 +141,7 @@ class Run:
         state = unpack(save.server)
         self.server.load(state["server"])
         self.clients.load(state["clients"])
-        self.clients.restore(save.clients, run_folder.moment(save.t, save.r))
+        self.clients.restore(save.clients, run_folder.checkpoint(save.t, save.r))
         self.costs.load(state, save.seconds)
         return save.t, save.r
 

@@ -35,10 +35,10 @@ from fedvine.core.message import Packed
 from fedvine.experiments import run_files, saves
 from fedvine.experiments.differ import difference
 from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
-from fedvine.experiments.saves import checked, moment, read_packs, write_packs
+from fedvine.experiments.saves import checked, checkpoint, read_packs, write_packs
 
-__all__ = ["RunFolder", "Save", "checked", "moment", "read_experiment", "read_lines", "read_packs",
-           "read_summary", "write_packs"]
+__all__ = ["RunFolder", "Save", "checked", "checkpoint", "read_experiment", "read_lines",
+           "read_packs", "read_summary", "write_packs"]
 
 _LOGS = ("metrics.jsonl", "messages.jsonl")
 
@@ -134,7 +134,7 @@ class RunFolder:
     # -- saves ---------------------------------------------------------------------------------
     def save(self, save: Save) -> None:
         """Write a save and delete all but the last two."""
-        name, sizes = moment(save.t, save.r), {}
+        name, sizes = checkpoint(save.t, save.r), {}
         for log in _LOGS:  # sizes to which a resumed run cuts the logs
             file = self.path / log
             if file.exists():
@@ -195,8 +195,8 @@ class RunFolder:
             try:
                 position = json.loads((folder / "position.json").read_text())
                 known = position.pop("sum", "")
-                if folder.name != moment(position["t"], position["r"]):
-                    raise ValueError("position.json is that of another moment")
+                if folder.name != checkpoint(position["t"], position["r"]):
+                    raise ValueError("position.json is that of another checkpoint")
                 for log in _LOGS:
                     read_lines(self.path, log, position["logs"].get(log, 0))
                 if known != self._position_sum(position, known=True):

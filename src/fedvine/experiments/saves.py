@@ -23,19 +23,19 @@ from fedvine.core.files import atomic_folder
 from fedvine.core.message import Packed
 
 
-def moment(t: int, r: int) -> str:
+def checkpoint(t: int, r: int) -> str:
     """Return the name of the save after round ``r`` of stage ``t``; names sort as the saves do."""
     return f"{t:06d}-{r:06d}"
 
 
-def checked(moment: str) -> str:
-    """Return ``moment`` if it is the name of a save; it becomes a folder's name.
+def checked(name: str) -> str:
+    """Return ``name`` if it is the name of a save; it becomes a folder's name.
 
     Raises :class:`FedvineError` for any other text.
     """
-    if not re.fullmatch(r"\d{6}-\d{6}", moment):
-        raise FedvineError(f"{moment!r} is no moment of a run; refused.")
-    return moment
+    if not re.fullmatch(r"\d{6}-\d{6}", name):
+        raise FedvineError(f"{name!r} is not the name of a checkpoint; refused.")
+    return name
 
 
 def digest_of(value: Any, key: bytes = b"") -> str:

@@ -83,7 +83,7 @@ class Site:
             before = {"facts": self.facts, "known": self.known, "arrivals": self.arrivals,
                       "open": self.open}
             during = {"call": self.call, "save": self.save, "restore": self.restore,
-                      "moments": self.moments, "forecasts": self.forecasts}
+                      "moments": self.checkpoints, "forecasts": self.forecasts}
             if do not in (before if do in before else during):
                 raise FedvineError("The server asked for something that a site does not do; "
                                    "refused.")
@@ -139,7 +139,7 @@ class Site:
         users, first = np.unique(part.src, return_index=True)
         return part.src_ids.keys(users), np.asarray(part.t)[first].astype(float)
 
-    # -- the run ---------------------------------------------------------------------------------
+    # -- the run: parameters are called as the keys of the requests --------------------------------
     def open(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], clients: list[str], seed: int, stages: int,
              elsewhere: np.ndarray | None, facts: dict[str, Any] | None = None) -> None:
@@ -205,14 +205,14 @@ class Site:
         if moment is None:
             for old in self.saves.glob("[0-9]*"):
                 shutil.rmtree(old, ignore_errors=True)
-        earlier = [m for m in self.moments()
+        earlier = [m for m in self.checkpoints()
                    if moment is not None and m <= run_folder.checked(moment)]
         if earlier:
             resident.restore(run_folder.read_packs(self.saves / earlier[-1])["client"])
         else:
             resident.renew()
 
-    def moments(self) -> list[str]:
+    def checkpoints(self) -> list[str]:
         """Return the saves that this site can restore."""
         return sorted(p.name for p in self.saves.glob("[0-9]*"))
 
