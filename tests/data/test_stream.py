@@ -40,7 +40,7 @@ def test_what_is_written_is_what_is_opened(tmp_path, bipartite):
         assert getattr(first, column).dtype == getattr(second, column).dtype
     assert np.array_equal(first.codes["who"], second.codes["who"])
     assert second.categories == first.categories and second.name == "small"
-    assert second.bipartite == bipartite and second.elsewhere is None
+    assert second.bipartite == bipartite and second.first_seen_elsewhere is None
     assert [second.src_ids[i] for i in range(3)] == ["ann", "bé", ""]
     assert [second.dst_ids[i] for i in range(3)] == (
         ["7", "-3", str(2 ** 62)] if bipartite else ["ann", "bé", ""])

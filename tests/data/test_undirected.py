@@ -14,7 +14,7 @@ from fedvine.data.split import split
 from fedvine.data.stream import EventStream
 from fedvine.datasets import _snapshots
 from fedvine.engines.local import LocalClients
-from fedvine.engines.remote import elsewhere
+from fedvine.engines.remote import first_seen_elsewhere
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run
@@ -182,7 +182,7 @@ def test_what_is_known_of_travelled_people_counts_both_ends():
             first = [int(t) for other, their in parts.items() if other != name
                      for u, v, t in zip(their.src, their.dst, their.t, strict=True)
                      if person in (their.src_ids[u], their.src_ids[v])]
-            assert part.elsewhere[n] == min(first, default=np.inf)
+            assert part.first_seen_elsewhere[n] == min(first, default=np.inf)
 
 
 def test_a_persons_own_table(tmp_path):
@@ -261,7 +261,7 @@ def test_sites_tell_when_they_met_whom_also_of_one_kind_of_nodes(tmp_path, direc
         one = split(stream.take(np.flatnonzero(stream.codes["client"] == n)).with_direction(True),
                     "client").parts[name].with_direction(directed)
         sites[name] = Site(name, lambda one=one: one, tmp_path / name, b"")
-    first = elsewhere({name: site.arrivals() for name, site in sites.items()})
+    first = first_seen_elsewhere({name: site.arrivals() for name, site in sites.items()})
     method = EdgeBank().model_dump(mode="json")
     for name, site in sites.items():
         site.open(run="r", number="1", method={"name": "edgebank", **method}, plan=PLAN.facts(),
@@ -273,9 +273,9 @@ def test_sites_tell_when_they_met_whom_also_of_one_kind_of_nodes(tmp_path, direc
             times = [int(t) for u, t in zip(other.src, other.t, strict=True)
                      if other.src_ids[u] == person]
             if n in part.src:
-                assert part.elsewhere[n] == min(times, default=np.inf)
+                assert part.first_seen_elsewhere[n] == min(times, default=np.inf)
             else:
-                assert part.elsewhere[n] == np.inf
+                assert part.first_seen_elsewhere[n] == np.inf
 
 
 def test_an_edge_that_is_asked_is_not_told_by_the_same_edge_the_other_way_round():

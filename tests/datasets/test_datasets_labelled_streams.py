@@ -310,14 +310,14 @@ def test_with_nodes_changes_nothing_else(tmp_path):
         np.array([0, 1, 1], np.int32), np.array([0, 0, 1], np.int32), np.arange(3),
         Ids.of(["u", "v"]), Ids.of(["p", "q"]), weight=np.ones(3, np.float32),
         label=np.array([0, 1, 0], np.int32), codes={"at": np.array([0, 1, 0], np.int32)},
-        categories={"at": ["x", "y"]}, elsewhere=np.array([np.inf, 2.0]), name="plain")
+        categories={"at": ["x", "y"]}, first_seen_elsewhere=np.array([np.inf, 2.0]), name="plain")
     known = NodeData.make([1, 0], [1, 0], [0, 1], ["a", "b"])
     found = plain.with_nodes(known)
     assert found.nodes is known and plain.nodes is None and found.bipartite
     assert found.with_nodes(None).nodes is None
     again = found.write(tmp_path / "again")
     assert names(again) == {"u": "b", "v": "a"} and edges(again) == edges(plain)
-    for column in ("weight", "label", "elsewhere"):
+    for column in ("weight", "label", "first_seen_elsewhere"):
         assert getattr(again, column).tolist() == getattr(plain, column).tolist()
     assert again.codes["at"].tolist() == [0, 1, 0] and again.categories == plain.categories
     with pytest.raises(FedvineError, match="numbered 0 to 1"):

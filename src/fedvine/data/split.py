@@ -1,8 +1,8 @@
 """Ownership: a split turns one stream into the parts of the clients.
 
 A part is a stream of its own with its own dense ids and dictionary, exactly as if an institution
-had read its own table. It holds nothing of other parts, apart from ``elsewhere``, which scoring
-alone uses.
+had read its own table. It holds nothing of other parts, apart from ``first_seen_elsewhere``,
+which scoring alone uses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Split:
         return iter(self.parts)
 
     def only(self, names: list[str]) -> Split:
-        """Return the same split with these clients alone (``elsewhere`` still counts all)."""
+        """Return the same split with these clients alone.
+
+        ``first_seen_elsewhere`` of their parts still counts all clients.
+        """
         for name in names:
             if name not in self.parts:
                 raise FedvineError(f'{self.stream.name} has no client "{name}"'
@@ -52,14 +55,13 @@ class Split:
         """
         many = {n: len(p) // (1 + p.mirrored) for n, p in self.parts.items()}
         edges = np.array(list(many.values()), float)
-        shared = sum(int(np.isfinite(p.elsewhere).sum()) if p.elsewhere is not None else 0
-                     for p in self.parts.values())
+        shared = {n: 0 if p.first_seen_elsewhere is None else
+                  int(np.isfinite(p.first_seen_elsewhere).sum()) for n, p in self.parts.items()}
         return {"by": self.by, "clients": {n: {
                     "edges": many[n], "users": p.num_src, "items": p.num_dst,
-                    "shared_users": int(np.isfinite(p.elsewhere).sum())
-                    if p.elsewhere is not None else 0} for n, p in self.parts.items()},
+                    "shared_users": shared[n]} for n, p in self.parts.items()},
                 "cov": float(edges.std() / edges.mean()) if edges.sum() else 0.0,
-                "shared_user_places": shared,
+                "shared_user_places": sum(shared.values()),
                 "dropped": len(self.stream) - int(edges.sum())}
 
     def write(self, folder: str | os.PathLike[str]) -> Split:
@@ -152,8 +154,8 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
             src, dst, part.t, stream.src_ids.take(users),
             stream.dst_ids.take(items) if part.bipartite else None, weight=part.weight,
             features=part.features, label=part.label, deleted=part.deleted,
-            elsewhere=first(users, k), directed=stream.directed, mirrored=stream.mirrored,
-            name=f"{stream.name}/{name}",
+            first_seen_elsewhere=first(users, k), directed=stream.directed,
+            mirrored=stream.mirrored, name=f"{stream.name}/{name}",
             nodes=None if stream.nodes is None else stream.nodes.of(users))
     return found
 

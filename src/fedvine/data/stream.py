@@ -25,6 +25,8 @@ from fedvine.data.split import Split, split
 
 _NODES = ("node", "t", "y", "x")
 _COLUMNS = ("src", "dst", "t", "weight", "features", "label", "deleted")
+# Files of a written stream by attribute; the name of the last one is from earlier versions.
+_FILES = {**{c: c for c in _COLUMNS}, "first_seen_elsewhere": "elsewhere"}
 
 
 class EventStream:
@@ -38,8 +40,8 @@ class EventStream:
     - ``deleted``: bool [E], optional: True where the event removes the edge
     - ``codes``: int32 [E] each, named categorical columns, for example a client column;
       ``categories[name][code]`` is the text
-    - ``elsewhere``: float64 [num_src], only on a client's part: when the user was first seen at any
-      other client (infinity for never); for scoring alone
+    - ``first_seen_elsewhere``: float64 [num_src], only on a client's part: time of each user's
+      first edge at any other client (infinity: none); for scoring alone
     - ``nodes``: NodeData, optional: classes and features of nodes, over time
     - ``notes``: remarks of the reader of the table, for people
 
@@ -54,14 +56,14 @@ class EventStream:
                  deleted: np.ndarray | None = None,
                  codes: Mapping[str, np.ndarray] | None = None,
                  categories: Mapping[str, Sequence[str]] | None = None,
-                 elsewhere: np.ndarray | None = None, nodes: NodeData | None = None,
+                 first_seen_elsewhere: np.ndarray | None = None, nodes: NodeData | None = None,
                  directed: bool = True, mirrored: bool = False, name: str = "stream") -> None:
         self.src, self.dst, self.t = src, dst, t
         self.src_ids, self.bipartite = src_ids, dst_ids is not None
         self.dst_ids = dst_ids if dst_ids is not None else src_ids
         self.weight, self.features, self.label, self.deleted = weight, features, label, deleted
         self.codes, self.categories = dict(codes or {}), dict(categories or {})
-        self.elsewhere, self.nodes, self.name = elsewhere, nodes, name
+        self.first_seen_elsewhere, self.nodes, self.name = first_seen_elsewhere, nodes, name
         self.directed, self.mirrored = directed, mirrored
         self.notes: tuple[str, ...] = ()
         if not len(src) == len(dst) == len(t):
@@ -120,8 +122,8 @@ class EventStream:
         return EventStream(
             columns.pop("src"), columns.pop("dst"), columns.pop("t"), self.src_ids,
             self.dst_ids if self.bipartite else None, codes=codes, categories=self.categories,
-            elsewhere=self.elsewhere, nodes=self.nodes, directed=self.directed,
-            mirrored=self.mirrored, name=self.name, **columns)
+            first_seen_elsewhere=self.first_seen_elsewhere, nodes=self.nodes,
+            directed=self.directed, mirrored=self.mirrored, name=self.name, **columns)
 
     def with_direction(self, directed: bool) -> EventStream:
         """Return the same edges, directed or undirected.
@@ -218,9 +220,9 @@ class EventStream:
         if Path(folder).exists() and not (Path(folder) / "stream.json").exists():
             raise FedvineError(f"{folder} is there already and is no stream; name a new folder.")
         with atomic_folder(folder) as target:
-            for column in (*_COLUMNS, "elsewhere"):
+            for column, file in _FILES.items():
                 if getattr(self, column) is not None:
-                    np.save(target / f"{column}.npy", getattr(self, column))
+                    np.save(target / f"{file}.npy", getattr(self, column))
             for column, values in self.codes.items():
                 np.save(target / f"code-{column}.npy", values)
             for column in _NODES if self.nodes is not None else ():
@@ -247,8 +249,8 @@ class EventStream:
         folder = Path(folder)
         try:
             meta = json.loads((folder / "stream.json").read_text())
-            columns = {c: mapped(folder / f"{c}.npy")
-                       for c in (*_COLUMNS, "elsewhere") if (folder / f"{c}.npy").exists()}
+            columns = {c: mapped(folder / f"{file}.npy") for c, file in _FILES.items()
+                       if (folder / f"{file}.npy").exists()}
             codes = {c: mapped(folder / f"code-{c}.npy") for c in meta["codes"]}
             dst_ids = Ids.open(folder, "dst") if meta["bipartite"] else None
             nodes = NodeData(**{c: mapped(folder / f"nodes-{c}.npy") for c in _NODES

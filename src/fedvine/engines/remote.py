@@ -260,7 +260,8 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     return periods(bounds, np.sum(list(counts.values()), axis=0), val, test)
 
 
-def elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
+def first_seen_elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
+                         ) -> dict[str, np.ndarray]:
     """Return for every site when each of its users was first seen at another site, float64.
 
     For scoring alone; infinity for never. ``seen`` are the sites' answers to ``arrivals`` (keys
@@ -289,7 +290,8 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelle
     """
     with_data = not clients.method.server_holds_graph
     seen = (Array("uint64", ("users",)), Array("float64", ("users",), low=-LATEST, high=LATEST))
-    arrivals = elsewhere(clients.all(seen, do="arrivals")) if travelled and with_data else {}
+    arrivals = (first_seen_elsewhere(clients.all(seen, do="arrivals"))
+                if travelled and with_data else {})
     clients.all(None, {n: {"elsewhere": arrivals.get(n)} for n in clients.names}, do="open",
                 run=run, number=number, plan=plan.facts(),
                 protocol=clients.protocol.model_dump(mode="json"),

@@ -164,8 +164,8 @@ class Site:
             users = np.unique(part.src)     # with one kind of nodes some nodes are not a source
             if len(elsewhere) != len(users):
                 raise FedvineError("The server sent arrivals that do not fit this site's users.")
-            part.elsewhere = np.full(part.num_src, np.inf)
-            part.elsewhere[users] = elsewhere
+            part.first_seen_elsewhere = np.full(part.num_src, np.inf)
+            part.first_seen_elsewhere[users] = elsewhere
         saves = self.folder / ("".join(c if c.isalnum() else "-" for c in run) + "-" +
                                hashlib.sha256(experiment.encode()).hexdigest()[:12])
         bounds = Plan.of_facts(plan)

@@ -158,8 +158,8 @@ class Scorer:
                                  src * width + single[:, 0] for pool in (past, recent))
         code = src * width + dst
         known = find(self._known, code) >= 0
-        away = (self.part.elsewhere[src] < self.plan.bounds[t]
-                if self.part.elsewhere is not None else np.zeros(count, bool))
+        away = (self.part.first_seen_elsewhere[src] < self.plan.bounds[t]
+                if self.part.first_seen_elsewhere is not None else np.zeros(count, bool))
         masks = {"all": np.ones(count, bool), "new": ~known, "travelled": away,
                  "arrived": away & ~self._users[src]}
         time = events.t.astype(float)
