@@ -48,15 +48,15 @@ class EchoDesk(Desk):
 
     @collab.publish
     def handle(self, letter: bytes, seal: bytes) -> bytes:
-        """A request of fedvine's, answered by a resident client of :class:`Echo`."""
+        """A request of fedvine's, answered by a site with :class:`Echo`."""
         trusted = self._trusted()
         with self._turn:
             if self._site is None:
                 split, plan = testing.tiny_case()
                 self._site = Site("echo", lambda: split.parts["ada"], Path(), trusted)
                 self._site.run = "bench"                       # it saves nothing
-                self._site.resident = ClientWorker(Echo(), "echo", None, plan, testing.PROTOCOL,
-                                                   World(("echo",), 0, 1))
+                self._site.worker = ClientWorker(Echo(), "echo", None, plan, testing.PROTOCOL,
+                                                 World(("echo",), 0, 1))
             return self._site.handle(letter, seal)
 
 

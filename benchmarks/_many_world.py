@@ -86,12 +86,12 @@ def walk(folder: str, capacity: int) -> dict[str, float]:
                on_round=on_round)
     made.finish()
     highest = peak_memory()
-    residents = made.clients.residents.values()     # type: ignore[attr-defined]
-    count = len(residents)
+    workers = made.clients.workers.values()     # type: ignore[attr-defined]
+    count = len(workers)
     above = statistics.median(a - b for a, b in zip(rounds, steps, strict=True))
     return {"steps": statistics.median(steps) / count, "above": above / count,
             "memory": highest - before, "world": stream.num_src + stream.num_dst,
-            "rows": sum(len(b.held) for r in residents for b in (r.client.users, r.client.items))}
+            "rows": sum(len(b.held) for r in workers for b in (r.client.users, r.client.items))}
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def test_a_client_that_was_away_gets_its_arrivals_when_it_is_back():
     away = {(1, r): {"cyd"} for r in range(3)} | {(2, 0): {"cyd"}}
     made = testing._run(Fifo(capacity=10_000), engine=MockClients, quorum=0.5, away=away).finish()
     part = testing.tiny_case()[0].parts["cyd"]
-    edges = made.clients.residents["cyd"].client.edges
+    edges = made.clients.workers["cyd"].client.edges
     assert (edges == np.stack([part.src, part.dst], 1)).all()
 
 

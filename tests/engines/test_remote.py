@@ -458,5 +458,5 @@ def test_an_arrival_that_failed_at_a_site_is_sent_again(tmp_path):
     assert "No space left" in line["refused"]["bob"] and line["t"] == 1
     expected = reference(method)
     assert scores(found).count("auc") == scores(expected).count("auc")
-    at_bob = federation.sites["bob"].resident.client
-    assert (at_bob.pairs == expected.clients.residents["bob"].client.pairs).all()
+    at_bob = federation.sites["bob"].worker.client
+    assert (at_bob.pairs == expected.clients.workers["bob"].client.pairs).all()

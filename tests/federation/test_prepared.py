@@ -54,7 +54,7 @@ def test_a_server_with_an_undirected_graph(tmp_path, table):
                                   "stages": "1000s", "seed": 7, "protocol": protocol})
     made = open_order(order, "a run", list(SITES), send).finish()
     assert made.clients.world.facts == {"directed": False}
-    assert all(s.resident.world == made.clients.world for s in held.values())
+    assert all(s.worker.world == made.clients.world for s in held.values())
     assert [[s.t, s.found] for s in made.stages] == [[s.t, s.found] for s in one.stages]
     assert "ap_nodes_across" in made.scores["test"]["mean"]
     for key in ("bytes_up", "bytes_down", "sizes", "self_loops_left_out"):

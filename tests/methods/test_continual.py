@@ -91,7 +91,7 @@ def test_memory_holds_the_asked_number_of_own_training_nodes(sparse, options):
     split, plan = case(sparse=sparse)
     done = made("replay", (split, plan), **options).finish()
     for name, part in split.parts.items():
-        client = done.clients.residents[name].client
+        client = done.clients.workers[name].client
         count = options.get("per_class", 2)
         order = [label for group in plan.order(part) for label in plan.groups[group]]
         assert client.kept_y.tolist() == np.repeat(order, count).tolist()
@@ -109,7 +109,7 @@ def test_a_client_without_nodes_of_a_task_takes_part_in_the_other(name):
     parts: Any = dict(split.parts) | {"bob": bob.induced(np.flatnonzero(bob.y >= 2))}
     done = made(name, (GraphSplit(parts, split.stream, "hand"), plan)).finish()
     assert done.scores["test"]["mean"]["am"] > 40
-    client = done.clients.residents["bob"].client
+    client = done.clients.workers["bob"].client
     if name in ("replay", "ergnn", "ergnn_isolated"):
         assert client.kept_y.tolist() == [2, 2, 3, 3]
 
@@ -122,7 +122,7 @@ def test_each_way_to_choose_gives_a_run_of_its_own(select):
 def test_dense_and_sparse_features_keep_the_same_nodes():
     kept = [made("ergnn", case(sparse=s), select="mean").finish().clients for s in (False, True)]
     for name in ("ada", "bob", "cyd"):
-        dense, sparse = (rows_of(c.residents[name].client) for c in kept)
+        dense, sparse = (rows_of(c.workers[name].client) for c in kept)
         np.testing.assert_array_equal(dense, sparse)
 
 
@@ -190,7 +190,7 @@ def test_a_model_weighs_as_many_nodes_as_it_was_trained_on(name):
     seen = plan.past if name == "joint" else plan.stage
     size = {n: int((seen(p, last).y >= 0).sum()) for n, p in parts.items()}
     assert size["ada"] > 4 * size["cyd"] > 0
-    sent = {n: tree.weights(done.clients.residents[n].client.model) for n in size}
+    sent = {n: tree.weights(done.clients.workers[n].client.model) for n in size}
     for key, found in done.server.model.items():
         expected = sum(size[n] * sent[n][key] for n in size) / sum(size.values())
         torch.testing.assert_close(found, expected)
@@ -241,7 +241,7 @@ def test_who_misses_the_last_round_remembers_the_task_all_the_same(name):
     split, plan = case()
     done = made(name, (split, plan), fraction=0.4, per_class=2).finish()  # one of three takes part
     for part in split.parts:
-        assert len(done.clients.residents[part].client.kept_y) == 8
+        assert len(done.clients.workers[part].client.kept_y) == 8
 
 
 def test_a_task_without_labels_still_replays():
@@ -251,8 +251,8 @@ def test_a_task_without_labels_still_replays():
     parts: Any = dict(split.parts) | {
         "bob": bob.seen_as(np.where(np.isin(bob.y, later), -1, bob.y))}
     done = made("replay", (GraphSplit(parts, split.stream, "hand"), plan)).finish()
-    trained = done.clients.residents["bob"].client.model
+    trained = done.clients.workers["bob"].client.model
     method = registry.method("replay")(**QUICK)
-    client = done.clients.residents["bob"].client
+    client = done.clients.workers["bob"].client
     assert method.loss(client, torch.Generator()) is not None
     assert all(torch.isfinite(p).all() for p in trained.parameters())

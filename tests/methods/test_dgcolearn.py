@@ -103,7 +103,7 @@ def test_rows_are_those_of_dense_matrices(backbone, layers, precision, close):
     a, b = number[edges]
     A[a, b] = A[b, a] = 1
     degree = A.sum(1)
-    parts = [done.clients.residents[n].client.part for n in done.clients.names]
+    parts = [done.clients.workers[n].client.part for n in done.clients.names]
     x = torch.stack([parts[at.owner[n]].x[at.place[n]] for n in known])
     h = torch.cat([x[:, :-1], degree.log1p()[:, None]], 1)
     for layer in range(layers):
@@ -268,7 +268,7 @@ def test_corrections_go_into_the_state_as_a_part_of_the_layer(exchange, temporal
                        exchange_gradients=False, precision="float64", temporal=temporal)
     done: Any = finished(method, data, 4)
     server, net, at = done.server, done.server.net, done.server.placement
-    held = [done.clients.residents[n].client for n in done.clients.names]
+    held = [done.clients.workers[n].client for n in done.clients.names]
     known = np.flatnonzero(at.owner >= 0)
     number = np.full(len(at.owner), -1)
     number[known] = np.arange(len(known))
@@ -308,7 +308,7 @@ def test_two_hops_of_raw_features_are_exact_with_the_term_that_is_left_out():
         done: Any = run(method, data.split("hash", k=4), data.by_count(80),
                         protocol=PROTOCOL).finish()
         server, names, at = done.server, done.clients.names, done.server.placement
-        held = [done.clients.residents[n].client for n in names]
+        held = [done.clients.workers[n].client for n in names]
         method.exchange_in(done.clients.world).refresh(server, done.clients, None)
         known = np.flatnonzero(at.owner >= 0)
         number = np.full(len(at.owner), -1)
@@ -334,7 +334,7 @@ def test_one_machine_has_all_nodes_and_counts_the_same_edges_across():
     central = run(RolandMethod(rounds=2, features=4, hidden=4), data.split("hash", k=3),
                   data.by_count(30), protocol=PROTOCOL).finish()
     shared = finished(DgCoLearn(rounds=2, features=4, hidden=4), data, 3)
-    held = [len(r.client.part.x) for r in central.clients.residents.values()]
+    held = [len(r.client.part.x) for r in central.clients.workers.values()]
     assert held[1:] == [0, 0] and held[0] > 0
     assert (central.server.placement.part == shared.server.placement.owner).all()
     a, b = (d.scores["test"] for d in (central, shared))
@@ -374,7 +374,7 @@ def test_who_is_far_from_what_changed_keeps_the_last_state():
         """States of all nodes after each stage."""
 
         def answer(self, server, clients, at):
-            held = [clients.residents[n].client.part for n in clients.names]
+            held = [clients.workers[n].client.part for n in clients.names]
             owner, place = server.placement.owner, server.placement.place
             states[at.t] = {i: held[owner[i]].states[0][place[i]]
                             for i in np.flatnonzero(owner >= 0)}
@@ -422,7 +422,7 @@ def test_nodes_that_move_bring_what_is_known_of_them():
         """Everybody's rows before and after nodes move."""
 
         def everything(self, clients, owner):
-            held = [r.client.part for _, r in sorted(clients.residents.items())]
+            held = [r.client.part for _, r in sorted(clients.workers.items())]
             return {i: [held[owner[i]].x[self.place[i]],
                         *(s[self.place[i]] for s in held[owner[i]].states)]
                     for i in np.flatnonzero(owner >= 0)}
@@ -452,7 +452,7 @@ def test_nodes_that_move_bring_what_is_known_of_them():
     assert parts == sorted(parts) and parts[0] < parts[-1] == 4
     assert report["moved"] == sum(kept.values()) > 0
     assert {"give", "take_over"} <= {line["function"] for line in lines}
-    parts = [r.client.part for _, r in sorted(done.clients.residents.items())]
+    parts = [r.client.part for _, r in sorted(done.clients.workers.items())]
     assert [len(part.x) for part in parts] == report["nodes"]
 
 
@@ -537,7 +537,7 @@ def test_scoring_leaves_nothing_behind():
         def answer(self, server, clients, at):
             def memory():
                 return dumps(pack({"server": server.dump(), "clients": {
-                    n: r.client.dump() for n, r in clients.residents.items()}}))
+                    n: r.client.dump() for n, r in clients.workers.items()}}))
             was = memory()
             found = super().answer(server, clients, at)
             before.append(was)

@@ -129,7 +129,7 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
     done = finished(method, 2, every=11)
     assert seen[::2] == seen[1::2] == [[min(t, HISTORY - 1), min(t + 1, HISTORY - 1)]
                                        for t in range(len(seen) // 2)] and len(seen) > 12
-    ada, bob = (r.client for r in done.clients.residents.values())
+    ada, bob = (r.client for r in done.clients.workers.values())
     for one, other in zip(ada.part.seen[-1], bob.part.seen[-1], strict=True):
         assert one.shape in ((5, 4), (4, 4)) and not torch.allclose(one, other)
 
@@ -146,7 +146,7 @@ def test_scoring_ahead_leaves_what_version_h_has_seen():
             return {"scores": np.zeros((len(server.queries.nodes), 2)), "client": np.repeat(
                 clients.names[0], len(server.queries.nodes))}
     plain, unasked = (labelled(m) for m in (method, Unasked(**method.model_dump())))
-    for a, b in zip(plain.clients.residents.values(), unasked.clients.residents.values(),
+    for a, b in zip(plain.clients.workers.values(), unasked.clients.workers.values(),
                     strict=True):
         assert len(a.client.part.seen) == HISTORY - 1
         for one, other in zip(a.client.part.seen, b.client.part.seen, strict=True):

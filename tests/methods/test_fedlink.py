@@ -154,7 +154,7 @@ def test_clients_keep_the_last_edges_alone():
     made, _ = _made(FedLink.tiny().model_copy(update={"capacity": 20, "buffers": 3}))
     made.finish()
     for name, part in made.parts.items():
-        src, dst = made.clients.residents[name].client.kept.last(0, 60)
+        src, dst = made.clients.workers[name].client.kept.last(0, 60)
         assert src.tolist() == part.src[-60:].tolist() and dst.tolist() == part.dst[-60:].tolist()
 
 
@@ -225,7 +225,7 @@ def test_a_client_may_size_its_buffers_by_how_far_back_its_edges_tell_what_comes
                               travel=0.0)
         done = run(FedLink(rounds=1, capacity="auto", steps=1, width=4), data.split("region"),
                    data.by_time("10")).finish()
-        found[drift] = next(iter(done.clients.residents.values())).client.kept
+        found[drift] = next(iter(done.clients.workers.values())).client.kept
     assert found[0.2].capacity < found[0.002].capacity
     kept = found[0.002]
     part = next(iter(data.split("region").parts.values()))
@@ -273,7 +273,7 @@ def test_rows_of_items_that_no_other_client_needs_stay_at_home_and_nothing_else_
                 assert set(made.server.items.keys.tolist()) <= set(both)
         rows = {}
         for name, part in made.parts.items():
-            book = made.clients.residents[name].client.items
+            book = made.clients.workers[name].client.items
             ids = np.unique(part.dst).astype(np.int64)
             keys = part.dst_ids.keys(ids)
             at_server = made.server.items.peek(keys)

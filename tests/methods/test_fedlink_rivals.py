@@ -292,7 +292,7 @@ def test_snapshots_are_the_stages(former):
     checked = 0
     for stage in made:
         for name, part in made.parts.items():
-            src, dst, age = made.method.snapshots(made.clients.residents[name].client)
+            src, dst, age = made.method.snapshots(made.clients.workers[name].client)
             for s in range(stage.t + 1):
                 want = made.plan.stage(part, stage.t - s)
                 kept = former is None or s <= former

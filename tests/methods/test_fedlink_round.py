@@ -75,7 +75,7 @@ def test_saves_have_the_names_of_the_release_before():
     assert made.server is not None and isinstance(made.clients, LocalClients)
     server = made.server.dump()
     assert set(server) == SAVED["server"]
-    worker: ClientWorker = next(iter(made.clients.residents.values()))
+    worker: ClientWorker = next(iter(made.clients.workers.values()))
     client = worker.client.dump()
     assert set(client) == SAVED["client"]
 

@@ -54,7 +54,7 @@ def finished(method: FedAvgDyn, seed: int = 0, **options: Any) -> Any:
 
 
 def held(made: Any) -> list[Client]:
-    return [made.clients.residents[n].client for n in made.clients.names]
+    return [made.clients.workers[n].client for n in made.clients.names]
 
 
 @pytest.mark.parametrize("target", ["edges", "classes"])

@@ -48,7 +48,7 @@ def test_both_sides_resume_from_a_save_of_the_release_before(method):
     for name, value in vars(method.start(made.clients.world)).items():
         setattr(made.server, name, value)               # as at the start of a run
     made.server.load(old)
-    for worker in made.clients.residents.values():
+    for worker in made.clients.workers.values():
         was, place = flat(worker.client), worker.client.place
         assert {"x", "ends", "others"} <= set(was) and "part" not in was
         worker.renew()
@@ -58,5 +58,5 @@ def test_both_sides_resume_from_a_save_of_the_release_before(method):
         pass
     assert [s.found for s in made.stages] == [s.found for s in whole.stages]
     assert plain(made.server) == plain(whole.server)
-    for a, b in zip(made.clients.residents.values(), whole.clients.residents.values(), strict=True):
+    for a, b in zip(made.clients.workers.values(), whole.clients.workers.values(), strict=True):
         assert plain(a.client) == plain(b.client)

@@ -87,5 +87,5 @@ def test_a_stream_says_whether_its_edges_have_a_direction():
     for stream, directed in ((data, True), (data.with_direction(False), False)):
         done: Any = run(DgCoLearn.tiny(), stream.split("hash", k=2), stream.by_count(20),
                         protocol=LinkPrediction(negatives=2, positives=5)).finish()
-        held = [done.server.net, *(r.client.net for r in done.clients.residents.values())]
+        held = [done.server.net, *(r.client.net for r in done.clients.workers.values())]
         assert [net.directed for net in held] == [directed] * 3

@@ -129,7 +129,7 @@ def test_a_client_that_skips_a_task_goes_on_with_its_trajectory_and_sends_what_i
             classes += list(prototypes_by_hand(part, plan, t))
     assert sorted(made.server.y.tolist()) == sorted(classes)
     for name, part in parts.parts.items():   # of those who never took part, too
-        np.testing.assert_allclose(made.clients.residents[name].client.trajectory,
+        np.testing.assert_allclose(made.clients.workers[name].client.trajectory,
                                    trajectory_by_hand(part, plan, 3, 0.5))
 
 
@@ -223,7 +223,7 @@ def test_the_names_in_a_save_stay():
     """A run folder goes on with a later version: memory is saved under these names."""
     made = testing._run(TINY).finish()
     assert list(made.server.dump()) == ["model", "trajectories", "x", "y"]
-    (client,) = {tuple(r.client.dump()) for r in made.clients.residents.values()}
+    (client,) = {tuple(r.client.dump()) for r in made.clients.workers.values()}
     assert client == ("model", "optimizer", "kept_x", "kept_y", "trajectory", "told", "means",
                       "classes")
 
@@ -252,6 +252,6 @@ def test_its_experiment_survives_toml(tmp_path):
 def test_experience_is_one_node_a_class_and_it_helps():
     """At the end of a run on digits: b nodes of every class met, and less is forgotten."""
     made = testing._run(TINY).finish()
-    for resident in made.clients.residents.values():
-        kept = resident.client.kept_y
+    for worker in made.clients.workers.values():
+        kept = worker.client.kept_y
         assert len(kept) == len(np.unique(kept)) <= 8

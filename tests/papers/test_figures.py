@@ -115,7 +115,7 @@ def test_figure_2_puts_every_model_to_the_tasks_of_one_client():
     assert found[4, "client-1"] == curve[4, "epoch 2"]
     assert found[4, "global"] == curve[5, "received"]
     _, split, plan = experiment.open()
-    expert = done.clients.residents["client-2"].client.model
+    expert = done.clients.workers["client-2"].client.model
     for j in range(2):
         graph, nodes, y, test = plan.asked(split.parts["client-1"], j)
         right = expert(inputs(graph))[nodes].argmax(1).numpy() == y

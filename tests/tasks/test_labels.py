@@ -127,7 +127,7 @@ def test_the_contract(method):
 def test_without_edges_only_names_and_states_are_left():
     method = MlpDyn(rounds=2, features=4, hidden=4, target="classes")
     done = finished(method)
-    assert all(not r.client.part.ends.size for r in done.clients.residents.values())
+    assert all(not r.client.part.ends.size for r in done.clients.workers.values())
     assert done.scores["test"]["mean"]["accuracy"] < finished(
         LastLabel(), SnapshotClassification(known=True)).scores["test"]["mean"]["accuracy"]
 

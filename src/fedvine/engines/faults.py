@@ -49,15 +49,15 @@ class MockClients(LocalClients):
         self._began = {n: dumps(p) for n, p in self.save("round").items()}
         self._sent = {n: [] for n in self.names}
         if self.forget:
-            for resident in self.residents.values():
-                resident.client.cache = {}
+            for worker in self.workers.values():
+                worker.client.cache = {}
 
     def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
         if name in self.away.get(self._place, ()) and envelope.query is None:
             return None
         wire = dumps(envelope.body)
         if envelope.place in self.kill and name == self.names[0]:
-            self.residents[name].restore(loads(self._began[name]))
+            self.workers[name].restore(loads(self._began[name]))
             for earlier in self._sent[name]:
                 super()._deliver(name, earlier)
         self._sent[name].append(envelope._replace(body=loads(wire)))

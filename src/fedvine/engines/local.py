@@ -34,8 +34,8 @@ class LocalClients(Clients):
                  protocol: TaskLike, world: World, *, server_scorer: ServerScorer | None = None,
                  quorum: float = 1.0) -> None:
         super().__init__(method, parts, world, protocol, server_scorer, quorum=quorum)
-        self.residents = {n: ClientWorker(method, n, parts[n], plan, protocol, world,
-                                          keep_last=self.keep_last) for n in self.names}
+        self.workers = {n: ClientWorker(method, n, parts[n], plan, protocol, world,
+                                        keep_last=self.keep_last) for n in self.names}
 
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | None, float]]:
@@ -46,14 +46,14 @@ class LocalClients(Clients):
                 reply = self._deliver(name, envelope)
                 if reply is None:
                     break
-            yield name, reply, self.residents[name].seconds
+            yield name, reply, self.workers[name].seconds
 
     def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
         """Carry out one call: one copy in for the receiver, one copy out for the server."""
-        resident = self.residents[name]
+        worker = self.workers[name]
         received = envelope._replace(body=self.pool.take(envelope.body))
         try:
-            return self.pool.take(resident.handle(received))
+            return self.pool.take(worker.handle(received))
         except FedvineError:
             raise
         except Exception as error:
@@ -63,12 +63,12 @@ class LocalClients(Clients):
 
     def save(self, checkpoint: str) -> dict[str, Packed]:
         """Return the memory of all clients, by name."""
-        return {name: resident.save() for name, resident in self.residents.items()}
+        return {name: worker.save() for name, worker in self.workers.items()}
 
     def restore(self, saved: Mapping[str, Packed], checkpoint: str | None) -> None:
         """Restore the clients in ``saved``; start the others afresh."""
-        for name, resident in self.residents.items():
+        for name, worker in self.workers.items():
             if name in saved:
-                resident.restore(saved[name])
+                worker.restore(saved[name])
             else:
-                resident.renew()
+                worker.renew()

@@ -59,7 +59,7 @@ class Site:
         self.name, self.open_part, self.folder = name, open_part, folder
         self.trusted = trusted
         self.part: EventStream | None = None
-        self.resident: ClientWorker | None = None
+        self.worker: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
         self.saves, self.pool = folder / "saves", Pool()
         self._last: tuple[tuple[int, ...], bytes] | None = None  # place and answer
@@ -175,18 +175,18 @@ class Site:
                                "prediction alone.")
         if part is not None:
             _same_table(part, saves / "table.json")
-        self.resident = ClientWorker(constants, self.name, part, bounds, scored, world,
-                                     secret=self._secret())
+        self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
+                                   secret=self._secret())
         self.run, self.saves, self._last = run, saves, None
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,
              buffers: list[np.ndarray]) -> list[Any]:
         """Carry out one call; return the reply's skeleton and buffers, and the seconds it took."""
-        resident = self._running()
+        worker = self._running()
         t, r, call = place
-        reply = resident.handle(Envelope((t, r, call), function, Query.of_code(asks),
-                                         Packed(skeleton, buffers)))
-        return [reply.skeleton, list(reply.buffers), resident.seconds]
+        reply = worker.handle(Envelope((t, r, call), function, Query.of_code(asks),
+                                       Packed(skeleton, buffers)))
+        return [reply.skeleton, list(reply.buffers), worker.seconds]
 
     def save(self, moment: str) -> None:
         """Keep the client's memory, here, under the save's name."""
@@ -200,7 +200,7 @@ class Site:
 
         ``moment`` None: a fresh client, as at the start of a run.
         """
-        resident = self._running()
+        worker = self._running()
         self._last = None
         if moment is None:
             for old in self.saves.glob("[0-9]*"):
@@ -208,9 +208,9 @@ class Site:
         earlier = [m for m in self.checkpoints()
                    if moment is not None and m <= run_folder.checked(moment)]
         if earlier:
-            resident.restore(run_folder.read_packs(self.saves / earlier[-1])["client"])
+            worker.restore(run_folder.read_packs(self.saves / earlier[-1])["client"])
         else:
-            resident.renew()
+            worker.renew()
 
     def checkpoints(self) -> list[str]:
         """Return the saves that this site can restore."""
@@ -222,16 +222,16 @@ class Site:
         The first call, with ``count`` items a user, comes before the answers to these blocks; the
         second, after them, writes the file here for ``fedvine predict KIT``.
         """
-        resident = self._running()
-        if resident.part is None:
+        worker = self._running()
+        if worker.part is None:
             return 0
         if count:
-            task, plan = resident.protocol, resident.plan
+            task, plan = worker.protocol, worker.plan
             assert isinstance(task, Task) and isinstance(plan, Plan)    # as open() made them
-            resident.forecasts = made = SiteForecasts(self.name, task, resident.part, plan, count)
+            worker.forecasts = made = SiteForecasts(self.name, task, worker.part, plan, count)
             return made.blocks
-        if isinstance(resident.forecasts, SiteForecasts):
-            resident.forecasts.write(self.saves.parent / f"{self.saves.name}.parquet")
+        if isinstance(worker.forecasts, SiteForecasts):
+            worker.forecasts.write(self.saves.parent / f"{self.saves.name}.parquet")
         return 0
 
     def _secret(self) -> bytes:
@@ -244,9 +244,9 @@ class Site:
         return file.read_bytes()
 
     def _running(self) -> ClientWorker:
-        if self.resident is None:
+        if self.worker is None:
             raise FedvineError("The server has not opened a run here.")
-        return self.resident
+        return self.worker
 
 
 def _same_table(part: EventStream, file: Path) -> None:

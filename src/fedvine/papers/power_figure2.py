@@ -101,17 +101,17 @@ def _experts(experiment: Experiment, one: str, t: int) -> dict[tuple[int, str], 
     def look(at: At, clients: Any) -> None:
         if at.t != t or at.r not in SHOWN:
             return
-        resident = clients.residents[one]
+        worker = clients.workers[one]
         def accuracies(answer: Callable[[NodeQueries], Any]) -> list[float]:
-            asked = {j: resident.scorer.queries(j) for j in range(t + 1)}
-            return [resident.scorer.measure(j, answer(queries))["scores"].get("accuracy", np.nan)
+            asked = {j: worker.scorer.queries(j) for j in range(t + 1)}
+            return [worker.scorer.measure(j, answer(queries))["scores"].get("accuracy", np.nan)
                     for j, queries in asked.items()]
 
-        for name, other in clients.residents.items():
+        for name, other in clients.workers.items():
             found[at.r, name] = accuracies(
                 lambda queries, client=other.client: made.method.now(client, queries))
         found[at.r, "global"] = accuracies(
-            lambda queries: made.method.predict(resident.client, made.server.model, queries))
+            lambda queries: made.method.predict(worker.client, made.server.model, queries))
 
     made: Any = experiment.run(on_round=look)
     made.finish()
