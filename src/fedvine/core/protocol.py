@@ -1,4 +1,4 @@
-"""What the contract needs of a plan, a task and a scorer; other rooms define the classes.
+"""Methods that clients and engines need of a plan, a task and a scorer (structural types).
 
 A class with these methods fits, whatever it inherits: :class:`fedvine.data.plan.Plan`,
 :class:`fedvine.tasks.task.Task` and the scorers of the tasks do. Data, queries and answers differ
@@ -20,9 +20,11 @@ class PlanLike(Protocol):
 
     def stage(self, part: Any, t: int) -> Any:
         """Return what is new to the client's data ``part`` at stage ``t``."""
+        ...
 
     def past(self, part: Any, t: int) -> Any:
         """Return all that ``part`` holds once stage ``t`` has arrived."""
+        ...
 
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain values, for a run folder."""
@@ -34,12 +36,15 @@ class Scorer(Protocol):
 
     def queries(self, t: int) -> Any:
         """Return the queries of stage ``t``."""
+        ...
 
     def given(self, asked: dict[str, Any], /) -> Any:
         """Return the queries that a person gave, in the form that ``predict`` takes."""
+        ...
 
     def answered(self, answer: Any) -> Any:
         """Return what a person gets of an answer to :meth:`given`."""
+        ...
 
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
         """Return ``{"n": counts, "scores": numbers}`` of an answer to ``queries(t)``.
@@ -61,6 +66,7 @@ class ServerScorer(Scorer, Protocol):
 
     def shown(self, events: Any) -> Any:
         """Return a stage's data as the method may see it."""
+        ...
 
 
 class OwnQueries(Protocol):
@@ -76,7 +82,7 @@ class OwnQueries(Protocol):
 
 
 class TaskLike(Protocol):
-    """What is asked of a method, and how it is scored; see :class:`fedvine.tasks.task.Task`."""
+    """The queries of a run and how answers are scored; see :class:`fedvine.tasks.task.Task`."""
 
     measured: ClassVar[Any]     # the statement of a client's scores, see fedvine.core.expect
 
