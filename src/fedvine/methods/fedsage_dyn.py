@@ -144,8 +144,10 @@ class FedSageDyn(FedAvgDyn):
 
     @on_client
     def show(self, client: Client) -> dict[str, Any] | None:
-        """Return noisy codes ``z`` [m, latent] of nodes with hidden neighbours, ``many`` [m] of
-        these, and ``fgen``; None where no neighbour is hidden."""
+        """Return noisy codes ``z`` [m, latent] of nodes with hidden neighbours.
+
+        Also ``many`` [m], the number of these, and ``fgen``; None where no neighbour is hidden.
+        """
         with torch.no_grad():
             z, many, _ = self.codes(client)
         nodes = client.rng("show").permutation(many.nonzero()[:, 0].numpy())[:self.sample]
@@ -156,8 +158,11 @@ class FedSageDyn(FedAvgDyn):
 
     @on_client
     def judge(self, client: Client, others: dict[str, dict]) -> dict[str, Weights]:
-        """Return gradients of other clients' fGens: of the mean distance of the rows that they
-        generate, summed for each node, to the nearest of this client's nodes."""
+        """Return gradients of other clients' fGens.
+
+        They are those of the mean distance of the rows that these generate, summed for each node,
+        to the nearest of this client's nodes.
+        """
         part, found = self.part_of(client), {}
         mine = client.rng("judge").permutation(len(part.x))[:self.sample]
         x = rows_of(part.x, part.ends)[mine]
@@ -176,8 +181,10 @@ class FedSageDyn(FedAvgDyn):
         self.step(client, client.torch_rng(), slope)
 
     def codes(self, client: Client) -> tuple[torch.Tensor, torch.Tensor, tuple]:
-        """Return codes [n, latent] in the impaired graph, the number of hidden neighbours of each
-        node [n] (0 of hidden ones), and the impaired graph, the same through a stage."""
+        """Return codes [n, latent] in the impaired graph, which is the same through a stage.
+
+        Also the number of hidden neighbours of each node [n] (0 of hidden ones), and that graph.
+        """
         part = self.part_of(client)
         impaired = impair(part.ends, len(part.x), self.hide, rng(
             client.world.seed, client.name, "hidden", client.place[0]))

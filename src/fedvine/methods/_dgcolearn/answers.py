@@ -22,8 +22,10 @@ def ahead(server: Server) -> Server:
 
 
 def links(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]:
-    """Return the scores [Q] of queried pairs by the newest rows (0 for nodes never seen), and
-    bool [Q], whether a pair's ends are at two clients."""
+    """Return the scores [Q] of queried pairs by the newest rows, 0 for nodes never seen.
+
+    Beside ``scores`` there is ``across``, bool [Q]: whether a pair's ends are at two clients.
+    """
     server = ahead(server)
     rows, _ = method.exchange_in(clients.world).forward(server, clients)
     shift = server.stage.num_src if server.stage.bipartite else 0
@@ -33,8 +35,10 @@ def links(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]
 
 
 def classes(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]:
-    """Return the scores [Q, classes] of queried nodes, and the client of each. The graph goes on
-    to the snapshot of the query; the model stays."""
+    """Return the scores [Q, classes] of queried nodes, and the client of each.
+
+    The graph goes on to the snapshot of the query; the model stays.
+    """
     server = ahead(server)
     queries = server.queries
     for i, (stage, past) in enumerate(queries.ahead):

@@ -118,9 +118,12 @@ class Layerwise:
         """Exchange what is needed before the first layer: nothing."""
 
     def last_sums(self, server: Server, clients, model: Any) -> tuple[Sequence[str], list[Any]]:
-        """Carry out the layers up to the sums of the last one, each client with ``model`` (None:
-        with its own). Return the clients that took part, and by client the last layer's sums
-        [b_k, m_(k-1)]: its messages added up over neighbours elsewhere, the sum of Eq. (5)."""
+        """Carry out the layers up to the sums of the last one.
+
+        Each client uses ``model`` (None: its own). Return the clients that took part, and by client
+        the last layer's sums [b_k, m_(k-1)]: its messages added up over neighbours elsewhere, the
+        sum of Eq. (5).
+        """
         border, method = self.border_used(server), self.method
         present, sums = tuple(server.joined), [None] * len(clients.names)
         for layer in range(method.layers):
@@ -134,9 +137,11 @@ class Layerwise:
 
     def forward(self, server: Server, clients, commit: bool = False
                 ) -> tuple[torch.Tensor, tuple[str, ...]]:
-        """Carry out the forward pass of the shared model; with ``commit`` clients keep its rows as
-        states. Return rows [nodes, hidden], client by client (0 for clients that do not answer),
-        and the clients that took part to the end."""
+        """Carry out the forward pass of the shared model; with ``commit`` rows become states.
+
+        Return rows [nodes, hidden], client by client (0 for clients that do not answer), and the
+        clients that took part to the end.
+        """
         method, placement = self.method, server.placement
         placement.send(method, server, clients)         # to clients that were away
         model: Any = tree.weights(server.net)
@@ -149,11 +154,11 @@ class Layerwise:
         return torch.from_numpy(np.concatenate(rows)), sent.names
 
     def step(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray) -> None:
-        """Make the step that one machine would make on the whole graph: the forward pass at the
-        clients, the loss at the server, gradients back through the clients, one step of Adam.
+        """Make the step that one machine would make on the whole graph.
 
-        ``ends`` int64 are pairs of nodes [2, P], or nodes [1, P]; ``labels`` [P] is 1 for an edge
-        and 0, or classes.
+        That is the forward pass at the clients, the loss at the server, gradients back through the
+        clients, and one step of Adam. ``ends`` int64 are pairs of nodes [2, P], or nodes [1, P];
+        ``labels`` [P] is 1 for an edge and 0, or classes.
         """
         rows, present = self.forward(server, clients)
         rows, number = rows.requires_grad_(), server.placement.rows()
@@ -167,8 +172,10 @@ class Layerwise:
 
     def backward(self, server: Server, clients, gradients: Sequence[Any], present: Sequence[str]
                   ) -> Any:
-        """Carry ``gradients`` [n_k, hidden] of all rows back through the layers. Return
-        the replies of :meth:`ClientMixin.first`: each client's gradients of the parameters."""
+        """Carry ``gradients`` [n_k, hidden] of all rows back through the layers.
+
+        Return the replies of :meth:`ClientMixin.first`: each client's gradients of the parameters.
+        """
         border, method = self.border_used(server), self.method
         for layer in reversed(range(method.layers)):
             sent = clients.call(method.back, layer, per_client=named(clients, gradients, present),
@@ -186,8 +193,10 @@ class Layerwise:
                             expect=None).names
 
     def noisy(self, clients, sent: list[np.ndarray], sums: list[np.ndarray]) -> list[torch.Tensor]:
-        """Return the sums as tensors, with Gaussian noise of ``noise`` times the root mean square
-        of the numbers that clients sent."""
+        """Return the sums as tensors with Gaussian noise.
+
+        Its scale is ``noise`` times the root mean square of the numbers that clients sent.
+        """
         if not self.method.noise:
             return [torch.from_numpy(s) for s in sums]
         whole = np.concatenate(sent)

@@ -8,7 +8,9 @@ from scipy.sparse import csr_matrix
 
 def allowed(edges: np.ndarray, owner: np.ndarray, group: int, served: np.ndarray, *,
             colluding: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nodes bool [N] whose sums may be served, and what has then been served.
+    """Return the nodes whose sums may be served, and what has then been served.
+
+    What the sums of several nodes reveal together is not checked.
 
     Args:
         edges: int64 [2, E], undirected, each once.
@@ -19,7 +21,8 @@ def allowed(edges: np.ndarray, owner: np.ndarray, group: int, served: np.ndarray
         colluding: also the rest of a sum for a client that takes its own nodes out of it must be
             (Appendix H.4).
 
-    What the sums of several nodes reveal together is not checked.
+    Returns:
+        The nodes bool [N], and the new ``served``.
     """
     a, b = edges[:, owner[edges[0]] != owner[edges[1]]]
     node, other = np.concatenate([a, b]), np.concatenate([b, a])

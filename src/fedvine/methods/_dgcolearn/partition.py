@@ -18,7 +18,7 @@ CSR = tuple[np.ndarray, np.ndarray]
 
 def cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order: colearn.Order,
         virtual: bool) -> np.ndarray:
-    """Return the part 0..k-1 of each of n nodes by the partition ``name``.
+    """Compute the part of each of n nodes by the partition ``name``.
 
     Args:
         name: of the partition.
@@ -28,6 +28,9 @@ def cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order: colea
         seed: of the run.
         order: colearn's first aim (Appendix B).
         virtual: add edges that join components for metis and louvain (Appendix E.4).
+
+    Returns:
+        Parts int [n], 0 to k - 1.
 
     Raises:
         FedvineError: if label_skew has no classes.

@@ -66,8 +66,10 @@ class Placement:
 
     # -- assignment -------------------------------------------------------------------------------
     def assign(self, events: EventStream, past: EventStream, snapshot: Snapshot) -> np.ndarray:
-        """Assign the stage's new nodes to clients, and all nodes where there is one part more.
-        Return the owners int32 [N] of before, -1 for new nodes."""
+        """Assign the stage's new nodes to clients, and all nodes if there is one part more.
+
+        Return the owners int32 [N] of before, -1 for new nodes.
+        """
         count = nodes_of(events)
         part, before = (np.concatenate([a, np.full(count - len(a), -1, np.int32)])
                         for a in (self.part, self.owner))
@@ -101,24 +103,24 @@ class Placement:
         return part
 
     def rows(self) -> np.ndarray:
-        """Return the row int64 [N] of each node among the rows of all clients, one client after
-        the other; -1 for nodes never seen."""
+        """Return each node's row int64 [N] among those of all clients in order; -1: never seen."""
         start = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         return np.where(self.owner >= 0, start[self.owner] + self.place, -1)
 
     def targets_by_client(self, ends: np.ndarray, labels: np.ndarray
                ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return by client the places of those pairs ``ends`` [2, P] that have both ends there, or
-        of its own nodes [1, P], and their ``labels``."""
+        """Return by client the places and ``labels`` of pairs [2, P] or nodes [1, P] inside it."""
         masks = {n: (self.owner[ends] == k).all(0) for k, n in enumerate(self.world.clients)}
         return {n: (self.place[ends[:, mine]], labels[mine]) for n, mine in masks.items()}
 
     # -- messages: nodes that move, new nodes, subgraphs ------------------------------------------
     def move(self, method: Any, server: Server, clients, before: np.ndarray
              ) -> tuple[int, np.ndarray]:
-        """Move nodes whose client is not that of ``before``, with features and states, through the
-        server by ``give`` and ``take_over`` of ``method``. Return how many there are, and those
-        whose client did not answer: they begin anew."""
+        """Move nodes whose client is not that of ``before``, with features and states.
+
+        They go through the server by ``give`` and ``take_over`` of ``method``. Return how many
+        there are, and those whose client did not answer: they begin anew.
+        """
         moved = np.flatnonzero((before >= 0) & (self.owner != before))
         if not len(moved):
             return 0, moved
@@ -147,8 +149,11 @@ class Placement:
 
     def introduce(self, events: EventStream, past: EventStream, fresh: np.ndarray
                   ) -> dict[str, dict[str, np.ndarray]]:
-        """Give the nodes ``fresh`` int64 places at their owners. Return by client the keys of its
-        new nodes and, where the data have features, these and changed ones of its other nodes."""
+        """Give the nodes ``fresh`` int64 places at their owners.
+
+        Return by client the keys of its new nodes and, where the data have features, these and
+        changed ones of its other nodes.
+        """
         users, owner = events.num_src, self.owner
         own, keys = fresh < users, np.empty(len(fresh), np.uint64)
         keys[own] = events.src_ids.keys(fresh[own])
@@ -170,8 +175,11 @@ class Placement:
 
     def subgraphs(self, edges: np.ndarray, border: Border, active: np.ndarray | None
                   ) -> dict[str, dict[str, np.ndarray]]:
-        """Return by client the ``edges`` [2, E] inside its part, its border nodes with the number
-        of their neighbours elsewhere, and its nodes that are ``active`` (bool [N], if given)."""
+        """Return by client the subgraph that it gets.
+
+        It has the ``edges`` [2, E] inside its part, its border nodes with the number of their
+        neighbours elsewhere, and its nodes that are ``active`` (bool [N], if given).
+        """
         (a, b), found = edges, {}
         for k, name in enumerate(self.world.clients):
             mine = (self.owner[a] == k) & (self.owner[b] == k)
@@ -209,9 +217,12 @@ class Placement:
             "parts": len(np.unique(self.part[nodes])), **found}]
 
     def report(self, snapshot: Snapshot, seconds: float) -> dict[str, Any]:
-        """Return facts of the last snapshot's partition: nodes by client, cut, coefficient of
-        variation of edges, entropy of classes; how many border nodes have one, two, three or more
-        neighbours elsewhere; and ``snapshots``, the history."""
+        """Return facts of the last snapshot's partition, for :meth:`Method.report`.
+
+        These are nodes by client, cut, coefficient of variation of edges, entropy of classes;
+        border nodes with one, two, three or more neighbours elsewhere; and ``snapshots``, the
+        history.
+        """
         K = len(self.sizes)
         many = Border.of(snapshot.edges, self.part, K).contributors
         last = {k: v for k, v in self.history[-1].items() if k not in ("nodes", "moved")}

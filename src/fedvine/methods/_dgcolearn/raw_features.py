@@ -22,8 +22,11 @@ from fedvine.methods._dgcolearn.exchange import Border, Layerwise, filled, named
 
 
 class RawFeatures(Layerwise):
-    """The exchanges "paper", "two-hop-exact" and "fedgcn". Layers add up messages inside clients
-    alone; neighbours elsewhere enter by corrections (``exchange="fedgcn"``: by features)."""
+    """The exchanges "paper", "two-hop-exact" and "fedgcn".
+
+    Layers add up messages inside clients alone; neighbours elsewhere enter by corrections
+    (``exchange="fedgcn"``: by features).
+    """
 
     def border_used(self, server: Server) -> Border:
         """Return a border without edges: no sums are sent before layers."""
@@ -48,8 +51,11 @@ class RawFeatures(Layerwise):
                             expect=None).names
 
     def offered(self, client: Client) -> torch.Tensor:
-        """Return what a client offers of all its nodes: features [n, F]; for Eq. (6) their rows
-        of the first layer [n, hidden], or (exact) A_s X [n, F] besides."""
+        """Return what a client offers of all its nodes.
+
+        Features [n, F]; for Eq. (6) also their rows of the first layer [n, hidden], or (exact) A_s
+        X [n, F].
+        """
         method, net, x = self.method, client.net, self.method.inputs(client)
         if method.exchange == "fedgcn":
             return x
@@ -60,8 +66,11 @@ class RawFeatures(Layerwise):
         return torch.cat([x, h], 1).detach()
 
     def corrections(self, client: Client, found: tuple[np.ndarray, ...]) -> list[torch.Tensor]:
-        """Compute from the received sums what is added: places and rows [., hidden] for the first
-        layer and for the second; for FedGCN places, counts and sums of features."""
+        """Compute from the received sums what is added.
+
+        Places and rows [., hidden] for the first layer and for the second; for FedGCN places,
+        counts and sums of features.
+        """
         places, count, rows, again = (torch.from_numpy(f) for f in found)
         part, x = self.method.part_of(client), self.method.inputs(client)
         exchange, hidden, F = self.method.exchange, self.method.hidden, x.shape[1]

@@ -23,8 +23,10 @@ def targets(target: Literal["edges", "classes"], server: Server, draw: np.random
 
 def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.random.Generator
           ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stage's pairs and a random pair for each, int64 [2, P], and their labels [P], 1.0
-    or 0.0.
+    """Return the stage's pairs and a random pair for each, with labels.
+
+    No node is paired with itself. A random pair keeps the first end, and is not an edge of the
+    snapshot; there is none for a node that has an edge to all others.
 
     Args:
         events: of the stage.
@@ -32,8 +34,8 @@ def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.ra
         known: bool [N], nodes that were ever seen.
         draw: for the random ends.
 
-    No node is paired with itself. A random pair keeps the first end, and is no edge of the
-    snapshot; there is none for a node that has an edge to all others.
+    Returns:
+        Pairs int64 [2, P], and labels [P], 1.0 or 0.0.
     """
     nodes = np.flatnonzero(known)
     items = nodes[nodes >= events.num_src] if events.bipartite else nodes
@@ -52,8 +54,7 @@ def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.ra
 
 def labelled(events: EventStream, past: EventStream, edges: np.ndarray
              ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nodes int64 [1, P] that have an edge and whose class is known, and their classes
-    int64 [P]."""
+    """Return the nodes int64 [1, P] with an edge and a known class, and their classes [P]."""
     y = classes_of(events, past)
     linked = np.zeros(len(y), bool)
     linked[edges.ravel()] = True

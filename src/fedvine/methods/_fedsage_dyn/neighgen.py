@@ -20,8 +20,10 @@ FGEN = ("first", "first_bias", "last", "last_bias")
 
 
 class NeighGen(nn.Module):
-    """Encoder, dGen and fGen for rows of ``features`` columns, codes of ``latent`` columns, and up
-    to ``most`` neighbours of a node."""
+    """Encoder, dGen and fGen for rows of ``features`` columns.
+
+    Codes have ``latent`` columns, and a node gets up to ``most`` neighbours.
+    """
 
     def __init__(self, features: int, latent: int, most: int, *, seed: int) -> None:
         super().__init__()
@@ -76,8 +78,11 @@ def rows_of(x: torch.Tensor, ends: np.ndarray) -> torch.Tensor:
 
 
 class Impaired(NamedTuple):
-    """A graph some of whose nodes are hidden: ``hidden`` bool [n], the edges ``left`` int64
-    [2, E], and ``pairs`` int64 [2, P] of a node that is seen and a neighbour that is not."""
+    """A graph in which some nodes are hidden.
+
+    ``hidden`` bool [n], the edges ``left`` int64 [2, E], and ``pairs`` int64 [2, P] of a node that
+    is seen and a neighbour that is hidden.
+    """
 
     hidden: np.ndarray
     left: np.ndarray
