@@ -213,7 +213,7 @@ def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
     """Keep only the edges or nodes of the stages ``keep[name]`` of a client (all if not named)."""
     parts = {}
     for name, part in split.parts.items():
-        stage = (plan.deal(part)[0] if isinstance(split, GraphSplit) else
+        stage = (plan.assign(part)[0] if isinstance(split, GraphSplit) else
                  np.searchsorted(plan.bounds, part.t, side="right") - 1)
         kept = np.flatnonzero(np.isin(stage, list(keep.get(name, range(len(plan))))))
         parts[name] = part.induced(kept, part.name) if isinstance(split, GraphSplit) else kept

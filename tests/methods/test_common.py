@@ -27,7 +27,7 @@ def test_of_tasks_the_commonest_label_of_training_so_far_is_said():
             seen += [y for y in plan.stage(part, stage.t).y.tolist() if y >= 0]
             best = max(sorted(set(seen)), key=seen.count)
             for asked, by in stage.found.items():
-                _, _, y, test = plan.asked(part, asked)
+                _, _, y, test = plan.held_out(part, asked)
                 assert by[name]["scores"]["accuracy"] == pytest.approx((y[test] == best).mean())
 
 

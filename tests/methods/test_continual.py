@@ -95,7 +95,7 @@ def test_memory_holds_the_asked_number_of_own_training_nodes(sparse, options):
         count = options.get("per_class", 2)
         order = [label for group in plan.order(part) for label in plan.groups[group]]
         assert client.kept_y.tolist() == np.repeat(order, count).tolist()
-        _, use = plan.deal(part)
+        _, use = plan.assign(part)
         dense = np.asarray(part.x.todense()) if sparse else part.x
         for row, label in zip(rows_of(client), client.kept_y, strict=True):
             own = (use == TRAIN) & (part.y == label)

@@ -117,6 +117,6 @@ def test_figure_2_puts_every_model_to_the_tasks_of_one_client():
     _, split, plan = experiment.open()
     expert = done.clients.workers["client-2"].client.model
     for j in range(2):
-        graph, nodes, y, test = plan.asked(split.parts["client-1"], j)
+        graph, nodes, y, test = plan.held_out(split.parts["client-1"], j)
         right = expert(inputs(graph))[nodes].argmax(1).numpy() == y
         assert found[5, "client-2"][j] == pytest.approx(right[test].mean())

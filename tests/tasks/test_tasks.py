@@ -24,11 +24,11 @@ def graph(nodes=120, classes=5, seed=0) -> Graph:
 def test_what_a_client_sees_of_a_task(seed, per_task, keep, labels):
     part = graph(seed=seed)
     plan = by_task(part, per_task, seed=seed, keep_inter_task_edges=keep, labels=labels)
-    task, use = plan.deal(part)
+    task, use = plan.assign(part)
     trained = set()
     for t in range(len(plan)):
         stage, past = plan.stage(part, t), plan.past(part, t)
-        asked, nodes, y, test = plan.asked(part, t)
+        asked, nodes, y, test = plan.held_out(part, t)
         own = set(plan.groups[plan.order(part)[t]])
         assert set(stage.y[stage.y >= 0]) <= own and (asked.y == -1).all()
         assert (part.y[asked.nodes[nodes]] == y).all() and set(y) <= own
@@ -52,8 +52,8 @@ def test_what_a_client_sees_of_a_task(seed, per_task, keep, labels):
 
 def test_hidden_labels_leave_the_nodes_that_are_asked_alone():
     part = graph()
-    _, all_ = by_task(part, 2).deal(part)
-    _, few = by_task(part, 2, labels=0.3).deal(part)
+    _, all_ = by_task(part, 2).assign(part)
+    _, few = by_task(part, 2, labels=0.3).assign(part)
     np.testing.assert_array_equal((all_ == TEST) | (all_ == VAL), (few == TEST) | (few == VAL))
     assert 0 < (few == TRAIN).sum() < 0.5 * (all_ == TRAIN).sum()
 

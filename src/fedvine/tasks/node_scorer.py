@@ -46,7 +46,7 @@ class NodeScorer:
     def queries(self, t: int) -> NodeQueries:
         """Return the nodes of this client's t-th task that are not for training."""
         if t not in self._scored:
-            graph, nodes, y, test = self.plan.asked(self.part, t)
+            graph, nodes, y, test = self.plan.held_out(self.part, t)
             self._scored[t] = NodeQueries(graph, nodes), y, test
         return self._scored[t][0]
 

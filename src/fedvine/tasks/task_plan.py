@@ -76,7 +76,7 @@ class TaskPlan:
         whose = part.name if self.orders == "own" else "all"
         return rng(self.seed, whose, "order").permutation(len(self.groups))
 
-    def deal(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
+    def assign(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
         """Return the task and the use of every node, split class by class.
 
         Args:
@@ -100,12 +100,12 @@ class TaskPlan:
 
     def stage(self, part: Graph, t: int) -> Graph:
         """Return the graph of task ``t``; labels of nodes that are not for training are hidden."""
-        task, use = self.deal(part)
+        task, use = self.assign(part)
         return self._seen(part, np.where((task == t) & (use == TRAIN), part.y, -1), task == t)
 
     def past(self, part: Graph, t: int) -> Graph:
         """Return the graph of all tasks up to ``t``, for methods that may keep everything."""
-        task, use = self.deal(part)
+        task, use = self.assign(part)
         known = (task >= 0) & (task <= t)
         graph = self._seen(part, np.where(known & (use == TRAIN), part.y, -1), known)
         if self.keep_inter_task_edges:
@@ -113,7 +113,7 @@ class TaskPlan:
         own = task[known]
         return graph.kept(own[graph.edges[0]] == own[graph.edges[1]])
 
-    def asked(self, part: Graph, t: int) -> tuple[Graph, np.ndarray, np.ndarray, np.ndarray]:
+    def held_out(self, part: Graph, t: int) -> tuple[Graph, np.ndarray, np.ndarray, np.ndarray]:
         """Return what is needed to score task ``t``.
 
         Args:
@@ -124,7 +124,7 @@ class TaskPlan:
             The graph of the task without labels; the nodes to classify, numbers in it, int64 [Q];
                 their classes [Q]; and which of them are for the test, bool [Q].
         """
-        task, use = self.deal(part)
+        task, use = self.assign(part)
         graph = self._seen(part, np.full(len(part), -1), task == t)
         here = np.arange(len(part)) if self.keep_inter_task_edges else np.flatnonzero(task == t)
         nodes = np.flatnonzero((task[here] == t) & ((use[here] == VAL) | (use[here] == TEST)))
