@@ -9,7 +9,7 @@ from fedvine import testing
 from fedvine.engines.local import LocalClients
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.popularity import Popularity
-from fedvine.results.compare import Entry
+from fedvine.results.entry import Entry
 from fedvine.results.records import records
 
 SLOW = {"ada": 0.25, "bob": 2.0, "cyd": 0.5}       # seconds of any call

@@ -16,7 +16,9 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.results import fill as filling
 from fedvine.results.cells import cells, rounded
 from fedvine.results.chart import chart
-from fedvine.results.compare import Comparison, Entry, compare, experiments, labels
+from fedvine.results.compare import compare, experiments, labels
+from fedvine.results.comparison import Comparison
+from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
 from fedvine.results.records import records
 from fedvine.results.tables import EACH_SEED, Table, spread

@@ -15,8 +15,9 @@ from fedvine.results import cells as cell_module
 from fedvine.results import fill as filling
 from fedvine.results.cells import Job, cells, kept_beside, rounded
 from fedvine.results.compare import compare, experiments
-from fedvine.results.fill import Budget, fill, fill_pages
+from fedvine.results.fill import fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
+from fedvine.results.work import Budget
 
 
 def wanted(folder, *words):

@@ -8,7 +8,8 @@ import pytest
 from fedvine.core import registry
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published
-from fedvine.results.compare import Comparison, Entry
+from fedvine.results.comparison import Comparison
+from fedvine.results.entry import Entry
 from fedvine.results.records import _COSTS
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction

@@ -15,7 +15,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Found, Panel, Study
 from fedvine.results import plot_style
-from fedvine.results.compare import Entry
+from fedvine.results.entry import Entry
 from fedvine.results.plot_style import COLOURS, MARKS
 from fedvine.results.tables import Table, TableSet
 

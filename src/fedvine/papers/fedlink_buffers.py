@@ -13,7 +13,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.papers.fedlink import by_client, draw_clients, group, megabytes, with_method
 from fedvine.papers.study import Found, Panel, Study
 from fedvine.results import plot_style
-from fedvine.results.compare import Entry
+from fedvine.results.entry import Entry
 from fedvine.results.tables import Table, TableSet, spread
 
 SMALL = (125, 250, 500, 1150, 2300, 4600, 9200)     # of Foursquare, whose US has 11,433 edges

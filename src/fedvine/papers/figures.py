@@ -20,8 +20,8 @@ from fedvine.papers import study as studies
 from fedvine.papers.published import PAPERS
 from fedvine.papers.study import Found, Study
 from fedvine.results import plot_style
-from fedvine.results.compare import Entry
-from fedvine.results.compare import score as shown
+from fedvine.results.entry import Entry
+from fedvine.results.entry import score as shown
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, spread
 
 Place = tuple[str, Any, Any]        # name of the line, value of the axis, value of the other one

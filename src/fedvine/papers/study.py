@@ -15,9 +15,10 @@ from typing import Any, Protocol, TypeVar
 from fedvine.core.errors import FedvineError, near
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, Job, cells
-from fedvine.results.compare import Entry
-from fedvine.results.fill import SEEDS, Budget, Tell, cpu, fill
+from fedvine.results.entry import Entry
+from fedvine.results.fill import fill
 from fedvine.results.tables import TableSet, about_seeds
+from fedvine.results.work import SEEDS, Budget, Tell, cpu
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import Any
 from fedvine.papers.published import Column, PaperTable, Row, Setting
 from fedvine.papers.study import Found, Panel, Study
 from fedvine.results.cells import Job
-from fedvine.results.compare import UNBEATEN, Comparison, Entry
+from fedvine.results.comparison import UNBEATEN, Comparison
+from fedvine.results.entry import Entry
 from fedvine.results.tables import Table, TableSet, about_seeds
 from fedvine.tasks.task import Task
 

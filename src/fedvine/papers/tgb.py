@@ -17,7 +17,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
 from fedvine.papers.study import Found, Study
-from fedvine.results.compare import COSTS
+from fedvine.results.comparison import COSTS
 from fedvine.results.tables import Table, TableSet
 from fedvine.tasks import metrics
 

@@ -8,7 +8,7 @@ from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
     from fedvine.results.cells import Job
-    from fedvine.results.compare import Comparison
+    from fedvine.results.comparison import Comparison
 
 __all__ = ["Comparison", "Job"]
-__getattr__, __dir__ = lazy(__name__, Comparison="compare", Job="cells")
+__getattr__, __dir__ = lazy(__name__, Comparison="comparison", Job="cells")

@@ -8,7 +8,8 @@ from typing import Any
 from fedvine.core.files import atomic
 from fedvine.core.text import drawn
 from fedvine.core.units import seconds, size
-from fedvine.results.compare import Comparison, Entry
+from fedvine.results.comparison import Comparison
+from fedvine.results.entry import Entry
 from fedvine.results.plot_style import COLOURS, DARK, GREY, MARKS, names_on_y, png
 from fedvine.results.tables import FEW_SEEDS
 from fedvine.tasks.shown import Axis

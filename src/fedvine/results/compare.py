@@ -16,13 +16,10 @@ from fedvine.core.errors import FedvineError
 from fedvine.experiments.command import from_command
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, cells
-from fedvine.results.comparison import COSTS, UNBEATEN, Comparison
-from fedvine.results.entry import Entry, score
+from fedvine.results.comparison import Comparison
+from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
 from fedvine.results.work import SEEDS, Budget, Rows, Tell
-
-__all__ = ["COSTS", "UNBEATEN", "Comparison", "Entry", "compare", "experiments", "gathered",
-           "labels", "score"]
 
 
 def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str | Path = FOLDER, *,

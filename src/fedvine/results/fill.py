@@ -21,9 +21,7 @@ from fedvine.core.files import atomic
 from fedvine.core.units import clock, seconds
 from fedvine.experiments import run_folder
 from fedvine.results.cells import Job
-from fedvine.results.work import CAP, SEEDS, Budget, Rows, Tell, Work, cpu
-
-__all__ = ["CAP", "SEEDS", "Budget", "Rows", "Tell", "cpu", "fill", "fill_pages"]
+from fedvine.results.work import Budget, Rows, Tell, Work
 
 SILENCE = 30.0      # seconds between two lines about a long run
 PATIENCE = 20.0     # seconds that a run has to stop by itself
