@@ -63,12 +63,12 @@ class At(NamedTuple):
 
     @property
     def first(self) -> bool:
-        """Whether this is the stage's first round."""
+        """Return whether this is the stage's first round."""
         return self.r == 1
 
     @property
     def last(self) -> bool:
-        """Whether this is the stage's last round."""
+        """Return whether this is the stage's last round."""
         return self.r == self.R
 
 

@@ -1,1 +1,1 @@
-"""What methods on one shared graph share: placement, a client's part, exchange at the border."""
+"""Files of the methods on one shared graph: placement, a client's part, exchange."""

@@ -1,1 +1,1 @@
-"""What FedLink and its rivals share: buffers, batches, arrivals, rows that stay with one client."""
+"""Files of FedLink and its rivals: edge buffers, batches, arrivals, row ownership."""

@@ -37,7 +37,7 @@ class ArrivalsMixin:
 
     @property
     def some_items_local(self) -> bool:
-        """Whether rows of items stay at a client until another client meets the item."""
+        """Return whether rows of items stay at a client until another client meets the item."""
         return not self.share_items and "items" in self.share
 
     def report_arrival(self, client: Client, reported: int) -> dict[str, Any]:

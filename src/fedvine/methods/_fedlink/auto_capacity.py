@@ -1,4 +1,4 @@
-"""How many edges a client keeps with ``capacity = "auto"``: measured on its own new edges.
+"""Number of edges that a client keeps with ``capacity = "auto"``, from its own new edges.
 
 New edges are predicted from the last w known ones by a walk of three steps, user - item - user -
 item (Cooper et al. 2014), which is two layers of means without anything trained. Some w predicts

@@ -1,4 +1,4 @@
-"""What the lines of FedLink's box work on, in their order.
+"""Edge buffers, batches and sums of differences, in the order of FedLink's box.
 
 The constant edge buffers that a client keeps (Section 3.2.1), the graph that a step draws from
 them, the rows of the embeddings that this graph touches, and the sum of the clients' differences.

@@ -1,1 +1,1 @@
-"""What FedSageDyn adds to the methods on one shared graph: generated neighbours."""
+"""Files of FedSageDyn: the generator of neighbours."""
