@@ -8,10 +8,10 @@ import pytest
 from engines.small_kits import kit
 
 from fedvine import testing
-from fedvine.core.clients import RoundAborted
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.message import dumps, loads, pack, unpack
 from fedvine.core.method import on_client
+from fedvine.core.replies import RoundAborted
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
 from fedvine.data.plan import by_time

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from fedvine.core.clients import Clients, Replies
+    from fedvine.core.clients import Clients
     from fedvine.core.errors import FedvineError, MethodError
     from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Tensor, Text
     from fedvine.core.method import At, Field, Method, Server, on_client
     from fedvine.core.query import Query
+    from fedvine.core.replies import Replies
     from fedvine.core.rng import hashed_uniform, key, torch_rng
     from fedvine.core.state import Client, World
 
@@ -21,6 +22,6 @@ __all__ = ["Array", "At", "Client", "Clients", "FedvineError", "Field", "Flag", 
 __getattr__, __dir__ = lazy(__name__, Array="expect", At="method", Client="state",
                             Clients="clients", FedvineError="errors", Field="method", Flag="expect",
                             Maybe="expect", Method="method", MethodError="errors", Named="expect",
-                            Number="expect", Query="query", Replies="clients", Server="method",
+                            Number="expect", Query="query", Replies="replies", Server="method",
                             Several="expect", Tensor="expect", Text="expect", World="state",
                             hashed_uniform="rng", key="rng", on_client="method", torch_rng="rng")

@@ -46,7 +46,8 @@ from fedvine.core import renamed
 from fedvine.core.state import Client, Memory, World
 
 if TYPE_CHECKING:
-    from fedvine.core.clients import Clients, Replies
+    from fedvine.core.clients import Clients
+    from fedvine.core.replies import Replies
 
 __all__ = ["At", "Client", "Field", "Method", "Server", "World", "on_client"]
 

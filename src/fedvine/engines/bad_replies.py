@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedvine.core.clients import Clients, Replies
+from fedvine.core.clients import Clients
 from fedvine.core.errors import Failed, Refused
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import At, Method
 from fedvine.core.query import Query
+from fedvine.core.replies import Replies
 from fedvine.core.worker import Envelope
 from fedvine.engines.local import LocalClients
 

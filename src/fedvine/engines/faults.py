@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedvine.core.clients import ClientError
 from fedvine.core.message import Packed, dumps, loads
 from fedvine.core.method import At
+from fedvine.core.replies import ClientError
 from fedvine.core.worker import Envelope
 from fedvine.engines.local import LocalClients
 

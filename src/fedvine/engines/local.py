@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from fedvine.core.clients import ClientError, Clients
+from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed
 from fedvine.core.method import Method
 from fedvine.core.protocol import PlanLike, ServerScorer, TaskLike
+from fedvine.core.replies import ClientError
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedvine.core.clients import Clients, RoundAborted
+from fedvine.core.clients import Clients
 from fedvine.core.errors import Failed, FedvineError
 from fedvine.core.expect import MOST_BYTES, Array, Maybe, Number, Several, Text, check
 from fedvine.core.lookup import find
@@ -23,6 +23,7 @@ from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpa
 from fedvine.core.method import Method
 from fedvine.core.protocol import ServerScorer, TaskLike
 from fedvine.core.query import code
+from fedvine.core.replies import RoundAborted
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
 from fedvine.data.plan import Plan, even_bounds, periods

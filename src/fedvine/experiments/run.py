@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fedvine.core.clients import Clients, RoundAborted
+from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike
 from fedvine.core.query import Query
+from fedvine.core.replies import RoundAborted
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream

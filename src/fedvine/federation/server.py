@@ -16,12 +16,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.core import registry
-from fedvine.core.clients import RoundAborted
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Number
 from fedvine.core.files import atomic
 from fedvine.core.method import At, Method
 from fedvine.core.query import Query
+from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.data.plan import Plan, by_time
 from fedvine.data.spec import Data

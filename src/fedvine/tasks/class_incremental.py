@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect import Measured
+from fedvine.core.expect_scores import Measured
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.tasks.node_scorer import NodeQueries, NodeScorer

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedvine.core.expect import Measured
+from fedvine.core.expect_scores import Measured
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
-from fedvine.core.expect import Measured
+from fedvine.core.expect_scores import Measured
 from fedvine.core.protocol import Scorer
 from fedvine.data.ids import Ids
 from fedvine.tasks.shown import Axis, Group, Picture, Rows, Score

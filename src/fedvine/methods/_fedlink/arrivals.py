@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fedvine.core.clients import Clients, Replies
+from fedvine.core.clients import Clients
 from fedvine.core.expect import Array, Flag, Tensor
 from fedvine.core.method import Client, Server, on_client
+from fedvine.core.replies import Replies
 from fedvine.methods._fedlink.buffers import MOST_KEYS, edges
 
 # What a client answers when a stage has reached it.

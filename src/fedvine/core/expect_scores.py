@@ -1,0 +1,68 @@
+"""Statements of the answers to queries: raw scores, and what a client measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedvine.core.errors import Refused
+from fedvine.core.expect import Named, Number, Several, Text, bounded, check
+
+
+@dataclass(frozen=True)
+class Scores:
+    """State raw scores, finite floats of any shape, alone or beside other arrays by name."""
+
+    def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such an array, or a dictionary of them."""
+        parts = value if isinstance(value, dict) else {"scores": value}
+        for key, part in parts.items():
+            if not isinstance(part, (np.ndarray, torch.Tensor)):
+                raise Refused(f"{where}[{key!r:.50}] is not an array of scores")
+            bounded(part, where, None, None)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """State a client's scores: ``{"n": counts, "scores": numbers}``, and curves if they are on.
+
+    ``subsets`` are the endings of keys such as ``auc_new``; a score needs a count (``n_new``) of at
+    least 1. Scores lie between ``low`` and ``high``.
+    """
+
+    subsets: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 1.0
+
+    def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such a dictionary."""
+        if not isinstance(value, dict) or not {"n", "scores"} <= value.keys() <= {
+                "n", "scores", "parts", "curve"}:
+            raise Refused(f"{where} does not have the parts that were asked for")
+        counts = frozenset(["n", *(f"n_{s}" for s in self.subsets)])
+        check(value["n"], Named(Number(0, 2 ** 53, whole=True), only=counts,
+                                least=frozenset(["n"])), f"{where}['n']", sizes)
+        check(value["scores"], Named(Number(self.low, self.high), most=1000),
+              f"{where}['scores']", sizes)
+        for key in value["scores"]:
+            subset = next((s for s in self.subsets if key.endswith(f"_{s}")), None)
+            if value["n"].get("n" if subset is None else f"n_{subset}", 0) < 1:
+                raise Refused(f"{where}['scores'] has {key:.50}, of which nothing was counted")
+        if "curve" in value:
+            _curve(value["curve"], f"{where}['curve']")
+        if "parts" in value:
+            check(value["parts"], Named(Several(Number(0, 2 ** 53, whole=True), 2)),
+                  f"{where}['parts']", sizes)
+
+
+def _curve(value: Any, where: str) -> None:
+    if not isinstance(value, list) or len(value) > 100_000:
+        raise Refused(f"{where} is not a list of what was asked for")
+    for i, point in enumerate(value):
+        if not isinstance(point, dict):
+            raise Refused(f"{where}[{i}] does not have the parts that were asked for")
+        for key, part in point.items():
+            check(part, Text(100) if key == "moment" else Number(), f"{where}[{i}][{key!r:.50}]")
