@@ -255,3 +255,15 @@ def test_frames_with_dates_categories_and_zones():
     assert edges(from_frame(frame, **NAMED)) == [("v", "2", 1577833200), ("u", "1", 1577836800)]
     days = polars.DataFrame({"user": [1], "item": [2], "at": [date(2020, 1, 1)]})
     assert from_frame(days, **NAMED).t[0] == datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+
+
+def test_a_stream_knows_whether_its_times_were_dates(tmp_path):
+    dated = write(tmp_path / "dated.csv", "user,item,at\na,x,2013-01-02\nb,y,2013-02-02 10:00\n")
+    plain = write(tmp_path / "plain.csv", "user,item,at\na,x,1357084800\nb,y,1359799200\n")
+    for _ in range(2):      # read, then opened
+        found = read(dated, **NAMED)
+        assert found.dates and found[:1].dates and found.with_direction(True).dates
+        assert not read(plain, **NAMED).dates
+    assert found.take(np.array([1])).write(tmp_path / "kept").dates
+    formed = write(tmp_path / "formed.csv", "user,item,at\na,x,02.01.2013\nb,y,02.02.2013\n")
+    assert read(formed, **NAMED, time_format="%d.%m.%Y").dates

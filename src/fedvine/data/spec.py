@@ -160,7 +160,10 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Any:
     Raises :class:`FedvineError` if the name is unknown, or its files cannot be found or read.
     """
     found = registry.find("datasets", name)
-    return _call(found.load, None if folder is None else Path(folder), **options)
+    made = _call(found.load, None if folder is None else Path(folder), **options)
+    if getattr(found, "DATES", False):
+        made.dates = True
+    return made
 
 
 def thinned(stream: Any, share: float) -> EventStream:

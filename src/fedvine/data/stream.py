@@ -44,6 +44,7 @@ class EventStream:
       first edge at any other client (infinity: none); for scoring alone
     - ``nodes``: NodeData, optional: classes and features of nodes, over time
     - ``notes``: remarks of the reader of the table, for people
+    - ``dates``: whether ``t`` are seconds since 1970 UTC; False also where it is not known
 
     There are two id spaces when ``bipartite`` (users and items), else one that both columns share.
     ``directed`` False: (u, v) and (v, u) are one edge (one id space only). ``mirrored`` True: such
@@ -66,6 +67,7 @@ class EventStream:
         self.first_seen_elsewhere, self.nodes, self.name = first_seen_elsewhere, nodes, name
         self.directed, self.mirrored = directed, mirrored
         self.notes: tuple[str, ...] = ()
+        self.dates = False
         if not len(src) == len(dst) == len(t):
             raise FedvineError(f"{name}: columns src, dst and t do not have the same length.")
 
@@ -119,11 +121,13 @@ class EventStream:
                           {k: v[index] for k, v in self.codes.items()})
 
     def _with(self, columns: dict[str, np.ndarray], codes: dict[str, np.ndarray]) -> EventStream:
-        return EventStream(
+        found = EventStream(
             columns.pop("src"), columns.pop("dst"), columns.pop("t"), self.src_ids,
             self.dst_ids if self.bipartite else None, codes=codes, categories=self.categories,
             first_seen_elsewhere=self.first_seen_elsewhere, nodes=self.nodes,
             directed=self.directed, mirrored=self.mirrored, name=self.name, **columns)
+        found.dates = self.dates
+        return found
 
     def with_direction(self, directed: bool) -> EventStream:
         """Return the same edges, directed or undirected.
@@ -235,7 +239,7 @@ class EventStream:
                 "format": 1, "name": self.name, "edges": len(self), "bipartite": self.bipartite,
                 "codes": list(self.codes), "categories": {k: list(v) for k, v
                                                           in self.categories.items()},
-                "notes": list(self.notes),
+                "notes": list(self.notes), **({"dates": True} if self.dates else {}),
                 **({} if self.directed else {"directed": False, "mirrored": self.mirrored}),
                 **({"classes": list(self.nodes.classes)} if self.nodes is not None else {})}))
         return EventStream.open(folder)
@@ -264,7 +268,7 @@ class EventStream:
         except (OSError, EOFError, KeyError, ValueError) as error:
             raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "
                                "delete it and let it be made again.") from error
-        stream.notes = tuple(meta.get("notes", ()))
+        stream.notes, stream.dates = tuple(meta.get("notes", ())), meta.get("dates", False) is True
         if len(stream) != meta["edges"]:
             raise FedvineError(f"{folder} holds {len(stream)} of {meta['edges']} edges; "
                                "delete it and let it be made again.")

@@ -1,9 +1,10 @@
-"""Data sets, one file each, with ``load``, ``SPLIT`` and ``STAGES``.
+"""Data sets, one file each, with ``load``, ``SPLIT``, ``STAGES`` and ``DATES``.
 
 ``load(folder=None)`` returns the stream or graph; it is made once and kept in the cache folder,
 from where it opens in milliseconds. ``SPLIT`` holds the arguments of ``stream.split``, and
 ``STAGES`` is a time such as ``"30d"`` or a number of edges (of a labelled graph: of classes a
-task): the defaults of the command line.
+task): the defaults of the command line. ``DATES`` is true where times are seconds since 1970 UTC; a
+file without it does not have dates.
 
 A data set's own files are searched in ``folder``, then below the folder that the environment
 variable FEDVINE_DATA names.

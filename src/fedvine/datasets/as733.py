@@ -38,6 +38,7 @@ from fedvine.datasets._snapshots import downloaded, events, from_table
 
 SPLIT: dict = {"by": "louvain", "k": 5}
 STAGES: str | int = "1d"
+DATES = True
 URL = "https://snap.stanford.edu/data/as-733.tar.gz"
 
 _PLACE, _PART, _DAY = "temporal/as-733", "as733_last22.csv.gz", 86400

@@ -25,6 +25,7 @@ from fedvine.datasets._snapshots import downloaded
 
 SPLIT: dict = {"by": "louvain", "k": 5}
 STAGES: str | int = "90d"
+DATES = True
 URL = "https://snap.stanford.edu/data/soc-sign-bitcoinotc.csv.gz"
 
 _PLACE = "temporal/bitcoin"

@@ -37,6 +37,7 @@ from fedvine.datasets._classes import with_classes
 
 SPLIT: dict = {"by": "origin"}
 STAGES: str | int = "30d"
+DATES = True
 
 _QUERY = """
 SELECT tailnum, dest, origin, CAST(epoch(time_hour) AS BIGINT) + 60 * (minute + dep_delay) AS left

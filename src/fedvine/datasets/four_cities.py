@@ -32,6 +32,7 @@ from fedvine.datasets import folders, found
 
 SPLIT: dict = {"by": "country"}
 STAGES: str | int = "30d"
+DATES = True
 
 _FILE = "foursquare_www2019_4cities.parquet"
 

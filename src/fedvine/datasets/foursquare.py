@@ -34,6 +34,7 @@ from fedvine.datasets import folders, found
 
 SPLIT: dict = {"by": "country"}
 STAGES: str | int = "50d"
+DATES = True
 COUNTRIES = ("US", "BR", "ID", "TR", "JP")
 
 _PARQUET = "foursquare_tist2015_subset.parquet"

@@ -32,6 +32,7 @@ from fedvine.datasets._classes import one_class, rows, with_classes
 
 SPLIT: dict = {"by": "louvain", "k": 3}
 STAGES: str | int = 5000
+DATES = True
 NETWORKS = {"primary_school": "Primary_School.csv", "thiers": "thiers_2012.csv",
             "hospital": "Contacts_Hospital.csv"}
 

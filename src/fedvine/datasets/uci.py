@@ -23,6 +23,7 @@ from fedvine.datasets._snapshots import downloaded
 
 SPLIT: dict = {"by": "louvain", "k": 5}
 STAGES: str | int = "5d"
+DATES = True
 URL = "https://snap.stanford.edu/data/CollegeMsg.txt.gz"
 
 _PLACE = "temporal/collegemsg"

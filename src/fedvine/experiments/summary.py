@@ -45,6 +45,8 @@ def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: C
     method, plan = ready.method, ready.plan
     found = {"scores": ready.protocol.summary(stages, plan), "stages": len(plan),
              **costs.summary(), "sizes": {name: len(part) for name, part in ready.parts.items()}}
+    if getattr(ready.stream, "dates", False):
+        found |= {"dates": True, "bounds": list(getattr(plan, "bounds", ()))}
     if ready.notes:
         found["notes"] = list(ready.notes)
     if ready.self_loops is not None:

@@ -76,10 +76,10 @@ class Wanted:
 
 
 def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted,
-               source: Source) -> list[str]:
+               source: Source) -> tuple[list[str], bool]:
     """Make table ``edges``: typed, in order of time, so that its rowid is the rank of the edge.
 
-    Returns notes on the rows. Raises :class:`FedvineError` for a bad value, and for a doubtful
+    Returns notes on the rows, and whether the times are dates. Raises :class:`FedvineError` for a bad value, and for a doubtful
     column unless ``wanted.sure``.
     """
     columns = Columns(connection, label, wanted.roles, source.untyped)
@@ -107,9 +107,10 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     (rows, distinct), = connection.execute(
         f"SELECT sum(many), count(*) FROM (SELECT count(*) AS many FROM edges GROUP BY "
         f"{', '.join(same)})").fetchall()
-    return [] if rows == distinct else [
+    return ([] if rows == distinct else [
         f"{label}: {rows - distinct:,} of {rows:,} rows repeat another one's "
         f"{doubts.listed([wanted.roles[role] for role in same])}; each counts as an edge."]
+    ), columns.dates
 
 
 class Columns:
@@ -123,6 +124,7 @@ class Columns:
                  names: Mapping[str, str], untyped: bool) -> None:
         self.connection, self.source, self.names = connection, source, names
         self.untyped = untyped
+        self.dates = False      # whether the times that were read are dates
         self.types: dict[str, str] = {row[0]: row[1] for row
                                       in connection.execute("DESCRIBE raw").fetchall()}
 
@@ -224,6 +226,7 @@ class Columns:
 
     def _date_time(self, role: str, value: str) -> str:
         self._refuse_time(role, f"NOT isfinite({value})")
+        self.dates = True
         micro = f"epoch_us({value})"
         return (f"{micro} // 1000000" if self._all(f"{micro} % 1000000 = 0")
                 else f"{micro} / 1000000.0::DOUBLE")

@@ -61,12 +61,13 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
         place = place or parent / f"{short}-{key}"
         if found := _opened(place, key):
             return found
-        notes = wanted.notes(source, label) + make_edges(connection, label, wanted, source)
+        notes, dates = make_edges(connection, label, wanted, source)
         with atomic_folder(work / "stream") as folder:
             facts = _write(connection, wanted, folder)
             (folder / "stream.json").write_text(json.dumps({
                 "format": 1, "name": name, "bipartite": wanted.bipartite, "source": key,
-                "notes": notes, **facts}))
+                "notes": wanted.notes(source, label) + notes,
+                **({"dates": True} if dates else {}), **facts}))
         return _moved(work / "stream", place, key)
 
 
