@@ -79,8 +79,8 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
                source: Source) -> tuple[list[str], bool]:
     """Make table ``edges``: typed, in order of time, so that its rowid is the rank of the edge.
 
-    Returns notes on the rows, and whether the times are dates. Raises :class:`FedvineError` for a bad value, and for a doubtful
-    column unless ``wanted.sure``.
+    Returns notes on the rows, and whether the times are dates. Raises :class:`FedvineError` for a
+    bad value, and for a doubtful column unless ``wanted.sure``.
     """
     columns = Columns(connection, label, wanted.roles, source.untyped)
     if connection.execute("SELECT count(*) FROM raw").fetchone() == (0,):
