@@ -123,6 +123,9 @@ def run(
     out: Annotated[Path | None, typer.Option(
         help="The run folder [default: runs/<method>-<data>-s<seed>].")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the scores to this file too.")] = None,
+    keep: Annotated[bool, typer.Option(
+        help="Copy a labelled graph into the run folder, which is then asked without its "
+        "tables.")] = True,
     track: Annotated[str | None, typer.Option(
         metavar="mlflow|tensorboard|wandb", help="Tell this tracker scores, costs and settings; "
         'needs pip install "fedvine[track]".')] = None,
@@ -141,7 +144,7 @@ def run(
     if track:
         check(track)
     with _stoppable(out):
-        made = experiment.run(out)
+        made = experiment.run(out, keep=keep)
         for note in made.notes if made.summary is None else ():
             _console(sys.stderr).print(f"Note: {note}", highlight=False, soft_wrap=True)
         with tracked(made, track) if track else contextlib.nullcontext():

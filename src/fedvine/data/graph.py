@@ -7,8 +7,10 @@ was cut from.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,8 @@ from scipy.sparse import csr_matrix, issparse
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
+from fedvine.data import graph_files
+from fedvine.data.ids import Ids
 from fedvine.data.split import Split
 
 Features = np.ndarray | csr_matrix
@@ -43,6 +47,7 @@ class Graph:
     - ``nodes``: int64 [N], the numbers of these nodes in the graph that this one was cut from
     - ``owner``: the client of each node, where the data have it
     - ``notes``: remarks of the reader of the tables, for people
+    - ``ids``: names of the nodes, where the data have them
     """
 
     x: Features
@@ -53,10 +58,11 @@ class Graph:
     name: str = "graph"
     owner: Owner | None = None
     notes: tuple[str, ...] = ()
+    ids: Ids | None = None
 
     @staticmethod
     def make(x: Any, edges: Any, y: Any, *, classes: tuple[str, ...] | list[str] | None = None,
-             name: str = "graph", owner: Owner | None = None) -> Graph:
+             name: str = "graph", owner: Owner | None = None, ids: Ids | None = None) -> Graph:
         """Make a graph from arrays; loops, repeats and the second direction of an edge are dropped.
 
         Args:
@@ -66,13 +72,15 @@ class Graph:
             classes: their names; None: their numbers.
             name: of the graph, also for errors.
             owner: the client of each node, if there are clients.
+            ids: names of the nodes, if they have names.
 
         Returns:
             The graph; ``nodes`` is 0 to N - 1.
 
         Raises:
             FedvineError: for features that are not finite, an end that is not a node, a class below
-                -1, or an owner without a name; the sentence names the row.
+                -1, an owner without a name, or another number of names than of nodes; the sentence
+                names the row.
         """
         if issparse(x):
             x = csr_matrix(x, dtype=np.float32)
@@ -103,6 +111,8 @@ class Graph:
                 raise FedvineError(f"{name}: the owners' numbers must be one a node, from 0 to "
                                    f"{len(owner.names) - 1}.")
             owner = owner._replace(of=of)
+        if ids is not None and len(ids) != len(y):
+            raise FedvineError(f"{name} has {len(y)} nodes and {len(ids)} names of nodes.")
         low, high = edges.min(0), edges.max(0)
         codes = np.unique((low * len(y) + high)[low < high])
         count = int(y.max(initial=-1)) + 1
@@ -110,7 +120,7 @@ class Graph:
         if len(found) < count:
             raise FedvineError(f"{name} names {len(found)} classes and has {count}.")
         ends = np.stack(np.divmod(codes, max(len(y), 1))).astype(np.int32)
-        return Graph(x, ends, y, found, np.arange(len(y)), name, owner)
+        return Graph(x, ends, y, found, np.arange(len(y)), name, owner, ids=ids)
 
     def __len__(self) -> int:
         """Return the number of nodes."""
@@ -134,7 +144,8 @@ class Graph:
         ends = np.ascontiguousarray(ends[:, (ends >= 0).all(0)])
         owner = self.owner and self.owner._replace(of=self.owner.of[nodes])
         return replace(self, x=self.x[nodes], edges=ends, y=self.y[nodes], owner=owner,
-                       nodes=self.nodes[nodes], name=name or self.name)
+                       nodes=self.nodes[nodes], name=name or self.name,
+                       ids=self.ids and self.ids.take(nodes))
 
     def kept(self, mask: np.ndarray) -> Graph:
         """Return the same nodes with the edges of ``mask`` (bool [E]) alone."""
@@ -203,6 +214,21 @@ class Graph:
                             for i, n in enumerate(names)}, self, by)  # type: ignore[arg-type]
         return whole.only(clients) if clients else whole
 
+    def names(self) -> Ids:
+        """Return the names of the nodes; without names the numbers ``nodes``."""
+        return Ids(numbers=self.nodes) if self.ids is None else self.ids
+
+    def write(self, folder: str | os.PathLike[str]) -> Graph:
+        """Write the graph to ``folder``, see :mod:`fedvine.data.graph_files`; return it."""
+        graph_files.write(self, folder)
+        return self
+
+    @staticmethod
+    def open(folder: str | os.PathLike[str]) -> Graph:
+        """Return the graph that :meth:`write` wrote; raises :class:`FedvineError` if unreadable."""
+        found = graph_files.read(folder)
+        return Graph(**{**found, "owner": found["owner"] and Owner(*found["owner"])})
+
 
 class GraphSplit(Split):
     """Parts of a graph by client name; ``stream`` is the whole graph."""
@@ -217,6 +243,16 @@ class GraphSplit(Split):
         parts: Mapping[str, Any] = self.parts
         changed: dict[str, Any] = {n: change(n, p) for n, p in parts.items()}
         return GraphSplit(changed, self.stream, self.by)
+
+    def write(self, folder: str | os.PathLike[str]) -> GraphSplit:
+        """Write every part under ``folder``, the whole graph not; return the split."""
+        graph_files.write_split(self, Path(folder))
+        return self
+
+    @staticmethod
+    def open(folder: str | os.PathLike[str], stream: Any) -> GraphSplit:
+        """Return the split of the graph ``stream`` that :meth:`write` wrote."""
+        return GraphSplit(*graph_files.read_split(stream, Path(folder)))
 
     def report(self) -> dict[str, Any]:
         """Count nodes, edges and classes of each client; measure balance and cut.

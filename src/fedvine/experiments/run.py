@@ -16,8 +16,8 @@ from fedvine.core.protocol import PlanLike
 from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.state import Memory
+from fedvine.data.graph import Graph
 from fedvine.data.split import Split
-from fedvine.data.stream import EventStream
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
@@ -195,7 +195,7 @@ class Run:
 
 def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         protocol: Task | None = None, out: str | os.PathLike[str] | None = None,
-        source: dict[str, Any] | None = None,
+        source: dict[str, Any] | None = None, keep: bool = True,
         engine: type[LocalClients] = LocalClients, save_every: float = 60.0,
         on_round: OnRound | None = None, on_stage: OnStage | None = None, **options: Any) -> Run:
     """Prepare a run of ``method`` on a split stream; nothing is computed until it is iterated.
@@ -213,6 +213,7 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         out: the run folder; without one the run is in memory alone.
         source: how to open the data again, for ``[data]`` of the folder; without it the folder gets
             a copy of a stream and of its parts.
+        keep: the folder gets a copy of a labelled graph and of its parts, by which it is asked.
         engine: class of the clients.
         save_every: seconds between two saves inside a stage.
         on_round: called with ``(at, clients)`` after each arrival (``at.r`` is 0) and round, before
@@ -246,6 +247,6 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     folder = None
     if out is not None:
         folder = ready.folder(out, split.by, source=source)
-        if source is None and isinstance(stream, EventStream):
+        if keep and (source is None or isinstance(stream, Graph)):
             folder.keep(split)
     return Run(ready, clients, folder, save_every=save_every, on_round=on_round, on_stage=on_stage)

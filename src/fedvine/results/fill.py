@@ -117,7 +117,8 @@ def _start(cell: Job) -> _Running:
     log = cell.folder.with_name(cell.folder.name + ".log")
     with open(log, "wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fedvine", "run", str(toml), "--out", str(cell.folder)],
+            [sys.executable, "-m", "fedvine", "run", str(toml), "--out", str(cell.folder),
+             "--no-keep"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
     return _Running(cell, process, log)
 

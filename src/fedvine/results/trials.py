@@ -116,7 +116,7 @@ class Study:
 
         Return whether the end was reached.
         """
-        run = cell.experiment.run(cell.folder)
+        run = cell.experiment.run(cell.folder, keep=False)
         with contextlib.closing(iter(run)) as stages:   # type: ignore[type-var]
             for stage in stages:
                 value = so_far(run, self.score)

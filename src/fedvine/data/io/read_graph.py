@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.data.graph import Graph, Owner
+from fedvine.data.ids import Ids
 from fedvine.data.io import doubts
 from fedvine.data.io import source as sources
 from fedvine.data.io.columns import Columns
@@ -91,7 +92,9 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         ends = _ends(table, {"src": src, "dst": dst}, ids, whole, origin)
         notes += doubts.of_unused(table.label, [c for c in table.source.columns
                                                 if c not in (src, dst)])
-    graph = Graph.make(x, ends, y, classes=classes, owner=owner, name=name or _name(nodes))
+    names = Ids.of(ids.to_numpy() if pa.types.is_integer(ids.type) else ids.to_pylist())
+    graph = Graph.make(x, ends, y, classes=classes, owner=owner, name=name or _name(nodes),
+                       ids=names)
     if more := ends.shape[1] - graph.edges.shape[1]:
         notes.append(f"{table.label}: {more:,} of {ends.shape[1]:,} rows are loops, or edges that "
                      "are there already; they do not count.")
