@@ -252,7 +252,8 @@ class GraphSplit(Split):
     @staticmethod
     def open(folder: str | os.PathLike[str], stream: Any) -> GraphSplit:
         """Return the split of the graph ``stream`` that :meth:`write` wrote."""
-        return GraphSplit(*graph_files.read_split(stream, Path(folder)))
+        parts, by = graph_files.read_split(stream, Path(folder))
+        return GraphSplit(parts, stream, by)
 
     def report(self) -> dict[str, Any]:
         """Count nodes, edges and classes of each client; measure balance and cut.

@@ -84,15 +84,15 @@ def write_split(split: GraphSplit, folder: Path) -> None:
         json.dump({"by": split.by, "clients": list(split.parts)}, file)
 
 
-def read_split(whole: Graph, folder: Path) -> tuple[dict[str, Any], Graph, str]:
-    """Return parts by client, the whole graph and its ``by``, as :func:`write_split` wrote them.
+def read_split(whole: Graph, folder: Path) -> tuple[dict[str, Any], str]:
+    """Return the parts by client and ``by``, as :func:`write_split` wrote them.
 
     Raises :class:`FedvineError` if they cannot be read.
     """
     try:
         meta = json.loads((folder / "split.json").read_text())
         return ({name: _read_part(whole, folder / f"part-{i}")
-                 for i, name in enumerate(meta["clients"])}, whole, meta["by"])
+                 for i, name in enumerate(meta["clients"])}, meta["by"])
     except (OSError, EOFError, KeyError, TypeError, ValueError, IndexError) as error:
         raise FedvineError(f"{folder} does not hold parts of {whole.name} ({error}).") from error
 
