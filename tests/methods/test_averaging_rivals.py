@@ -1,0 +1,136 @@
+"""FedProx and SCAFFOLD on tasks: the contract, and their terms against gradients by hand."""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from fedvine import testing
+from fedvine.core import registry, tree
+from fedvine.core.method import on_client
+from fedvine.experiments.run import run
+from fedvine.methods.fedavg import FedAvg
+from fedvine.methods.fedprox_node import FedProxNode
+from fedvine.methods.scaffold_node import ScaffoldNode
+
+RATE = 0.01
+
+
+@pytest.mark.parametrize("name", ["fedprox_node", "scaffold_node"])
+@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
+def test_the_contract(check, name):
+    check(registry.method(name).tiny())
+
+
+def solved(method: type, **options: Any) -> Any:
+    """Run a method with plain SGD in place of Adam, without dropout, for one stage."""
+    class Sgd(method):                                                       # type: ignore
+        """The same with SGD."""
+
+        name: ClassVar[str] = "sgd"
+
+        def adam(self, model):
+            return torch.optim.SGD(model.parameters(), lr=RATE)
+
+    parts, plan = testing.tiny_graphs()
+    made = run(Sgd(**{"rounds": 1, "epochs": 4, "hidden": 4, "dropout": 0.0} | options), parts,
+               plan, seed=7)
+    next(iter(made))
+    return made
+
+
+def weights(made: Any) -> dict[str, torch.Tensor]:
+    return made.server.model
+
+
+def test_without_mu_fedprox_is_fedavg_and_a_large_mu_stays_near():
+    fedavg = testing._run(FedAvg.tiny()).finish().scores
+    assert testing._run(FedProxNode.tiny().model_copy(update={"mu": 0.0})).finish().scores == fedavg
+    start = FedProxNode.tiny().start(solved(FedProxNode).clients.world).model
+
+    def moved(mu):
+        made = testing._run(FedProxNode(rounds=1, epochs=10, hidden=4, mu=mu))
+        next(iter(made))
+        return float(sum((w - start[n]).square().sum() for n, w in weights(made).items()))
+
+    assert 0 < moved(10.0) < 0.7 * moved(0.0)
+
+
+@pytest.mark.parametrize("criterion", ["binary-sum", "cross-entropy"])
+def test_the_gradient_of_fedprox_is_mu_times_the_distance(criterion):
+    class ByHand(FedAvg):
+        """FedAvg that adds mu (w - w^r), times the nodes of a sum, to each gradient."""
+
+        name: ClassVar[str] = "by_hand"
+
+        @on_client
+        def train(self, client, model):
+            count = len(self.labelled(client)[1]) if criterion == "binary-sum" else 1
+            hooks = [w.register_hook(lambda g, w=w, n=n: g + 0.3 * count * (w.detach() - model[n]))
+                     for n, w in client.model.named_parameters()]
+            sent = super().train(client, model)
+            for hook in hooks:
+                hook.remove()
+            return sent
+
+    hand, ours, plain = (weights(solved(m, criterion=criterion, **o)) for m, o in (
+        (ByHand, {}), (FedProxNode, {"mu": 0.3}), (FedAvg, {})))
+    for name, value in hand.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-6)
+    assert any(not torch.allclose(ours[n], plain[n], rtol=1e-3) for n in plain)
+
+
+def test_scaffold_follows_the_box_with_option_ii():
+    """Two rounds of Algorithm 1 written out, with gradients of each client's loss."""
+    made = solved(ScaffoldNode, rounds=2)
+    method, clients = made.method, [made.clients.workers[n].client for n in made.clients.names]
+    for client in clients:
+        client.place = (0, 1, 1)
+        client.stage = made.plan.stage(made.clients.workers[client.name].part, 0)
+        client.cache.clear()
+    x = method.start(made.clients.world).model
+    c, own = tree.map_tree(torch.zeros_like, x), [tree.map_tree(torch.zeros_like, x)] * 3
+    for _ in range(2):
+        models, changes = [], []
+        for i, client in enumerate(clients):
+            graph, nodes, y = method.labelled(client)
+            net = tree.load(method.net(made.clients.world), x)
+            for _ in range(4):
+                loss = method.cost(net(graph)[nodes], y)
+                slopes = torch.autograd.grad(loss, list(net.parameters()))
+                with torch.no_grad():
+                    for (n, w), g in zip(net.named_parameters(), slopes, strict=True):
+                        w -= RATE * (g - own[i][n] + c[n])
+            new = {n: own[i][n] - c[n] + (x[n] - w.detach()) / (4 * RATE)
+                   for n, w in net.named_parameters()}
+            models.append(tree.weights(net))
+            changes.append(tree.subtract(new, own[i]))
+            own[i] = new
+        x = tree.mean(models, [len(method.labelled(k)[1]) for k in clients])
+        c = tree.add(c, tree.mean(changes))
+    for n in x:
+        torch.testing.assert_close(made.server.model[n], x[n], rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(made.server.control[n], c[n], rtol=1e-2, atol=1e-3)
+        for i, client in enumerate(clients):
+            torch.testing.assert_close(client.control[n], own[i][n], rtol=1e-2, atol=1e-3)
+
+
+def test_controls_start_from_zero_with_each_task_and_are_those_of_sampled_clients():
+    method = ScaffoldNode(rounds=1, epochs=1, hidden=4, fraction=0.34)
+    made = testing._run(method)
+    for _ in zip(range(2), made, strict=False):
+        pass
+    trained = [c for c in (w.client for w in made.clients.workers.values())
+               if any(v.abs().sum() > 0 for v in c.control.values())]
+    assert len(trained) >= 1
+    now = [c for c in trained if c.controlled == 1]
+    assert len(now) == 1
+    for n, value in made.server.control.items():
+        torch.testing.assert_close(value, now[0].control[n] / 3)
+
+
+def test_a_client_without_labelled_nodes_keeps_its_control():
+    parts, plan = testing.tiny_graphs()
+    made = run(ScaffoldNode.tiny(), parts.mapped(lambda name, part: part.seen_as(
+        part.y * 0 - 1) if name == "bob" else part), plan, seed=7).finish()
+    assert all(not v.any() for v in made.clients.workers["bob"].client.control.values())
