@@ -12,8 +12,8 @@ What the paper leaves open here:
 
 - F_k is a mean there. Where it is a sum over nodes (``criterion``), the term is multiplied by the
   number of nodes, so that ``mu`` has the same meaning
-- any local solver will do: Adam, as for ``fedavg``. Its first step of a round sees no term, as
-  w = w^r; three steps a round stay near w^r in any case, so small ``mu`` changes little
+- any local solver will do: Adam, as for ``fedavg``. The first step of a round sees no term,
+  as w = w^r
 - every client takes E steps a round; the paper also lets a slow client do less
 """
 

@@ -2,8 +2,8 @@
 
 Sai Praneeth Karimireddy, Satyen Kale, Mehryar Mohri, Sashank Reddi, Sebastian Stich, Ananda
 Theertha Suresh: *SCAFFOLD: Stochastic Controlled Averaging for Federated Learning*, ICML 2020,
-Algorithm 1. With the global model x, a client's model y_i and control c_i, the mean control c, and K
-steps of learning rate eta:
+Algorithm 1. With the global model x, a client's model y_i and control c_i, the mean control c, and
+K steps of learning rate eta:
 
     y_i <- y_i - eta (g_i(y_i) - c_i + c)                               (local step)
     c_i+ = c_i - c + (x - y_i) / (K eta)                                (option II)
