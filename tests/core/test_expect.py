@@ -37,7 +37,9 @@ TAKEN = [
     ({"x": b"1234"}, Named(Text(4, bytes, least=4))),
     ([None, "a"], Several(Maybe(Text(1)))),
     ({"ada": (KEYS, COUNTS), "bob": (KEYS[:1], COUNTS[:1])}, Named(PAIR)),
-    ({"n": {"n": 3, "n_new": 1}, "scores": {"auc": 0.5, "auc_new": 1.0}}, Measured(("new",)))]
+    ({"n": {"n": 3, "n_new": 1}, "scores": {"auc": 0.5, "auc_new": 1.0}}, Measured(("new",))),
+    ({"n": {"n": 0}, "scores": {}, "drift": {"edges": 7, "new": {"users": 0.5}, "rivals": {
+        "recency": {"auc": 0.5}, "popularity": {}}}}, Measured())]
 REFUSED = [
     ({}, None, "nothing"),
     (None, Flag(), "neither true nor false"),
@@ -74,7 +76,12 @@ REFUSED = [
     ({"n": {"n": 3, "<b>": 1}, "scores": {}}, Measured(), "parts"),
     ({"n": {"n": 3}, "scores": {"auc": 1.5}}, Measured(), "not between 0 and 1"),
     ({"n": {"n": 3}, "scores": {}, "curve": [3]}, Measured(), "parts"),
-    ({"n": {"n": 3}}, Measured(), "parts")]
+    ({"n": {"n": 3}}, Measured(), "parts"),
+    ({"n": {"n": 0}, "scores": {}, "drift": {"edges": 7}}, Measured(), "parts"),
+    ({"n": {"n": 0}, "scores": {}, "drift": {"edges": 7, "new": {"users": 1.5}, "rivals": {}}},
+     Measured(), "not between 0 and 1"),
+    ({"n": {"n": 0}, "scores": {}, "drift": {"edges": 7, "new": {}, "rivals": {"a": 0.5}}},
+     Measured(), "parts")]
 
 
 @pytest.mark.parametrize(("value", "expect"), TAKEN, ids=map(str, range(len(TAKEN))))

@@ -27,7 +27,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Measured:
-    """State a client's scores: ``{"n": counts, "scores": numbers}``, and curves if they are on.
+    """State a client's scores: ``{"n": counts, "scores": numbers}``; curves, drift if they are on.
 
     ``subsets`` are the endings of keys such as ``auc_new``; a score needs a count (``n_new``) of at
     least 1. Scores lie between ``low`` and ``high``.
@@ -40,7 +40,7 @@ class Measured:
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
         """Raise :class:`Refused` unless ``value`` is such a dictionary."""
         if not isinstance(value, dict) or not {"n", "scores"} <= value.keys() <= {
-                "n", "scores", "parts", "curve"}:
+                "n", "scores", "parts", "curve", "drift"}:
             raise Refused(f"{where} does not have the parts that were asked for")
         counts = frozenset(["n", *(f"n_{s}" for s in self.subsets)])
         check(value["n"], Named(Number(0, 2 ** 53, whole=True), only=counts,
@@ -53,6 +53,12 @@ class Measured:
                 raise Refused(f"{where}['scores'] has {key:.50}, of which nothing was counted")
         if "curve" in value:
             _curve(value["curve"], f"{where}['curve']")
+        if "drift" in value:
+            share = Number(0, 1)
+            check(value["drift"], {
+                "edges": Number(0, 2 ** 53, whole=True), "new": Named(share, most=10),
+                "rivals": Named(Named(Number(self.low, self.high), most=100), most=10)},
+                f"{where}['drift']", sizes)
         if "parts" in value:
             check(value["parts"], Named(Several(Number(0, 2 ** 53, whole=True), 2)),
                   f"{where}['parts']", sizes)

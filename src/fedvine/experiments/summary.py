@@ -25,7 +25,7 @@ def logged(folder: Path) -> list[StageScores]:
     found: dict[int, dict[int, dict[str, Any]]] = {}
     for line in read_lines(folder, "metrics.jsonl"):
         found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = {
-            key: line[key] for key in ("n", "scores", "parts") if key in line}
+            key: line[key] for key in ("n", "scores", "parts", "drift") if key in line}
     return [StageScores(t, by) for t, by in sorted(found.items())]
 
 

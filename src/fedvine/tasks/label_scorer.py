@@ -62,6 +62,7 @@ class LabelScorer:
                               np.where(place < protocol.test + protocol.val, 1, 0))
         self.whole = True           # queries are about the server's whole graph
         self.learned = -1           # the last stage that was learned
+        self.drift = protocol.drifts(plan)
         self._scored: tuple[SnapshotQueries, np.ndarray] = (
             SnapshotQueries(np.empty(0, np.int64)), self.aside)
 
@@ -129,13 +130,41 @@ class LabelScorer:
             raise MethodError(f"The answer has the shape {scores.shape} for {len(asked)} nodes and "
                               f"{classes} classes, or values that are not finite; give one score "
                               "for each class.")
+        drift = {"drift": self._drift(t)} if self.drift else {}
         if not len(asked):
-            return {"n": {"n": 0}, "scores": {}}
+            return {"n": {"n": 0}, "scores": {}, **drift}
         named = scores.argmax(1)
-        micro, macro = metrics.f1(y, named, classes)
-        found: dict[str, Any] = {"n": {"n": len(asked)}, "scores": {
-            "accuracy": float((named == y).mean()), "f1_micro": micro, "f1_macro": macro}}
+        found: dict[str, Any] = {"n": {"n": len(asked)}, "scores": self._scores(named), **drift}
         if owner is not None:
             found["parts"] = {str(name): [int((named == y)[owner == name].sum()),
                                           int((owner == name).sum())] for name in np.unique(owner)}
         return found
+
+    def _scores(self, named: np.ndarray) -> dict[str, float]:
+        """Return accuracy and F1 of predicted classes [Q] of the last queries."""
+        y = self._scored[1]
+        micro, macro = metrics.f1(y, named, len(self.part.nodes.classes))  # type: ignore[union-attr]
+        return {"accuracy": float((named == y).mean()), "f1_micro": micro, "f1_macro": macro}
+
+    def _drift(self, t: int) -> dict[str, Any]:
+        """Return how new the nodes of stage ``t`` are, and simple rivals' scores of its queries.
+
+        The rivals are those of ``methods/last_label.py`` and ``common_dyn.py``: they know the
+        classes that were shown up to the learned stage.
+        """
+        events, past = self.plan.stage(self.part, t), self.plan.past(self.part, t - 1)
+        known = np.zeros(self.part.num_src, bool)
+        known[past.src] = True
+        ends = events.src if events.bipartite else np.concatenate([events.src, events.dst])
+        if not events.bipartite:
+            known[past.dst] = True
+        shown = self.shown(self.plan.past(self.part, max(self.learned, 0))).nodes
+        assert shown is not None
+        y = shown.at(np.inf, self.part.num_src)[1]
+        last = y[self._scored[0].nodes]
+        common = np.full(len(last), np.bincount(y[y >= 0], minlength=1).argmax())
+        rivals = {"last_label": np.where(last >= 0, last, common), "common_dyn": common}
+        return {"edges": len(events), "rivals": {
+                    name: self._scores(named) if len(named) else {}
+                    for name, named in rivals.items()},
+                "new": {"nodes": float(1 - known[ends].mean())} if len(ends) else {}}

@@ -16,10 +16,14 @@ from fedvine.core.lookup import find
 from fedvine.core.rng import rng
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.tasks import metrics, negatives
+from fedvine.tasks import negatives
+from fedvine.tasks.link_measures import measured
+from fedvine.tasks.rivals import Rivals, new_shares
 
 if TYPE_CHECKING:
     from fedvine.tasks.link_prediction import LinkPrediction
+
+_OF_RIVALS = ("auc", "mrr", "auc_new", "mrr_new")      # the scores that are kept of simple rivals
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Scorer:
     def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan, name: str,
                  seed: int) -> None:
         self.protocol, self.part, self.plan, self.name, self.seed = protocol, part, plan, name, seed
+        self.drift, self._rivals = protocol.drifts(plan), Rivals(part.num_dst)
         self._forget()
         self._current: tuple[int, EdgeQueries, dict[str, Any]] | None = None
         self.learned = -1       # the last learned stage, where the server holds the graph
@@ -123,6 +128,12 @@ class Scorer:
             return {"scores": self.answered(answer["scores"]), "across": there[:len(there) // 2]}
         return np.asarray(answer, float).reshape(2, -1).mean(0)
 
+    def _edges(self, t: int) -> EventStream:
+        """Return the events of stage ``t`` that are edges; deletions are left out."""
+        events = self.plan.stage(self.part, t)
+        return (events if events.deleted is None else
+                events.take(np.flatnonzero(~events.deleted)))
+
     def _draw(self, t: int) -> tuple[EdgeQueries, dict[str, Any]]:
         """Draw the pairs of stage ``t``; return them with the facts that :meth:`measure` needs.
 
@@ -130,9 +141,7 @@ class Scorer:
         ranks, and, where ``whole``, 2 P random pairs of nodes.
         """
         draw = rng(self.seed, self.name, "queries", t)
-        events = self.plan.stage(self.part, t)
-        if events.deleted is not None:
-            events = events.take(np.flatnonzero(~events.deleted))
+        events = self._edges(t)
         now = np.unique(self._codes(events))
         met = self._items | self._met(events)
         items = np.flatnonzero(met)                         # known by the end of the stage
@@ -177,12 +186,7 @@ class Scorer:
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
         """Return counts and scores of an answer to ``queries(t)``.
 
-        Keys are ``auc``, ``ap``, ``mrr``, ``hits`` against random negatives, ``auc_historical`` and
-        ``auc_inductive``; the same with ``_new``, ``_travelled`` and ``_arrived`` appended for
-        those positives. An answer that says which pairs have their ends at two clients adds
-        ``auc_across`` and ``ap_across``, of such positives and negatives, and ``ap_nodes_across``,
-        of these positives against as many pairs of random nodes at two clients (DG-CoLearn,
-        Appendix F.1.3).
+        Keys are those of :func:`fedvine.tasks.link_measures.measured`.
 
         Args:
             t: the stage; its queries are drawn if they were not.
@@ -191,7 +195,8 @@ class Scorer:
 
         Returns:
             ``{"n": counts of positives, "scores": values by key}``; what is not defined is left
-                out.
+                out. Where the protocol measures drift also ``drift``: ``edges`` of the stage,
+                shares of them that are ``new``, and scores of simple ``rivals``.
 
         Raises:
             MethodError: if the answer has another length or values that are not finite.
@@ -205,32 +210,26 @@ class Scorer:
         answer, across = self.answered(answer), None
         if isinstance(answer, Mapping):
             answer, across = answer["scores"], np.asarray(answer["across"], bool)
-        scores = np.asarray(answer, float).reshape(-1)
-        count = len(extra["masks"]["all"])
-        positive, random, historical, inductive = scores[:4 * count].reshape(4, count)
-        wide = scores[4 * count:][:count * extra["wide"]].reshape(count, extra["wide"])
-        ranks = metrics.ranks(positive, wide) - 0.5 * extra["own"]
-        n, found = {}, {}
-        for subset, mask in extra["masks"].items():
-            end = "" if subset == "all" else f"_{subset}"
-            n[f"n{end}"] = int(mask.sum())
-            if mask.any():
-                found |= {f"auc{end}": metrics.auc(positive[mask], random[mask]),
-                          f"ap{end}": metrics.average_precision(positive[mask], random[mask]),
-                          f"mrr{end}": metrics.mrr(ranks[mask]),
-                          f"hits{end}": metrics.hits(ranks[mask], self.protocol.k),
-                          f"auc_historical{end}": metrics.auc(positive[mask], historical[mask]),
-                          f"auc_inductive{end}": metrics.auc(positive[mask], inductive[mask])}
-        if count:
-            found["accuracy"] = metrics.accuracy(positive, random)
-        if across is not None:
-            ours, other = positive[across[:count]], random[across[count:2 * count]]
-            n["n_across"] = len(ours)
-            if len(ours) and len(other):
-                found |= {"auc_across": metrics.auc(ours, other),
-                          "ap_across": metrics.average_precision(ours, other)}
-            free = count * (4 + extra["wide"])
-            other = scores[free:][across[free:]][:len(ours)]
-            if len(ours) and len(other):
-                found["ap_nodes_across"] = metrics.average_precision(ours, other)
-        return {"n": n, "scores": found}
+        n, found = measured(np.asarray(answer, float).reshape(-1), extra, self.protocol.k, across)
+        return {"n": n, "scores": found} | ({"drift": self._drift(t)} if self.drift else {})
+
+    def _drift(self, t: int) -> dict[str, Any]:
+        """Return how new stage ``t`` is, and the rivals' scores of its queries.
+
+        The rivals know the stages that the model has learned: all but the last ``lead - 1`` before
+        stage ``t``.
+        """
+        queries, (_, _, extra) = self.queries(t), self._current  # type: ignore[misc]
+        upto = max(t + 1 - self.protocol.lead, 0)
+        if upto < self._rivals.learned:
+            self._rivals = Rivals(self.part.num_dst)
+        for stage in range(self._rivals.learned, upto):
+            self._rivals.learn(self.plan.stage(self.part, stage))
+        rivals = {}
+        for name, scores in self._rivals.scores(queries).items():
+            _, found = measured(self.answered(scores), extra, self.protocol.k)
+            rivals[name] = {key: found[key] for key in _OF_RIVALS if key in found}
+        events = self._edges(t)
+        return {"edges": len(events), "rivals": rivals,
+                "new": new_shares(events, self._codes(events), self._known, self._users,
+                                  self._items)}

@@ -41,6 +41,7 @@ class NodeScorer:
 
     def __init__(self, protocol: ClassIncremental, part: Graph, plan: TaskPlan, name: str) -> None:
         self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
+        self.drift = protocol.drifts(plan)
         self._scored: dict[int, tuple[NodeQueries, np.ndarray, np.ndarray]] = {}
 
     def queries(self, t: int) -> NodeQueries:
@@ -72,21 +73,42 @@ class NodeScorer:
 
         Returns:
             ``{"n": {"n", "n_val"}, "scores": {"accuracy", "accuracy_val"}}``; accuracies are in [0,
-                1], and left out where there are no nodes.
+                1], and left out where there are no nodes. Where the protocol measures drift also
+                ``drift``: ``edges``, here the training nodes of the task, the share of them with
+                ``new`` classes, and the scores of the commonest class (``methods/common.py``).
 
         Raises:
             MethodError: if the answer has another shape or values that are not finite.
         """
-        asked, (_, y, test) = self.queries(t), self._scored[t]
+        asked, (_, _, test) = self.queries(t), self._scored[t]
         scores = np.asarray(answer, float)
         if scores.shape != (len(asked), len(self.part.classes)) or not np.isfinite(scores).all():
             raise MethodError(f'client "{self.name}" answered {scores.shape} for {len(asked)} '
                               f"nodes and {len(self.part.classes)} classes, or values that are "
                               "not finite; predict must give one score for each class.")
+        found = self._scores(t, scores)
+        drift = {"drift": self._drift(t)} if self.drift else {}
+        return {"n": {"n": int(test.sum()), "n_val": int((~test).sum())}, "scores": found} | drift
+
+    def _scores(self, t: int, scores: np.ndarray) -> dict[str, float]:
+        """Return the accuracies of scores [Q, classes] of the nodes of task ``t``."""
+        _, y, test = self._scored[t]
         if self.protocol.masked:
             own = self.plan.groups[self.plan.order(self.part)[t]]
             scores = np.where(np.isin(np.arange(scores.shape[1]), own), scores, -np.inf)
         right = scores.argmax(1) == y if len(y) else np.zeros(0, bool)
-        found = {f"accuracy{end}": float(right[mask].mean()) for end, mask in
-                 (("", test), ("_val", ~test)) if mask.any()}
-        return {"n": {"n": int(test.sum()), "n_val": int((~test).sum())}, "scores": found}
+        return {f"accuracy{end}": float(right[mask].mean()) for end, mask in
+                (("", test), ("_val", ~test)) if mask.any()}
+
+    def _drift(self, t: int) -> dict[str, Any]:
+        """Return how new the classes of task ``t`` are, and the scores of the commonest class.
+
+        That class knows the tasks up to ``t`` alone, also where later ones were learned.
+        """
+        width = len(self.part.classes)
+        before, now = (np.bincount(y[y >= 0], minlength=width) for y in (
+            self.plan.past(self.part, t - 1).y, self.plan.stage(self.part, t).y))
+        total = int(now.sum())
+        common = np.tile((before + now) / max(1, (before + now).sum()), (len(self.queries(t)), 1))
+        return {"edges": total, "rivals": {"common": self._scores(t, common)},
+                "new": {"classes": float(now[before == 0].sum() / total)} if total else {}}

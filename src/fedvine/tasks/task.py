@@ -12,20 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.expect_scores import Measured
 from fedvine.core.protocol import Scorer
 from fedvine.data.ids import Ids
+from fedvine.tasks.protocol import Protocol
 from fedvine.tasks.shown import Axis, Group, Picture, Rows, Score
 
 STAGES = 10     # of a table, about, where no setting says otherwise
 Line = Mapping[str, Any]
 
 
-class Task(BaseModel):
+class Task(Protocol):
     """Base of all tasks; the fields are the settings of the protocol, which a run keeps.
 
     Class variables are the facts that no setting changes:
@@ -52,10 +53,6 @@ class Task(BaseModel):
     - ``no_pairs``: why single pairs are not answered; empty where they are
     - ``no_self``: whether a node is never its own candidate where edges have no direction
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    task: str = ""
 
     measured: ClassVar[Measured] = Measured()
     data: ClassVar[Literal["stream", "classes", "graph"]] = "stream"

@@ -1,0 +1,143 @@
+"""What a client measures of drift: simple rivals on the model's queries, and how new a stage is."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedvine import testing
+from fedvine.core import registry
+from fedvine.core.rng import rng
+from fedvine.data.plan import Plan
+from fedvine.data.stream import EventStream
+from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.run import run
+from fedvine.experiments.summary import logged
+from fedvine.methods.popularity import Popularity
+from fedvine.results.kept import Identity
+from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.snapshot_classification import SnapshotClassification
+from fedvine.tasks.task import every
+
+PLAN = testing.tiny_case()[1]
+
+
+def streams():
+    plain = testing.tiny_stream(700)
+    gone = rng("gone").random(len(plain)) < 0.2
+    one = EventStream(plain.src, plain.dst, plain.t, plain.src_ids, name="one",
+                      codes=plain.codes, categories=plain.categories)
+    return {"users and items": plain, "one kind": one, "undirected": one.with_direction(False),
+            "deletions": EventStream(plain.src, plain.dst, plain.t, plain.src_ids, plain.dst_ids,
+                                     deleted=gone, codes=plain.codes,
+                                     categories=plain.categories)}
+
+
+def finished(name, stream, protocol):
+    split = stream.split("client") if protocol.data != "graph" else stream
+    plan = PLAN if protocol.data != "graph" else testing.tiny_graphs()[1]
+    return run(registry.method(name)(), split, plan, seed=3, protocol=protocol).finish()
+
+
+@pytest.mark.parametrize("lead", [1, 2])
+@pytest.mark.parametrize("kind", streams())
+def test_rivals_of_links_score_as_the_methods_of_these_names(kind, lead):
+    protocol = LinkPrediction(negatives=5, positives=60, drift=True, lead=lead)
+    runs = {name: finished(name, streams()[kind], protocol) for name in protocol.simple}
+    compared = 0
+    for stage in range(len(PLAN)):
+        for t, by in runs["edgebank"].stages[stage].found.items():
+            for client, result in by.items():
+                rivals = result["drift"]["rivals"]
+                assert set(rivals) == set(runs)
+                for name, made in runs.items():
+                    own = made.stages[stage].found[t][client]["scores"]
+                    assert rivals[name] == {k: own[k] for k in rivals[name]}
+                    assert ("auc" in own) == ("auc" in rivals[name])
+                    compared += len(rivals[name])
+    assert compared > 30
+
+
+def test_rivals_of_classes_score_as_the_methods_of_these_names():
+    stream = testing.tiny_labelled()
+    protocol = SnapshotClassification(drift=True, known=True, test=0.5)
+    runs = {name: run(registry.method(name)(), stream.split("hash", k=2), PLAN,
+                      protocol=protocol).finish() for name in protocol.simple}
+    compared = 0
+    for i, stage in enumerate(runs["last_label"].stages):
+        for t, by in stage.found.items():
+            drift = by["all"]["drift"]
+            for name, made in runs.items():
+                assert drift["rivals"][name] == made.stages[i].found[t]["all"]["scores"]
+                compared += len(drift["rivals"][name])
+            assert 0 <= drift["new"]["nodes"] <= 1
+    assert compared > 8
+    protocol = ClassIncremental(drift=True)
+    made = finished("common", testing.tiny_graphs()[0], protocol)
+    for stage in made.stages:
+        for result in stage.found[stage.t].values():
+            assert result["drift"]["rivals"]["common"] == result["scores"]
+            assert result["drift"]["new"] == {"classes": 1.0}
+
+
+def test_shares_are_those_counted_by_hand():
+    stream = testing.tiny_stream(700)
+    made = finished("edgebank", stream, LinkPrediction(negatives=5, positives=60, drift=True))
+    part = stream.split("client").parts["ada"]
+    for t in (1, 2, 3):
+        past, now = PLAN.past(part, t - 1), PLAN.stage(part, t)
+        users, items = set(past.src.tolist()), set(past.dst.tolist())
+        pairs = set(zip(past.src.tolist(), past.dst.tolist(), strict=True))
+        found = made.stages[t - 1].found[t]["ada"]["drift"]
+        assert found["edges"] == len(now)
+        assert found["new"]["users"] == pytest.approx(np.mean([u not in users for u in now.src]))
+        assert found["new"]["items"] == pytest.approx(np.mean([i not in items for i in now.dst]))
+        assert found["new"]["pairs"] == pytest.approx(np.mean(
+            [p not in pairs for p in zip(now.src.tolist(), now.dst.tolist(), strict=True)]))
+
+
+def test_it_is_off_unless_a_plan_is_living_or_it_is_said():
+    stream = testing.tiny_stream()
+    plain = finished("popularity", stream, LinkPrediction.tiny())
+    assert not any("drift" in result for s in plain.stages for by in s.found.values()
+                   for result in by.values())
+
+    class Living(Plan):
+        living = True       # type: ignore[assignment]
+
+    plan = Living(PLAN.bounds, PLAN.val, PLAN.test)
+    for drift, there in ((None, True), (False, False)):
+        made = run(Popularity(), stream.split("client"), plan, seed=3,
+                   protocol=LinkPrediction(negatives=5, positives=40, drift=drift)).finish()
+        assert all(("drift" in result) == there for s in made.stages for by in s.found.values()
+                   for result in by.values())
+        assert [s.scores for s in made.stages] == [s.scores for s in plain.stages]
+
+
+def test_a_protocol_that_does_not_say_it_is_the_one_of_before():
+    for kind in every():
+        assert "drift" not in kind().model_dump() and "drift" not in kind().model_dump(mode="json")
+        for said in (True, False):
+            made = kind(drift=said)
+            assert made.model_dump()["drift"] is said and type(made)(**made.model_dump()) == made
+    made = Experiment.model_validate({"data": "flights", "method": "edgebank"})
+    assert "drift" not in json.dumps(made.plain())
+    assert "drift" not in json.dumps(Identity(made).settings)
+    on = made.with_settings(["protocol.drift=true"])
+    assert on.identity() != made.identity() and on.plain()["protocol"]["drift"] is True
+
+
+def test_a_killed_run_measures_the_same(tmp_path):
+    split, protocol = testing.tiny_stream().split("client"), LinkPrediction(
+        negatives=5, positives=40, drift=True)
+    whole = run(Popularity(), split, PLAN, protocol=protocol, out=tmp_path / "whole").finish()
+    cut = run(Popularity(), split, PLAN, protocol=protocol, out=tmp_path / "cut")
+    for stage in cut:
+        if stage.t == 1:
+            break
+    run(Popularity(), split, PLAN, protocol=protocol, out=tmp_path / "cut").finish()
+    text = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "cut")]
+    assert text[0] == text[1]
+    assert [s.found for s in logged(tmp_path / "cut")] == [
+        s.found for s in whole.stages if s.found]
