@@ -82,9 +82,11 @@ class NodeScorer:
         """
         asked, (_, _, test) = self.queries(t), self._scored[t]
         scores = np.asarray(answer, float)
-        if scores.shape != (len(asked), len(self.part.classes)) or not np.isfinite(scores).all():
+        widths = self.plan.widths(self.part)
+        if (scores.ndim != 2 or len(scores) != len(asked) or scores.shape[1] not in widths
+                or not np.isfinite(scores).all()):
             raise MethodError(f'client "{self.name}" answered {scores.shape} for {len(asked)} '
-                              f"nodes and {len(self.part.classes)} classes, or values that are "
+                              f"nodes and {max(widths)} classes, or values that are "
                               "not finite; predict must give one score for each class.")
         found = self._scores(t, scores)
         drift = {"drift": self._drift(t)} if self.drift else {}

@@ -89,9 +89,9 @@ class TaskPlan:
         task, use = np.full(len(part), -1), np.full(len(part), TEST)
         for t, group in enumerate(self.order(part)):
             for label in self.groups[group]:
-                nodes = np.flatnonzero(part.y == label)
+                nodes, place = self._batch(part, task, int(group), label)
                 task[nodes] = t
-                nodes = rng(self.seed, part.name, "split", label).permutation(nodes)
+                nodes = rng(self.seed, part.name, "split", *place).permutation(nodes)
                 train, val = (round(len(nodes) * s) for s in np.cumsum(self.shares[:2]))
                 train = max(train, 1)  # a class that is here has a node to learn from
                 use[nodes[:train]], use[nodes[train:max(val, train)]] = TRAIN, VAL
@@ -101,16 +101,17 @@ class TaskPlan:
     def stage(self, part: Graph, t: int) -> Graph:
         """Return the graph of task ``t``; labels of nodes that are not for training are hidden."""
         task, use = self.assign(part)
-        return self._seen(part, np.where((task == t) & (use == TRAIN), part.y, -1), task == t)
+        y = np.where((task == t) & (use == TRAIN), part.y, -1)
+        return self._seen(part, y, self._here(part, task, t), t)
 
     def past(self, part: Graph, t: int) -> Graph:
         """Return the graph of all tasks up to ``t``, for methods that may keep everything."""
         task, use = self.assign(part)
         known = (task >= 0) & (task <= t)
-        graph = self._seen(part, np.where(known & (use == TRAIN), part.y, -1), known)
+        y = np.where(known & (use == TRAIN), part.y, -1)
         if self.keep_inter_task_edges:
-            return graph
-        own = task[known]
+            return self._seen(part, y, self._here(part, task, t), t)
+        graph, own = self._seen(part, y, np.flatnonzero(known), t), task[known]
         return graph.kept(own[graph.edges[0]] == own[graph.edges[1]])
 
     def held_out(self, part: Graph, t: int) -> tuple[Graph, np.ndarray, np.ndarray, np.ndarray]:
@@ -125,18 +126,35 @@ class TaskPlan:
                 their classes [Q]; and which of them are for the test, bool [Q].
         """
         task, use = self.assign(part)
-        graph = self._seen(part, np.full(len(part), -1), task == t)
-        here = np.arange(len(part)) if self.keep_inter_task_edges else np.flatnonzero(task == t)
+        here = self._here(part, task, t)
         nodes = np.flatnonzero((task[here] == t) & ((use[here] == VAL) | (use[here] == TEST)))
+        graph = self._seen(part, np.full(len(part), -1), here, t)
         return graph, nodes, part.y[here[nodes]], use[here[nodes]] == TEST
+
+    def widths(self, part: Graph) -> set[int]:
+        """Return the numbers of scores that a node may get: one score for each known class."""
+        return {len(part.classes)}
 
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain values, for a run folder."""
         return asdict(self)
 
-    def _seen(self, part: Graph, y: np.ndarray, nodes: np.ndarray) -> Graph:
+    def _batch(self, part: Graph, task: np.ndarray, group: int, label: int
+               ) -> tuple[np.ndarray, tuple[int, ...]]:
+        """Return the nodes of a class that are learned in this group, and what names their draw.
+
+        ``task`` has the tasks of the nodes of earlier groups.
+        """
+        return np.flatnonzero(part.y == label), (label,)
+
+    def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:
+        """Return the nodes that task ``t`` sees, ascending; ``task`` is that of each node."""
+        return np.arange(len(part)) if self.keep_inter_task_edges else np.flatnonzero(task == t)
+
+    def _seen(self, part: Graph, y: np.ndarray, here: np.ndarray, t: int) -> Graph:
+        """Return the graph of the nodes ``here`` as it is at task ``t``, with the labels ``y``."""
         graph = part.seen_as(y)
-        return graph if self.keep_inter_task_edges else graph.induced(np.flatnonzero(nodes))
+        return graph if len(here) == len(part) else graph.induced(here)
 
 
 def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = SHARES,

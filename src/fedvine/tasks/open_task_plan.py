@@ -1,0 +1,160 @@
+"""Tasks of a labelled graph that grows: new classes are new tasks, the earlier tasks stay.
+
+Tasks are opened in blocks, one each time that the graph was read and had something to learn:
+
+- new classes make groups of ``size`` classes, in the order in which they came; fewer wait
+- new labelled nodes of classes of earlier blocks make one more group, which learns these nodes
+  alone; fewer than :data:`LEAST` wait
+- a client meets the groups of a block in an order of its own; blocks follow each other
+
+A node is learned in the first block, from the one in which its label came, that has its class. Its
+use is drawn among the nodes of its class that this block learns, so later nodes do not change it.
+A task sees the graph as it was when its block was opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from fedvine.core.rng import rng
+from fedvine.data.graph import Graph
+from fedvine.data.growing_graph import GrowingGraph
+from fedvine.tasks.task_plan import TaskPlan
+
+LEAST = 20      # new labelled nodes of earlier classes for which a task is opened
+
+_assigned: WeakKeyDictionary[Graph, tuple[Any, Any]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class OpenTaskPlan(TaskPlan):
+    """A plan that more tasks are added to, by :meth:`extended`.
+
+    - ``blocks``: number of groups that were open after each opening
+    - ``size``: classes of a group of new classes
+    """
+
+    blocks: tuple[int, ...] = ()
+    size: int = 2
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> OpenTaskPlan:
+        """Return the plan of :meth:`facts`, also as JSON or TOML holds them."""
+        plain = {**facts, "groups": tuple(map(tuple, facts["groups"])),
+                 "shares": tuple(facts["shares"]), "blocks": tuple(facts["blocks"])}
+        return OpenTaskPlan(**plain)
+
+    def block(self, t: int) -> int:
+        """Return the block of task ``t``."""
+        return int(np.searchsorted(self.blocks, t, side="right"))
+
+    @property
+    def classes(self) -> int:
+        """Number of classes that the tasks have."""
+        return max((c + 1 for group in self.groups for c in group), default=0)
+
+    @property
+    def classes_at(self) -> list[int]:
+        """Return the number of classes known at each stage, those of all blocks so far."""
+        ends = [self.blocks[self.block(t)] for t in range(len(self))]
+        return [max(c + 1 for group in self.groups[:end] for c in group) for end in ends]
+
+    def since(self, part: GrowingGraph) -> int:
+        """Return the first stage of a client: that of the block in which its first node came."""
+        block = int(part.came.node.min(initial=len(self.blocks))) if len(part) else 0
+        return 0 if not block else self.blocks[block - 1]
+
+    def widths(self, part: Graph) -> set[int]:
+        """Return the numbers of classes that are known at any stage."""
+        return set(self.classes_at)
+
+    def order(self, part: Graph) -> np.ndarray:
+        """Return the groups in the order in which this client meets them, block after block."""
+        whose = part.name if self.orders == "own" else "all"
+        begins = (0, *self.blocks)
+        return np.concatenate([np.zeros(0, np.int64), *(
+            begin + rng(self.seed, whose, "order", *([k] if k else [])).permutation(end - begin)
+            for k, (begin, end) in enumerate(zip(begins, self.blocks, strict=False)))])
+
+    def assign(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
+        """Return the task and the use of every node, see :meth:`TaskPlan.assign`."""
+        if part not in _assigned or _assigned[part][0] != self:
+            _assigned[part] = self, super().assign(part)
+        return _assigned[part][1]
+
+    # -- growth ----------------------------------------------------------------------------------
+    def extended(self, graph: GrowingGraph, now: bool = False) -> OpenTaskPlan:
+        """Return the plan with one more block, if ``graph`` has enough to learn; else this plan.
+
+        Args:
+            graph: the whole graph, as it is now.
+            now: learn what would have to wait, too.
+
+        Returns:
+            The plan.
+        """
+        classes, waiting = self.waiting(graph)
+        groups = [tuple(classes[i:i + self.size]) for i in range(0, len(classes), self.size)]
+        if groups and len(groups[-1]) < self.size and not now:
+            groups.pop()
+        if waiting and sum(waiting.values()) >= (1 if now else LEAST):
+            groups.append(tuple(sorted(waiting)))
+        if not groups:
+            return self
+        every = (*self.groups, *groups)
+        return replace(self, groups=every, blocks=(*self.blocks, len(every)))
+
+    def waiting(self, graph: GrowingGraph) -> tuple[list[int], dict[int, int]]:
+        """Return the classes that no task has, and counts of nodes that none learns, by class."""
+        learned = self.classes
+        task, _ = self.assign(graph)
+        late = graph.y[(task < 0) & (graph.y >= 0) & (graph.y < learned)]
+        counts = np.bincount(late, minlength=learned)
+        return (list(range(learned, len(graph.classes))),
+                {int(c): int(counts[c]) for c in np.flatnonzero(counts)})
+
+    # -- the graph as it was at a stage ----------------------------------------------------------
+    def _batch(self, part: Graph, task: np.ndarray, group: int, label: int
+               ) -> tuple[np.ndarray, tuple[int, ...]]:
+        assert isinstance(part, GrowingGraph)
+        block = self.block(group)
+        begin = self.blocks[block - 1] if block else 0
+        nodes = np.flatnonzero((part.y == label) & (part.came.label <= block) & (task < 0))
+        again = any(label in earlier for earlier in self.groups[:begin])
+        return nodes, (label, block) if again else (label,)
+
+    def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:
+        """Return the task's nodes, and their neighbours of the same classes from earlier tasks."""
+        assert isinstance(part, GrowingGraph)
+        block = self.block(t)
+        if self.keep_inter_task_edges:
+            return np.flatnonzero(part.came.node <= block)
+        own = task == t
+        a, b = part.edges[:, part.came.edge <= block]
+        near = np.zeros(len(part), bool)
+        near[b[own[a]]] = near[a[own[b]]] = True
+        earlier = (task >= 0) & (task < t) & np.isin(part.y, self.groups[self.order(part)[t]])
+        return np.flatnonzero(own | near & earlier)
+
+    def past(self, part: Graph, t: int) -> Graph:
+        """Return the graph of all tasks up to ``t``, with the edges that one of them sees."""
+        assert isinstance(part, GrowingGraph)
+        task, _ = self.assign(part)
+        found = super().past(part, t)
+        if self.keep_inter_task_edges:
+            return found
+        known = np.flatnonzero((task >= 0) & (task <= t))
+        whole = self._seen(part, self._labels_of(found, part, known), known, t)
+        return whole.kept(self._joined(part, task, known, whole.edges))
+
+    def _seen(self, part: Graph, y: np.ndarray, here: np.ndarray, t: int) -> Graph:
+        assert isinstance(part, GrowingGraph)
+        graph = part.seen_as(y).induced(here)
+        assert isinstance(graph, GrowingGraph)
+        known = replace(graph, classes=graph.classes[:self.classes_at[t]])
+        return known.kept(known.came.edge <= self.block(t))
