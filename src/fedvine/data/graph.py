@@ -36,6 +36,18 @@ class Owner(NamedTuple):
     column: str = "client"
 
 
+class Came(NamedTuple):
+    """The block of stages, 0, 1, ..., as of which a row may be seen, of a graph that grows.
+
+    ``node`` int32 [N]; ``label`` int32 [N], of no meaning for a node without a class; ``edge``
+    int32 [E].
+    """
+
+    node: np.ndarray
+    label: np.ndarray
+    edge: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A labelled graph of N nodes, E edges and F features; :meth:`make` checks and cleans.
@@ -48,6 +60,7 @@ class Graph:
     - ``owner``: the client of each node, where the data have it
     - ``notes``: remarks of the reader of the tables, for people
     - ``ids``: names of the nodes, where the data have them
+    - ``came``: when each row came, where the graph grows (:mod:`fedvine.data.growing_graph`)
     """
 
     x: Features
@@ -59,6 +72,7 @@ class Graph:
     owner: Owner | None = None
     notes: tuple[str, ...] = ()
     ids: Ids | None = None
+    came: Came | None = None
 
     @staticmethod
     def make(x: Any, edges: Any, y: Any, *, classes: tuple[str, ...] | list[str] | None = None,
@@ -141,15 +155,19 @@ class Graph:
         number = np.full(len(self), -1, np.int32)
         number[nodes] = np.arange(len(nodes), dtype=np.int32)
         ends = number[self.edges]
-        ends = np.ascontiguousarray(ends[:, (ends >= 0).all(0)])
+        inside = (ends >= 0).all(0)
+        ends = np.ascontiguousarray(ends[:, inside])
+        came = self.came and Came(self.came.node[nodes], self.came.label[nodes],
+                                  self.came.edge[inside])
         owner = self.owner and self.owner._replace(of=self.owner.of[nodes])
         return replace(self, x=self.x[nodes], edges=ends, y=self.y[nodes], owner=owner,
                        nodes=self.nodes[nodes], name=name or self.name,
-                       ids=self.ids and self.ids.take(nodes))
+                       ids=self.ids and self.ids.take(nodes), came=came)
 
     def kept(self, mask: np.ndarray) -> Graph:
         """Return the same nodes with the edges of ``mask`` (bool [E]) alone."""
-        return replace(self, edges=np.ascontiguousarray(self.edges[:, mask]))
+        came = self.came and self.came._replace(edge=self.came.edge[mask])
+        return replace(self, edges=np.ascontiguousarray(self.edges[:, mask]), came=came)
 
     def seen_as(self, y: np.ndarray) -> Graph:
         """Return the same graph with other labels, for example with some hidden (-1)."""
@@ -227,7 +245,8 @@ class Graph:
     def open(folder: str | os.PathLike[str]) -> Graph:
         """Return the graph that :meth:`write` wrote; raises :class:`FedvineError` if unreadable."""
         found = graph_files.read(folder)
-        return Graph(**{**found, "owner": found["owner"] and Owner(*found["owner"])})
+        return Graph(**{**found, "owner": found["owner"] and Owner(*found["owner"]),
+                        "came": found["came"] and Came(*found["came"])})
 
 
 class GraphSplit(Split):

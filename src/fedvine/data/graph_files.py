@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedvine.data.graph import Graph, GraphSplit
 
 _SPARSE = ("data", "indices", "indptr")
+_CAME = ("came-node", "came-label", "came-edge")
 
 
 def write(graph: Graph, folder: str | os.PathLike[str]) -> None:
@@ -36,7 +37,8 @@ def write(graph: Graph, folder: str | os.PathLike[str]) -> None:
     x: Any = graph.x
     arrays = {"edges": graph.edges, "y": graph.y, "nodes": graph.nodes,
               **({f"x-{k}": getattr(x, k) for k in _SPARSE} if issparse(x) else {"x": x}),
-              **({} if graph.owner is None else {"owner": graph.owner.of})}
+              **({} if graph.owner is None else {"owner": graph.owner.of}),
+              **({} if graph.came is None else dict(zip(_CAME, graph.came, strict=True)))}
     with atomic_folder(folder) as target:
         for name, array in arrays.items():
             np.save(target / f"{name}.npy", array)
@@ -52,9 +54,9 @@ def write(graph: Graph, folder: str | os.PathLike[str]) -> None:
 def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the fields of the graph that :func:`write` wrote.
 
-    ``owner`` is (of, names, column) or None. Arrays are read, not mapped: a graph is in memory as a
-    whole. Raises :class:`FedvineError` if the folder does not hold a graph, or an array is cut
-    short.
+    ``owner`` is (of, names, column) or None, ``came`` (node, label, edge) or None. Arrays are
+    read, not mapped: a graph is in memory as a whole. Raises :class:`FedvineError` if the folder
+    does not hold a graph, or an array is cut short.
     """
     folder = Path(folder)
     try:
@@ -68,7 +70,9 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
                  "ids": Ids.open(folder, "node") if meta["named"] else None,
                  "owner": None if meta["owner"] is None else (
                      _array(folder, "owner"), tuple(meta["owner"]["names"]),
-                     meta["owner"]["column"])}
+                     meta["owner"]["column"]),
+                 "came": tuple(_array(folder, name) for name in _CAME)
+                 if (folder / f"{_CAME[0]}.npy").exists() else None}
         if not x.shape == shape or not shape[0] == len(found["y"]) == len(found["nodes"]):
             raise ValueError("the arrays do not have the same number of nodes")
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:

@@ -183,9 +183,10 @@ class Power(Replaying):
         if not len(server.y) or not self.server_epochs:
             return
         graph = buffer_graph(server.x, self.near if self.transfer == "kl" else 0)   # (13)
-        unseen = np.zeros(world.facts["classes"])
-        seen = torch.from_numpy(np.stack([server.trajectories.get(n, unseen)
-                                          for n in sent.names]))
+        seen = torch.zeros(len(sent.names), world.facts["classes"], dtype=torch.float64)
+        for k, name in enumerate(sent.names):
+            q = server.trajectories.get(name, np.zeros(0))
+            seen[k, :len(q)] = torch.from_numpy(q)  # one of an earlier task may be shorter
         share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y].float()          # [K, V]
         net = self.net(world)
         with torch.no_grad():

@@ -21,9 +21,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
-from fedvine.data.graph import Graph
-from fedvine.data.growing_graph import GrowingGraph
+from fedvine.data.graph import Came, Graph
 from fedvine.tasks.task_plan import TaskPlan
 
 LEAST = 20      # new labelled nodes of earlier classes for which a task is opened
@@ -64,9 +64,9 @@ class OpenTaskPlan(TaskPlan):
         ends = [self.blocks[self.block(t)] for t in range(len(self))]
         return [max(c + 1 for group in self.groups[:end] for c in group) for end in ends]
 
-    def since(self, part: GrowingGraph) -> int:
+    def since(self, part: Graph) -> int:
         """Return the first stage of a client: that of the block in which its first node came."""
-        block = int(part.came.node.min(initial=len(self.blocks))) if len(part) else 0
+        block = int(_came(part).node.min(initial=len(self.blocks))) if len(part) else 0
         return 0 if not block else self.blocks[block - 1]
 
     def widths(self, part: Graph) -> set[int]:
@@ -88,7 +88,7 @@ class OpenTaskPlan(TaskPlan):
         return _assigned[part][1]
 
     # -- growth ----------------------------------------------------------------------------------
-    def extended(self, graph: GrowingGraph, now: bool = False) -> OpenTaskPlan:
+    def extended(self, graph: Graph, now: bool = False) -> OpenTaskPlan:
         """Return the plan with one more block, if ``graph`` has enough to learn; else this plan.
 
         Args:
@@ -109,7 +109,7 @@ class OpenTaskPlan(TaskPlan):
         every = (*self.groups, *groups)
         return replace(self, groups=every, blocks=(*self.blocks, len(every)))
 
-    def waiting(self, graph: GrowingGraph) -> tuple[list[int], dict[int, int]]:
+    def waiting(self, graph: Graph) -> tuple[list[int], dict[int, int]]:
         """Return the classes that no task has, and counts of nodes that none learns, by class."""
         learned = self.classes
         task, _ = self.assign(graph)
@@ -121,40 +121,39 @@ class OpenTaskPlan(TaskPlan):
     # -- the graph as it was at a stage ----------------------------------------------------------
     def _batch(self, part: Graph, task: np.ndarray, group: int, label: int
                ) -> tuple[np.ndarray, tuple[int, ...]]:
-        assert isinstance(part, GrowingGraph)
         block = self.block(group)
         begin = self.blocks[block - 1] if block else 0
-        nodes = np.flatnonzero((part.y == label) & (part.came.label <= block) & (task < 0))
+        nodes = np.flatnonzero((part.y == label) & (_came(part).label <= block) & (task < 0))
         again = any(label in earlier for earlier in self.groups[:begin])
         return nodes, (label, block) if again else (label,)
 
     def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:
         """Return the task's nodes, and their neighbours of the same classes from earlier tasks."""
-        assert isinstance(part, GrowingGraph)
         block = self.block(t)
         if self.keep_inter_task_edges:
-            return np.flatnonzero(part.came.node <= block)
+            return np.flatnonzero(_came(part).node <= block)
         own = task == t
-        a, b = part.edges[:, part.came.edge <= block]
+        a, b = part.edges[:, _came(part).edge <= block]
         near = np.zeros(len(part), bool)
         near[b[own[a]]] = near[a[own[b]]] = True
         earlier = (task >= 0) & (task < t) & np.isin(part.y, self.groups[self.order(part)[t]])
         return np.flatnonzero(own | near & earlier)
 
-    def past(self, part: Graph, t: int) -> Graph:
-        """Return the graph of all tasks up to ``t``, with the edges that one of them sees."""
-        assert isinstance(part, GrowingGraph)
-        task, _ = self.assign(part)
-        found = super().past(part, t)
-        if self.keep_inter_task_edges:
-            return found
-        known = np.flatnonzero((task >= 0) & (task <= t))
-        whole = self._seen(part, self._labels_of(found, part, known), known, t)
-        return whole.kept(self._joined(part, task, known, whole.edges))
+    def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        has = np.zeros((len(self), self.classes), bool)
+        for t, group in enumerate(self.order(part)):
+            has[t, list(self.groups[group])] = True
+        earlier = np.where(task[a] < task[b], a, b)
+        return has[np.maximum(task[a], task[b]), part.y[earlier]]
 
     def _seen(self, part: Graph, y: np.ndarray, here: np.ndarray, t: int) -> Graph:
-        assert isinstance(part, GrowingGraph)
         graph = part.seen_as(y).induced(here)
-        assert isinstance(graph, GrowingGraph)
         known = replace(graph, classes=graph.classes[:self.classes_at[t]])
-        return known.kept(known.came.edge <= self.block(t))
+        return known.kept(_came(known).edge <= self.block(t))
+
+
+def _came(part: Graph) -> Came:
+    if part.came is None:
+        raise FedvineError(f"{part.name} does not say when its rows came; "
+                           "fedvine.data.growing_graph makes a graph that does.")
+    return part.came

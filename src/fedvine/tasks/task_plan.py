@@ -111,8 +111,9 @@ class TaskPlan:
         y = np.where(known & (use == TRAIN), part.y, -1)
         if self.keep_inter_task_edges:
             return self._seen(part, y, self._here(part, task, t), t)
-        graph, own = self._seen(part, y, np.flatnonzero(known), t), task[known]
-        return graph.kept(own[graph.edges[0]] == own[graph.edges[1]])
+        here = np.flatnonzero(known)
+        graph = self._seen(part, y, here, t)
+        return graph.kept(self._linked(part, task, *here[graph.edges]))
 
     def held_out(self, part: Graph, t: int) -> tuple[Graph, np.ndarray, np.ndarray, np.ndarray]:
         """Return what is needed to score task ``t``.
@@ -150,6 +151,10 @@ class TaskPlan:
     def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:
         """Return the nodes that task ``t`` sees, ascending; ``task`` is that of each node."""
         return np.arange(len(part)) if self.keep_inter_task_edges else np.flatnonzero(task == t)
+
+    def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return which edges, of the nodes ``a`` and ``b``, a task sees, bool [E]."""
+        return task[a] == task[b]
 
     def _seen(self, part: Graph, y: np.ndarray, here: np.ndarray, t: int) -> Graph:
         """Return the graph of the nodes ``here`` as it is at task ``t``, with the labels ``y``."""

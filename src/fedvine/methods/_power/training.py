@@ -17,6 +17,7 @@ from fedvine.core import tree
 from fedvine.core.expect import Number
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.data.graph import Graph
+from fedvine.nn import head
 from fedvine.nn.gat import Gat, Inputs, below, inputs, joined, packed, unpacked
 from fedvine.tasks.class_incremental import NodeQueries
 
@@ -53,8 +54,11 @@ class Continual(Method):
 
     def net(self, world: World) -> Any:
         """Build the network, with the same first weights at the server and at every client."""
-        return Gat(world.facts["features"], self.hidden, world.facts["classes"],
-                   seed=world.seed, dropout=self.dropout)
+        net = Gat(world.facts["features"], self.hidden, world.facts["classes"],
+                  seed=world.seed, dropout=self.dropout)
+        if later := head.of_world(world.facts):     # classes may come later
+            head.named(net.second, *later, world.seed)
+        return net
 
     def adam(self, model: torch.nn.Module) -> torch.optim.Adam:
         """Build an optimiser without moments."""
