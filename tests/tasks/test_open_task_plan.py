@@ -43,7 +43,7 @@ def seen(graph, plan, t):
         stage, past = plan.stage(part, t), plan.past(part, t)
         asked, nodes, y, test = plan.held_out(part, t)
         for g in (stage, past, asked):
-            yield name, g.x.tobytes(), g.edges.tobytes(), g.nodes.tobytes(), g.y.tobytes(), g.classes
+            yield (name, *(a.tobytes() for a in (g.x, g.edges, g.nodes, g.y)), g.classes)
         yield nodes.tobytes(), y.tobytes(), test.tobytes()
 
 
@@ -103,7 +103,6 @@ def test_what_was_seen_stays_as_it_was(keep, data):
             assert list(seen(graph, plan, t)) == list(seen(was, old, t))
     learned = np.zeros(len(graph), int)
     for part in graph.split("client").parts.values():
-        task, use = plan.assign(part)
         for t in range(len(plan)):
             stage = plan.stage(part, t)
             learned[stage.nodes[stage.y >= 0]] += 1
