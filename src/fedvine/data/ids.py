@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedvine.core.errors import FedvineError, near
+from fedvine.core.errors import FedvineError
 from fedvine.core.files import mapped
+from fedvine.data.name_index import NameIndex, whole_number
 
 
 class Ids:
@@ -29,7 +30,7 @@ class Ids:
                  text: np.ndarray | None = None, secret: bytes = b"fedvine") -> None:
         self._numbers, self._offsets, self._text = numbers, offsets, text
         self.secret = secret
-        self._find: dict[str, int] | None = None
+        self._index: NameIndex | None = None
 
     @staticmethod
     def of(names: Iterable[str] | np.ndarray) -> Ids:
@@ -56,13 +57,26 @@ class Ids:
         assert self._offsets is not None and self._text is not None
         return self._text[self._offsets[number]:self._offsets[number + 1]].tobytes()
 
+    @property
+    def index(self) -> NameIndex:
+        """The index of the names, built when it is first needed."""
+        if self._index is None:
+            self._index = NameIndex(self._numbers, self._offsets, self._text)
+        return self._index
+
+    def numbers(self, names: Ids | Iterable[str]) -> np.ndarray:
+        """Return the number of each name, int64, -1 for an unknown one."""
+        if isinstance(names, Ids) and self._text is not None and names._offsets is not None:
+            assert names._text is not None
+            return self.index.find_text(names._offsets, names._text)
+        return self.index.find(names[i] for i in range(len(names))) if isinstance(
+            names, Ids) else self.index.find(names)
+
     def find(self, name: str | int) -> int:
         """Return the number of a name; raises :class:`FedvineError` with a near name if unknown."""
-        if self._find is None:
-            self._find = {self[i]: i for i in range(len(self))}
-        number = self._find.get(str(name))
-        if number is None:
-            raise FedvineError(f'no node is called "{name}"{near(str(name), self._find)}.')
+        number = int(self.numbers([str(name)])[0])
+        if number < 0:
+            raise FedvineError(f'no node is called "{name}"{self.index.near(str(name))}.')
         return number
 
     def keys(self, numbers: np.ndarray) -> np.ndarray:
@@ -90,7 +104,17 @@ class Ids:
 
     def extended(self, names: Iterable[str]) -> Ids:
         """Return the same dictionary with ``names`` after the last one."""
-        found = Ids.of([*(self[i] for i in range(len(self))), *names])
+        more = Ids.of(names)
+        assert more._offsets is not None and more._text is not None
+        if self._offsets is not None and self._text is not None:
+            offsets = np.concatenate([self._offsets, self._offsets[-1] + more._offsets[1:]])
+            return Ids(offsets=offsets, text=np.concatenate([self._text, more._text]),
+                       secret=self.secret)
+        whole = [whole_number(more[i]) for i in range(len(more))]
+        if None not in whole:
+            return Ids(numbers=np.concatenate([self._numbers, np.array(whole, np.int64)]),  # type: ignore[list-item]
+                       secret=self.secret)
+        found = Ids.of([*(self[i] for i in range(len(self))), *(more[i] for i in range(len(more)))])
         found.secret = self.secret
         return found
 

@@ -48,6 +48,7 @@ class Run:
         self.summary: dict[str, Any] | None = (
             run_folder.read_summary(folder.path) if folder else None)
         self.costs, self._last_save = Costs(), 0.0
+        self.learned: int | None = None     # the stage that is asked; None: the last one
 
     def __iter__(self) -> Iterator[StageScores]:
         """Yield the scores of each stage, from the last save on; of a finished run all again."""
@@ -120,13 +121,18 @@ class Run:
         state = {"server": self.server.dump(), "clients": self.clients.dump(), **self.costs.dump()}
         self._last_save, packed = time.perf_counter(), pack(state)
         clients = self.clients.save(run_folder.checkpoint(t, r))
-        self.folder.save(run_folder.Save(t, r, packed, clients, self.costs.seconds))
+        self.folder.save(run_folder.Save(t, r, packed, clients, self.costs.seconds,
+                                         r > self.method.rounds_at(t)))
 
     def _restore(self) -> tuple[int, int]:
         """Restore both sides from the last save, or start afresh; return its (stage, round)."""
         last = len(self.plan) - 1
         end = run_folder.checkpoint(last, self.method.rounds_at(last) + 1) if self.summary else None
         save = self.folder.restore(self.clients.checkpoints(), end) if self.folder else None
+        return self._take(save, last)
+
+    def _take(self, save: run_folder.Save | None, last: int) -> tuple[int, int]:
+        """Restore both sides from this save, or start afresh; ``last`` is the plan's last stage."""
         self.server = self.method.start(self.clients.world)
         self.server.cache = {}
         self.costs, self._last_save = Costs(), time.perf_counter()
@@ -145,6 +151,11 @@ class Run:
         self.clients.restore(save.clients, run_folder.checkpoint(save.t, save.r))
         self.costs.load(state, save.seconds)
         return save.t, save.r
+
+    def look(self, save: run_folder.Save) -> None:
+        """Restore both sides from the save at the end of a stage, to ask them; write no file."""
+        self._take(save, len(self.plan) - 1)
+        self.learned = save.t
 
     def _measured(self) -> list[StageScores]:
         if not self.folder:
@@ -183,11 +194,11 @@ class Run:
             return self.method.answer(server, self.clients, at)[client]
 
     def at_the_end(self) -> tuple[Memory, At]:
-        """Return a finished run's server, its clients ready for queries, and the last place."""
+        """Return the server, the clients ready for queries, and the last learned place."""
         if self.server is None:
             self._restore()
         assert self.server is not None
-        t = len(self.plan) - 1
+        t = len(self.plan) - 1 if self.learned is None else self.learned
         at = At(t, self.method.rounds_at(t), self.method.rounds_at(t))
         self.clients.begin(At(t, at.R + 2, at.R))
         return self.server, at

@@ -44,23 +44,28 @@ _LOGS = ("metrics.jsonl", "messages.jsonl")
 
 
 class Save(NamedTuple):
-    """Memory of both sides after round ``r`` of stage ``t`` (R + 1: after the stage was scored)."""
+    """Memory of both sides after round ``r`` of stage ``t`` (R + 1: after the stage was scored).
+
+    ``end`` is true for the save of R + 1.
+    """
 
     t: int
     r: int
     server: Packed
     clients: dict[str, Packed]
     seconds: float
+    end: bool = False
 
 
 class RunFolder:
-    """The folder of one run.
+    """The folder of one run; ``experiment`` None: of the run that is there.
 
     Raises :class:`FedvineError` if the folder holds another experiment or other files.
     """
 
-    def __init__(self, path: str | os.PathLike[str], experiment: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], experiment: Mapping[str, Any] | None) -> None:
         self.path = Path(path)
+        experiment = read_experiment(path) if experiment is None else experiment
         text = tomlkit.dumps(_plain(experiment))
         file = self.path / "experiment.toml"
         run_files.refuse_links(self.path)
@@ -74,7 +79,7 @@ class RunFolder:
         if taken:
             raise FedvineError(f"{self.path} is a folder with other things in it; "
                                "choose another one with --out.")
-        if there:
+        if there and experiment is not None:
             differs = difference(tomllib.loads(text), _today(read_experiment(self.path)))
             if differs:
                 raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
@@ -133,7 +138,7 @@ class RunFolder:
 
     # -- saves ---------------------------------------------------------------------------------
     def save(self, save: Save) -> None:
-        """Write a save and delete all but the last two."""
+        """Write a save; delete all but the last two, and the last one of the end of a stage."""
         name, sizes = checkpoint(save.t, save.r), {}
         for log in _LOGS:  # sizes to which a resumed run cuts the logs
             file = self.path / log
@@ -141,14 +146,18 @@ class RunFolder:
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
                     sizes[log] = os.fstat(handle.fileno()).st_size
-        position = {"t": save.t, "r": save.r, "logs": sizes, "seconds": save.seconds}
+        position = {"t": save.t, "r": save.r, "logs": sizes, "seconds": save.seconds,
+                    **({"end": True} if save.end else {})}
         with atomic_folder(self._saves / name) as folder:
             saves.write({"server": save.server}, folder / "server.safetensors", self._at(name))
             saves.write(save.clients, folder / "clients.safetensors", self._at(name))
             (folder / "position.json").write_text(json.dumps(
                 {**position, "sum": self._position_sum(position)}))
-        for old in sorted(self._saves.glob("[0-9]*"))[:-2]:
-            shutil.rmtree(old, ignore_errors=True)
+        kept = sorted(self._saves.glob("[0-9]*"))
+        ends = [p for p in kept if _is_end(p)]
+        for old in kept[:-2]:
+            if old not in ends[-1:]:
+                shutil.rmtree(old, ignore_errors=True)
 
     @property
     def _saves(self) -> Path:
@@ -226,6 +235,13 @@ class RunFolder:
                 with open(self.path / log, "rb+", opener=run_files.no_link) as file:
                     file.truncate(sizes.get(log, 0))
         self._sums = {}
+
+
+def _is_end(save: Path) -> bool:
+    try:
+        return bool(json.loads((save / "position.json").read_text()).get("end"))
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _today(found: dict[str, Any]) -> dict[str, Any]:
