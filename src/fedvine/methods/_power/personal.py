@@ -1,0 +1,49 @@
+"""A model of its own for each client: the server averages with other weights for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedvine.core import tree
+from fedvine.core.method import At, Server, World
+from fedvine.methods._power.training import Continual, average
+
+Weights = dict[str, torch.Tensor]
+
+
+class Personal(Continual):
+    """Base of the methods whose server sends each client a mixture of the clients' models.
+
+    A client that was in no round yet gets the average of all, weighted by labelled nodes.
+    """
+
+    def start(self, world: World) -> Server:
+        return Server(model=super().start(world).model, models={})      # personal ones, by client
+
+    def mixing(self, replies: Mapping[str, dict[str, Any]]) -> np.ndarray:
+        """Compute weights float64 [K, K] >= 0 from K replies by client name, in their order.
+
+        Row i has those of client i's personal model; the rows need not sum to 1.
+        """
+        raise NotImplementedError
+
+    def round(self, server, clients, at: At) -> None:
+        personal = {n: server.models.get(n, server.model) for n in clients.choose(self.fraction)}
+        sent = clients.call(self.train, per_client=personal, expect=self.reply(server))
+        server.model = average(sent, server.model)
+        if len(sent):
+            replies = dict(sent.items())
+            models = [reply["model"] for reply in replies.values()]
+            server.models = server.models | {
+                name: tree.mean(models, row) if row.sum() > 0 else server.model
+                for name, row in zip(replies, self.mixing(replies), strict=True)}
+
+    def answer(self, server, clients, at: At):
+        if self.answers == "local":
+            return super().answer(server, clients, at)
+        return clients.call(self.predict, per_client={n: server.models.get(n, server.model)
+                                                      for n in clients.names})
