@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core.state import Memory
+from fedvine.data.dates import stage_names
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.loop import StageScores
 from fedvine.experiments.prepare import Prepared
 from fedvine.experiments.run_files import read_lines
+from fedvine.tasks.drift import drift
 from fedvine.tasks.task import Task
 
 
@@ -47,6 +49,10 @@ def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: C
              **costs.summary(), "sizes": {name: len(part) for name, part in ready.parts.items()}}
     if getattr(ready.stream, "dates", False):
         found |= {"dates": True, "bounds": list(getattr(plan, "bounds", ()))}
+    log = [line for stage in stages for line in lines(stage, ready.protocol, plan)]
+    if any("drift" in line for line in log):
+        found["drift"] = drift(log, ready.protocol.compared, ready.protocol.scores, method.name,
+                               stage_names(found.get("bounds")))
     if ready.notes:
         found["notes"] = list(ready.notes)
     if ready.self_loops is not None:

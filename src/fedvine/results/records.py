@@ -56,18 +56,19 @@ def write_json(found: list[dict[str, Any]], file: str | os.PathLike[str]) -> Non
 
 
 def tables(summary: Mapping[str, Any], task: Task) -> list[RenderableType]:
-    """Return the task's sentences and tables about the test period, for a terminal."""
-    return [rows if isinstance(rows, str) else _rich(rows) for rows in task.tables(summary)]
+    """Return the task's sentences and tables about the test period, and the sentences on drift."""
+    return [*(rows if isinstance(rows, str) else table(rows) for rows in task.tables(summary)),
+            *map(str, summary.get("drift", []))]
 
 
-def _rich(rows: Rows) -> Table:
+def table(rows: Rows) -> Table:
     """Return a table for a terminal."""
-    table = Table(rows.columns[0], box=None, pad_edge=False)
+    made = Table(rows.columns[0], box=None, pad_edge=False)
     for column in rows.columns[1:]:
-        table.add_column(column, justify="right")
+        made.add_column(column, justify="right")
     for i, row in enumerate(rows.rows):
-        table.add_row(*row, style="bold" if rows.total and i == len(rows.rows) - 1 else "")
-    return table
+        made.add_row(*row, style="bold" if rows.total and i == len(rows.rows) - 1 else "")
+    return made
 
 
 def facts(report: Mapping[str, Any]) -> str:

@@ -74,6 +74,11 @@ class Task(Protocol):
     no_pairs: ClassVar[str] = ""
     no_self: ClassVar[bool] = False
 
+    @property
+    def compared(self) -> list[str]:
+        """The keys of the one or two scores by which runs and simple rivals are compared."""
+        return list(dict.fromkeys(key for key in (self.judged_by[0], self.chosen_by) if key))
+
     # -- queries and scores -----------------------------------------------------------------------
     @classmethod
     def tiny(cls) -> Task:

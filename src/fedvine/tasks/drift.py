@@ -1,0 +1,232 @@
+"""Drift: sentences about a model that falls behind, and about clients whose data changed.
+
+They are made of the scores of all stages, each measured before the stage was learned, with what
+the clients measured beside them (``drift`` of a line, see :mod:`fedvine.tasks.rivals`). Three
+rules, each with a chance of about :data:`FALSE` for a false alarm at the newest stage of a
+stationary series (independent normal values), however many clients and scores there are:
+
+- a simple rival is ahead in the last three stages or more, on average by several standard errors;
+- a score of the model lies below the interval in which the next value of its series is expected;
+- a client's share of new users, items or pairs lies outside that interval.
+
+The interval is that of Student's t for one more value of a normal series. A stage outside it does
+not count as usual for those after it, until five in a row are; then they are the usual ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from fedvine.tasks.shown import Lines, Score
+
+FALSE = 0.02        # chance of a false alarm of a rule at a stage
+BEFORE = 4          # stages that are needed to know what is usual
+WINDOW = 12         # the last stages that count
+BEHIND = 3          # stages in a row in which a rival is ahead
+NEW_USUAL = 5       # stages in a row after which a change is the usual state
+GAPS = {"rival": 0.005, "score": 0.02, "share": 0.05}   # smaller ones are not named
+Line = Mapping[str, Any]
+Named = Callable[[int], str]
+
+
+class Points(NamedTuple):
+    """A series: stages scored, and a value for each."""
+
+    stages: list[int]
+    values: list[float]
+
+
+def newest(lines: Iterable[Line]) -> dict[int, dict[str, Line]]:
+    """Return the lines with drift by scored stage and client.
+
+    Of the stages that were scored at one time only the newest one counts.
+    """
+    found: dict[int, dict[int, dict[str, Line]]] = {}
+    for line in lines:
+        if "drift" in line:
+            found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = line
+    return dict(sorted((max(by), by[max(by)]) for by in found.values()))
+
+
+def keys(by: Mapping[int, Mapping[str, Line]], wanted: Sequence[str]) -> list[str]:
+    """Return those of the wanted scores that both model and rivals have; else the first such."""
+    known = list(dict.fromkeys(key for here in by.values() for line in here.values()
+                               for rival in line["drift"]["rivals"].values() for key in rival))
+    return [key for key in dict.fromkeys(wanted) if key in known] or known[:1]
+
+
+def against(by: Mapping[int, Mapping[str, Line]], key: str) -> dict[str, tuple[Points, Points]]:
+    """Return the model's and the rival's means over clients, by rival.
+
+    Clients are weighted by their positives; only those that both have a score for count.
+    """
+    found: dict[str, tuple[Points, Points]] = {}
+    for stage, here in by.items():
+        for name in sorted({r for line in here.values() for r in line["drift"]["rivals"]}):
+            both = [(line["scores"][key], line["drift"]["rivals"][name][key], _weight(line, key))
+                    for line in here.values() if key in line["scores"]
+                    and key in line["drift"]["rivals"].get(name, {})]
+            total = sum(w for *_, w in both)
+            if total:
+                for points, at in zip(found.setdefault(name, (Points([], []), Points([], []))),
+                                      (0, 1), strict=True):
+                    points.stages.append(stage)
+                    points.values.append(sum(pair[at] * pair[2] for pair in both) / total)
+    return found
+
+
+def _weight(line: Line, key: str) -> int:
+    return line["n"].get(f"n_{key.rsplit('_', 1)[-1]}", line["n"]["n"])
+
+
+def shares(by: Mapping[int, Mapping[str, Line]]) -> dict[tuple[str, str], tuple[Points, list[int]]]:
+    """Return the shares of what is new, and the edges of each stage, by (client, what)."""
+    found: dict[tuple[str, str], tuple[Points, list[int]]] = {}
+    for stage, here in by.items():
+        for client, line in here.items():
+            for what, share in line["drift"]["new"].items():
+                points, edges = found.setdefault((client, what), (Points([], []), []))
+                points.stages.append(stage)
+                points.values.append(share)
+                edges.append(line["drift"]["edges"])
+    return found
+
+
+# -- the rules -------------------------------------------------------------------------------------
+def behind(ours: Sequence[float], theirs: Sequence[float], chance: float = FALSE) -> int:
+    """Return in how many stages up to the last one the rival is ahead; 0 where that is not sure.
+
+    The standard error is that of successive differences, s^2 = mean of (d[i] - d[i - 1])^2 / 2
+    (von Neumann 1941), without the one at which the rival came ahead: a change is no noise.
+    """
+    ahead = np.asarray(theirs, float) - np.asarray(ours, float)
+    streak = len(ahead) if (ahead > 0).all() else int((ahead[::-1] <= 0).argmax())
+    if streak < BEHIND or len(ahead) <= BEFORE:
+        return 0
+    steps = np.diff(ahead)
+    steps = np.delete(steps, len(steps) - streak if streak < len(ahead) else [])[-WINDOW:]
+    last = ahead[-min(streak, WINDOW):]
+    error = np.sqrt((steps ** 2).mean() / 2 / len(last))
+    far = special.stdtrit(2 / 3 * len(steps), 1 - chance)
+    return streak if last.mean() >= max(GAPS["rival"], far * error) else 0
+
+
+def unusual(values: Sequence[float], gap: float, chance: float = FALSE, below: bool = False,
+            edges: Sequence[int] | None = None) -> tuple[int, float]:
+    """Return how many of the last values are outside of what is usual, and the usual mean.
+
+    Args:
+        values: of all stages.
+        gap: least distance from the mean that counts.
+        chance: of a false alarm at a stage.
+        below: whether only values below the usual ones count.
+        edges: number of edges that each value is a share of; None where it is not a share.
+
+    Returns:
+        The number of last stages, 0 where the last one is usual, and the mean before them.
+    """
+    usual: list[float] = []
+    out: list[float] = []
+    for i, value in enumerate(values):
+        base = np.asarray(usual[-WINDOW:])
+        if len(base) >= BEFORE:
+            mean, many = base.mean(), len(base)
+            spread = base.std(ddof=1)
+            if edges is not None:   # never less than that of drawing so many edges at random
+                share = (mean * many + 1) / (many + 2)
+                spread = max(spread, (share * (1 - share) / max(edges[i], 1)) ** 0.5)
+            far = special.stdtrit(many - 1, 1 - (chance if below else chance / 2))
+            off = mean - value if below else abs(mean - value)
+            if off >= max(gap, far * spread * (1 + 1 / many) ** 0.5):
+                out.append(value)
+                if len(out) == NEW_USUAL:
+                    usual, out = out, []
+                continue
+        usual, out = [*usual, value], []
+    return len(out), float(np.mean(usual[-WINDOW:])) if usual else float("nan")
+
+
+# -- the sentences ---------------------------------------------------------------------------------
+def drift(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Score], model: str,
+          named: Named = lambda stage: f"stage {stage + 1}") -> list[str]:
+    """Return the sentences about the newest scored stage; none where nothing is to be said.
+
+    Args:
+        lines: of ``metrics.jsonl``.
+        wanted: the keys of the scores by which models are compared.
+        names: the names of the scores.
+        model: name of the method.
+        named: returns the name of a stage by its number.
+
+    Returns:
+        The sentences: rivals, scores, clients.
+    """
+    by, found = newest(lines), []
+    if not by:
+        return []
+    last, compared = max(by), keys(by, wanted)
+    for key in compared:
+        title = names[key].name if key in names else key
+        rivals, worst = against(by, key), None
+        for name, (ours, theirs) in rivals.items():
+            streak = behind(ours.values, theirs.values, FALSE / len(compared) / len(rivals))
+            if streak and ours.stages[-1] == last and (
+                    worst is None or theirs.values[-1] > worst[2].values[-1]):
+                worst = name, ours, theirs, streak
+        if worst:
+            name, ours, theirs, streak = worst
+            found.append(f"Since {named(ours.stages[-streak])} {model} is below {name} by {title}: "
+                         f"{_mean(ours, streak)} against {_mean(theirs, streak)}, {streak} stages "
+                         "in a row.")
+        for ours, _ in list(rivals.values())[:1]:
+            many, usual = unusual(ours.values, GAPS["score"], FALSE / len(compared), below=True)
+            if many and ours.stages[-1] == last:
+                found.append(f"{title} of {model} is {ours.values[-1]:.3f} in {named(last)}, below "
+                             f"the {usual:.3f} of the stages before{_since(ours, many, named)}.")
+    clients = shares(by)
+    for (client, what), (points, edges) in clients.items():
+        many, usual = unusual(points.values, GAPS["share"], FALSE / len(clients), edges=edges)
+        if many and points.stages[-1] == last:
+            share = points.values[-1]
+            found.append(f"Client {client}: {100 * share:.0f} % new {what} in {named(last)}, "
+                         f"{'above' if share > usual else 'below'} the {100 * usual:.0f} % of the "
+                         f"stages before{_since(points, many, named)}.")
+    return found
+
+
+def _mean(points: Points, many: int) -> str:
+    return f"{np.mean(points.values[-many:]):.3f}"
+
+
+def _since(points: Points, many: int, named: Named) -> str:
+    return f" (since {named(points.stages[-many])})" if many > 1 else ""
+
+
+def plots(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Score], model: str
+          ) -> list[Lines]:
+    """Return the plots of model and rivals, and of the share of new pairs (or the like) by client.
+
+    Empty where the lines have no drift.
+    """
+    by = newest(lines)
+    if not by:
+        return []
+    found, axis = [], "stage scored before it was learned"
+    for key in keys(by, wanted)[:1]:
+        rivals = against(by, key)
+        series = [(model, *ours) for ours, _ in list(rivals.values())[:1]]
+        series += [(name, *theirs) for name, (_, theirs) in rivals.items()]
+        found.append(Lines(f"{names[key].name if key in names else key}, all clients", axis, [
+            (name, [s + 1 for s in stages], values) for name, stages, values in series]))
+    clients = shares(by)
+    kinds = list(dict.fromkeys(what for _, what in clients))
+    what = "pairs" if "pairs" in kinds else kinds[0] if kinds else ""
+    mine = [(client, [s + 1 for s in points.stages], [100 * v for v in points.values])
+            for (client, kind), (points, _) in clients.items() if kind == what]
+    if mine:
+        found.append(Lines(f"new {what}, %", axis, mine, limits=(0, 102), legend=len(mine) <= 20))
+    return found
