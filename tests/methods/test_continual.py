@@ -114,7 +114,7 @@ def test_a_client_without_nodes_of_a_task_takes_part_in_the_other(name):
         assert client.kept_y.tolist() == [2, 2, 3, 3]
 
 
-@pytest.mark.parametrize("select", ["coverage", "clearest", "mean"])
+@pytest.mark.parametrize("select", ["coverage", "clearest", "mean", "influence"])
 def test_each_way_to_choose_gives_a_run_of_its_own(select):
     assert mean("ergnn", select=select)["fm"] < mean("fedavg")["fm"]
 

@@ -126,3 +126,68 @@ def test_no_class_gives_no_nodes():
     nobody = np.full(3, -1)
     assert equations.select(torch.ones(3, 2), None, nobody, 1).tolist() == []
     assert ergnn.nearest_mean(np.ones((3, 2)), nobody, 1).tolist() == []
+
+
+@given(case=cases(), count=st.integers(1, 4), binary=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_influential_is_the_inverse_of_the_dense_hessian(case, count, binary):
+    """Autograd's Hessian of the last layer's mean loss, inverted whole."""
+    rows, y = case
+    z, draw = rows * 2, rng(7, "last layer")
+    last = torch.from_numpy(draw.normal(size=(4, 3)))
+    labelled = torch.from_numpy(np.flatnonzero(y >= 0))
+    truth = torch.nn.functional.one_hot(torch.from_numpy(y).clamp(min=0), 3).double()
+
+    def losses(flat):
+        logits = z.double() @ flat.view(4, 3)[:3] + flat.view(4, 3)[3]
+        if not binary:
+            return -(truth * logits.log_softmax(1)).sum(1)
+        p = logits.sigmoid()
+        return -(truth * p.log() + (1 - truth) * (1 - p).log()).sum(1)
+
+    expected = []
+    if len(labelled):
+        mean = lambda flat: losses(flat)[labelled].mean()  # noqa: E731
+        hessian = torch.autograd.functional.hessian(mean, last.flatten())
+        inverse = torch.linalg.inv(hessian + 0.01 * torch.eye(12))
+        slopes = torch.autograd.functional.jacobian(losses, last.flatten())
+        for label in sorted(set(y[y >= 0].tolist())):
+            own = np.flatnonzero(y == label)
+            rise = slopes[own] @ inverse @ slopes[own].sum(0)
+            expected += [rise.sort(descending=True).values[:count]]
+            found = [i for i in ergnn.influential(
+                z, last[:3].float(), last[3].float(), y, count, binary=binary) if y[i] == label]
+            torch.testing.assert_close(rise[np.searchsorted(own, found)], expected[-1],
+                                       rtol=1e-4, atol=1e-6)
+    assert len(ergnn.influential(z, last[:3].float(), last[3].float(), y, count, binary=binary)
+               ) == sum(map(len, expected))
+
+
+def test_without_the_most_influential_node_the_loss_of_its_class_is_largest():
+    """The last layer is trained again without each node in turn."""
+    draw = rng(5, "influence")
+    y = np.repeat([0, 1], 8)
+    z = torch.from_numpy((draw.normal(size=(16, 2)) + 1.5 * y[:, None]).astype(np.float32))
+    rows = torch.cat([z, torch.ones(16, 1)], 1).double()
+    truth = torch.nn.functional.one_hot(torch.from_numpy(y), 2).double()
+
+    def trained(keep):      # Newton's method on the mean loss with the damping as a decay
+        w = torch.zeros(3, 2, dtype=torch.float64)
+        for _ in range(20):
+            p = (rows[keep] @ w).sigmoid()
+            slope = rows[keep].T @ (p - truth[keep]) / 16 + 0.01 * w
+            for c in range(2):
+                curve = rows[keep].T @ (rows[keep] * (p * (1 - p))[:, c:c + 1]) / 16
+                w[:, c] -= torch.linalg.solve(curve + 0.01 * torch.eye(3), slope[:, c])
+        return w
+
+    def loss(w, label):
+        scores = rows[y == label] @ w
+        return float(torch.nn.functional.binary_cross_entropy_with_logits(
+            scores, truth[y == label], reduction="sum"))
+
+    w = trained(np.ones(16, bool)).float()
+    found = ergnn.influential(z, w[:2], w[2], y, 1)
+    for label, node in enumerate(found):
+        without = {i: loss(trained(np.arange(16) != i), label) for i in np.flatnonzero(y == label)}
+        assert max(without, key=without.__getitem__) == node

@@ -6,9 +6,9 @@ encoded as gradients. The server reconstructs the prototypes, joins them to a gr
 averaged model on it towards the models of the clients that know each class best.
 
 :meth:`Power.meet` and `execute` are C_Exec; :meth:`Power.round` is the loop's body with S_Exec.
-"Line" means a line of the box, by the numbers of arXiv 2411.18919v3 (HTML). Eqs. (2) to (4), (8)
-to (11), (13) are in :mod:`fedvine.methods._power.equations`, (5) to (7) and the replay buffer in
-:mod:`fedvine.methods._power.training`, (12) and (14) here; the network is :mod:`fedvine.nn.gat`.
+"Line" means a line of the box, by the numbers of arXiv 2411.18919v3 (HTML). In `_power`, Eqs. (2)
+to (4), (8) to (11), (13) are in `equations.py`, (5) in `training.py`, (6), (7) and the replay buffer
+in `remembering.py`; (12) and (14) are here, and the network is :mod:`fedvine.nn.gat`.
 
 **What the server learns.** The gradients of one sample through a linear layer give the sample
 back by one division: the server has every client's mean feature vector of each class, exactly (of
@@ -49,7 +49,8 @@ from fedvine.methods._power.equations import (
     reconstruct,
     select,
 )
-from fedvine.methods._power.training import Replaying, average
+from fedvine.methods._power.remembering import Replaying
+from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs
 from fedvine.privacy.class_means import protect
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedvine.core.method import Client, Field
 from fedvine.methods._power.equations import select
-from fedvine.methods._power.training import Replaying
+from fedvine.methods._power.remembering import Replaying
 
 
 class Replay(Replaying):

@@ -102,17 +102,28 @@ class GatLayer(nn.Module):
 
     def forward(self, graph: Inputs) -> torch.Tensor:
         """Compute rows [N, width] from the rows and edges of ``graph``."""
-        x, src, dst = graph
-        h = product(x, self.weight)
-        e = nn.functional.leaky_relu((h @ self.source).index_select(0, src)
-                                     + (h @ self.target).index_select(0, dst), 0.2)
-        count = x.shape[0]
-        top = torch.full((count,), -torch.inf).scatter_reduce_(0, dst, e.detach(), "amax")
-        a = (e - top.index_select(0, dst)).exp()
-        total = torch.zeros(count).index_add(0, dst, a)
-        sent = h.index_select(0, src) * a[:, None]
-        out = torch.zeros(count, h.shape[1]).index_add(0, dst, sent)
-        return out / total[:, None] + self.bias
+        h = product(graph.x, self.weight)
+        return attended(h, graph, *self.attention(graph, h)) + self.bias
+
+    def attention(self, graph: Inputs, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute exp(e_ij) [E'] of the edges and its sum [N] over the neighbours of each node.
+
+        ``h`` [N, width] is x W; alpha_ij is the first divided by the second of its target. The
+        largest e_ij of a node is subtracted before, so that no exponential overflows.
+        """
+        e = nn.functional.leaky_relu((h @ self.source).index_select(0, graph.src)
+                                     + (h @ self.target).index_select(0, graph.dst), 0.2)
+        top = torch.full((len(h),), -torch.inf).scatter_reduce_(0, graph.dst, e.detach(), "amax")
+        a = (e - top.index_select(0, graph.dst)).exp()
+        return a, torch.zeros(len(h)).index_add(0, graph.dst, a)
+
+
+def attended(rows: torch.Tensor, graph: Inputs, a: torch.Tensor, total: torch.Tensor
+             ) -> torch.Tensor:
+    """Compute sum_j alpha_ij rows_j [N, width]; ``a`` and ``total`` are a layer's attention."""
+    sent = rows.index_select(0, graph.src) * a[:, None]
+    out = torch.zeros(len(total), rows.shape[1]).index_add(0, graph.dst, sent)
+    return out / total[:, None]
 
 
 class Gat(nn.Module):
@@ -132,6 +143,18 @@ class Gat(nn.Module):
     def embed(self, graph: Inputs) -> torch.Tensor:
         """Compute the embeddings [N, hidden]."""
         return self.first(graph).relu()
+
+    def coefficients(self, graph: Inputs) -> list[torch.Tensor]:
+        """Compute alpha [E'], the attention of each edge, of both layers."""
+        inner = self.embed(graph) @ self.second.weight
+        both = ((self.first, product(graph.x, self.first.weight)), (self.second, inner))
+        pairs = (layer.attention(graph, h) for layer, h in both)
+        return [a / total.index_select(0, graph.dst) for a, total in pairs]
+
+    def last_rows(self, graph: Inputs) -> torch.Tensor:
+        """Compute z [N, hidden], the last layer's mean over neighbours: logits are z W + b."""
+        h = self.embed(graph)
+        return attended(h, graph, *self.second.attention(graph, h @ self.second.weight))
 
     def forward(self, graph: Inputs, draw: torch.Generator | None = None) -> torch.Tensor:
         """Compute logits [N, classes]; with ``draw`` dropout is applied to the hidden layer."""

@@ -1,7 +1,7 @@
 """POWER's equations on arrays: coverage (2)-(4), prototypes (8)-(11), their neighbours (13).
 
-Eqs. (5) to (7) stand in :mod:`fedvine.methods._power.training`, (12) and (14) in
-:mod:`fedvine.methods.power`.
+Eq. (5) stands in :mod:`fedvine.methods._power.training`, (6) and (7) in
+:mod:`fedvine.methods._power.remembering`, (12) and (14) in :mod:`fedvine.methods.power`.
 
 A client sends for each class the gradients that the class's mean feature vector causes in a random
 network that server and clients know, so that the server does not receive the mean itself. **This

@@ -1,8 +1,6 @@
-"""Local training on the graph of a task, with and without replay; POWER and its rivals share it.
+"""Local training on the graph of a task, and averaging; POWER and its rivals share it.
 
 :class:`Continual` with nothing added is FedAvg (McMahan et al. 2017) on a class-incremental stream.
-:class:`Replaying` adds a buffer of nodes of earlier tasks: rows of features and their classes,
-no edges.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from fedvine.core.expect import Number
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.data.graph import Graph
 from fedvine.nn import head
-from fedvine.nn.gat import Gat, Inputs, below, inputs, joined, packed, unpacked
+from fedvine.nn.gat import Gat, Inputs, inputs
 from fedvine.tasks.class_incremental import NodeQueries
 
 
@@ -147,101 +145,6 @@ class Continual(Method):
 
     def now(self, client: Client, queries: NodeQueries) -> torch.Tensor:
         return self.predict(client, None, queries)
-
-
-class Replaying(Continual):
-    """Base of the methods that replay: :meth:`choose` selects the nodes of a task to keep.
-
-    A client's buffer is ``kept_x`` (rows of features, None before the first task ends) and
-    ``kept_y`` int64 [B].
-    """
-
-    space: ClassVar[dict[str, Any]] = {"beta": (0.003, 0.5, "log")}
-
-    per_class: int = Field(default=1, ge=0, description="nodes kept of each class of a task, b")
-    beta: float = Field(default=0.01, ge=0, le=1, description="weight of the new task's loss, beta "
-                        "of Eq. (7); replay weighs 1 - beta")
-    balanced: bool = Field(default=False, description="in place of beta kept nodes / (kept nodes + "
-                           "labelled nodes), as in ER-GNN: of summed losses the means over both "
-                           "then count the same")
-
-    def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:
-        """Select the nodes of the task to keep, int [B], by the local and the global model."""
-        raise NotImplementedError
-
-    def setup(self, client: Client) -> None:
-        super().setup(client)
-        client.kept_x, client.kept_y = None, np.empty(0, np.int64)
-
-    def round(self, server, clients, at: At) -> None:
-        sampled = clients.choose(self.fraction)
-        sent = clients.call(self.train, server.model, at.last, only=sampled,
-                            expect=self.reply(server))
-        self.store_at_others(server, clients, at, sampled)
-        server.model = average(sent, server.model)
-
-    @on_client
-    def train(self, client: Client, model: dict[str, torch.Tensor],
-              last: bool = False) -> dict[str, Any]:
-        """Train as without replay; in a task's ``last`` round also store nodes of it."""
-        sent = super().train(client, model)
-        if last:
-            self.store(client, model)
-        return sent
-
-    def store_at_others(self, server, clients, at: At, sampled: tuple[str, ...]) -> None:
-        """Let clients not sampled in a task's last round store nodes of it all the same."""
-        if at.last and len(sampled) < len(clients.names):
-            clients.call(self.close, server.model, only=set(clients.names) - set(sampled),
-                         expect=None)
-
-    @on_client
-    def close(self, client: Client, model: dict[str, torch.Tensor]) -> None:
-        """Store nodes of the task at a client that is not sampled in its last round."""
-        self.store(client, model)
-
-    def store(self, client: Client, model: dict[str, torch.Tensor]) -> None:
-        """Add nodes of the task to the buffer; ``model`` is the global one of its last round."""
-        if not len(self.labelled(client)[1]) or not self.per_class:
-            return
-        nodes = self.choose(client, model)
-        rows, y = client.stage.x[nodes], client.stage.y[nodes]
-        if client.kept_x is not None:
-            rows = joined(unpacked(client.kept_x), rows)
-        client.kept_x, client.kept_y = packed(rows), np.concatenate([client.kept_y, y])
-        client.cache.pop("replayed", None)
-
-    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
-        """Compute Eq. (7), a scalar; one of its terms alone where the other has no nodes."""
-        if not len(client.kept_y):
-            return super().loss(client, draw)
-        _, nodes, y = self.labelled(client)
-        graph, kept = self.replayed(client)
-        scores = client.model(graph, draw)  # one pass over both: a second one costs a quarter more
-        old = self.cost(scores[-len(kept):], kept)                           # (6)
-        if not len(y):
-            return old
-        new = self.cost(scores[nodes], y)                                    # (5)
-        beta = len(kept) / (len(kept) + len(y)) if self.balanced else self.beta
-        return beta * new + (1 - beta) * old                                 # (7)
-
-    def replayed(self, client: Client) -> tuple[Inputs, torch.Tensor]:
-        """Return the task's graph with the buffer's nodes below it, and their classes int64 [B].
-
-        A buffered node has a loop alone: it is classified by itself (Eq. 6).
-        """
-        if "replayed" not in client.cache:
-            client.cache["replayed"] = (
-                below(client.stage.x, self.labelled(client)[0], unpacked(client.kept_x)),
-                torch.from_numpy(client.kept_y))
-        return client.cache["replayed"]
-
-    def embedded(self, client: Client, model: dict[str, torch.Tensor] | None = None
-                 ) -> torch.Tensor:
-        """Compute embeddings [N, d] of the task's nodes by the client's model, or by ``model``."""
-        net = client.model if model is None else tree.load(self.net(client.world), model)
-        with torch.no_grad():
-            return net.embed(self.labelled(client)[0])
 
 
 def average(sent: Any, current: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
