@@ -52,7 +52,7 @@ def quantity(method, client, what):
 def test_importances_are_squared_finite_differences(what, lambdas):
     method = Twp(hidden=3, **lambdas)
     client, _, _ = client_of(method)
-    found = method.importances(client.model, *method.labelled(client))
+    found = method.importances(client)
     step, scale = 1e-2, max(lambdas.values())
     for name, weight in client.model.named_parameters():
         flat = weight.data.view(-1)
@@ -75,7 +75,7 @@ def test_the_penalty_is_the_sum_over_all_tasks(criterion):
     for t in range(3):
         client.stage, client.place = plan.stage(part, t), (t, 1, 1)
         method.train(client, tree.weights(client.model), True)
-        terms.append((method.importances(client.model, *method.labelled(client)),
+        terms.append((method.importances(client),
                       tree.weights(client.model)))
     client.stage, client.place = plan.stage(part, 3), (3, 1, 1)
     count = len(method.labelled(client)[2]) if criterion == "binary-sum" else 1
@@ -97,8 +97,8 @@ def test_the_penalty_is_the_sum_over_all_tasks(criterion):
 def test_beta_adds_the_importances_of_the_present_task():
     method = Twp(hidden=3, dropout=0.0, beta=0.5)
     client, _, _ = client_of(method)
-    graph, nodes, y = method.labelled(client)
-    own = method.importances(client.model, graph, nodes, y)
+    y = method.labelled(client)[2]
+    own = method.importances(client)
     plain = FedAvg.loss(method, client, torch.Generator())
     found = method.loss(client, torch.Generator())
     torch.testing.assert_close(found, plain + 0.5 * len(y) * sum(i.sum() for i in own.values()))

@@ -40,7 +40,6 @@ import torch
 from fedvine.core import tree
 from fedvine.core.method import Client, Field
 from fedvine.methods._power.remembering import Isolated, Remembering
-from fedvine.nn.gat import Gat, Inputs
 
 
 class Twp(Remembering):
@@ -64,48 +63,41 @@ class Twp(Remembering):
 
     def store(self, client: Client, model: dict[str, torch.Tensor]) -> None:
         """Add I_k, Eq. (a), to the sum of importances, and move the centre towards W_k*."""
-        graph, nodes, y = self.labelled(client)
-        if not len(y):
+        if not len(self.labelled(client)[2]):
             return
-        new, now = self.importances(client.model, graph, nodes, y), tree.weights(client.model)
+        new, now = self.importances(client), tree.weights(client.model)
         total = tree.add(client.importance, new)
         client.centre = tree.map_tree(
             lambda c, w, i, all_: c + i / all_.clamp(min=1e-30) * (w - c),
             client.centre, now, new, total)
         client.importance = total
 
-    def importances(self, model: Gat, graph: Inputs, nodes: torch.Tensor, y: torch.Tensor, *,
-                    graded: bool = False) -> dict[str, torch.Tensor]:
-        """Compute I_k, Eq. (a), by name of parameter, without dropout.
+    def importances(self, client: Client, *, graded: bool = False) -> dict[str, torch.Tensor]:
+        """Compute I_k, Eq. (a), of the client's model by name of parameter, without dropout.
 
-        ``nodes`` int64 [L] are the labelled nodes, ``y`` int64 [L] their classes. With ``graded``
-        the result can be differentiated.
+        With ``graded`` the result can be differentiated. The task must have labelled nodes.
         """
+        (graph, nodes, y), model = self.labelled(client), client.model
         names, weights = zip(*model.named_parameters(), strict=True)
-        loss = self.cost(model(graph)[nodes], y) / self.unit(y)
+        loss = self.cost(model(graph)[nodes], y) / self.nodes_in_cost(client)
         norms = sum((e * e).sum() for e in model.coefficients(graph)) / len(graph.x)
         f = torch.autograd.grad(loss, weights, create_graph=graded)
         g = torch.autograd.grad(norms, weights, create_graph=graded, materialize_grads=True)
         return {name: self.lambda_l * a * a + self.lambda_t * b * b                     # (a)
                 for name, a, b in zip(names, f, g, strict=True)}
 
-    def unit(self, y: torch.Tensor) -> int:
-        """Return the number of labelled nodes that the criterion is a sum over."""
-        return len(y) if self.criterion == "binary-sum" else 1
-
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute Eq. (b), a scalar; None without labelled nodes."""
         new = super().loss(client, draw)
         if new is None:
             return None
-        graph, nodes, y = self.labelled(client)
         weights = dict(client.model.named_parameters())
         held = sum((i * (weights[n] - client.centre[n]).square()).sum()
                    for n, i in client.importance.items())
         if self.beta:
-            own = self.importances(client.model, graph, nodes, y, graded=True)
+            own = self.importances(client, graded=True)
             held = held + self.beta * sum(i.sum() for i in own.values())
-        return new + self.unit(y) * held                                                # (b)
+        return new + self.nodes_in_cost(client) * held                             # (b)
 
 
 class TwpIsolated(Isolated, Twp):

@@ -22,10 +22,3 @@ class Proximal(Continual):
         received = client.cache["received"]
         return torch.stack([(w - received[n]).square().sum()
                             for n, w in client.model.named_parameters()]).sum()
-
-    def nodes_in_cost(self, client: Client) -> int:
-        """Return the factor of a penalty that its paper states beside a mean over nodes.
-
-        It is the number of labelled nodes where the loss is a sum over them, else 1.
-        """
-        return len(self.labelled(client)[1]) if self.criterion == "binary-sum" else 1

@@ -114,6 +114,13 @@ class Continual(Method):
         truth = functional.one_hot(y, scores.shape[1]).to(scores)
         return functional.binary_cross_entropy_with_logits(scores, truth, reduction="sum")
 
+    def nodes_in_cost(self, client: Client) -> int:
+        """Return the factor of a penalty that its paper states beside a mean over nodes.
+
+        It is the number of labelled nodes where the loss is a sum over them, else 1.
+        """
+        return len(self.labelled(client)[1]) if self.criterion == "binary-sum" else 1
+
     def labelled(self, client: Client) -> tuple[Inputs, torch.Tensor, torch.Tensor]:
         """Return the task's graph, its labelled nodes [L] and their classes [L], both int64."""
         if client.cache.get("task") != client.place[0]:   # made once a task
