@@ -7,8 +7,8 @@ averaged model on it towards the models of the clients that know each class best
 
 :meth:`Power.meet` and `execute` are C_Exec; :meth:`Power.round` is the loop's body with S_Exec.
 "Line" means a line of the box, by the numbers of arXiv 2411.18919v3 (HTML). In `_power`, Eqs. (2)
-to (4), (8) to (11), (13) are in `equations.py`, (5) in `training.py`, (6), (7) and the replay buffer
-in `remembering.py`; (12) and (14) are here, and the network is :mod:`fedvine.nn.gat`.
+to (4), (8) to (11), (13) are in `equations.py`, (5) in `training.py`, (6), (7) and the buffer in
+`remembering.py`; (12) and (14) are here, and the network is :mod:`fedvine.nn.gat`.
 
 **What the server learns.** The gradients of one sample through a linear layer give the sample
 back by one division: the server has every client's mean feature vector of each class, exactly (of
