@@ -119,8 +119,7 @@ def influential(z: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, y: np
                 per_class: int, *, damping: float = 0.01, binary: bool = True) -> np.ndarray:
     """Select the nodes of each class without which the loss of their class would grow most.
 
-    This is ER-GNN's "influence maximisation". The result is that of
-    :func:`fedvine.methods._power.equations.select`.
+    This is ER-GNN's "influence maximisation".
 
     Args:
         z: rows [N, d] of which the last layer makes logits z W + b.
@@ -130,6 +129,9 @@ def influential(z: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, y: np
         per_class: nodes of a class; a class with fewer gives all.
         damping: what is added to the diagonal of the Hessian of the mean loss, above 0.
         binary: binary cross-entropy summed over classes, else softmax and cross-entropy.
+
+    Returns:
+        Numbers of nodes, as :func:`fedvine.methods._power.equations.select` has them.
     """
     nodes = torch.from_numpy(np.flatnonzero(y >= 0))
     rows = torch.cat([z[nodes], torch.ones(len(nodes), 1)], 1).double()       # bias as a column

@@ -6,9 +6,8 @@ encoded as gradients. The server reconstructs the prototypes, joins them to a gr
 averaged model on it towards the models of the clients that know each class best.
 
 :meth:`Power.meet` and `execute` are C_Exec; :meth:`Power.round` is the loop's body with S_Exec.
-"Line" means a line of the box, by the numbers of arXiv 2411.18919v3 (HTML). In `_power`, Eqs. (2)
-to (4), (8) to (11), (13) are in `equations.py`, (5) in `training.py`, (6), (7) and the buffer in
-`remembering.py`; (12) and (14) are here, and the network is :mod:`fedvine.nn.gat`.
+"Line" means a line of the box, by the numbers of arXiv 2411.18919v3 (HTML). Eqs. (5) to (7) are in
+`_power/training.py` and `remembering.py`, (12) and (14) here, the others in `_power/equations.py`.
 
 **What the server learns.** The gradients of one sample through a linear layer give the sample
 back by one division: the server has every client's mean feature vector of each class, exactly (of
@@ -22,8 +21,8 @@ Where the paper leaves it open, or its public code differs:
   means a hundredth. The paper searches beta; 0.01 is the code's, and the best in validation
 - ``code_coverage``: one radius a class and greedy removal of covered nodes, as in the code; the
   paper has a radius a node and sums of coverages
-- ``transfer``: Eq. (14) on the graph of Eq. (13) ("kl"); the code has no graph and the mean
-  absolute difference of the scores ("l1"); or none at all
+- ``transfer``: Eq. (14) on the graph of Eq. (13) ("kl"), or as in the code, without a graph, the
+  mean absolute difference of scores ("l1"), or none
 - the server's epochs and learning rate are not stated
 - ``reconstruction``: the closed form is exact and thousands of times faster than L-BFGS
 """
@@ -242,9 +241,8 @@ def divergence(scores: torch.Tensor, local: torch.Tensor, share: torch.Tensor, h
                ) -> torch.Tensor:
     """Compute Eq. (14): sum over prototypes i, clients k of share[k, i] KL(global_i || local_ki).
 
-    ``scores`` [V, C] are logits of the global model, ``local`` [K, V, C] of the clients',
-    ``share`` [K, V] the clients' weights. "l1" takes the mean absolute difference of logits in
-    place of KL, as the authors' code does.
+    ``scores`` [V, C] are logits of the global model, ``local`` [K, V, C] of the clients', ``share``
+    [K, V] the clients' weights. "l1" takes mean absolute differences, as the authors' code does.
     """
     if how == "l1":
         return (share * (scores - local).abs().mean(2)).sum()
