@@ -76,7 +76,7 @@ class ErGnn(Replaying):
         return select(h, None, y, self.per_class, epsilon=self.epsilon)
 
 
-class ErGnnIsolated(Isolated, ErGnn):
+class ErGnnIsolated(Isolated, ErGnn):  # type: ignore[misc]
     """ER-GNN at each client alone: nothing is averaged and no weights are sent."""
 
     name: ClassVar[str] = "ergnn_isolated"

@@ -80,7 +80,7 @@ class Twp(Remembering):
         (graph, nodes, y), model = self.labelled(client), client.model
         names, weights = zip(*model.named_parameters(), strict=True)
         loss = self.cost(model(graph)[nodes], y) / self.nodes_in_cost(client)
-        norms = sum((e * e).sum() for e in model.coefficients(graph)) / len(graph.x)
+        norms = [e.square().sum() / len(graph.x) for e in model.coefficients(graph)]
         f = torch.autograd.grad(loss, weights, create_graph=graded)
         g = torch.autograd.grad(norms, weights, create_graph=graded, materialize_grads=True)
         return {name: self.lambda_l * a * a + self.lambda_t * b * b                     # (a)
@@ -100,7 +100,7 @@ class Twp(Remembering):
         return new + self.nodes_in_cost(client) * held                             # (b)
 
 
-class TwpIsolated(Isolated, Twp):
+class TwpIsolated(Isolated, Twp):  # type: ignore[misc]
     """TWP at each client alone: nothing is averaged and no weights are sent (Iso-TWP)."""
 
     name: ClassVar[str] = "twp_isolated"
