@@ -15,10 +15,11 @@ from fedvine.engines.faults import MockClients
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.methods._power.equations import infer_labels, reconstruct
+from fedvine.methods._power.propagation import smoothed
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.joint import Joint
 from fedvine.methods.power import Power, buffer_graph, divergence
-from fedvine.methods.power_plus import PowerPlus, smoothed
+from fedvine.methods.power_plus import PowerPlus
 from fedvine.privacy.fixed_point import from_fixed
 from fedvine.tasks.task_plan import by_task
 

@@ -27,11 +27,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix, identity, issparse
+from scipy.sparse import issparse
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.data.graph import Graph
+from fedvine.methods._power.propagation import smoothed
 from fedvine.methods._power.training import Continual, average
 from fedvine.nn.gat import Inputs, below
 from fedvine.privacy.class_means import class_sums
@@ -151,16 +151,3 @@ class PowerPlus(SecureSums, Continual):
 def known(means: torch.Tensor) -> torch.Tensor:
     """Return bool [C], true for classes that have a row in ``means`` [C, F]."""
     return means.abs().sum(1) > 0
-
-
-def smoothed(graph: Graph, hops: int) -> np.ndarray | csr_matrix:
-    """Average features [N, F] over each node and its neighbours, ``hops`` times."""
-    count, (a, b) = len(graph), graph.edges
-    ends = np.concatenate([a, b]), np.concatenate([b, a])
-    near = csr_matrix((np.ones(2 * len(a), np.float32), ends), (count, count))
-    near = near + identity(count, "float32", format="csr")
-    near = csr_matrix(near.multiply(1 / np.asarray(near.sum(1))))
-    x: Any = graph.x
-    for _ in range(hops):
-        x = near @ x
-    return csr_matrix(x) if issparse(x) else np.asarray(x)
