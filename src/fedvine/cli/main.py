@@ -216,7 +216,7 @@ def report(
                                                   "runs, also of a federation.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
 ) -> None:
-    """Write one HTML page about finished runs, with tables and pictures."""
+    """Write one HTML page about finished runs, with tables and pictures; compare several."""
     from fedvine.results.report import report as write
     print(f"Written to {write(folders, out)}")
 

@@ -5,148 +5,154 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.table import Table
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
-from fedvine.core.text import Terminal, drawn, page
+from fedvine.core.text import Terminal, page
 from fedvine.core.units import clock, size
-from fedvine.experiments import run_folder
-from fedvine.experiments.reopened import task_of
-from fedvine.results import plot_style
-from fedvine.results.records import facts, tables
-from fedvine.tasks.shown import Lines, Matrix
+from fedvine.data import dates
+from fedvine.results import side_by_side
+from fedvine.results.finished import Finished
+from fedvine.results.pictures import partition, pictures
+from fedvine.results.records import facts, table, tables
+from fedvine.tasks.drift import plots
+from fedvine.tasks.shown import Picture
 
-_STYLE = """body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; }
-table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .15em .8em; }
-td + td, th + th { text-align: right; } th { border-bottom: 1px solid #888; text-align: left; }
-img { max-width: 100%; } pre { background: #f4f4f4; padding: 1em; overflow-x: auto; }"""
+# The page has no width of its own: tables scroll in their boxes, pictures shrink and wrap.
+_STYLE = """* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 64em; margin: 2em auto; padding: 0 1em;
+  overflow-wrap: anywhere; }
+h1 { font-size: 1.5em; margin: 2em 0 .5em; line-height: 1.25; } h2 { font-size: 1.1em; margin: 0; }
+.box { overflow-x: auto; margin: 1em 0; } table { border-collapse: collapse; }
+.day { white-space: nowrap; }
+td, th { padding: .15em .8em .15em 0; white-space: nowrap; overflow-wrap: normal; }
+td + td, th + th { text-align: right; padding: .15em 0 .15em .8em; }
+th { border-bottom: 1px solid #888; text-align: left; }
+.pictures { display: flex; flex-wrap: wrap; gap: .5em; }
+img { flex: 1 1 20em; min-width: 0; max-width: min(100%, 32em); height: auto; }
+pre { background: #f4f4f4; padding: 1em; overflow-x: auto; }
+@media (max-width: 30em) { body { margin: 1em auto; font-size: 14px; } }"""
+_DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 
 
 def report(folders: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
     """Write one page about finished runs; raise :class:`FedvineError` for an unfinished one."""
-    parts = [_run(Path(folder)) for folder in folders]
-    if not parts:
+    runs = [Finished.read(folder) for folder in folders]
+    if not runs:
         raise FedvineError("Name at least one run folder.")
+    parts = [_guarded(_page, [run]) for run in runs]
+    if len(runs) > 1:
+        parts.insert(0, _guarded(_compared, runs))
     with atomic(out, "w") as file:
-        file.write(f"<!doctype html><meta charset='utf-8'><title>fedvine</title><style>{_STYLE}"
-                   f"</style>{''.join(parts)}")
+        file.write("<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' "
+                   "content='width=device-width, initial-scale=1'><title>fedvine</title>"
+                   f"<style>{_STYLE}</style>{''.join(parts)}</html>")
     return Path(out)
 
 
-def _run(folder: Path) -> str:
-    """Return the HTML of a finished run; raise :class:`FedvineError` for any other folder."""
-    experiment, summary = run_folder.read_experiment(folder), run_folder.read_summary(folder)
-    if summary is None:
-        raise FedvineError(f"The run in {folder} is not finished; give its command again, it goes "
-                           "on.")
+def _guarded(made: Callable[[Sequence[Finished]], str], runs: Sequence[Finished]) -> str:
+    """Return the HTML of runs; raise :class:`FedvineError` for a folder that no run wrote."""
     try:
-        return _page(folder, experiment, summary)
+        return made(runs)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         if isinstance(error, FedvineError):
             raise
-        raise FedvineError(f"{folder} holds what no run has written ({type(error).__name__}: "
-                           f"{error}); it cannot be shown.") from error
+        raise FedvineError(f"{', '.join(str(run.folder) for run in runs)} holds what no run has "
+                           f"written ({type(error).__name__}: {error}); it cannot be shown."
+                           ) from error
 
 
-def _page(folder: Path, experiment: dict[str, Any], summary: dict[str, Any]) -> str:
-    """Return the HTML of a run."""
-    made = [f"<h1>{page(experiment['method']['name'])} on "
-            f"{page(experiment['data']['name'])}, seed {page(experiment['seed'])}</h1>"]
-    made += [f"<p>{page(t)}</p>" if isinstance(t, str) else _html(t)
-             for t in tables(summary, task_of(experiment))]
-    made.append(f"<img src='data:image/png;base64,{base64.b64encode(picture(folder)).decode()}'>")
-    made.append(f"<p>{clock(summary['seconds_total'])} in all, {summary['seconds_round']:.3f} s a "
-                f"round (median), {size(summary['bytes_down'])} to clients, "
-                f"{size(summary['bytes_up'])} from them, peak memory "
-                f"{size(summary['peak_memory_bytes'])}.</p>")
-    made += [f"<p>{page(note)}</p>" for note in summary.get("notes", [])]
+def _compared(runs: Sequence[Finished]) -> str:
+    """Return the HTML of the runs beside each other, group by group."""
+    found = side_by_side.groups(runs)
+    made = ["<h1>Runs beside each other</h1>", *map(_said, side_by_side.remarks(found))]
+    for group in found:
+        if len(group) > 1:
+            made.append(f"<h2>{page(side_by_side.heading(group))}</h2>")
+            made.append(_html(table(side_by_side.table(group))))
+            made.append(_images(side_by_side.picture(group), group[0].bounds))
+    if any(len(group) > 1 for group in found):
+        made.append(_said("Scores are means over clients, of the periods that are named; bytes "
+                          "and time are those of the whole run."))
+    return "".join(made)
+
+
+def _page(runs: Sequence[Finished]) -> str:
+    """Return the HTML of one run."""
+    run, = runs
+    summary, task = run.summary, run.task
+    made = [f"<h1>{page(run.title)}</h1>", *_periods(run)]
+    made += [_said(t) if isinstance(t, str) else _html(t) for t in tables(summary, task)]
+    made.append(_images(task.picture(summary, run.lines), run.bounds))
+    if drifted := plots(run.lines, task.compared, task.scores, run.method):
+        made.append(_images(Picture(drifted), run.bounds))
+    if snapshots := summary.get("report", {}).get("snapshots", []):
+        made.append(_images(partition(snapshots)))
+    if rows := run.by_stage():
+        made.append("<details><summary>Scores by stage, means over clients</summary>"
+                    f"{_html(table(rows))}</details>")
+    made.append(_said(f"{clock(summary['seconds_total'])} in all, {summary['seconds_round']:.3f} s "
+                      f"a round (median), {size(summary['bytes_down'])} to clients, "
+                      f"{size(summary['bytes_up'])} from them, peak memory "
+                      f"{size(summary['peak_memory_bytes'])}."))
+    made += map(_said, summary.get("notes", []))
     if "privacy" in summary:
         stated = summary["privacy"]
-        made.append(page(f"Differential privacy of {stated['unit']}: epsilon "
-                         f"{stated['epsilon']:.2f} at delta {stated['delta']:g}, over "
-                         f"{stated['uploads']} uploads.").join(("<p>", "</p>")))
+        made.append(_said(f"Differential privacy of {stated['unit']}: epsilon "
+                          f"{stated['epsilon']:.2f} at delta {stated['delta']:g}, over "
+                          f"{stated['uploads']} uploads."))
     if "report" in summary:
         made.append(f"<pre>{page(facts(summary['report']))}</pre>")
-    settings = {k: experiment[k] for k in ("method", "split", "stages", "protocol")}
+    settings = {k: run.experiment[k] for k in ("method", "split", "stages", "protocol")}
     made.append(f"<details><summary>Settings</summary><pre>"
                 f"{page(json.dumps(settings, indent=1))}</pre></details>")
     return "".join(made)
 
 
-def _html(table: Any) -> str:
-    """Return a table for the terminal as HTML."""
-    if not isinstance(table, Table):
+def _periods(run: Finished) -> list[str]:
+    """Return the sentence with the dates of the scored periods, where there are dates."""
+    days, found = dates.shown(run.bounds), []
+    stages: dict[str, list[int]] = {}
+    for line in run.lines:
+        stages.setdefault(str(line["period"]), []).append(line["stage"])
+    for period, name in (("val", "validation"), ("test", "test"), ("live", "live")):
+        if days and period in stages:
+            first, last = min(stages[period]), max(stages[period])
+            found.append(f"{name} {days[first]} to {days[last + 1]} "
+                         + (f"(stages {first + 1} to {last + 1})" if last > first
+                            else f"(stage {first + 1})"))
+    return [_said(f"Stages from {days[0]} to {days[-1]}; {'; '.join(found)}.")] if found else []
+
+
+def _said(text: object) -> str:
+    """Return a paragraph in which no date is broken."""
+    whole = _DATE.sub(lambda day: f"<span class=day>{day[0]}</span>", page(text))
+    return f"<p>{whole}</p>"
+
+
+def _images(shown: Picture, bounds: Sequence[float] = ()) -> str:
+    """Return plots as pictures within the page, which wrap in a narrow window."""
+    made = "".join(f"<img alt='{page(title)}' src='data:image/png;base64,"
+                   f"{base64.b64encode(png).decode()}'>"
+                   for title, png in pictures(shown, bounds))
+    return f"<div class='pictures'>{made}</div>"
+
+
+def _html(shown: Any) -> str:
+    """Return a table for the terminal as HTML, in a box that scrolls."""
+    if not isinstance(shown, Table):
         text = StringIO()
-        Terminal(text, width=100).print(table)
+        Terminal(text, width=100).print(shown)
         return f"<pre>{page(text.getvalue())}</pre>"
-    head = "".join(f"<th>{page(c.header)}</th>" for c in table.columns)
-    rows = zip(*([str(cell) for cell in c.cells] for c in table.columns), strict=True)
+    head = "".join(f"<th>{page(c.header)}</th>" for c in shown.columns)
+    rows = zip(*([str(cell) for cell in c.cells] for c in shown.columns), strict=True)
     body = "".join("<tr>" + "".join(f"<td>{page(c)}</td>" for c in row) + "</tr>"
                    for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-@plot_style.style()
-def picture(folder: str | os.PathLike[str]) -> bytes:
-    """Return the plots of a finished run as PNG, with cut and balance if it has a partition.
-
-    Raises :class:`FedvineError` if the run is not finished.
-    """
-    from matplotlib.figure import Figure
-    experiment, summary = run_folder.read_experiment(folder), run_folder.read_summary(folder)
-    if summary is None:
-        raise FedvineError(f"The run in {folder} is not finished; there is nothing to draw yet.")
-    snapshots = summary.get("report", {}).get("snapshots", [])
-    whole = Figure(figsize=(13 if snapshots else 9, 3.6), layout="constrained", dpi=130)
-    figure: Any = whole
-    if snapshots:
-        figure, right = cast("Any", whole.subfigures(1, 2, width_ratios=[9, 4]))
-        _partition(right, snapshots)
-    shown = task_of(experiment).picture(summary, run_folder.read_lines(folder, "metrics.jsonl"))
-    row = figure.subplots(1, len(shown.plots), sharey=shown.same, squeeze=False)[0]
-    for axes, plot in zip(row, shown.plots, strict=True):
-        if isinstance(plot, Matrix):
-            _matrix(axes, plot)
-        else:
-            _lines(axes, plot)
-    return plot_style.png(whole)
-
-
-def _matrix(axes: Any, plot: Matrix) -> None:
-    """Draw a heat map of percentages, with the numbers in it unless they are many."""
-    count = len(plot.values)
-    plot_style.heat(axes, plot.values, (0, 100), digits=0 if count <= 12 else None)
-    names = [str(t + 1) for t in range(count)]
-    axes.set(xlabel=plot.x, ylabel=plot.y, xticks=range(count), yticks=range(count),
-             xticklabels=names, yticklabels=names)
-    axes.set_title(plot.title, fontsize=10)
-
-
-def _lines(axes: Any, plot: Lines) -> None:
-    """Draw a line for each series, with a mark at each point."""
-    for name, x, y in plot.series:
-        axes.plot(x, y, marker="o", markersize=3, label=drawn(name))
-    if plot.shaded:
-        axes.axvspan(*plot.shaded, color=plot_style.FAINT, zorder=0)
-    axes.set(xlabel=plot.x, ylabel=plot.y, title=plot.title)
-    if plot.limits:
-        axes.set(ylim=plot.limits)
-    if plot.whole:
-        axes.set_xticks(range(1, plot.whole + 1))
-    if plot.legend:
-        axes.legend(fontsize=8, frameon=False)
-
-
-def _partition(figure: Any, snapshots: list[dict[str, Any]]) -> None:
-    """Draw cut and balance of the partition by snapshot."""
-    axes, x = figure.subplots(), range(1, len(snapshots) + 1)
-    for key, name in (("cut", "edges that are cut"), ("cov", "CoV of edges")):
-        axes.plot(x, [s[key] for s in snapshots], marker="o", markersize=3, label=name)
-    axes.set(xlabel="snapshot", title="partition", ylim=(0, None))
-    axes.legend(fontsize=8, frameon=False)
+    return f"<div class='box'><table><tr>{head}</tr>{body}</table></div>"

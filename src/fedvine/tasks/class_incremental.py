@@ -141,6 +141,14 @@ class ClassIncremental(Task):
                         Lines("", "after task", series, y="accuracy in percent", limits=(0, 102),
                               whole=count, legend=count <= 12)])
 
+    def course(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> list[Lines]:
+        """Return the mean accuracy of the tasks so far, after each task, in percent."""
+        found = {i + 1: 100 * sum(known) / len(known)
+                 for i, row in enumerate(summary["scores"]["test"]["matrix"])
+                 if (known := [a for a in row if a is not None])}
+        return [Lines("mean accuracy of the tasks so far, %", "after task",
+                      [("", list(found), list(found.values()))], whole=len(found))]
+
     def _among(self) -> str:
         return "the classes of its task" if self.masked else "all classes"
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from fedvine.tasks.shown import Lines, Score
+from fedvine.tasks.shown import Lines, Score, furthest
 
 FALSE = 0.02        # chance of a false alarm of a rule at a stage
 BEFORE = 4          # stages that are needed to know what is usual
@@ -43,13 +43,19 @@ class Points(NamedTuple):
 def newest(lines: Iterable[Line]) -> dict[int, dict[str, Line]]:
     """Return the lines with drift by scored stage and client.
 
-    Of the stages that were scored at one time only the newest one counts.
+    Where several stages are scored at a time, only those furthest ahead of the learned one count.
     """
-    found: dict[int, dict[int, dict[str, Line]]] = {}
-    for line in lines:
-        if "drift" in line:
-            found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = line
-    return dict(sorted((max(by), by[max(by)]) for by in found.values()))
+    found: dict[int, dict[str, Line]] = {}
+    for line in furthest([line for line in lines if "drift" in line]):
+        found.setdefault(line["stage"], {})[line["client"]] = line
+    return dict(sorted(found.items()))
+
+
+def without(by: Mapping[int, Mapping[str, Line]], model: str) -> dict[int, dict[str, Line]]:
+    """Return the lines without the rival that is the model itself."""
+    return {stage: {client: {**line, "drift": {**line["drift"], "rivals": {
+        name: scores for name, scores in line["drift"]["rivals"].items() if name != model}}}
+        for client, line in here.items()} for stage, here in by.items()}
 
 
 def keys(by: Mapping[int, Mapping[str, Line]], wanted: Sequence[str]) -> list[str]:
@@ -165,7 +171,7 @@ def drift(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Scor
     Returns:
         The sentences: rivals, scores, clients.
     """
-    by, found = newest(lines), []
+    by, found = without(newest(lines), model), []
     if not by:
         return []
     last, compared = max(by), keys(by, wanted)
@@ -212,7 +218,7 @@ def plots(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Scor
 
     Empty where the lines have no drift.
     """
-    by = newest(lines)
+    by = without(newest(lines), model)
     if not by:
         return []
     found, axis = [], "stage scored before it was learned"
@@ -221,12 +227,15 @@ def plots(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Scor
         series = [(model, *ours) for ours, _ in list(rivals.values())[:1]]
         series += [(name, *theirs) for name, (_, theirs) in rivals.items()]
         found.append(Lines(f"{names[key].name if key in names else key}, all clients", axis, [
-            (name, [s + 1 for s in stages], values) for name, stages, values in series]))
+            (name, [s + 1 for s in stages], values) for name, stages, values in series],
+            stages=True))
     clients = shares(by)
     kinds = list(dict.fromkeys(what for _, what in clients))
     what = "pairs" if "pairs" in kinds else kinds[0] if kinds else ""
     mine = [(client, [s + 1 for s in points.stages], [100 * v for v in points.values])
             for (client, kind), (points, _) in clients.items() if kind == what]
     if mine:
-        found.append(Lines(f"new {what}, %", axis, mine, limits=(0, 102), legend=len(mine) <= 20))
+        top = max(value for *_, values in mine for value in values)
+        found.append(Lines(f"new {what}, %", axis, mine, limits=(0, 1 + 1.1 * top),
+                           legend=len(mine) <= 20, stages=True))
     return found

@@ -156,7 +156,7 @@ class LinkPrediction(Task):
                 series.append((name, [x for x, _ in points], [y for _, y in points]))
             plots.append(Lines(title, "stage scored before it was learned (test shaded)", series,
                                shaded=(min(test) - 0.5, max(test) + 0.5) if test else None,
-                               legend=bool(plots) and 1 <= len(names) <= 20))
+                               legend=1 <= len(names) <= 20, stages=True))
         return Picture(plots, same=True)
 
     # -- forecasts -------------------------------------------------------------------------------

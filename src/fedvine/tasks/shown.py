@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Score(NamedTuple):
@@ -57,7 +57,8 @@ class Lines:
     """A plot of lines: ``series`` are (name, x values, y values).
 
     ``limits`` are those of the y axis, None where they follow the values; ``shaded`` is a range on
-    the x axis; ``whole`` puts a mark at each of the x values 1 to ``whole``.
+    the x axis; ``whole`` puts a mark at each of the x values 1 to ``whole``. ``stages``: x counts
+    stages from 1, which may have dates.
     """
 
     title: str
@@ -68,6 +69,7 @@ class Lines:
     shaded: tuple[float, float] | None = None
     whole: int = 0
     legend: bool = True
+    stages: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,3 +88,18 @@ class Picture:
 
     plots: Sequence[Lines | Matrix]
     same: bool = False
+
+
+def furthest(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the lines of ``metrics.jsonl`` whose stage is furthest ahead of the learned one."""
+    lead = max((line["stage"] - line["t"] for line in lines), default=0)
+    return [line for line in lines if line["stage"] - line["t"] == lead]
+
+
+def by_stage(lines: Sequence[Mapping[str, Any]], key: str) -> dict[int, float]:
+    """Return the mean of a score over the clients by stage, see :func:`furthest`."""
+    found: dict[int, list[float]] = {}
+    for line in furthest(lines):
+        if key in line["scores"]:
+            found.setdefault(line["stage"], []).append(line["scores"][key])
+    return {stage: sum(values) / len(values) for stage, values in found.items()}

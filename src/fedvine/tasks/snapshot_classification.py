@@ -110,7 +110,7 @@ class SnapshotClassification(Task):
                 stages = found[period]["stages"]
                 series.append((name, [s["stage"] + 1 for s in stages], [s[score] for s in stages]))
             plots.append(Lines(title, "stage that was asked about", series, limits=(0, 1.02),
-                               legend=bool(plots)))
+                               stages=True))
         return Picture(plots, same=True)
 
     # -- forecasts -------------------------------------------------------------------------------

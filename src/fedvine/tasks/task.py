@@ -20,7 +20,7 @@ from fedvine.core.expect_scores import Measured
 from fedvine.core.protocol import Scorer
 from fedvine.data.ids import Ids
 from fedvine.tasks.protocol import Protocol
-from fedvine.tasks.shown import Axis, Group, Picture, Rows, Score
+from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score, by_stage
 
 STAGES = 10     # of a table, about, where no setting says otherwise
 Line = Mapping[str, Any]
@@ -159,6 +159,12 @@ class Task(Protocol):
     def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
         """Return the plots of a run; ``lines`` are those of its ``metrics.jsonl``."""
         raise NotImplementedError
+
+    def course(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> list[Lines]:
+        """Return a plot a score of :attr:`compared`, with one line: the mean over clients."""
+        return [Lines(self.scores[key].name, "stage that was scored", [
+                    ("", [s + 1 for s in points], list(points.values()))], stages=True)
+                for key in self.compared if (points := by_stage(lines, key))]
 
     # -- forecasts -------------------------------------------------------------------------------
     def candidates(self, part: Any) -> Sequence[str] | Ids:

@@ -1,0 +1,200 @@
+"""The page of finished runs: one picture and table for several, dates, and a narrow window."""
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomlkit
+
+from fedvine import testing
+from fedvine.core import registry
+from fedvine.core.errors import FedvineError
+from fedvine.data.plan import Plan
+from fedvine.data.stream import EventStream
+from fedvine.experiments.run import run
+from fedvine.results import pictures as drawing
+from fedvine.results import side_by_side
+from fedvine.results.finished import Finished
+from fedvine.results.report import report
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import of
+
+DAY = 86_400
+START = 1_356_998_400       # 2013-01-01
+
+
+def dated(days: float = 30) -> tuple[EventStream, Plan]:
+    """The tiny stream over four stages of so many days, with dates."""
+    plain, (_, plan) = testing.tiny_stream(), testing.tiny_case()
+    step = days * DAY / 1000
+    made = EventStream(plain.src, plain.dst, (START + plain.t * step).astype(np.int64),
+                       plain.src_ids, plain.dst_ids, codes=plain.codes,
+                       categories=plain.categories, name="tiny")
+    made.dates = True
+    return made, Plan(tuple(START + b * step for b in plan.bounds), plan.val, plan.test)
+
+
+def finished(folder: Path, name: str, *, dates: bool = True, seed: int = 0, **protocol) -> Path:
+    stream, plan = dated() if dates else (testing.tiny_stream(), testing.tiny_case()[1])
+    settings = {"negatives": 5, "positives": 40, **protocol}
+    run(registry.method(name)(), stream.split("client"), plan, seed=seed, out=folder,
+        protocol=LinkPrediction(**settings)).finish()
+    return folder
+
+
+def page(*folders: Path) -> str:
+    return report(folders, folders[0].parent / "page.html").read_text()
+
+
+def test_a_run_with_dates_says_them_and_one_without_says_stages(tmp_path):
+    text = page(finished(tmp_path / "dated", "popularity"))
+    assert "Stages from <span class=day>2013-01-01</span> to" in text
+    assert "test <span class=day>2013-04-01</span> to <span class=day>2013-05-01</span>" in text
+    assert "<td>2</td><td>2013-01-31</td><td>train</td>" in text
+    summary = json.loads((tmp_path / "dated" / "summary.json").read_text())
+    assert summary["dates"] is True and summary["bounds"][0] == START
+    text = page(finished(tmp_path / "plain", "popularity", dates=False))
+    assert "2013" not in text and "<td>2</td><td>train</td>" in text
+    assert "dates" not in json.loads((tmp_path / "plain" / "summary.json").read_text())
+
+
+def test_dates_change_no_experiment_and_no_score(tmp_path):
+    """The folder of a run whose stream did not know its dates is gone on with."""
+    finished(tmp_path / "run", "popularity")
+    experiment = (tmp_path / "run" / "experiment.toml").read_bytes()
+    stream, plan = dated()
+    stream.dates = False
+    made = run(registry.method("popularity")(), stream.split("client"), plan, out=tmp_path / "run",
+               protocol=LinkPrediction(negatives=5, positives=40))
+    assert made.summary is not None and b"dates" not in experiment
+    again = run(registry.method("popularity")(), stream.split("client"), plan,
+                out=tmp_path / "other", protocol=LinkPrediction(negatives=5, positives=40)).finish()
+    assert again.scores == made.scores
+    assert (tmp_path / "other" / "experiment.toml").read_bytes() == experiment
+
+
+def test_the_axis_of_a_run_with_dates_has_dates(tmp_path, monkeypatch):
+    labels = []
+
+    def kept(figure, title=""):
+        figure.canvas.draw()
+        axes, = figure.axes
+        labels.append([t.get_text() for t in axes.get_xticklabels()])
+        return b""
+    monkeypatch.setattr(drawing.plot_style, "png", kept)
+    for name, dates in (("dated", True), ("plain", False)):
+        made = Finished.read(finished(tmp_path / name, "popularity", dates=dates))
+        drawing.pictures(made.task.picture(made.summary, made.lines), made.bounds)
+    assert any(re.search("Mar|Apr|2013", text) for text in labels[0])
+    assert {"2", "3", "4"} <= set(labels[-1]) and not any("2013" in t for t in labels[-1])
+
+
+def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
+    folders = [finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank"),
+               finished(tmp_path / "c", "edgebank", seed=1, drift=True)]
+    text = page(*folders)
+    first = text[:text.index("<h1>popularity on tiny, seed 0</h1>")]
+    assert "<h2>tiny</h2>" in first and first.count("<img") == 2 and "compared" not in first
+    rows = re.findall("<tr><td>(.*?)</td>", first)
+    assert rows == ["popularity, seed 0", "edgebank, seed 0", "edgebank, seed 1"]
+    runs = [Finished.read(folder) for folder in folders]
+    shown = side_by_side.picture(runs)
+    assert [plot.title for plot in shown.plots] == ["AUC new", "AUC all"]
+    for made, (name, x, y) in zip(runs, shown.plots[1].series, strict=True):
+        assert name.startswith(made.method) and x == [2, 3, 4]
+        last = [line["scores"]["auc"] for line in made.lines if line["stage"] == 3]
+        assert y[-1] == pytest.approx(np.mean(last))
+        assert f"{made.summary['scores']['test']['mean']['auc']:.3f}" in first
+    assert "Runs beside each other" not in page(folders[0])
+
+
+def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
+    one, two = (finished(tmp_path / n, "popularity", negatives=k) for n, k in (("a", 5), ("b", 6)))
+    assert "These runs are not compared: task, protocol" in page(one, two)
+    split, plan = testing.tiny_graphs()
+    common = registry.method("common")()
+    run(common, split, plan, out=tmp_path / "n").finish()
+    run(common, split, plan, seed=1, out=tmp_path / "m").finish()
+    text = page(one, two, finished(tmp_path / "c", "edgebank"), tmp_path / "n", tmp_path / "m")
+    first = text[:text.index("<h1>popularity")]
+    assert "They are not for: popularity on tiny, seed 0." in first
+    assert "<h2>tiny, seed 0</h2>" in first and "<h2>common, tiny</h2>" in first
+    assert "AM, test" in first and first.count("<img") == 3
+    same = [shutil.copytree(one, tmp_path / "copy"), one]
+    assert side_by_side.names([Finished.read(f) for f in same]) == [
+        "popularity (copy)", "popularity (a)"]
+
+
+def test_other_clients_are_remarked_and_live_stages_have_a_column(tmp_path):
+    one, two = finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank")
+    found = tomllib.loads((two / "experiment.toml").read_text())
+    found["split"]["clients"] = ["ada", "bob"]
+    (two / "experiment.toml").write_text(tomlkit.dumps(found))
+    summary = json.loads((two / "summary.json").read_text())
+    summary["scores"]["live"] = {"mean": {"auc": 0.1234}, "client": {}, "n": {}}
+    (two / "summary.json").write_text(json.dumps(summary))
+    text = page(one, two)
+    assert "the same clients" in text
+    assert "AUC all, live" in text and "<td>0.123</td>" in text
+    plan = json.dumps({**found["stages"], "bounds": [0, 1, 2], "number": "x"})
+    (two / "plan.json").write_text(plan)
+    assert Finished.read(two).stages["bounds"] == [0, 1, 2]
+    assert "not compared" in page(one, two)
+
+
+def test_drift_is_shown(tmp_path):
+    folder = finished(tmp_path / "a", "edgebank", drift=True)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["drift"] = ["Since stage 3 (2013-03-02) <b>edgebank</b> is below recency."]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    text = page(folder)
+    assert ("<p>Since stage 3 (<span class=day>2013-03-02</span>) &lt;b&gt;edgebank&lt;/b&gt; is "
+            "below recency.</p>") in text
+    assert "alt='AUC new, all clients'" in text and "alt='new pairs, %'" in text
+
+
+@pytest.mark.parametrize("name", ["dgcolearn", "last_label", "common"])
+def test_runs_of_every_task_are_shown(tmp_path, name):
+    method = registry.method(name).tiny()
+    split, plan = testing._case(method)
+    run(method, split, plan, out=tmp_path / "run",
+        protocol=of(method).tiny().model_copy(update={"drift": True})).finish()
+    text = page(tmp_path / "run")
+    assert text.count("<img") >= 3 and text.count("<div class='box'>") == text.count("<table>") > 0
+
+
+def test_folders_that_no_run_wrote_are_named(tmp_path):
+    one, two = finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank")
+    summary = json.loads((two / "summary.json").read_text())
+    del summary["seconds_total"]
+    (two / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(FedvineError, match=r"b holds what no run has written \(KeyError"):
+        page(one, two)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser")
+def test_a_window_of_360_pixels_has_no_horizontal_scroll(tmp_path):
+    folders = [finished(tmp_path / n, "popularity", seed=s, drift=True)
+               for s, n in enumerate(["a-folder-with-a-long-name" * 4, "b"])]
+    text = page(*folders)
+    (tmp_path / "inner.html").write_text(text.replace(
+        "</html>", "<script>onload = () => parent.postMessage([document.documentElement"
+        ".scrollWidth, ...[...document.images].map(i => Math.round(i.getBoundingClientRect()"
+        ".right))].join(' '), '*')</script></html>"))
+    (tmp_path / "outer.html").write_text(
+        "<p id=o></p><iframe src=inner.html width=360 height=640 style='border: 0'></iframe>"
+        "<script>onmessage = e => document.getElementById('o').textContent = 'W ' + e.data"
+        "</script>")
+    found = subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
+         "--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'browser'}",
+         "--virtual-time-budget=5000", "--dump-dom",
+         f"file://{tmp_path / 'outer.html'}"], capture_output=True, text=True, timeout=120)
+    widths = re.search(r"W ([\d ]+)", found.stdout)
+    assert widths, found.stderr[-500:]
+    assert max(map(int, widths[1].split())) <= 360
