@@ -54,14 +54,20 @@ def features(x: object) -> torch.Tensor:
             check_invariants=False)  # SciPy keeps them; without this argument torch warns
 
 
-def below(x: Features, graph: Inputs, rows: Features) -> Inputs:
-    """Add nodes with the features ``rows`` [B, F] after those of ``graph``, with a loop alone.
+def below(x: Features, graph: Inputs, rows: Features, edges: torch.Tensor | None = None
+          ) -> Inputs:
+    """Add nodes with the features ``rows`` [B, F] after those of ``graph``, each with a loop.
 
-    ``x`` [N, F] are the features of ``graph``, as data hold them.
+    ``x`` [N, F] are the features of ``graph``, as data hold them. ``edges`` int64 [2, E] join new
+    nodes, which are numbered from 0, in both directions; None: they have the loops alone.
     """
-    loops = torch.arange(len(graph.x), len(graph.x) + int(rows.shape[0]))  # type: ignore[index]
-    return Inputs(features(joined(x, rows)), torch.cat([graph.src, loops]),
-                  torch.cat([graph.dst, loops]))
+    count = len(graph.x)
+    ends = torch.arange(count, count + int(rows.shape[0])).repeat(2, 1)  # type: ignore[index]
+    if edges is not None and edges.shape[1]:
+        ends = torch.cat([ends, edges + count, edges.flip(0) + count], 1)
+        ends = ends[:, torch.argsort(ends[1], stable=True)]
+    return Inputs(features(joined(x, rows)), torch.cat([graph.src, ends[0]]),
+                  torch.cat([graph.dst, ends[1]]))
 
 
 def joined(first: Features, second: Features) -> Features:

@@ -32,7 +32,8 @@ REACHED = 0.9  # the authors' code starts again when this share of a class is co
 
 # -- (2)-(4): experience nodes with maximum local-global coverage -----------------------------
 def select(h: Tensor, h_global: Tensor | None, y: np.ndarray, per_class: int, *,
-           alpha: float = 0.5, epsilon: float = 0.1, code: bool = False) -> np.ndarray:
+           alpha: float = 0.5, epsilon: float = 0.1, code: bool = False,
+           reached: float = REACHED) -> np.ndarray:
     """Select the ``per_class`` nodes of each class with the largest coverage.
 
     Args:
@@ -44,7 +45,8 @@ def select(h: Tensor, h_global: Tensor | None, y: np.ndarray, per_class: int, *,
         epsilon: a node's radius as a share of its mean distance to its class, above 0.
         code: as the authors' code: one radius for the class, from the mean of its whole distance
             matrix, zeros included; nodes covered by a selected one do not count for the next,
-            until 90 % of the class are covered.
+            until a share ``reached`` of the class is covered.
+        reached: in ]0, 1].
 
     Returns:
         Numbers of nodes, int64: classes ascending, a class's nodes in the order of selection; of
@@ -56,7 +58,7 @@ def select(h: Tensor, h_global: Tensor | None, y: np.ndarray, per_class: int, *,
     def best(nodes: np.ndarray) -> np.ndarray:
         rows = z[torch.from_numpy(nodes)]
         if code:
-            return _greedy(rows, epsilon, per_class)
+            return _greedy(rows, epsilon, per_class, reached)
         return largest(coverage(rows, radii(rows, epsilon)), per_class)     # (4)
     return by_class(y, best)
 
@@ -81,7 +83,7 @@ def coverage(z: Tensor, radius: Tensor, of: Tensor | None = None) -> np.ndarray:
     return torch.cat(found).numpy()
 
 
-def _greedy(z: Tensor, epsilon: float, count: int) -> np.ndarray:
+def _greedy(z: Tensor, epsilon: float, count: int, reached: float) -> np.ndarray:
     radius = radii(z, epsilon, code=True)
     whole = coverage(z, radius)
     covered, left, chosen = np.zeros(len(z), bool), whole.copy(), []
@@ -92,7 +94,7 @@ def _greedy(z: Tensor, epsilon: float, count: int) -> np.ndarray:
         near = torch.cdist(z[chosen[-1:]], z, compute_mode=_EXACT)[0] < radius
         gone = near.numpy() & ~covered
         covered |= gone
-        if covered.sum() >= REACHED * len(z):
+        if covered.sum() >= reached * len(z):
             covered, left = np.zeros(len(z), bool), whole.copy()
             gone = np.zeros(len(z), bool)
             gone[chosen] = covered[chosen] = True

@@ -81,7 +81,10 @@ class Replaying(Remembering):
         """Add nodes of the task to the buffer; ``model`` is the global one of its last round."""
         if not len(self.labelled(client)[1]) or not self.per_class:
             return
-        nodes = self.choose(client, model)
+        self.add(client, self.choose(client, model))
+
+    def add(self, client: Client, nodes: np.ndarray) -> None:
+        """Add these nodes of the task, int [B], to the buffer."""
         rows, y = client.stage.x[nodes], client.stage.y[nodes]
         if client.kept_x is not None:
             rows = joined(unpacked(client.kept_x), rows)
