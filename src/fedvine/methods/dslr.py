@@ -11,8 +11,8 @@ authors' code could be had, not the equations. Replay is that of ER-GNN, with tw
 - **structure learning**: a link model says which neighbours a replayed node has. The network is
   trained on for ``link_epochs`` with the task's mean loss and a second one, the binary
   cross-entropy of (cos(z_u, z_v) + 1) / 2 for edges (u, v) and as many pairs of u and a random
-  node, z being the hidden layer before ReLU. Neighbours of too small a similarity are dropped, the most similar of the
-  ``candidates`` nearest nodes are added
+  node, z being the hidden layer before ReLU. Neighbours of too small a similarity are dropped,
+  the most similar of the ``candidates`` nearest nodes are added
 
 What they leave open, or what is done otherwise here:
 
@@ -141,7 +141,7 @@ class DslrIsolated(Isolated, Dslr):  # type: ignore[misc]
 
 
 def similarity(z: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
-    """Compute (cosine + 1) / 2, float32 [P] in [0, 1], of pairs int64 [2, P] of rows of z [N, d]."""
+    """Compute (cosine + 1) / 2, float [P] in [0, 1], of pairs int64 [2, P] of rows of z [N, d]."""
     cosines = functional.cosine_similarity(z[pairs[0]], z[pairs[1]])
     return ((cosines + 1) / 2).clamp(0, 1)
 
