@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedvine.core import renamed
+from fedvine.core.refresh import Refresh
 from fedvine.core.state import Client, Memory, World
 
 if TYPE_CHECKING:
@@ -98,6 +99,9 @@ class Method(BaseModel):
     #: The search space of ``fedvine tune``, by field: (low, high), (low, high, "log"), or a list of
     #: values; None removes a base class's field.
     space: ClassVar[dict[str, Any]] = {}
+    #: How often :meth:`refresh` can be afforded between two stages: "event", after every so many
+    #: events, or "stage" for a method that does not have it.
+    refreshes: ClassVar[Refresh] = "stage"
 
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
 
@@ -142,6 +146,16 @@ class Method(BaseModel):
 
     def now(self, client: Client, queries: Any) -> Any:
         """Return the answer of a client's own model now, for curves; see ``client.mark``."""
+        raise NotImplementedError
+
+    def refresh(self, client: Client, events: Any) -> None:
+        """Let new events of the client, which no round has learned, into its local state.
+
+        ``client`` is a copy that is dropped after the answer, so that no event counts twice once
+        its stage is learned; ``client.past`` ends with these events, which are in time order.
+        ``predict`` is then called once a batch of queries, with the same message and the same
+        ``client.cache``, and must leave both as they are. For methods with ``refreshes``.
+        """
         raise NotImplementedError
 
     def report(self, server: Server) -> dict[str, Any]:

@@ -46,6 +46,11 @@ class Scorer(Protocol):
         """Return what a person gets of an answer to :meth:`given`."""
         ...
 
+    def ahead(self, t: int, queries: Any) -> Any:
+        """Return the events after stage ``t`` and before the last query, for methods that refresh.
+        """
+        ...
+
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
         """Return ``{"n": counts, "scores": numbers}`` of an answer to ``queries(t)``.
 
@@ -85,6 +90,11 @@ class TaskLike(Protocol):
     """The queries of a run and how answers are scored; see :class:`fedvine.tasks.task.Task`."""
 
     measured: ClassVar[Any]     # the statement of a client's scores, see fedvine.core.expect
+
+    @property
+    def step(self) -> int | None:
+        """Return after how many new events a client's answers are refreshed; None: never."""
+        ...
 
     def scored(self, t: int, stages: int) -> list[int]:
         """Return the stages that are scored once stage ``t`` of ``stages`` was learned."""

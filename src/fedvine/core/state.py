@@ -64,6 +64,9 @@ class Client(Memory):
     - ``name``, ``world``: its name and the facts that all sides know
     - ``stage``: its own part of the current stage (EventStream or Graph), which never leaves it
     - ``past``: its own part up to and with the current stage
+    - ``ahead``: in calls that answer queries with ``protocol.refresh``, its own events that no
+      round has learned yet, before the last query; else None. They say which rows to request; what
+      of them a query may see comes through :meth:`fedvine.core.method.Method.refresh`
     - ``cache``: a dict for values that can be made again; never saved, may vanish between rounds
     - ``rng``: ``client.rng(purpose)``: randomness that belongs to this very call
     - ``mark``: ``client.mark("epoch 1")``: a moment at which curves are measured
@@ -73,19 +76,21 @@ class Client(Memory):
       site's own file, in one process from the seed (a simulation)
     """
 
-    given = frozenset({"name", "world", "stage", "past", "cache", "place", "secret",
+    given = frozenset({"name", "world", "stage", "past", "ahead", "cache", "place", "secret",
                        "marker", "asked"})
 
     name: str
     world: World
     stage: Any
     past: Any
+    ahead: Any
     cache: dict[Any, Any]
     asked: Query | None
     marker: Callable[[str], None] | None = None
 
     def __init__(self, name: str, world: World, secret: bytes | None = None) -> None:
         super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1), asked=None,
+                         ahead=None,
                          secret=secret or str(key(world.seed, name, "secret")).encode())
 
     def mark(self, moment: str) -> None:

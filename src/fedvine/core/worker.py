@@ -11,6 +11,7 @@ from fedvine.core.errors import MethodError
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
 from fedvine.core.query import Query
+from fedvine.core.refresh import refreshed
 from fedvine.core.state import Client, World
 
 if TYPE_CHECKING:
@@ -93,20 +94,28 @@ class ClientWorker:
             raise MethodError(f"{envelope.function} is no client function of {self.method.name}; "
                               "the call was refused.")
         message = unpack(envelope.body)
-        queries, query = None, envelope.query
+        queries, query, part = None, envelope.query, self.part
         if query is not None and self.scorer is not None:
-            queries = (self.scorer.queries(query.number) if query.kind == "stage" else
-                       self._given(message.pop()) if query.kind == "given" else
-                       self.scorer.given(self._own().pairs(query.number)))
+            if query.kind == "given":
+                pairs = message.pop()
+                part = self._with_guests(pairs)
+                queries = self.scorer.given(pairs)
+            else:
+                queries = (self.scorer.queries(query.number) if query.kind == "stage" else
+                           self.scorer.given(self._own().pairs(query.number)))
+        step = self._step(query)
+        client.ahead = None if step is None else self.scorer.ahead(t, queries)
         named: dict[str, Any] = {}
         if _asks_for_queries(function):
             if queries is None:
                 raise MethodError(f"{envelope.function} of {self.method.name} takes queries, which "
                                   "exist only while the library scores; call it from answer().")
             named["queries"] = queries
-        reply = function(self.method, client, *message, **named)  # type: ignore[misc]
         if envelope.function != "predict" or query is None:
-            return reply
+            return function(self.method, client, *message, **named)  # type: ignore[misc]
+        reply = (function(self.method, client, *message, **named)  # type: ignore[misc]
+                 if step is None or not len(client.ahead) else
+                 refreshed(self.method, client, function, message, queries, part, step))
         if query.kind == "stage":
             assert self.scorer is not None
             found = self.scorer.measure(query.number, reply)  # raw scores stay at the client
@@ -119,13 +128,21 @@ class ClientWorker:
                 return self._own().keep(query.number, reply)
         return reply
 
-    def _given(self, pairs: dict[str, Any]) -> Any:
-        """Return a person's queries, also about ``guests``: users without an edge here."""
-        assert self.scorer is not None
+    def _with_guests(self, pairs: dict[str, Any]) -> Any:
+        """Show the method a person's ``guests``, users without an edge here; return the part."""
         client, t = self.client, self.client.place[0]
         part = self.part.with_guests(pairs["guests"]) if pairs.get("guests") else self.part
         client.stage, client.past = self.plan.stage(part, t), self.plan.past(part, t)
-        return self.scorer.given(pairs)
+        return part
+
+    def _step(self, query: Query | None) -> int | None:
+        """Return after how many new events an answer is refreshed; None: not before it is learned.
+
+        A person's queries are answered as of their own time: there it is after each event.
+        """
+        if query is None or self.scorer is None or self.method.refreshes == "stage":
+            return None
+        return self.protocol.step if query.kind == "stage" else 1
 
     def _own(self) -> OwnQueries:
         assert self.forecasts is not None

@@ -132,6 +132,7 @@ class Experiment(BaseModel):
                 raise FedvineError(f"{self.method.name} answers for {self.method.task}s; the "
                                    f"[protocol] is one for {self.protocol.task}s.")
             object.__setattr__(self, "protocol", wanted())
+        self.protocol.check(self.method)
         return self
 
     @field_serializer("method")

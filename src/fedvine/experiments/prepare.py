@@ -96,7 +96,11 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
 
     Returns:
         The parts of a run that do not depend on its engine.
+
+    Raises:
+        FedvineError: for a method that cannot be scored with the protocol's settings.
     """
+    protocol.check(method)
     facts = {} if stream is None else stream.facts()
     if by in getattr(stream, "codes", ()):
         facts["split"] = by

@@ -13,7 +13,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fedvine.core.method import At, Client, Field, Method, on_client
+from fedvine.core.refresh import Refresh
+from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.buffers import edges
+from fedvine.methods._pairs import latest, met
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
@@ -21,6 +24,7 @@ class EdgeBank(Method):
     """A memory of pairs: the score is 1 for a pair that this client has seen, else 0."""
 
     name: ClassVar[str] = "edgebank"
+    refreshes: ClassVar[Refresh] = "event"
     space: ClassVar[dict[str, Any]] = {"window": ["unlimited", 1, 3, 10]}
 
     rounds: int = Field(default=0, ge=0, le=0, description="nothing is trained")
@@ -41,11 +45,18 @@ class EdgeBank(Method):
     @on_client
     def observe(self, client: Client, t: int) -> None:
         """Merge the pairs of stage ``t`` into the bank; remove those outside the window."""
-        new = np.stack(edges(client.stage), 1)
-        pairs, first = np.unique(np.concatenate([new, client.pairs]), axis=0, return_index=True)
-        last = np.concatenate([np.full(len(new), t, np.int32), client.last])[first]
-        kept = last >= self.oldest(t)
-        client.pairs, client.last = pairs[kept], last[kept]
+        self.add(client, client.stage, t)
+        kept = client.last >= self.oldest(t)
+        client.pairs, client.last = client.pairs[kept], client.last[kept]
+
+    def add(self, client: Client, events: EventStream, t: int) -> None:
+        """Merge the pairs of ``events`` into the bank, as last seen in stage ``t``."""
+        new = np.stack(edges(events), 1)
+        client.pairs, client.last = latest(client.pairs, client.last, new,
+                                           np.full(len(new), t, np.int32))
+
+    def refresh(self, client: Client, events: EventStream) -> None:
+        self.add(client, events, client.place[0] + 1)
 
     def oldest(self, t: int) -> int:
         """Return the first stage that is still remembered after stage ``t``."""
@@ -57,7 +68,5 @@ class EdgeBank(Method):
     @on_client
     def predict(self, client: Client, t: int, queries: EdgeQueries) -> np.ndarray:
         """Return 1 for a pair in the bank, else 0, float64 [Q]."""
-        width = 1 + max(int(client.pairs[:, 1].max(initial=0)), int(queries.dst.max(initial=0)))
-        bank = client.pairs[client.last >= self.oldest(t)].astype(np.int64)
-        return np.isin(queries.src * width + queries.dst,
-                       bank[:, 0] * width + bank[:, 1]).astype(float)
+        bank = client.pairs[client.last >= self.oldest(t)]
+        return (met(bank, queries.src, queries.dst) >= 0).astype(float)

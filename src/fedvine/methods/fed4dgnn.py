@@ -34,6 +34,7 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
+from fedvine.core.refresh import Refresh
 from fedvine.core.rng import rng
 from fedvine.methods._fedlink import buffers
 from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, edges, make_batch
@@ -46,6 +47,7 @@ class Fed4DGnn(STFL):
     """Training on the newest snapshot, models averaged and exchanged in turn."""
 
     name: ClassVar[str] = "fed4dgnn"
+    refreshes: ClassVar[Refresh] = "stage"     # a snapshot is taken in as a whole
 
     follow: bool = Field(default=True, description="learn the newest snapshot from the one before "
                          "it, where a client has both; else from itself")

@@ -35,6 +35,7 @@ import torch
 from torch import nn
 
 from fedvine.core.method import Client, Field
+from fedvine.core.refresh import Refresh
 from fedvine.core.rng import torch_rng
 from fedvine.methods._fedlink.buffers import Batch, Touched
 from fedvine.methods.stfl import STFL
@@ -45,6 +46,7 @@ class Feddy(STFL):
     """Spatial aggregation in snapshots, temporal aggregation over a node's former ones."""
 
     name: ClassVar[str] = "feddy"
+    refreshes: ClassVar[Refresh] = "stage"     # a snapshot is taken in as a whole
 
     former: int | None = Field(default=None, ge=0, description="former snapshots, in stages, that "
                                "a node's past is taken from; none: all")

@@ -14,6 +14,7 @@ Adam, ``masked``, ``capacity="auto"``, ``join``, ``share_items`` (docs/reference
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -22,6 +23,8 @@ from torch.nn.functional import softplus
 
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.refresh import Refresh
+from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink import buffers
 from fedvine.methods._fedlink.arrivals import ARRIVAL, ArrivalsMixin
 from fedvine.methods._fedlink.auto_capacity import SMALLEST, AutoCapacity
@@ -36,6 +39,7 @@ class FedLink(ArrivalsMixin, Method):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
+    refreshes: ClassVar[Refresh] = "event"     # buffers are constant, and so is what it costs
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "steps": [1, 3, 10],
                                       "negatives": [1, 2, 5], "masked": (0.1, 0.9)}
 
@@ -222,24 +226,31 @@ class FedLink(ArrivalsMixin, Method):
     @on_client
     def look(self, client: Client, queries: EdgeQueries) -> dict[str, Any]:
         """Request the rows that the queries and the messages about them need."""
-        src, dst = self.retained(client)
-        client.cache["look"] = Touched(np.union1d(src, queries.src).astype(np.int64),
-                                       np.union1d(dst, queries.dst).astype(np.int64))
-        return buffers.request(client, client.cache["look"])
+        asked = queries.src, queries.dst
+        nodes = buffers.ends(self.retained(client), asked)
+        if client.ahead is not None:    # the queries' own state, event by event: predict
+            nodes = buffers.ends(nodes, buffers.edges(client.ahead))
+        client.cache["look"] = nodes, buffers.ends(asked)
+        return buffers.request(client, nodes)
 
     @on_client
     def predict(self, client: Client, model: Any, sent: dict[str, Any],
                 queries: EdgeQueries) -> torch.Tensor:
         """Return Eq. (1) for each pair [P]; messages pass over all edges that the client keeps."""
-        nodes = client.cache.pop("look")
-        net = client.model if model is None else tree.load(self.encoder(0), model).to(self.device)
+        known, asked = client.cache["look"]
+        nodes = buffers.ends(self.retained(client), asked)
+        net = client.model if model is None else tree.load(deepcopy(client.model), model)
         graph = self.passing(client, nodes)
         with torch.no_grad():
-            rows = buffers.receive(client, nodes, sent)
+            rows = buffers.rows_of(nodes, known, buffers.receive(client, known, sent))
             users, items = net(*(rows[side].to(self.device) for side in SIDES), graph, graph.weight)
-            at = (torch.from_numpy(np.searchsorted(known, asked)).to(self.device)
-                  for known, asked in zip(nodes, (queries.src, queries.dst), strict=True))
+            at = (torch.from_numpy(np.searchsorted(side, ends)).to(self.device)
+                  for side, ends in zip(nodes, (queries.src, queries.dst), strict=True))
             return net.logits(users, items, *at, self.score_by == "cosine").cpu()
+
+    def refresh(self, client: Client, events: EventStream) -> None:
+        """Push the new edges: messages pass over them, as over all that the client keeps."""
+        client.kept.push(*buffers.edges(events))
 
     def passing(self, client: Client, nodes: Touched) -> Bipartite:
         """Return the graph that messages of a forecast pass over."""

@@ -26,6 +26,7 @@ from pydantic import model_validator
 from fedvine.core import tree
 from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Server, on_client
+from fedvine.core.refresh import Refresh
 from fedvine.core.rng import hashed_uniform, rng
 from fedvine.methods._fedlink.buffers import SIDES, Touched, graph_of, ids_of, touched_by
 from fedvine.methods.fedlink import FedLink
@@ -38,6 +39,7 @@ class FedLinkPrivate(SecureSums, FedLink):
     """FedLink with secure aggregation and differential privacy."""
 
     name: ClassVar[str] = "fedlink_private"
+    refreshes: ClassVar[Refresh] = 200      # each answer is computed from the whole table
 
     clip: float | None = Field(default=None, gt=0, description="largest L2 norm of an upload, S; "
                                "none: not clipped")

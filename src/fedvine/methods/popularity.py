@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedvine.core.method import At, Client, Field, Method, on_client
+from fedvine.core.refresh import Refresh
+from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.buffers import edges
 from fedvine.tasks.link_prediction import EdgeQueries
 
@@ -20,6 +22,7 @@ class Popularity(Method):
     """The item's count at the client, which decays from stage to stage."""
 
     name: ClassVar[str] = "popularity"
+    refreshes: ClassVar[Refresh] = "event"
     space: ClassVar[dict[str, Any]] = {"decay": (0.0, 1.0)}
 
     rounds: int = Field(default=0, ge=0, le=0, description="nothing is trained")
@@ -47,6 +50,14 @@ class Popularity(Method):
         count = np.bincount(new, minlength=len(client.count)).astype(float)
         count[:len(client.count)] += self.decay * client.count
         client.count = count
+
+    def refresh(self, client: Client, events: EventStream) -> None:
+        """Add the new edges; the counts decay when their stage is learned."""
+        _, new = edges(events)
+        more = int(new.max(initial=-1)) + 1 - len(client.count)
+        if more > 0:
+            client.count = np.append(client.count, np.zeros(more))
+        np.add.at(client.count, new, 1.0)
 
     def answer(self, server, clients, at: At):
         return clients.call(self.predict)

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedvine.core.lookup import find
 from fedvine.core.method import Client, on_client
+from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.buffers import edges
+from fedvine.methods._pairs import latest, met
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.link_prediction import EdgeQueries
 
@@ -32,13 +33,18 @@ class Recency(Popularity):
     def observe(self, client: Client) -> None:
         """Count the new edges, and store the time at which each pair was last met."""
         self.count(client)
-        new, old = np.stack(edges(client.stage), 1), client.pairs
-        kept = slice(None) if client.stage.deleted is None else ~client.stage.deleted
-        pairs, at = np.unique(np.concatenate([old, new]), axis=0, return_inverse=True)
-        last = np.full(len(pairs), -np.inf)
-        np.maximum.at(last, at.reshape(-1), np.concatenate(
-            [client.last, np.asarray(client.stage.t, float)[kept]]))
-        client.pairs, client.last = pairs, last
+        self.meet(client, client.stage)
+
+    def meet(self, client: Client, events: EventStream) -> None:
+        """Store the time at which each pair of the events was last met."""
+        kept = slice(None) if events.deleted is None else ~events.deleted
+        client.pairs, client.last = latest(client.pairs, client.last, np.stack(edges(events), 1),
+                                           np.asarray(events.t, float)[kept])
+
+    def refresh(self, client: Client, events: EventStream) -> None:
+        """Count the new edges, and store when each of their pairs was met."""
+        super().refresh(client, events)
+        self.meet(client, events)
 
     @on_client
     def predict(self, client: Client, queries: EdgeQueries) -> np.ndarray:
@@ -49,10 +55,7 @@ class Recency(Popularity):
         score = self.popularity(client, queries.dst)
         score = score / (1 + client.count.max(initial=0))
         if len(client.last):
-            width = 1 + max(int(client.pairs[:, 1].max()), int(queries.dst.max(initial=0)))
-            bank = client.pairs[:, 0].astype(np.int64) * width + client.pairs[:, 1]
-            code = queries.src * width + queries.dst
-            at, first = find(bank, code), client.last.min()
+            at, first = met(client.pairs, queries.src, queries.dst), client.last.min()
             when = (client.last - first) / max(client.last.max() - first, 1e-300)
             score = np.where(at >= 0, 1 + when[at], score)
         return score

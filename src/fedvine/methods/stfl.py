@@ -11,6 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from fedvine.core.method import Client
+from fedvine.core.refresh import Refresh
+from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.buffers import Batch, EdgeBuffers, edges, make_batch
 from fedvine.methods.fedlink import FedLink
 
@@ -20,12 +22,17 @@ class STFL(FedLink):
 
     name: ClassVar[str] = "stfl"
 
+    refreshes: ClassVar[Refresh] = 200     # the encoder is computed on the whole history each time
+
     def setup(self, client: Client) -> None:
         super().setup(client)
         client.kept = EdgeBuffers(1)     # not used: the history is read from the client's own store
 
     def keep(self, client: Client) -> None:
         """Keep everything: nothing is to be done."""
+
+    def refresh(self, client: Client, events: EventStream) -> None:
+        """Nothing is to be done: the history that messages pass over has the events."""
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
         """Return the whole history."""

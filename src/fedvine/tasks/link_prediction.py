@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedvine.core.expect_scores import Measured
+from fedvine.core.refresh import check_refresh, step_of
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
@@ -76,11 +77,32 @@ class LinkPrediction(Task):
     lead: int = Field(default=1, ge=1, description="how many stages ahead is scored; 2 leaves one "
                       "between learning and the test, to choose by")
     k: int = Field(default=10, ge=1, description="the k of hits@k")
+    refresh: Literal["stage", "event"] | Annotated[int, Field(ge=1)] = Field(
+        default="stage", description="when a client lets its own new events, before any round has "
+        "learned them, into the local state that it answers from: not before their stage is "
+        "learned; after every so many of them; or event, after each")
 
     @classmethod
     def tiny(cls) -> LinkPrediction:
         """Return a protocol with few queries."""
         return cls(negatives=5, positives=40)
+
+    @model_serializer(mode="wrap")
+    def _without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the settings; without ``refresh`` where it is as in runs that did not have it."""
+        values = handler(self)
+        if self.refresh == "stage":
+            values.pop("refresh", None)
+        return values
+
+    @property
+    def step(self) -> int | None:
+        """Return after how many new events a client's answers are refreshed; None: never."""
+        return step_of(self.refresh)
+
+    def check(self, method: Any) -> None:
+        """Raise :class:`FedvineError` for a method that cannot afford ``refresh``."""
+        check_refresh(method, self.refresh)
 
     def scored(self, t: int, stages: int) -> list[int]:
         """Return the stage that is scored once stage ``t`` is learned: ``lead`` stages on."""

@@ -37,6 +37,10 @@ class EdgeQueries:
     def __len__(self) -> int:
         return len(self.src)
 
+    def take(self, index: np.ndarray) -> EdgeQueries:
+        """Return the queries at these positions, in this order."""
+        return EdgeQueries(self.src[index], self.dst[index], self.t[index])
+
 
 class Scorer:
     """The queries of one client's part and the measures of the answers.
@@ -111,6 +115,11 @@ class Scorer:
         """
         src, dst = (np.asarray(pairs[end], np.int64) for end in ("src", "dst"))
         return self._both_ways(EdgeQueries(src, dst, np.asarray(pairs["t"], float)))
+
+    def ahead(self, t: int, queries: EdgeQueries) -> EventStream:
+        """Return the client's events after stage ``t`` and before the last query, a view."""
+        start = self.plan.bounds[t + 1]
+        return self.part.between(start, max(float(queries.t.max(initial=start)), start))
 
     def _both_ways(self, pairs: EdgeQueries) -> EdgeQueries:
         """Return the queries for a method: without directions first all (u, v), then all (v, u)."""

@@ -124,6 +124,14 @@ class Task(Protocol):
         """
         raise NotImplementedError
 
+    @property
+    def step(self) -> int | None:
+        """Return after how many new events a client's answers are refreshed; None: never."""
+        return None
+
+    def check(self, method: Any) -> None:
+        """Raise :class:`FedvineError` for a method that cannot be scored with these settings."""
+
     # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
         """Return the sentences under a comparison: the queries, and what a seed draws.

@@ -144,10 +144,33 @@ def touched_by(batches: list[Batch]) -> Touched:
     return Touched(*(union([getattr(b, side) for b in several]) for side in SIDES))
 
 
+def ends(*several: tuple[np.ndarray, np.ndarray]) -> Touched:
+    """Return the nodes of several (users, items), local ids in any order."""
+    found = []
+    for side in zip(*several, strict=True):
+        there = np.zeros(1 + max(int(ids.max(initial=-1)) for ids in side), bool)
+        for ids in side:
+            there[ids] = True
+        found.append(np.flatnonzero(there))
+    return Touched(*found)
+
+
+def rows_of(nodes: Touched, known: Touched, rows: dict[str, torch.Tensor]
+            ) -> dict[str, torch.Tensor]:
+    """Return the rows of ``nodes`` among those of ``known`` nodes, by side, float32 [n, d]."""
+    return {side: rows[side] if len(some) == len(every) else
+            rows[side].index_select(0, torch.from_numpy(np.searchsorted(every, some)))
+            for side, some, every in zip(SIDES, nodes, known, strict=True)}
+
+
 def graph_of(nodes: Touched, src: np.ndarray, dst: np.ndarray, device: str) -> Bipartite:
     """Return the graph of edges [n] over ``nodes``, which may be more than their ends."""
-    return Bipartite(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst),
-                     len(nodes.users), len(nodes.items)).to(device)
+    places = []
+    for known, ids in zip(nodes, (src, dst), strict=True):
+        place = np.empty(1 + int(known.max(initial=-1)), np.int64)
+        place[known] = np.arange(len(known))
+        places.append(place[ids])
+    return Bipartite(*places, len(nodes.users), len(nodes.items)).to(device)
 
 
 def union(several: list[np.ndarray]) -> np.ndarray:
