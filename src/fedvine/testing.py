@@ -29,7 +29,7 @@ from fedvine.data.node_data import NodeData
 from fedvine.data.plan import Plan
 from fedvine.data.split import Split, split
 from fedvine.data.stream import EventStream
-from fedvine.engines import bad_replies
+from fedvine.engines import bad_replies, refresh_check
 from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import Run, run
@@ -255,6 +255,26 @@ def check_bad_replies(method: Method) -> None:
     assert not broken, "bad replies: " + "; ".join(sorted(set(broken)))
 
 
+def check_refresh(method: Method) -> None:
+    """Check ``protocol.refresh``: answers know the events before them, and no others.
+
+    Memory after the stage is the same as without it, and a run that refreshes more often than the
+    method affords is refused.
+    """
+    if "refresh" not in of(method).model_fields:
+        return
+    stream = tiny_stream(3600)
+    stream.t[:] = stream.t // 200 * 200     # many events of equal time
+
+    def make(refresh: Any, **options: Any) -> Run:
+        parts, plan = tiny_case(stream)
+        return run(method, parts, plan, seed=7, protocol=LinkPrediction(
+            negatives=5, positives=1000, refresh=refresh), **options)
+
+    wrong = list(refresh_check.check(method, make, _outcome))
+    assert not wrong, "refresh: " + "; ".join(sorted(set(wrong)))
+
+
 def check_randomness_is_local(method: Method) -> None:
     """Check that global random generators are neither read nor advanced."""
     torch.random.manual_seed(1)
@@ -285,7 +305,7 @@ def check_fields_are_documented(method: Method) -> None:
 
 CHECKS = (check_engines_agree, check_killed_in_a_round, check_resume, check_no_future_leak,
           check_client_order, check_empty_single_idle_late, check_missing_replies,
-          check_bad_replies, check_randomness_is_local, check_messages_are_counted,
+          check_bad_replies, check_refresh, check_randomness_is_local, check_messages_are_counted,
           check_fields_are_documented)
 
 

@@ -57,8 +57,9 @@ def batches(came: np.ndarray, asked: np.ndarray, step: int) -> Iterator[tuple[in
     seen -= seen % step
     order = np.argsort(seen, kind="stable")
     counts, first = np.unique(seen[order], return_index=True)
-    for count, index in zip(counts.tolist(), np.split(order, first[1:]), strict=True):
-        yield count, index
+    stops = [*first, len(order)][1:]
+    for count, start, stop in zip(counts.tolist(), first, stops, strict=True):
+        yield count, order[start:stop]
 
 
 def refreshed(method: Method, client: Client, function: Callable[..., Any], message: list[Any],

@@ -95,16 +95,17 @@ class ClientWorker:
                               "the call was refused.")
         message = unpack(envelope.body)
         queries, query, part = None, envelope.query, self.part
+        step: int | None = None         # after so many new events the answer is refreshed
         if query is not None and self.scorer is not None:
             if query.kind == "given":
                 pairs = message.pop()
-                part = self._with_guests(pairs)
-                queries = self.scorer.given(pairs)
+                part, queries = self._with_guests(pairs), self.scorer.given(pairs)
+                step = 1 if pairs.get("refresh") else None
             else:
                 queries = (self.scorer.queries(query.number) if query.kind == "stage" else
                            self.scorer.given(self._own().pairs(query.number)))
-        step = self._step(query)
-        client.ahead = None if step is None else self.scorer.ahead(t, queries)
+                step = self.protocol.step if query.kind == "stage" else None
+        client.ahead = None if step is None else self.scorer.ahead(t, queries)  # type: ignore[union-attr]
         named: dict[str, Any] = {}
         if _asks_for_queries(function):
             if queries is None:
@@ -134,15 +135,6 @@ class ClientWorker:
         part = self.part.with_guests(pairs["guests"]) if pairs.get("guests") else self.part
         client.stage, client.past = self.plan.stage(part, t), self.plan.past(part, t)
         return part
-
-    def _step(self, query: Query | None) -> int | None:
-        """Return after how many new events an answer is refreshed; None: not before it is learned.
-
-        A person's queries are answered as of their own time: there it is after each event.
-        """
-        if query is None or self.scorer is None or self.method.refreshes == "stage":
-            return None
-        return self.protocol.step if query.kind == "stage" else 1
 
     def _own(self) -> OwnQueries:
         assert self.forecasts is not None
