@@ -1,4 +1,4 @@
-"""Answers that know a client's newest events: against slow references, and what they must not see."""
+"""Answers that know a client's newest events: against slow references; what they must not see."""
 
 import numpy as np
 import pytest
@@ -53,8 +53,8 @@ def made(method, stream, refresh, stage=1):
     return found
 
 
-@given(came=st.lists(st.integers(0, 5), max_size=30), asked=st.lists(st.integers(-1, 6), max_size=9),
-       step=st.integers(1, 4))
+@given(came=st.lists(st.integers(0, 5), max_size=30), step=st.integers(1, 4),
+       asked=st.lists(st.integers(-1, 6), max_size=9))
 def test_a_query_sees_whole_steps_of_the_events_strictly_before_it(came, asked, step):
     came, found = sorted(came), {}
     for count, index in batches(np.array(came, float), np.array(asked, float), step):
@@ -164,9 +164,9 @@ def test_a_question_is_answered_as_of_its_own_time():
 
 
 def test_what_a_method_cannot_afford_is_refused_in_a_sentence():
-    with pytest.raises(FedvineError, match="stfl affords protocol.refresh = 200"):
+    with pytest.raises(FedvineError, match=r"stfl affords protocol\.refresh = 200"):
         build(Experiment, {"data": "flights", "method": "stfl", "protocol": {"refresh": "event"}})
-    with pytest.raises(FedvineError, match='leave protocol.refresh at "stage"'):
+    with pytest.raises(FedvineError, match=r'leave protocol\.refresh at "stage"'):
         build(Experiment, {"data": "flights", "method": "feddy", "protocol": {"refresh": 5000}})
     parts, plan = testing.tiny_case()
     with pytest.raises(FedvineError, match="stfl affords"):

@@ -47,8 +47,7 @@ class Scorer(Protocol):
         ...
 
     def ahead(self, t: int, queries: Any) -> Any:
-        """Return the events after stage ``t`` and before the last query, for methods that refresh.
-        """
+        """Return the events after stage ``t`` and before the last query."""
         ...
 
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
