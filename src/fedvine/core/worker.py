@@ -90,7 +90,7 @@ class ClientWorker:
             self.part.release()  # pages read for earlier stages, and to find this one
         client.place, client.asked = envelope.place, envelope.query
         function = getattr(type(self.method), envelope.function, None)
-        if not getattr(function, "__on_client__", False):
+        if function is None or not getattr(function, "__on_client__", False):
             raise MethodError(f"{envelope.function} is no client function of {self.method.name}; "
                               "the call was refused.")
         message = unpack(envelope.body)
@@ -113,8 +113,8 @@ class ClientWorker:
                                   "exist only while the library scores; call it from answer().")
             named["queries"] = queries
         if envelope.function != "predict" or query is None:
-            return function(self.method, client, *message, **named)  # type: ignore[misc]
-        reply = (function(self.method, client, *message, **named)  # type: ignore[misc]
+            return function(self.method, client, *message, **named)
+        reply = (function(self.method, client, *message, **named)
                  if step is None or not len(client.ahead) else
                  refreshed(self.method, client, function, message, queries, part, step))
         if query.kind == "stage":

@@ -165,12 +165,15 @@ def rows_of(nodes: Touched, known: Touched, rows: dict[str, torch.Tensor]
 
 def graph_of(nodes: Touched, src: np.ndarray, dst: np.ndarray, device: str) -> Bipartite:
     """Return the graph of edges [n] over ``nodes``, which may be more than their ends."""
-    places = []
-    for known, ids in zip(nodes, (src, dst), strict=True):
-        place = np.empty(1 + int(known.max(initial=-1)), np.int64)
-        place[known] = np.arange(len(known))
-        places.append(place[ids])
-    return Bipartite(*places, len(nodes.users), len(nodes.items)).to(device)
+    u, i = (_places(known)[ids] for known, ids in zip(nodes, (src, dst), strict=True))
+    return Bipartite(u, i, len(nodes.users), len(nodes.items)).to(device)
+
+
+def _places(known: np.ndarray) -> np.ndarray:
+    """Return the place of each local id among ``known`` ones, int64, by id."""
+    place = np.empty(1 + int(known.max(initial=-1)), np.int64)
+    place[known] = np.arange(len(known))
+    return place
 
 
 def union(several: list[np.ndarray]) -> np.ndarray:
