@@ -153,8 +153,9 @@ class Method(BaseModel):
 
         ``client`` is a copy that is dropped after the answer, so that no event counts twice once
         its stage is learned; ``client.past`` ends with these events, which are in time order.
-        ``predict`` is then called once a batch of queries, with the same message and the same
-        ``client.cache``, and must leave both as they are. For methods with ``refreshes``.
+        ``predict`` is then called once a batch of queries with the same message, which it must
+        leave as it is. What ``client.cache`` has of the state before is to be removed here; values
+        that ``predict`` needs each time stay. For methods with ``refreshes``.
         """
         raise NotImplementedError
 

@@ -86,8 +86,9 @@ def refreshed(method: Method, client: Client, function: Callable[..., Any], mess
     copy = Client(client.name, client.world, client.secret)
     method.setup(copy)
     copy.load(client.dump())
-    for name in ("stage", "past", "place", "asked", "cache"):
+    for name in ("stage", "past", "place", "asked"):
         setattr(copy, name, getattr(client, name))
+    copy.cache = dict(client.cache)
     ahead, learned, known = client.ahead, client.past, 0
     step *= 2 if getattr(part, "mirrored", False) else 1     # both directions of an event
     answer = np.empty(len(queries))

@@ -12,11 +12,6 @@ def codes(pairs: np.ndarray) -> np.ndarray:
     return pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1]
 
 
-def met(pairs: np.ndarray, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return the place of (src, dst) int64 [Q] among ``pairs`` [n, 2] in order; -1: not there."""
-    return find(codes(pairs), src << 32 | dst)
-
-
 def latest(pairs: np.ndarray, last: np.ndarray, new: np.ndarray, value: np.ndarray
            ) -> tuple[np.ndarray, np.ndarray]:
     """Add pairs that were met; keep the highest value of each.

@@ -12,11 +12,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Method, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.buffers import edges
-from fedvine.methods._pairs import latest, met
+from fedvine.methods._pairs import codes, latest
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
@@ -54,6 +55,7 @@ class EdgeBank(Method):
         new = np.stack(edges(events), 1)
         client.pairs, client.last = latest(client.pairs, client.last, new,
                                            np.full(len(new), t, np.int32))
+        client.cache.pop("bank", None)
 
     def refresh(self, client: Client, events: EventStream) -> None:
         self.add(client, events, client.place[0] + 1)
@@ -68,5 +70,6 @@ class EdgeBank(Method):
     @on_client
     def predict(self, client: Client, t: int, queries: EdgeQueries) -> np.ndarray:
         """Return 1 for a pair in the bank, else 0, float64 [Q]."""
-        bank = client.pairs[client.last >= self.oldest(t)]
-        return (met(bank, queries.src, queries.dst) >= 0).astype(float)
+        if client.cache.get("bank", (None,))[0] != t:
+            client.cache["bank"] = t, codes(client.pairs[client.last >= self.oldest(t)])
+        return (find(client.cache["bank"][1], queries.src << 32 | queries.dst) >= 0).astype(float)

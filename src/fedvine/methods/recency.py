@@ -11,10 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedvine.core.lookup import find
 from fedvine.core.method import Client, on_client
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.buffers import edges
-from fedvine.methods._pairs import latest, met
+from fedvine.methods._pairs import codes, latest
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.link_prediction import EdgeQueries
 
@@ -40,6 +41,7 @@ class Recency(Popularity):
         kept = slice(None) if events.deleted is None else ~events.deleted
         client.pairs, client.last = latest(client.pairs, client.last, np.stack(edges(events), 1),
                                            np.asarray(events.t, float)[kept])
+        client.cache.pop("bank", None)
 
     def refresh(self, client: Client, events: EventStream) -> None:
         """Count the new edges, and store when each of their pairs was met."""
@@ -55,7 +57,11 @@ class Recency(Popularity):
         score = self.popularity(client, queries.dst)
         score = score / (1 + client.count.max(initial=0))
         if len(client.last):
-            at, first = met(client.pairs, queries.src, queries.dst), client.last.min()
-            when = (client.last - first) / max(client.last.max() - first, 1e-300)
+            if "bank" not in client.cache:
+                first = client.last.min()
+                when = (client.last - first) / max(client.last.max() - first, 1e-300)
+                client.cache["bank"] = codes(client.pairs), when
+            bank, when = client.cache["bank"]       # the pairs are in order, and so are their codes
+            at = find(bank, queries.src << 32 | queries.dst)
             score = np.where(at >= 0, 1 + when[at], score)
         return score

@@ -126,7 +126,10 @@ class LinkPrediction(Task):
         many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
         return ("Negatives are items of the client that the user does not meet in the stage: one "
                 f"random item a positive for AUC and AP, {many} for MRR; historical ones are "
-                "pairs met before, inductive ones pairs first met since validation began.")
+                "pairs met before, inductive ones pairs first met since validation began."
+                + ("" if self.step is None else " Clients let their own new events into their "
+                   f"state after {'each' if self.step == 1 else f'every {self.step:,}'} of them, "
+                   "before any round learned them."))
 
     def footnote(self) -> str:
         """Return the sentence that names the negatives of the two axes."""
