@@ -76,10 +76,11 @@ class Scorer:
             self._forget()
         for stage in range(self._upto, t):
             events = self.plan.stage(self.part, stage)
-            fresh = np.setdiff1d(self._codes(events), self._known)
-            self._known = np.union1d(self._known, fresh)
+            met = np.unique(self._codes(events))
+            fresh = met[find(self._known, met) < 0]
+            self._known = _merged(self._known, fresh)
             if stage >= self.plan.val:
-                self._recent = np.union1d(self._recent, fresh)
+                self._recent = _merged(self._recent, fresh)
             self._users[np.asarray(events.src)] = True
             self._items |= self._met(events)
         self._upto = t
@@ -242,3 +243,8 @@ class Scorer:
         return {"edges": len(events), "rivals": rivals,
                 "new": new_shares(events, self._codes(events), self._known, self._users,
                                   self._items)}
+
+
+def _merged(codes: np.ndarray, fresh: np.ndarray) -> np.ndarray:
+    """Return ascending ``codes`` with ascending ``fresh`` ones, of which none is there yet."""
+    return np.insert(codes, np.searchsorted(codes, fresh), fresh)
