@@ -43,8 +43,11 @@ class Clients:
 
     def __init__(self, method: Method, names: Iterable[str], world: World, protocol: TaskLike,
                  server_scorer: ServerScorer | None = None, *, quorum: float = 1.0) -> None:
-        self.method, self.world, self.protocol = method, world, protocol
-        self.names = tuple(sorted(names))
+        self.method, self.protocol = method, protocol
+        self.everyone = tuple(sorted(names))        # also those whose first stage is still to come
+        self.whole = world                          # of the whole run; ``world``: at this stage
+        self.world, self.names = world, self.everyone
+        self.scored_before: int | None = None       # see score()
         self.quorum, self.pool = quorum, Pool()
         self.log: list[dict[str, Any]] = []         # one line a call; the run folder empties it
         # By client: bytes down and up, seconds, whether it answered the last call.
@@ -197,8 +200,15 @@ class Clients:
 
     # -- what the loop uses --------------------------------------------------------------------
     def begin(self, at: At) -> None:
-        """Begin the round ``at``; calls are numbered from here."""
+        """Begin the round ``at``; calls are numbered from here.
+
+        ``world`` and ``names`` are then those of the stage: a client is there from the first stage
+        in which it has data.
+        """
         self._place, self._calls, self._draws = (at.t, at.r), 0, 0
+        if self.whole.since or self.whole.living:
+            self.world = self.whole.at(at.t)
+            self.names = tuple(n for n in self.everyone if n in self.world.clients)
 
     @contextlib.contextmanager
     def querying(self, query: Query, given: Mapping[str, Any] | None = None) -> Iterator[None]:
@@ -218,10 +228,14 @@ class Clients:
     def score(self, method: Method, server: Any, at: At) -> dict[int, Any]:
         """Return the scores of the stages that the protocol scores.
 
-        They are {stage: {client: {"n": counts, "scores": numbers}}}.
+        They are {stage: {client: {"n": counts, "scores": numbers}}}. Where ``scored_before`` is set,
+        ``at.t`` was scored when the run had that many stages: only stages that came later are.
         """
-        found = {}
-        for stage in self.protocol.scored(at.t, self.world.stages):
+        found, done = {}, (() if self.scored_before is None else
+                           self.protocol.scored(at.t, self.scored_before))
+        for stage in self.protocol.scored(at.t, self.whole.stages):
+            if stage in done:
+                continue
             with self.querying(Query("stage", stage)):
                 if self.server_scorer is not None:
                     self.server_scorer.learned = at.t

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 import shutil
@@ -74,6 +75,49 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
                            "free space or choose another folder.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None:
+    """Write ``rows`` into a ``.npy`` file from row ``at`` on; what was there from ``at`` on is lost.
+
+    The rows before ``at`` are not touched: who knows their number reads the same file as before,
+    whenever this process is killed. The rows are on disk when this returns; the file says then that
+    it ends with them. Raises :class:`FedvineError` when the disk is full or the file is another
+    one.
+    """
+    path = Path(path)
+    try:
+        with open(path, "rb+") as file:
+            version = np.lib.format.read_magic(file)
+            read = (np.lib.format.read_array_header_1_0 if version == (1, 0) else
+                    np.lib.format.read_array_header_2_0)
+            shape, fortran, dtype = read(file)
+            start = file.tell()
+            if dtype != rows.dtype or shape[1:] != rows.shape[1:] or fortran or shape[0] < at:
+                raise OSError(None, f"it has {shape[0]} rows of another kind")
+            width = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+            file.seek(start + at * width)
+            file.write(np.ascontiguousarray(rows).data)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(header, {
+                "descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False,
+                "shape": (at + len(rows), *shape[1:])})
+            if header.tell() == start:      # NumPy leaves room for larger numbers
+                file.seek(0)
+                file.write(header.getvalue())
+                file.flush()
+                os.fsync(file.fileno())
+                return
+        whole = np.load(path, mmap_mode="r")[:at]       # an old file without that room
+        with atomic(path) as file:
+            np.save(file, np.concatenate([whole, rows]))
+    except (OSError, ValueError) as error:
+        raise FedvineError(f"{path} could not be written: "
+                           f"{getattr(error, 'strerror', None) or error}; free space and give the "
+                           "same command again.") from error
 
 
 def mapped(path: str | os.PathLike[str]) -> np.ndarray:

@@ -18,6 +18,15 @@ class PlanLike(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def living(self) -> bool:
+        """Whether further stages may come."""
+        ...
+
+    def since(self, part: Any) -> int:
+        """Return the first stage in which the client's data ``part`` has something."""
+        ...
+
     def stage(self, part: Any, t: int) -> Any:
         """Return what is new to the client's data ``part`` at stage ``t``."""
         ...

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,32 @@ _STATE = "<state>"
 
 @dataclass(frozen=True)
 class World:
-    """Facts that all sides know before the run: client names, seed, number of stages, others."""
+    """Facts that all sides know: client names, seed, number of stages, others.
+
+    ``since`` is the first stage of each client that is not there from the beginning: before it the
+    client has no data, and takes no part. ``living``: further stages may come.
+    """
 
     clients: tuple[str, ...]
     seed: int
     stages: int
     facts: dict[str, Any] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
+    living: bool = False
+
+    def at(self, t: int) -> World:
+        """Return the facts that are known at stage ``t``: clients that are there by then.
+
+        Of a run whose stages still come also the number of stages so far, and of classes where
+        ``facts["classes_at"]`` has the number known at each stage.
+        """
+        if not (self.since or self.living):
+            return self
+        facts = self.facts
+        if "classes_at" in facts:
+            facts = {**facts, "classes": facts["classes_at"][max(t, 0)]}
+        return replace(self, facts=facts, stages=t + 1 if self.living else self.stages,
+                       clients=tuple(n for n in self.clients if self.since.get(n, 0) <= t))
 
 
 class Memory(SimpleNamespace):

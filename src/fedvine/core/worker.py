@@ -61,7 +61,8 @@ class ClientWorker:
 
     def renew(self) -> None:
         """Make a fresh client, as at the start of a run."""
-        self.client = Client(self.name, self.world, self.secret)
+        first = self.world.since.get(self.name, 0)
+        self.client = Client(self.name, self.world.at(first), self.secret)
         self.method.setup(self.client)
         self.marks: list[dict[str, Any]] = []
         if self.scorer is not None and getattr(self.protocol, "curves", False):
@@ -85,6 +86,8 @@ class ClientWorker:
 
     def _run(self, envelope: Envelope) -> Any:
         client, (t, _, _) = self.client, envelope.place
+        if client.place[0] != t:
+            client.world = self.world.at(t)
         if self.part is not None and client.place[0] != t:
             client.stage, client.past = self.plan.stage(self.part, t), self.plan.past(self.part, t)
             self.part.release()  # pages read for earlier stages, and to find this one

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import mapped
+from fedvine.core.files import append_rows, atomic, mapped
 from fedvine.data.name_index import NameIndex, whole_number
 
 
@@ -102,6 +102,32 @@ class Ids:
         return Ids(offsets=offsets, secret=self.secret,
                    text=np.asarray(self._text)[np.repeat(starts, sizes) + within])
 
+    def starts(self, other: Ids) -> bool:
+        """Return whether ``other`` begins with all names of this dictionary, in the same order."""
+        if len(other) < len(self):
+            return False
+        if self._numbers is not None and other._numbers is not None:
+            return np.array_equal(self._numbers, other._numbers[:len(self)])
+        if self._numbers is not None or other._numbers is not None:
+            return all(self[i] == other[i] for i in range(len(self)))
+        assert self._offsets is not None and self._text is not None
+        assert other._offsets is not None and other._text is not None
+        return (np.array_equal(self._offsets, other._offsets[:len(self._offsets)])
+                and np.array_equal(self._text, other._text[:len(self._text)]))
+
+    def joined(self, names: Ids) -> Ids:
+        """Return this dictionary with those of ``names`` after its own."""
+        if self._numbers is not None and names._numbers is not None:
+            return Ids(numbers=np.concatenate([self._numbers, names._numbers]), secret=self.secret)
+        ours, theirs = self._as_text(), names._as_text()
+        assert ours._offsets is not None and ours._text is not None
+        assert theirs._offsets is not None and theirs._text is not None
+        return Ids(offsets=np.concatenate([ours._offsets, theirs._offsets[1:] + ours._offsets[-1]]),
+                   text=np.concatenate([ours._text, theirs._text]), secret=self.secret)
+
+    def _as_text(self) -> Ids:
+        return self if self._numbers is None else Ids.of(self[i] for i in range(len(self)))
+
     def extended(self, names: Iterable[str]) -> Ids:
         """Return the same dictionary with ``names`` after the last one."""
         more = Ids.of(names)
@@ -130,10 +156,27 @@ class Ids:
             np.save(folder / f"ids-{side}-offsets.npy", self._offsets)  # type: ignore[arg-type]
             np.save(folder / f"ids-{side}-text.npy", self._text)  # type: ignore[arg-type]
 
+    def append(self, folder: Path, side: str, count: int) -> None:
+        """Add the names from number ``count`` on to files that :meth:`write` wrote with fewer."""
+        if self._numbers is not None:
+            append_rows(folder / f"ids-{side}.npy", count, np.asarray(self._numbers[count:]))
+            return
+        offsets, text = folder / f"ids-{side}-offsets.npy", folder / f"ids-{side}-text.npy"
+        assert self._offsets is not None and self._text is not None
+        if not offsets.exists():    # the names were whole numbers so far
+            for file, column in ((text, self._text), (offsets, self._offsets)):
+                with atomic(file) as handle:
+                    np.save(handle, column)
+            return
+        append_rows(text, int(self._offsets[count]), np.asarray(self._text[self._offsets[count]:]))
+        append_rows(offsets, count + 1, np.asarray(self._offsets[count + 1:]))
+
     @staticmethod
-    def open(folder: Path, side: str) -> Ids:
-        """Open the files of :meth:`write`, mapped."""
-        if (folder / f"ids-{side}.npy").exists():
-            return Ids(numbers=mapped(folder / f"ids-{side}.npy"))
-        return Ids(offsets=mapped(folder / f"ids-{side}-offsets.npy"),
-                   text=mapped(folder / f"ids-{side}-text.npy"))
+    def open(folder: Path, side: str, count: int | None = None) -> Ids:
+        """Open the files of :meth:`write`, mapped; the first ``count`` names, None: all."""
+        if (folder / f"ids-{side}-offsets.npy").exists():
+            offsets = mapped(folder / f"ids-{side}-offsets.npy")
+            offsets = offsets if count is None else offsets[:count + 1]
+            return Ids(offsets=offsets,
+                       text=mapped(folder / f"ids-{side}-text.npy")[:int(offsets[-1])])
+        return Ids(numbers=mapped(folder / f"ids-{side}.npy")[:count])

@@ -22,19 +22,35 @@ class Plan:
     """Stage ``t`` covers the times ``bounds[t] <= time < bounds[t + 1]``.
 
     ``val`` and ``test`` are the first stages of the validation and the test period; stages before
-    ``val`` are for training alone and their scores are never reported.
+    ``val`` are for training alone and their scores are never reported. A plan that grows with its
+    table (:mod:`fedvine.data.open_plan`) has ``live``, the number of stages that it began with;
+    each later one is scored before it is learned.
     """
 
     bounds: tuple[float, ...]
     val: int
     test: int
+    live: int | None = None
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
     def period(self, t: int) -> str:
-        """Return the period of stage ``t``: ``"train"``, ``"val"`` or ``"test"``."""
+        """Return the period of stage ``t``: ``"train"``, ``"val"``, ``"test"`` or ``"live"``."""
+        if self.live is not None and t >= self.live:
+            return "live"
         return "train" if t < self.val else "val" if t < self.test else "test"
+
+    @property
+    def living(self) -> bool:
+        """Whether the plan grows with its table."""
+        return self.live is not None
+
+    def since(self, part: EventStream) -> int:
+        """Return the first stage in which ``part`` has an edge; the number of stages if none."""
+        if not len(part):
+            return len(self)
+        return int(np.searchsorted(self.bounds, float(part.order[0]), side="right")) - 1
 
     def stage(self, part: EventStream, t: int) -> EventStream:
         """Return the edges and the facts of nodes new to ``part`` at stage ``t``, a view."""
@@ -52,11 +68,12 @@ class Plan:
 
     def cut(self, stages: int) -> Plan:
         """Return the same plan with only the first ``stages`` stages."""
-        return Plan(self.bounds[:stages + 1], min(self.val, stages), min(self.test, stages))
+        return Plan(self.bounds[:stages + 1], min(self.val, stages), min(self.test, stages),
+                    None if self.live is None else min(self.live, stages))
 
     def facts(self) -> dict[str, Any]:
-        """Return the plan as plain values, for a run folder."""
-        return asdict(self)
+        """Return the plan as plain values, for a run folder; without ``live`` where it is None."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def of_facts(values: Mapping[str, Any]) -> Plan:
@@ -65,7 +82,9 @@ class Plan:
         Raises :class:`KeyError`, :class:`TypeError` or :class:`ValueError` where the values are not
         those of a plan.
         """
-        return Plan(tuple(map(float, values["bounds"])), int(values["val"]), int(values["test"]))
+        live = values.get("live")
+        return Plan(tuple(map(float, values["bounds"])), int(values["val"]), int(values["test"]),
+                    None if live is None else int(live))
 
 
 def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,
@@ -99,7 +118,7 @@ def even_bounds(first: float, last: float, every: str | float, name: str) -> lis
 
     Snapshots lie on the bounds, so an event on the last one is a stage of its own.
     """
-    step = _seconds(every)
+    step = seconds(every)
     if (last - first) / step > 1_000_000:
         raise FedvineError(f"Stages of {every!r} cut {name} into over a million; "
                            "choose a longer time.")
@@ -146,7 +165,7 @@ def periods(bounds: list[float], edges: np.ndarray, val: float, test: float) -> 
     return Plan(tuple(float(b) for b in bounds), first_val, first_test)
 
 
-def _seconds(every: str | float) -> float:
+def seconds(every: str | float) -> float:
     step = duration(str(every), _UNITS)
     if step is None or not 0 < step < np.inf:
         raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h, 90min or a "

@@ -7,18 +7,14 @@ which scoring alone uses.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
-from fedvine.core.files import atomic
 
 if TYPE_CHECKING:
     from fedvine.data.stream import EventStream
@@ -26,11 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Split:
-    """Parts by client name, and the stream they came from."""
+    """Parts by client name, and the stream they came from.
+
+    Where a partition made the split, ``owner`` is the position in ``names`` of the client of each
+    item (node, where all are of one kind), int32, and ``seed`` the partition's; else it is None.
+    """
 
     parts: Mapping[str, EventStream]
     stream: EventStream
     by: str
+    owner: np.ndarray | None = None
+    names: tuple[str, ...] = ()
+    seed: int = 0
 
     def __iter__(self):
         return iter(self.parts)
@@ -44,7 +47,7 @@ class Split:
             if name not in self.parts:
                 raise FedvineError(f'{self.stream.name} has no client "{name}"'
                                    f"{near(name, self.parts)}.")
-        return Split({n: self.parts[n] for n in names}, self.stream, self.by)
+        return replace(self, parts={n: self.parts[n] for n in names})
 
     def report(self) -> dict[str, Any]:
         """Count edges, users and items of each client, and users that several clients have.
@@ -63,22 +66,6 @@ class Split:
                 "cov": float(edges.std() / edges.mean()) if edges.sum() else 0.0,
                 "shared_user_places": sum(shared.values()),
                 "dropped": len(self.stream) - int(edges.sum())}
-
-    def write(self, folder: str | os.PathLike[str]) -> Split:
-        """Write every part as a stream under ``folder``; return the split opened from there."""
-        folder = Path(folder)
-        opened = {n: p.write(folder / f"part-{i}") for i, (n, p) in enumerate(self.parts.items())}
-        with atomic(folder / "split.json", "w") as file:
-            json.dump({"by": self.by, "clients": list(opened)}, file)
-        return Split(opened, self.stream, self.by)
-
-    @staticmethod
-    def open(folder: str | os.PathLike[str], stream: EventStream) -> Split:
-        """Open the split that :meth:`write` wrote."""
-        folder = Path(folder)
-        meta = json.loads((folder / "split.json").read_text())
-        return Split({n: type(stream).open(folder / f"part-{i}")
-                      for i, n in enumerate(meta["clients"])}, stream, meta["by"])
 
 
 def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
@@ -107,7 +94,8 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
             unknown client.
     """
     if by in stream.codes:
-        owner, names = stream.codes[by], [str(c) for c in stream.categories[by]]
+        owner_of, owner = None, stream.codes[by]
+        names = [str(c) for c in stream.categories[by]]
     else:
         if by not in registry.names("partitions"):
             known = [*stream.codes, *registry.names("partitions")]
@@ -121,14 +109,15 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
         if not hasattr(module, "partition"):
             raise FedvineError(f'The partition "{by}" deals nodes of a labelled graph, and '
                                f"{stream.name} is a stream of edges; louvain deals both.")
-        owner_of = module.partition(stream, k, seed)
-        owner = owner_of[_owning_node(stream)]
+        owner_of = np.asarray(module.partition(stream, k, seed))
+        owner = owner_of[owning_node(stream)]
         names = [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)]
-    whole = Split(parts(stream, np.asarray(owner), names), stream, by)
+    whole = Split(parts(stream, np.asarray(owner), names), stream, by, owner_of,
+                  tuple(names), seed)
     return whole.only(clients) if clients else whole
 
 
-def _owning_node(stream: EventStream) -> np.ndarray:
+def owning_node(stream: EventStream) -> np.ndarray:
     """Return the node int32 [E] whose client owns an edge."""
     src, dst = np.asarray(stream.src), np.asarray(stream.dst)
     if stream.directed:
@@ -138,29 +127,34 @@ def _owning_node(stream: EventStream) -> np.ndarray:
 
 def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str, EventStream]:
     """Cut one part a name, in order of names; ``owner`` int [E] holds positions in ``names``."""
-    if not (stream.directed or stream.mirrored):
-        owner = np.repeat(owner[np.asarray(stream.src) != stream.dst], 2)
-        stream = stream.both_ways()
-    first = _first_elsewhere(stream, owner)
+    stream, owner = ends(stream, owner)
+    seen = first_seen(stream, owner)
     found = {}
     for k, name in sorted(enumerate(names), key=lambda pair: pair[1]):
         part = stream.take(np.flatnonzero(owner == k))
         if part.bipartite:
-            (src, users), (dst, items) = _relabel(part.src), _relabel(part.dst)
+            (src, users), (dst, items) = relabel(part.src), relabel(part.dst)
         else:
-            both, users = _relabel(np.stack([part.src, part.dst], 1).reshape(-1))
+            both, users = relabel(np.stack([part.src, part.dst], 1).reshape(-1))
             src, dst, items = both[0::2].copy(), both[1::2].copy(), users
         found[name] = type(stream)(
             src, dst, part.t, stream.src_ids.take(users),
             stream.dst_ids.take(items) if part.bipartite else None, weight=part.weight,
             features=part.features, label=part.label, deleted=part.deleted,
-            first_seen_elsewhere=first(users, k), directed=stream.directed,
+            arrived=part.arrived, first_seen_elsewhere=elsewhere(seen, users, k), directed=stream.directed,
             mirrored=stream.mirrored, name=f"{stream.name}/{name}",
             nodes=None if stream.nodes is None else stream.nodes.of(users))
     return found
 
 
-def _relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ends(stream: EventStream, owner: np.ndarray) -> tuple[EventStream, np.ndarray]:
+    """Return the stream with undirected edges in both directions, and ``owner`` int [E] with it."""
+    if stream.directed or stream.mirrored:
+        return stream, owner
+    return stream.both_ways(), np.repeat(owner[np.asarray(stream.src) != stream.dst], 2)
+
+
+def relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return dense numbers in order of first appearance, and the old number of each new one."""
     old, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
@@ -169,17 +163,36 @@ def _relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rank[inverse], old[order]
 
 
-def _first_elsewhere(stream: EventStream, owner: np.ndarray):
-    """Return ``f(users, k)``, the times when users were first seen at a client other than ``k``."""
+def first_seen(stream: EventStream, owner: np.ndarray, before: np.ndarray | None = None
+               ) -> np.ndarray:
+    """Return where and when each user was first seen, for :func:`elsewhere`.
+
+    Args:
+        stream: the events.
+        owner: their clients, int [E].
+        before: the result for earlier events, of fewer or as many users.
+
+    Returns:
+        float64 [num_src, 3]: the client of the user's first event (-1: none), the time of it, and
+            the time of the first event at any other client (infinity: none).
+    """
+    found = np.full((stream.num_src, 3), np.inf)
+    found[:, 0] = -1
+    if before is not None:
+        found[:len(before)] = before
     width = int(owner.max(initial=0)) + 1
     pair, first = np.unique(stream.src.astype(np.int64) * width + owner, return_index=True)
-    user, client, time = pair // width, pair % width, np.asarray(stream.t)[first].astype(float)
+    user, client, time = pair // width, pair % width, np.asarray(stream.order)[first].astype(float)
     order = np.lexsort((time, user))
     user, client, time = user[order], client[order], time[order]
     starts = np.flatnonzero(np.diff(user, prepend=-1))
-    first_client = np.full(stream.num_src, -1)
-    earliest, second = (np.full(stream.num_src, np.inf) for _ in range(2))
-    first_client[user[starts]], earliest[user[starts]] = client[starts], time[starts]
-    more = starts[np.append(starts[1:], len(user)) - starts > 1] + 1
-    second[user[more]] = time[more]
-    return lambda users, k: np.where(first_client[users] == k, second[users], earliest[users])
+    starts = starts[found[user[starts], 0] < 0]
+    found[user[starts], 0], found[user[starts], 1] = client[starts], time[starts]
+    away = client != found[user, 0]
+    np.minimum.at(found[:, 2], user[away], time[away])
+    return found
+
+
+def elsewhere(seen: np.ndarray, users: np.ndarray, client: int) -> np.ndarray:
+    """Return when ``users`` int [n] were first seen at another client than this one, float64."""
+    return np.where(seen[users, 0] == client, seen[users, 2], seen[users, 1])

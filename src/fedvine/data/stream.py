@@ -1,4 +1,4 @@
-"""EventStream: an immutable, time-sorted stream of edges in memory-mapped columns.
+"""EventStream: a time-sorted stream of edges in memory-mapped columns.
 
 Every data set and every table of edges becomes a stream. On disk it is a folder with one ``.npy``
 file a column and the dictionaries of ids, so that opening 20 million edges takes milliseconds and a
@@ -24,7 +24,7 @@ from fedvine.data.plan import Plan, by_count, by_time
 from fedvine.data.split import Split, split
 
 _NODES = ("node", "t", "y", "x")
-_COLUMNS = ("src", "dst", "t", "weight", "features", "label", "deleted")
+_COLUMNS = ("src", "dst", "t", "weight", "features", "label", "deleted", "arrived")
 # Files of a written stream by attribute; the name of the last one is from earlier versions.
 _FILES = {**{c: c for c in _COLUMNS}, "first_seen_elsewhere": "elsewhere"}
 
@@ -38,6 +38,8 @@ class EventStream:
     - ``features``: float32 [E, F], optional
     - ``label``: int32 [E], optional, -1 where unknown
     - ``deleted``: bool [E], optional: True where the event removes the edge
+    - ``arrived``: [E] as ``t``, optional, ascending: by which the edges are sorted where some came
+      late; of a late edge the start of the stage in which it is learned, of others their ``t``
     - ``codes``: int32 [E] each, named categorical columns, for example a client column;
       ``categories[name][code]`` is the text
     - ``first_seen_elsewhere``: float64 [num_src], only on a client's part: time of each user's
@@ -54,7 +56,7 @@ class EventStream:
     def __init__(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, src_ids: Ids,
                  dst_ids: Ids | None = None, *, weight: np.ndarray | None = None,
                  features: np.ndarray | None = None, label: np.ndarray | None = None,
-                 deleted: np.ndarray | None = None,
+                 deleted: np.ndarray | None = None, arrived: np.ndarray | None = None,
                  codes: Mapping[str, np.ndarray] | None = None,
                  categories: Mapping[str, Sequence[str]] | None = None,
                  first_seen_elsewhere: np.ndarray | None = None, nodes: NodeData | None = None,
@@ -63,6 +65,7 @@ class EventStream:
         self.src_ids, self.bipartite = src_ids, dst_ids is not None
         self.dst_ids = dst_ids if dst_ids is not None else src_ids
         self.weight, self.features, self.label, self.deleted = weight, features, label, deleted
+        self.arrived = arrived
         self.codes, self.categories = dict(codes or {}), dict(categories or {})
         self.first_seen_elsewhere, self.nodes, self.name = first_seen_elsewhere, nodes, name
         self.directed, self.mirrored = directed, mirrored
@@ -96,12 +99,17 @@ class EventStream:
                            if getattr(self, c) is not None},
                           {k: v[rows] for k, v in self.codes.items()})
 
+    @property
+    def order(self) -> np.ndarray:
+        """The column by which the edges are sorted: ``arrived`` if there is one, else ``t``."""
+        return self.t if self.arrived is None else self.arrived
+
     def between(self, start: float, stop: float) -> EventStream:
-        """Return the edges with ``start <= t < stop``, a view."""
+        """Return the edges with ``start <= order < stop``, a view."""
         return self[self._rank(start):self._rank(stop)]
 
     def before(self, stop: float) -> EventStream:
-        """Return the edges with ``t < stop``, a view."""
+        """Return the edges with ``order < stop``, a view."""
         return self[:self._rank(stop)]
 
     def _rank(self, time: float) -> int:
@@ -109,10 +117,7 @@ class EventStream:
 
         ``time`` is converted to the column's own type, because NumPy would else convert the column.
         """
-        if self.t.dtype.kind in "iu":
-            whole = np.int64(min(max(np.ceil(time), -2.0**62), 2.0**62))
-            return int(np.searchsorted(self.t, whole, side="left"))
-        return int(np.searchsorted(self.t, time, side="left"))
+        return int(np.searchsorted(self.order, as_time(self.t, time), side="left"))
 
     def take(self, index: np.ndarray) -> EventStream:
         """Return the edges at ascending ranks ``index``, copied, ids unchanged."""
@@ -168,7 +173,7 @@ class EventStream:
         return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
                              features=self.features, label=self.label, deleted=self.deleted,
-                             codes=self.codes, categories=self.categories, nodes=self.nodes,
+                             arrived=self.arrived, codes=self.codes, categories=self.categories, nodes=self.nodes,
                              directed=self.directed, mirrored=self.mirrored, name=self.name)
 
     def with_nodes(self, nodes: NodeData | None) -> EventStream:
@@ -235,33 +240,42 @@ class EventStream:
             self.src_ids.write(target, "src")
             if self.bipartite:
                 self.dst_ids.write(target, "dst")
-            (target / "stream.json").write_text(json.dumps({
-                "format": 1, "name": self.name, "edges": len(self), "bipartite": self.bipartite,
-                "codes": list(self.codes), "categories": {k: list(v) for k, v
-                                                          in self.categories.items()},
-                "notes": list(self.notes), **({"dates": True} if self.dates else {}),
-                **({} if self.directed else {"directed": False, "mirrored": self.mirrored}),
-                **({"classes": list(self.nodes.classes)} if self.nodes is not None else {})}))
+            (target / "stream.json").write_text(json.dumps(self.described()))
         return EventStream.open(folder)
 
+    def described(self) -> dict[str, Any]:
+        """Return what ``stream.json`` has: the stream's sizes and all but its columns."""
+        return {"format": 1, "name": self.name, "edges": len(self), "bipartite": self.bipartite,
+                "codes": list(self.codes),
+                "categories": {k: list(v) for k, v in self.categories.items()},
+                "notes": list(self.notes), "names": [self.num_src, self.num_dst],
+                "arrived": self.arrived is not None, **({"dates": True} if self.dates else {}),
+                **({} if self.directed else {"directed": False, "mirrored": self.mirrored}),
+                **({"classes": list(self.nodes.classes)} if self.nodes is not None else {})}
+
     @staticmethod
-    def open(folder: str | os.PathLike[str]) -> EventStream:
+    def open(folder: str | os.PathLike[str], meta: dict[str, Any] | None = None) -> EventStream:
         """Open a written stream; columns are mapped, nothing is read yet.
 
-        Raises :class:`FedvineError` if the folder is not a stream or a column is cut short.
+        ``meta`` is what :meth:`described` returned, and by default read from ``stream.json``; the
+        files may hold more rows and names than it counts (:mod:`fedvine.data.growth`). Raises
+        :class:`FedvineError` if the folder is not a stream or a column is cut short.
         """
         folder = Path(folder)
         try:
-            meta = json.loads((folder / "stream.json").read_text())
+            meta = meta or json.loads((folder / "stream.json").read_text())
+            rows, (src, dst) = meta["edges"], meta.get("names", (None, None))
             columns = {c: mapped(folder / f"{file}.npy") for c, file in _FILES.items()
-                       if (folder / f"{file}.npy").exists()}
-            codes = {c: mapped(folder / f"code-{c}.npy") for c in meta["codes"]}
-            dst_ids = Ids.open(folder, "dst") if meta["bipartite"] else None
+                       if (folder / f"{file}.npy").exists() and (c != "arrived" or meta.get(c))}
+            columns = {c: v[:src if c == "first_seen_elsewhere" else rows]
+                       for c, v in columns.items()}
+            codes = {c: mapped(folder / f"code-{c}.npy")[:rows] for c in meta["codes"]}
+            dst_ids = Ids.open(folder, "dst", dst) if meta["bipartite"] else None
             nodes = NodeData(**{c: mapped(folder / f"nodes-{c}.npy") for c in _NODES
                                 if (folder / f"nodes-{c}.npy").exists()},  # type: ignore[arg-type]
                              classes=tuple(meta["classes"])) if "classes" in meta else None
             stream = EventStream(columns.pop("src"), columns.pop("dst"), columns.pop("t"),
-                                 Ids.open(folder, "src"), dst_ids, codes=codes,
+                                 Ids.open(folder, "src", src), dst_ids, codes=codes,
                                  categories=meta["categories"], nodes=nodes, name=meta["name"],
                                  directed=meta.get("directed", True),
                                  mirrored=meta.get("mirrored", False), **columns)
@@ -269,7 +283,17 @@ class EventStream:
             raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "
                                "delete it and let it be made again.") from error
         stream.notes, stream.dates = tuple(meta.get("notes", ())), meta.get("dates", False) is True
-        if len(stream) != meta["edges"]:
+        if len(stream) != meta["edges"] or any(len(v) != meta["edges"] for v in codes.values()):
             raise FedvineError(f"{folder} holds {len(stream)} of {meta['edges']} edges; "
                                "delete it and let it be made again.")
         return stream
+
+
+def as_time(t: np.ndarray, time: float) -> np.number:
+    """Return ``time`` in the type of the column ``t``, so that NumPy does not convert the column.
+
+    Of whole numbers it is the least that is not below ``time``.
+    """
+    if t.dtype.kind in "iu":
+        return np.int64(min(max(np.ceil(time), -2.0**62), 2.0**62))
+    return np.float64(time)

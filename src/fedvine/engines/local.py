@@ -36,7 +36,7 @@ class LocalClients(Clients):
                  quorum: float = 1.0) -> None:
         super().__init__(method, parts, world, protocol, server_scorer, quorum=quorum)
         self.workers = {n: ClientWorker(method, n, parts[n], plan, protocol, world,
-                                        keep_last=self.keep_last) for n in self.names}
+                                        keep_last=self.keep_last) for n in self.everyone}
 
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | None, float]]:

@@ -63,7 +63,7 @@ class RemoteClients(Clients):
         super().__init__(method, names, world, protocol, server_scorer, quorum=quorum)
         self.send, self.deadline = send, deadline
         self.gone: set[str] = set()  # clients whose process died
-        self._threads = ThreadPoolExecutor(max(1, len(self.names)))
+        self._threads = ThreadPoolExecutor(max(1, len(self.everyone)))
 
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Refused | None, float]]:
@@ -115,10 +115,10 @@ class RemoteClients(Clients):
             check(answer, expect)
             return answer
 
-        answers, lost = _gathered({n: self._threads.submit(one, n) for n in self.names},
+        answers, lost = _gathered({n: self._threads.submit(one, n) for n in self.everyone},
                                   request["do"])
         self.gone |= {n for n, (error, _) in lost.items() if isinstance(error, Gone)}
-        for name in self.names:
+        for name in self.everyone:
             self._note(name, answers=name in answers)
         _enough(answers, lost, self.quorum)
         return answers
@@ -139,7 +139,7 @@ class RemoteClients(Clients):
     def checkpoints(self) -> set[str]:
         """Return the saves that enough clients for the quorum can restore."""
         found = [set(m) for m in self.all(Several(Text(20), 1000), do="moments").values()]
-        needed = math.ceil(self.quorum * len(self.names) - 1e-9)
+        needed = math.ceil(self.quorum * len(self.everyone) - 1e-9)
         return {m for m in set().union(*found) if sum(m in f for f in found) >= needed}
 
 
@@ -293,9 +293,9 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelle
     seen = (Array("uint64", ("users",)), Array("float64", ("users",), low=-LATEST, high=LATEST))
     arrivals = (first_seen_elsewhere(clients.all(seen, do="arrivals"))
                 if travelled and with_data else {})
-    clients.all(None, {n: {"elsewhere": arrivals.get(n)} for n in clients.names}, do="open",
+    clients.all(None, {n: {"elsewhere": arrivals.get(n)} for n in clients.everyone}, do="open",
                 run=run, number=number, plan=plan.facts(),
                 protocol=clients.protocol.model_dump(mode="json"),
                 method={"name": clients.method.name, **clients.method.model_dump(mode="json")},
-                clients=list(clients.names), seed=clients.world.seed, stages=clients.world.stages,
-                **({"facts": facts} if (facts := clients.world.facts) else {}))
+                clients=list(clients.everyone), seed=clients.whole.seed, stages=clients.whole.stages,
+                **({"facts": facts} if (facts := clients.whole.facts) else {}))

@@ -29,8 +29,11 @@ class StageScores:
 
 
 def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done: tuple[int, int],
-         on_round: OnRound) -> Iterator[StageScores]:
+         on_round: OnRound, stages: int | None = None) -> Iterator[StageScores]:
     """Carry out the stages and rounds that are not done, and yield the scores of each stage.
+
+    Where the plan has grown since the last stage was scored, stages that can be scored only now are
+    scored first, by the model as it is: before the first of them is learned.
 
     Args:
         method: the method.
@@ -39,10 +42,22 @@ def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done:
         plan: the stages.
         done: the last (stage, round) already carried out; (-1, -1) at the start.
         on_round: called after each arrival and each round.
+        stages: number of stages of the plan when ``done`` was scored; None: as many as now.
 
     Yields:
         The scores of a stage, once it was learned.
     """
+    t = done[0]
+    if stages is not None and t >= 0 and done[1] > method.rounds_at(t):
+        R = method.rounds_at(t)
+        clients.begin(At(t, R + 1, R))
+        clients.scored_before = stages
+        try:
+            found = method.score(server, clients, At(t, R, R))
+        finally:
+            clients.scored_before = None
+        if found:
+            yield StageScores(t, found)  # type: ignore[arg-type]
     for t in range(max(done[0], 0), len(plan)):
         R = method.rounds_at(t)
         for r in range(R + 1):

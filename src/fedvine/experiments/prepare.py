@@ -79,8 +79,8 @@ class Prepared:
 
 
 def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,
-            stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None
-            ) -> Prepared:
+            stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None,
+            since: Mapping[str, int] | None = None) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
 
     Args:
@@ -93,6 +93,8 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         by: the column that names the clients, or a partition; ``World.facts["split"]`` names it
             if it is a column of the stream.
         parts: the clients' own streams, where this process has them.
+        since: the first stage of clients that are not there from the beginning, where it is known
+            without ``parts``. A client without any data is there from the beginning.
 
     Returns:
         The parts of a run that do not depend on its engine.
@@ -104,7 +106,11 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
     facts = {} if stream is None else stream.facts()
     if by in getattr(stream, "codes", ()):
         facts["split"] = by
-    world, scorer = World(tuple(sorted(clients)), seed, len(plan), facts), None
+    if since is None and parts and not method.server_holds_graph:
+        since = {name: plan.since(part) for name, part in parts.items() if len(part)}
+    since = {name: t for name, t in sorted((since or {}).items()) if t > 0}
+    world = World(tuple(sorted(clients)), seed, len(plan), facts, since, plan.living)
+    scorer = None
     if method.server_holds_graph:
         assert stream is not None
         scorer = cast(ServerScorer, protocol.scorer(stream.both_ways(), plan, "all", seed))

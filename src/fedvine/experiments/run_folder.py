@@ -6,7 +6,7 @@
 - ``summary.json``: written last; a run that has it is finished
 - ``saves/``: the two last saves: memory of server and clients at one time (safetensors), with
   checksums that belong to this experiment
-- ``data/``: a copy of the stream and its parts, of a run made from Python alone
+- ``data/``: the rows that the run has learned, and the newest plan
 - ``.lock``: held by the process that carries the run out
 
 A folder may come from another person: links in it are not followed, and changed files are refused.
@@ -32,6 +32,8 @@ from fedvine.core import renamed
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
+from fedvine.data.kept import KeptRows
+from fedvine.data.stream import EventStream
 from fedvine.experiments import run_files, saves
 from fedvine.experiments.differ import difference
 from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
@@ -46,7 +48,8 @@ _LOGS = ("metrics.jsonl", "messages.jsonl")
 class Save(NamedTuple):
     """Memory of both sides after round ``r`` of stage ``t`` (R + 1: after the stage was scored).
 
-    ``end`` is true for the save of R + 1.
+    ``end`` is true for the save of R + 1. ``stages`` is the number of stages that the plan had
+    then; None in saves of earlier releases.
     """
 
     t: int
@@ -55,6 +58,7 @@ class Save(NamedTuple):
     clients: dict[str, Packed]
     seconds: float
     end: bool = False
+    stages: int | None = None
 
 
 class RunFolder:
@@ -109,12 +113,14 @@ class RunFolder:
                                    "for it, or choose another folder with --out.") from error
             yield
 
-    def keep(self, split: Any) -> None:
-        """Copy a stream and its parts to ``data/``, for a run whose data nothing else names."""
+    def keep(self, split: Any, plan: Any, **facts: Any) -> None:
+        """Copy the data to ``data/``, unless it is there; ``facts`` as of :class:`KeptRows`."""
         if not (self.path / "data").exists():
             with atomic_folder(self.path / "data") as folder:
-                split.stream.write(folder / "stream")
-                split.write(folder)
+                if isinstance(split.stream, EventStream):
+                    KeptRows.create(folder, split, plan, **facts)
+                else:
+                    split.write(folder)
 
     # -- logs ----------------------------------------------------------------------------------
     def append(self, log: str, lines: list[dict[str, Any]]) -> None:
@@ -147,7 +153,7 @@ class RunFolder:
                     os.fsync(handle.fileno())
                     sizes[log] = os.fstat(handle.fileno()).st_size
         position = {"t": save.t, "r": save.r, "logs": sizes, "seconds": save.seconds,
-                    **({"end": True} if save.end else {})}
+                    **({"end": True} if save.end else {}), "stages": save.stages}
         with atomic_folder(self._saves / name) as folder:
             saves.write({"server": save.server}, folder / "server.safetensors", self._at(name))
             saves.write(save.clients, folder / "clients.safetensors", self._at(name))
@@ -183,12 +189,12 @@ class RunFolder:
                 for log, size in position["logs"].items()}
         return saves.digest_of([position, logs], self._key)
 
-    def restore(self, common: set[str] | None = None, end: str | None = None) -> Save | None:
+    def restore(self, common: set[str] | None = None, end: bool = False) -> Save | None:
         """Return the last readable save and cut the logs back to it; None at the start of a run.
 
         Args:
             common: names of the saves that clients elsewhere can go back to; None: all.
-            end: name of a finished run's last save, the only one to use; logs stay as they are.
+            end: use the last save after a whole stage, and leave the logs as they are.
 
         Returns:
             The save, or None.
@@ -197,8 +203,9 @@ class RunFolder:
             FedvineError: where no save can be read, though there are some, or not that of the end.
         """
         broken = []
-        for folder in ([self._saves / end] if end else
-                       sorted(self._saves.glob("[0-9]*"), reverse=True)):
+        there = sorted(self._saves.glob("[0-9]*"), reverse=True)
+        whole = [folder for folder in there if _is_end(folder)][:1]
+        for folder in (whole or there[:1]) if end else there:   # earlier releases do not say
             if common is not None and folder.name not in common:
                 continue
             try:
@@ -213,7 +220,8 @@ class RunFolder:
                 key = self._at(folder.name)
                 found = Save(position["t"], position["r"],
                              saves.read(folder / "server.safetensors", key)["server"],
-                             saves.read(folder / "clients.safetensors", key), position["seconds"])
+                             saves.read(folder / "clients.safetensors", key), position["seconds"],
+                             position.get("end", False), position.get("stages"))
             except (OSError, ValueError, KeyError, TypeError, AttributeError,
                     SafetensorError) as error:
                 broken.append(f"{folder.name} ({getattr(error, 'strerror', None) or error})")

@@ -67,6 +67,15 @@ class TaskPlan:
     def __len__(self) -> int:
         return len(self.groups)
 
+    @property
+    def living(self) -> bool:
+        """Whether further stages may come."""
+        return False
+
+    def since(self, part: Graph) -> int:
+        """Return the first stage in which ``part`` has nodes: 0."""
+        return 0
+
     def period(self, t: int) -> str:
         """Return "test": every task has nodes for validation and for the test."""
         return "test"

@@ -1,0 +1,213 @@
+"""Streams that grow: the rows of a table that a run does not have yet, and their place in it.
+
+A run keeps the rows that it has learned (:mod:`fedvine.data.kept`). A table that is read again must
+still have them all: :func:`news` compares both as multisets and returns the other rows. A row that
+is older than the learned time came late; it is appended like any other, so that no node and no row
+is ever renumbered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from fedvine.core.errors import FedvineError
+from fedvine.data.ids import Ids
+from fedvine.data.stream import EventStream, as_time
+
+_VALUES = ("weight", "features", "label", "deleted")
+
+
+@dataclass(frozen=True)
+class News:
+    """Rows of ``table`` that a run does not have: ranks int64, in order of time.
+
+    ``late`` are those before the learned time; ``rest`` those from then on.
+    """
+
+    table: EventStream
+    late: np.ndarray
+    rest: np.ndarray
+
+
+def news(kept: EventStream, table: EventStream, learned: float, column: str | None = None) -> News:
+    """Return the rows of ``table`` that ``kept`` does not have.
+
+    Args:
+        kept: the rows of the run, all before ``learned``.
+        table: the table as it is now, sorted by time.
+        learned: the time up to which the run has learned; rows from then on are new.
+        column: the column of clients, where it is part of a row's key beside src, dst and t.
+
+    Returns:
+        The new rows.
+
+    Raises:
+        FedvineError: that names the first row of ``kept`` that is not in the table any more, or
+            there with other values; deletions are events of their own.
+    """
+    if kept.t.dtype != table.t.dtype and kept.t.dtype.kind in "iu":
+        raise FedvineError(f"The times of {table.name} have fractions now, and those that were "
+                           "learned are whole numbers; begin a new run with another --out.")
+    end = table._rank(learned)
+    before = table[:end]
+    rest = np.arange(end, len(table))
+    if end == len(kept) and _same(kept, before, column):
+        return News(table, np.empty(0, np.int64), rest)
+    numbers = [_keys(kept, kept, column), _keys(before, kept, column)]
+    key, count = _numbered(*numbers)
+    gone = np.bincount(key[:len(kept)], minlength=count) > np.bincount(key[len(kept):],
+                                                                       minlength=count)
+    if gone.any():
+        row = int(np.flatnonzero(gone[key[:len(kept)]])[0])
+        raise FedvineError(f"{table.name} has lost {_row(kept, row, column)}, which was learned; "
+                           "put it back, or write its deletion as an event of its own.")
+    values = [_values(kept), _values(before)]
+    row, count = _numbered(*(np.concatenate([k, v], 1) for k, v in zip(numbers, values,
+                                                                      strict=True)))
+    mine, theirs = row[:len(kept)], row[len(kept):]
+    have = np.bincount(mine, minlength=count)
+    short = have > np.bincount(theirs, minlength=count)
+    if short.any():
+        row = int(np.flatnonzero(short[mine])[0])
+        raise FedvineError(f"{table.name} has other values for {_row(kept, row, column)}, which "
+                           "was learned; put the old ones back, or append the change as an event "
+                           "of its own.")
+    return News(table, _beyond(theirs, have), rest)
+
+
+def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventStream:
+    """Return the new rows before the time ``upto``, numbered as ``kept`` is; late ones first.
+
+    New names come after those of ``kept``, in the order in which the rows have them; the
+    dictionaries are those of both. ``arrived`` is there where a row came late, now or before.
+    """
+    table = found.table
+    on_time = found.rest[:np.searchsorted(found.rest, table._rank(upto))]
+    rows = table.take(np.concatenate([found.late, on_time]))
+    if kept.bipartite:
+        src, src_ids = _renumbered(rows.src, kept.src_ids, table.src_ids)
+        dst, dst_ids = _renumbered(rows.dst, kept.dst_ids, table.dst_ids)
+    else:
+        both = np.stack([rows.src, rows.dst], 1).reshape(-1)
+        both, src_ids = _renumbered(both, kept.src_ids, table.src_ids)
+        src, dst, dst_ids = both[0::2].copy(), both[1::2].copy(), None
+    t = rows.t if rows.t.dtype == kept.t.dtype else np.asarray(rows.t, kept.t.dtype)
+    arrived = None
+    if len(found.late) or kept.arrived is not None:
+        arrived = np.maximum(t, as_time(t, learned))
+    codes, categories = {}, {}
+    for column, code in kept.codes.items():
+        names = list(kept.categories[column])
+        number = {name: i for i, name in enumerate(names)}
+        theirs = table.categories[column]
+        for i in dict.fromkeys(np.asarray(rows.codes[column]).tolist()):
+            if theirs[i] not in number:
+                number[theirs[i]] = len(names)
+                names.append(theirs[i])
+        as_ours = np.array([number.get(name, -1) for name in theirs], code.dtype)
+        codes[column], categories[column] = as_ours[rows.codes[column]], names
+    return EventStream(src, dst, t, src_ids, dst_ids, arrived=arrived, codes=codes,
+                       categories=categories, directed=kept.directed, mirrored=kept.mirrored,
+                       name=kept.name, **{c: getattr(rows, c) for c in _VALUES})
+
+
+def _same(kept: EventStream, table: EventStream, column: str | None) -> bool:
+    """Return whether both have the same rows with the same names in the same order."""
+    if kept.arrived is not None or not np.array_equal(kept.t, table.t):
+        return False
+    for side in ("src", "dst"):
+        ours, theirs = getattr(kept, f"{side}_ids"), getattr(table, f"{side}_ids")
+        if not (ours.starts(theirs) and np.array_equal(getattr(kept, side), getattr(table, side))):
+            return False
+    if any(_changed(getattr(kept, c), getattr(table, c)) for c in _VALUES):
+        return False
+    return column not in kept.codes or (
+        list(kept.categories[column]) == list(table.categories[column][
+            :len(kept.categories[column])])
+        and np.array_equal(kept.codes[column], table.codes[column]))
+
+
+def _changed(ours: np.ndarray | None, theirs: np.ndarray | None) -> bool:
+    return (ours is None) != (theirs is None) or (
+        ours is not None and not np.array_equal(ours, theirs))  # type: ignore[arg-type]
+
+
+def _keys(rows: EventStream, kept: EventStream, column: str | None) -> np.ndarray:
+    """Return src, dst, t and client of each row as int64 [E, 3 or 4], numbered as in ``kept``.
+
+    A name that ``kept`` does not have gets a number above its own.
+    """
+    sides = []
+    for side in ("src", "dst"):
+        ours, theirs = getattr(kept, f"{side}_ids"), getattr(rows, f"{side}_ids")
+        number = np.arange(len(ours)) if theirs is ours else ours.numbers(theirs)
+        number = np.where(number < 0, len(ours) + np.arange(len(number)), number)
+        sides.append(number[rows.src if side == "src" else rows.dst])
+    t = np.ascontiguousarray(rows.t, kept.t.dtype)
+    found = [*sides, t.view(np.int64)]
+    if column in kept.codes:
+        names = {name: i for i, name in enumerate(kept.categories[column])}
+        client = np.array([names.get(name, len(names) + i)
+                           for i, name in enumerate(rows.categories[column])], np.int64)
+        found.append(client[rows.codes[column]])
+    return np.stack(found, 1).astype(np.int64)
+
+
+def _values(rows: EventStream) -> np.ndarray:
+    """Return the other columns of each row as int64 [E, W], equal where all values are."""
+    found = [np.zeros((len(rows), 0), np.int64)]
+    for name in _VALUES:
+        if (column := getattr(rows, name)) is not None:
+            wide = np.asarray(column).reshape(len(rows), -1)
+            found.append(wide.astype(np.float64).view(np.int64) if wide.dtype.kind == "f" else
+                         wide.astype(np.int64))
+    return np.concatenate(found, 1)
+
+
+def _numbered(*rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a number for each row of all arrays [*, W], the same for equal rows, and how many."""
+    whole = np.ascontiguousarray(np.concatenate(rows))
+    if not whole.shape[1] or not len(whole):
+        return np.zeros(len(whole), np.int64), 1
+    order = np.lexsort(whole.T)
+    step = np.ones(len(whole), np.int64)
+    step[0] = 0
+    step[1:] = (whole[order[1:]] != whole[order[:-1]]).any(1)
+    number = np.empty(len(whole), np.int64)
+    number[order] = np.cumsum(step)
+    return number, int(step.sum()) + 1
+
+
+def _beyond(rows: np.ndarray, have: np.ndarray) -> np.ndarray:
+    """Return the ranks of ``rows`` (numbers of kinds) beyond the first ``have[kind]`` of each."""
+    order = np.argsort(rows, kind="stable")
+    kind = rows[order]
+    start = np.searchsorted(kind, kind, side="left")
+    return np.sort(order[np.arange(len(kind)) - start >= have[kind]])
+
+
+def _renumbered(numbers: np.ndarray, ours: Ids, theirs: Ids) -> tuple[np.ndarray, Ids]:
+    """Return numbers of ``theirs`` as those of ``ours``, which gets new names as they appear."""
+    used, first = np.unique(numbers, return_index=True)
+    known = ours.numbers(theirs.take(used))
+    new = np.flatnonzero(known < 0)
+    new = new[np.argsort(first[new], kind="stable")]
+    known[new] = len(ours) + np.arange(len(new))
+    place = np.zeros(len(theirs), np.int32)
+    place[used] = known
+    return place[numbers], ours.joined(theirs.take(used[new]))
+
+
+def _row(rows: EventStream, row: int, column: str | None) -> str:
+    """Name a row for a person: its two ends, its time, and its client."""
+    t = rows.t[row].item()
+    said = f'the row "{rows.src_ids[int(rows.src[row])]}", "{rows.dst_ids[int(rows.dst[row])]}" at '
+    said += f"time {t:.17g}"
+    if 1e8 <= abs(t) < 1e11:     # seconds since 1970
+        said += f" ({datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M:%S})"
+    if column in rows.codes:
+        said += f' of client "{rows.categories[column][rows.codes[column][row]]}"'
+    return said

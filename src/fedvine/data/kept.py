@@ -1,0 +1,250 @@
+"""The rows that a run has learned, on disk: the whole stream and the clients' parts of it.
+
+They only grow. ``rows.json`` says how many rows and names of each file count, and the plan; it is
+replaced last, so that a process that is killed while rows are added leaves the old state.
+
+- ``stream/``, ``part-<i>/``: columns as :meth:`fedvine.data.stream.EventStream.write` has them;
+  a part also has ``whole-src.npy``, ``whole-dst.npy``: the numbers of its nodes in ``stream/``
+- ``owner-<items>.npy``: the client of each item, where a partition made the split
+- ``seen-<rows>.npy``: where and when users were first seen (:func:`fedvine.data.split.first_seen`)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedvine.core import registry
+from fedvine.core.errors import FedvineError
+from fedvine.core.files import append_rows, atomic, mapped
+from fedvine.core.lookup import find
+from fedvine.data.plan import Plan
+from fedvine.data.split import Split, elsewhere, ends, first_seen, owning_node, relabel
+from fedvine.data.stream import EventStream
+
+_VALUES = ("src", "dst", "t", "weight", "features", "label", "deleted")
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The rows of a run, opened.
+
+    - ``folder``: where they are
+    - ``split``: the stream and the parts, mapped
+    - ``plan``: the stages
+    - ``facts``: the other values of ``rows.json``
+    """
+
+    folder: Path
+    split: Split
+    plan: Plan
+    facts: dict[str, Any]
+
+    @staticmethod
+    def there(folder: Path) -> bool:
+        """Return whether ``folder`` has kept rows that can grow."""
+        return (folder / "rows.json").exists()
+
+    @staticmethod
+    def create(folder: Path, split: Split, plan: Plan, **facts: Any) -> None:
+        """Write the rows of a split, with the parts of its clients, to an empty folder.
+
+        ``facts`` are more values for ``rows.json``.
+        """
+        stream, owner = split.stream, split.owner
+        grows = stream.nodes is None and (owner is not None or split.by in stream.codes)
+        stream.write(folder / "stream")
+        if owner is not None:
+            np.save(folder / f"owner-{len(owner)}.npy", np.asarray(owner, np.int32))
+        if grows:
+            _write_seen(folder, len(stream), *_owners(split, stream, owner))
+        parts = []
+        for number, (name, part) in enumerate(split.parts.items()):
+            part.write(folder / f"part-{number}")
+            for side in ("src", "dst") if part.bipartite else ("src",):
+                whole = getattr(stream, f"{side}_ids").numbers(getattr(part, f"{side}_ids"))
+                np.save(folder / f"part-{number}" / f"whole-{side}.npy", whole.astype(np.int32))
+            parts.append([name, part.described()])
+        every = grows and len(parts) == len(_names(split, stream))
+        _commit(folder, stream.described(), parts, plan, {
+            "by": split.by, "names": [] if owner is None else list(split.names),
+            "seed": split.seed, "clients": None if every else list(split.parts), "grows": grows,
+            "late": 0, **facts})
+
+    @staticmethod
+    def open(folder: Path) -> KeptRows:
+        """Open the rows in ``folder``; raises :class:`FedvineError` if they cannot be read."""
+        try:
+            facts = json.loads((folder / "rows.json").read_text("utf-8"))
+            stream = EventStream.open(folder / "stream", facts["stream"])
+            owner = ([] if not facts["names"] else
+                     [mapped(folder / f"owner-{stream.num_dst}.npy")])
+            split = Split({}, stream, facts["by"], *owner, names=tuple(facts["names"]),
+                          seed=facts["seed"])
+            parts = {}
+            for number, (name, meta) in enumerate(facts["parts"]):
+                parts[name] = EventStream.open(folder / f"part-{number}", meta)
+                if facts["grows"]:
+                    users = mapped(folder / f"part-{number}" / "whole-src.npy")
+                    parts[name].first_seen_elsewhere = elsewhere(
+                        mapped(folder / f"seen-{len(stream)}.npy"), users[:parts[name].num_src],
+                        _names(split, stream).index(name))
+            split = replace(split, parts=dict(sorted(parts.items())))
+            return KeptRows(folder, split, Plan.of_facts(facts["plan"]), facts)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, FedvineError):
+                raise
+            raise FedvineError(f"{folder} does not hold the rows of a run ({error}); put its files "
+                               "back, or begin a new run with another --out.") from error
+
+    def take(self, rows: EventStream, plan: Plan, **facts: Any) -> KeptRows:
+        """Add rows, numbered by :func:`fedvine.data.growth.taken`, and return all that is kept.
+
+        New clients get a part of their own, new items of a partition a client by the hash of their
+        name. ``facts`` replace values of ``rows.json``. Raises :class:`FedvineError` where a file
+        cannot be written; what was kept is as it was then.
+        """
+        split, stream = self.split, self.split.stream
+        if not self.facts["grows"]:
+            raise FedvineError(f"{stream.name} is split, or has classes of nodes, in a way that "
+                               "cannot grow; begin a new run with another --out.")
+        owner = None
+        if split.owner is not None:
+            owner = _extended(split, rows)
+            if len(owner) > len(split.owner):
+                with atomic(self.folder / f"owner-{len(owner)}.npy") as file:
+                    np.save(file, owner)
+        names = _names(split, rows)
+        whole, (rows, client) = rows, _owners(split, rows, owner)
+        _write_seen(self.folder, len(stream) + len(whole), rows, client,
+                    mapped(self.folder / f"seen-{len(stream)}.npy"))
+        parts = {name: [number, meta] for number, (name, meta) in enumerate(self.facts["parts"])}
+        wanted = self.facts["clients"]
+        for k in np.unique(client).tolist():
+            if wanted is None or names[k] in wanted:
+                number, _ = parts.get(names[k], (len(parts), None))
+                parts[names[k]] = [number, self._add(number, split.parts.get(names[k]),
+                                                     rows.take(np.flatnonzero(client == k)),
+                                                     f"{stream.name}/{names[k]}")]
+        described = _append(self.folder / "stream", stream, whole)
+        _commit(self.folder, described, [[name, meta] for name, (_, meta) in parts.items()], plan,
+                {**{key: value for key, value in self.facts.items()
+                    if key not in ("stream", "parts", "plan")}, **facts})
+        found = KeptRows.open(self.folder)
+        if len(found.split.stream) > len(stream):
+            (self.folder / f"seen-{len(stream)}.npy").unlink(missing_ok=True)
+        if found.split.stream.num_dst > stream.num_dst:
+            (self.folder / f"owner-{stream.num_dst}.npy").unlink(missing_ok=True)
+        return found
+
+    def planned(self, plan: Plan, **facts: Any) -> KeptRows:
+        """Replace the plan, and values of ``rows.json``, where no row is added."""
+        known = {**self.facts, **facts}
+        _commit(self.folder, known.pop("stream"), known.pop("parts"), plan,
+                {key: value for key, value in known.items() if key != "plan"})
+        return KeptRows.open(self.folder)
+
+    def _add(self, number: int, part: EventStream | None, rows: EventStream, name: str
+             ) -> dict[str, Any]:
+        """Add rows with the stream's numbers to a part; return the part's new sizes."""
+        folder = self.folder / f"part-{number}"
+        sides = {"src": rows.src, "dst": rows.dst} if rows.bipartite else {
+            "src": np.stack([rows.src, rows.dst], 1).reshape(-1)}
+        local, ids, new = {}, {}, {}
+        for side, column in sides.items():
+            have = 0 if part is None else len(getattr(part, f"{side}_ids"))
+            whole = (np.empty(0, np.int32) if part is None else
+                     np.asarray(mapped(folder / f"whole-{side}.npy")[:have]))
+            order = np.argsort(whole, kind="stable")
+            at = find(whole[order], column)
+            place = np.where(at < 0, -1, order[at] if len(order) else -1).astype(np.int32)
+            fresh, new[side] = relabel(column[place < 0])
+            place[place < 0] = have + fresh
+            names = getattr(rows, f"{side}_ids").take(new[side])
+            local[side] = place
+            ids[side] = names if part is None else getattr(part, f"{side}_ids").joined(names)
+        src = local["src"] if rows.bipartite else local["src"][0::2].copy()
+        dst = local["dst"] if rows.bipartite else local["src"][1::2].copy()
+        values = {c: getattr(rows, c) for c in (*_VALUES[3:], "arrived")}
+        made = EventStream(src, dst, rows.t, ids["src"], ids.get("dst"), directed=rows.directed,
+                           mirrored=rows.mirrored, name=name, **values)
+        for side, numbers in new.items():
+            if part is not None:
+                append_rows(folder / f"whole-{side}.npy", len(getattr(part, f"{side}_ids")),
+                            numbers.astype(np.int32))
+        if part is not None:
+            return _append(folder, part, made)
+        made.write(folder)
+        for side, numbers in new.items():
+            np.save(folder / f"whole-{side}.npy", numbers.astype(np.int32))
+        return made.described()
+
+
+def open_old(folder: Path) -> Split:
+    """Open the rows that a release before this one kept in ``folder``; they cannot grow."""
+    meta = json.loads((folder / "split.json").read_text("utf-8"))
+    return Split({name: EventStream.open(folder / f"part-{i}")
+                  for i, name in enumerate(meta["clients"])},
+                 EventStream.open(folder / "stream"), meta["by"])
+
+
+def _append(folder: Path, held: EventStream, rows: EventStream) -> dict[str, Any]:
+    """Add rows, whose dictionaries are those of both, to a written stream; return its sizes."""
+    count = len(held)
+    for column in _VALUES:
+        if getattr(held, column) is not None:
+            append_rows(folder / f"{column}.npy", count, np.asarray(getattr(rows, column)))
+    for column in held.codes:
+        append_rows(folder / f"code-{column}.npy", count, rows.codes[column])
+    if held.arrived is not None:
+        append_rows(folder / "arrived.npy", count, rows.order)
+    elif rows.arrived is not None:
+        with atomic(folder / "arrived.npy") as file:
+            np.save(file, np.concatenate([held.t, rows.arrived]))
+    rows.src_ids.append(folder, "src", held.num_src)
+    if held.bipartite:
+        rows.dst_ids.append(folder, "dst", held.num_dst)
+    return {**rows.described(), "edges": count + len(rows), "notes": list(held.notes),
+            "arrived": held.arrived is not None or rows.arrived is not None}
+
+
+def _names(split: Split, stream: EventStream) -> list[str]:
+    """Return the clients' names by position, of a partition or of the stream's column."""
+    return list(split.names) if split.owner is not None else [
+        str(name) for name in stream.categories[split.by]]
+
+
+def _owners(split: Split, rows: EventStream, owner: np.ndarray | None
+            ) -> tuple[EventStream, np.ndarray]:
+    """Return the rows as the parts hold them, and the position of each one's client."""
+    mine = rows.codes[split.by] if owner is None else owner[owning_node(rows)]
+    return ends(rows, np.asarray(mine))
+
+
+def _extended(split: Split, rows: EventStream) -> np.ndarray:
+    """Return the owners of all items of ``rows``' dictionary; new ones by the hash of the name."""
+    assert split.owner is not None
+    have, new = len(split.owner), np.arange(len(split.owner), rows.num_dst)
+    if not len(new):
+        return np.asarray(split.owner)
+    names, none = rows.dst_ids.take(new), np.empty(0, np.int32)
+    fresh = EventStream(none, none, rows.t[:0], names, names)
+    owner = registry.find("partitions", "hash").partition(fresh, len(split.names), split.seed)
+    return np.concatenate([np.asarray(split.owner)[:have], owner]).astype(np.int32)
+
+
+def _write_seen(folder: Path, count: int, rows: EventStream, client: np.ndarray,
+                before: np.ndarray | None = None) -> None:
+    """Write where and when users were first seen by the first ``count`` rows of the stream."""
+    with atomic(folder / f"seen-{count}.npy") as file:
+        np.save(file, first_seen(rows, client, before))
+
+
+def _commit(folder: Path, stream: dict[str, Any], parts: list[Any], plan: Plan,
+            facts: dict[str, Any]) -> None:
+    with atomic(folder / "rows.json", "w") as file:
+        json.dump({**facts, "stream": stream, "parts": parts, "plan": plan.facts()}, file)
