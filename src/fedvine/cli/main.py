@@ -112,6 +112,9 @@ def run(
     sure: options.Sure = None,
     undirected: options.Undirected = None,
     stages: options.Stages = None,
+    open_end: options.Open = None,
+    now: Annotated[bool, typer.Option("--now", help="Learn the rows after the last whole stage, "
+                                      "too, as a stage of their own.")] = False,
     split: options.Split = None,
     clients: options.Clients = None,
     k: options.K = None,

@@ -41,6 +41,9 @@ Undirected = Annotated[bool | None, typer.Option(
 Stages = Annotated[str | None, typer.Option(
     help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a "
     "task.")]
+Open = Annotated[bool | None, typer.Option(
+    "--open", help="The table grows: rows after the last whole stage wait, and the same command "
+    "later learns the stages that are whole by then.")]
 Split = Annotated[str | None, typer.Option(
     help="Who owns what: a column, or a partition such as hash.")]
 Clients = Annotated[str | None, typer.Option(
@@ -73,6 +76,7 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
             "split": {"by": given["split"], "k": given["k"],
                       "clients": None if clients is None else clients.split(",")},
             "stages": int(stages) if stages and stages.isdecimal() else stages,
+            "open_end": given.get("open_end"),
             "seed": given.get("seed"), "threads": given.get("threads")}
 
 

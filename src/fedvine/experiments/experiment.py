@@ -30,7 +30,7 @@ from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
 from fedvine.data.spec import Data, digest, names
 from fedvine.data.split import Split
-from fedvine.experiments import run_folder
+from fedvine.experiments import growing, run_folder
 from fedvine.experiments.run import Run, run
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task, of
@@ -88,6 +88,8 @@ class Experiment(BaseModel):
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
         default=None, description='a duration such as "30d", or a number of edges; if not said '
         "the data set's, or about 10 stages of equal count")
+    open_end: bool = Field(default=False, description="the table grows: stages lie on an open grid, "
+                           "and rows after the last whole one wait for the next run of the command")
     tasks: TaskSettings = Field(default_factory=lambda: TaskSettings(), description="tasks of a "
                                 "labelled graph")
     protocol: SerializeAsAny[Task] = Field(default_factory=LinkPrediction,
@@ -212,6 +214,8 @@ class Experiment(BaseModel):
         values = self.resolved().model_dump(mode="json", exclude_none=True)
         if not self.data.options:
             del values["data"]["options"]
+        if not self.open_end:
+            del values["open_end"]
         if self.protocol.settings is None:
             del values["tasks"]
         return values
@@ -232,19 +236,40 @@ class Experiment(BaseModel):
             raise FedvineError(f"{self.method.name} answers for {self.method.task}s; "
                                f"{stream.name} is " + ("a labelled graph" if isinstance(
                                    stream, Graph) else "a stream of edges") + ".")
-        split, plan = self.protocol.prepare(stream, made.split.model_dump(exclude_none=True),
-                                            made.stages, made.tasks, made.seed)
+        prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
+        split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
+                              made.tasks, made.seed)
         return made.method, split, plan
 
-    def run(self, out: str | os.PathLike[str] | None = None, **options: Any) -> Run:
-        """Prepare the run; ``out`` is its folder, ``options`` are those of :func:`fedvine.run`.
+    def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False, keep: bool = True,
+            **options: Any) -> Run:
+        """Prepare the run; ``options`` are those of :func:`fedvine.run`.
 
         Sets the number of threads that torch uses in this process.
+
+        Args:
+            out: the run folder. Where it has a run of this experiment, rows that the data have got
+                since are taken in (:func:`fedvine.experiments.growing.grown`).
+            now: make a stage of the rows after the last whole one, too.
+            keep: the folder gets a copy of the data.
+            **options: of :func:`fedvine.run`.
+
+        Returns:
+            The run.
+
+        Raises:
+            FedvineError: where the data do not fit, the folder has another run, or rows that it
+                learned are gone.
         """
         import torch
         torch.set_num_threads(self.threads)
-        method, split, plan = self.open()
-        source = {"digest": digest(split.stream), "names": names(split.stream),
-                  "experiment": self.plain()}
+        found = growing.grown(self, out, now) if out is not None else None
+        if found is not None:
+            method, split, plan, source = self.resolved().method, *found
+        else:
+            method, split, plan = self.open()
+            source = {"digest": digest(split.stream), "names": names(split.stream),
+                      "experiment": self.plain()}
+        step = self.protocol.step(split.stream, self.resolved().stages)
         return run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
-                   source=source, quorum=self.quorum, **options)
+                   source=source, quorum=self.quorum, keep=keep, step=step, **options)

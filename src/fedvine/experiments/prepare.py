@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from fedvine.core.method import Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import World
 from fedvine.data.spec import digest
-from fedvine.experiments.run_folder import RunFolder
+from fedvine.experiments.run_folder import RunFolder, read_experiment
 from fedvine.tasks.task import Task
 
 
@@ -72,10 +73,14 @@ class Prepared:
         data: dict[str, Any] = {"name": name or self.stream.name}
         if self.stream is not None:
             data |= {"edges": len(self.stream), **(source or {"digest": digest(self.stream)})}
+        split = {"by": by, "clients": list(self.world.clients)}
+        stages = self.plan.facts()
+        if self.plan.living and (Path(out) / "experiment.toml").exists():
+            known = read_experiment(out)    # as the run began; clients and stages are more now
+            split, stages = known.get("split", split), known.get("stages", stages)
         return RunFolder(out, {
             "seed": self.world.seed, "method": self.method.constants(), "data": data,
-            "split": {"by": by, "clients": list(self.world.clients)},
-            "stages": self.plan.facts(), "protocol": self.protocol.model_dump()})
+            "split": split, "stages": stages, "protocol": self.protocol.model_dump()})
 
 
 def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,

@@ -16,7 +16,6 @@ from fedvine.core.protocol import PlanLike
 from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.state import Memory
-from fedvine.data.graph import Graph
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
@@ -47,6 +46,9 @@ class Run:
         self.stages: list[StageScores] = []
         self.summary: dict[str, Any] | None = (
             run_folder.read_summary(folder.path) if folder else None)
+        if self.summary and self.summary.get("stages", len(self.plan)) < len(self.plan):
+            self.summary = None             # the table has grown since, and there is more to learn
+        self._known: int | None = None      # stages of the plan when the last one was scored
         self.costs, self._last_save = Costs(), 0.0
         self.learned: int | None = None     # the stage that is asked; None: the last one
 
@@ -66,8 +68,8 @@ class Run:
             try:
                 assert self.server is not None
                 for stage in loop(self.method, self.server, self.clients, self.plan, done,
-                                  self._round_done):
-                    self._stage_done(stage)
+                                  self._round_done, self._known):
+                    self._stage_done(stage, save=stage.t > done[0] or not self._is_end(*done))
                     yield stage
                 break
             except RoundAborted as reason:
@@ -101,13 +103,23 @@ class Run:
         if self.folder and time.perf_counter() - self._last_save > self.save_every:
             self._save(at.t, at.r)
 
-    def _stage_done(self, stage: StageScores) -> None:
-        self.stages.append(stage)
+    def _stage_done(self, stage: StageScores, save: bool = True) -> None:
+        """Keep a stage's scores; ``save`` False: the stage itself was learned and saved before."""
+        before = [s for s in self.stages if s.t == stage.t]
+        if before:
+            before[0].found.update(stage.found)
+        else:
+            self.stages.append(stage)
         self._flush()
         if self.folder:
             self.folder.append("metrics.jsonl", lines(stage, self.protocol, self.plan))
-            self._save(stage.t, self.method.rounds_at(stage.t) + 1)
+            if save:
+                self._save(stage.t, self.method.rounds_at(stage.t) + 1)
         self.on_stage(stage, self)
+
+    def _is_end(self, t: int, r: int) -> bool:
+        """Return whether round ``r`` of stage ``t`` is the place after its scores."""
+        return t >= 0 and r > self.method.rounds_at(t)
 
     def _flush(self) -> None:
         self.costs.count(self.clients.log)
@@ -122,7 +134,7 @@ class Run:
         self._last_save, packed = time.perf_counter(), pack(state)
         clients = self.clients.save(run_folder.checkpoint(t, r))
         self.folder.save(run_folder.Save(t, r, packed, clients, self.costs.seconds,
-                                         r > self.method.rounds_at(t)))
+                                         self._is_end(t, r), len(self.plan)))
 
     def _restore(self) -> tuple[int, int]:
         """Restore both sides from the last save, or start afresh; return its (stage, round)."""
@@ -133,11 +145,12 @@ class Run:
 
     def _take(self, save: run_folder.Save | None, last: int) -> tuple[int, int]:
         """Restore both sides from this save, or start afresh; ``last`` is the plan's last stage."""
-        self.server = self.method.start(self.clients.world)
+        self.server = self.method.start(self.clients.whole.at(0))
         self.server.cache = {}
         self.costs, self._last_save = Costs(), time.perf_counter()
         self.costs.begin(self.clients)
         self.clients.log = []
+        self._known = None
         if save is None:
             self.clients.restore({}, None)
             self.clients.load(None)
@@ -150,6 +163,8 @@ class Run:
         self.clients.load(state["clients"])
         self.clients.restore(save.clients, run_folder.checkpoint(save.t, save.r))
         self.costs.load(state, save.seconds)
+        if save.stages is not None and save.stages < len(self.plan):
+            self._known = save.stages
         return save.t, save.r
 
     def look(self, save: run_folder.Save) -> None:
@@ -206,7 +221,7 @@ class Run:
 
 def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         protocol: Task | None = None, out: str | os.PathLike[str] | None = None,
-        source: dict[str, Any] | None = None, keep: bool = True,
+        source: dict[str, Any] | None = None, keep: bool = True, step: int | str | None = None,
         engine: type[LocalClients] = LocalClients, save_every: float = 60.0,
         on_round: OnRound | None = None, on_stage: OnStage | None = None, **options: Any) -> Run:
     """Prepare a run of ``method`` on a split stream; nothing is computed until it is iterated.
@@ -222,9 +237,10 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         seed: all randomness comes from it.
         protocol: the task with its settings; the method's task with its defaults if not given.
         out: the run folder; without one the run is in memory alone.
-        source: how to open the data again, for ``[data]`` of the folder; without it the folder gets
-            a copy of a stream and of its parts.
-        keep: the folder gets a copy of a labelled graph and of its parts, by which it is asked.
+        source: how to open the data again, for ``[data]`` of the folder.
+        keep: the folder gets a copy of the data, by which it is asked, and by which it goes on when
+            a table has grown.
+        step: duration or number of edges of a stage, kept for stages that come later.
         engine: class of the clients.
         save_every: seconds between two saves inside a stage.
         on_round: called with ``(at, clients)`` after each arrival (``at.r`` is 0) and round, before
@@ -258,6 +274,6 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     folder = None
     if out is not None:
         folder = ready.folder(out, split.by, source=source)
-        if keep and (source is None or isinstance(stream, Graph)):
-            folder.keep(split)
+        if keep:
+            folder.keep(split, stages, step=step, read=source and source["digest"])
     return Run(ready, clients, folder, save_every=save_every, on_round=on_round, on_stage=on_stage)

@@ -94,24 +94,9 @@ class RunFolder:
         self._key = bytes.fromhex(saves.digest_of(read_experiment(self.path)))
         self._sums: dict[str, Any] = {}     # of the logs, as they grow
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Lock the folder inside the ``with`` block: no other process (or run) writes to it.
-
-        Raises :class:`FedvineError` if another one has locked it.
-        """
-        try:
-            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise FedvineError(f"{self.path}/.lock cannot be used ({error.strerror}); delete it."
-                               ) from error
-        with open(lock, "rb+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise FedvineError(f"Another process is carrying out the run in {self.path}; wait "
-                                   "for it, or choose another folder with --out.") from error
-            yield
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Lock the folder inside the ``with`` block; see :func:`alone`."""
+        return alone(self.path)
 
     def keep(self, split: Any, plan: Any, **facts: Any) -> None:
         """Copy the data to ``data/``, unless it is there; ``facts`` as of :class:`KeptRows`."""
@@ -189,12 +174,12 @@ class RunFolder:
                 for log, size in position["logs"].items()}
         return saves.digest_of([position, logs], self._key)
 
-    def restore(self, common: set[str] | None = None, end: bool = False) -> Save | None:
+    def restore(self, common: set[str] | None = None, end: str | None = None) -> Save | None:
         """Return the last readable save and cut the logs back to it; None at the start of a run.
 
         Args:
             common: names of the saves that clients elsewhere can go back to; None: all.
-            end: use the last save after a whole stage, and leave the logs as they are.
+            end: name of a finished run's last save, the only one to use; logs stay as they are.
 
         Returns:
             The save, or None.
@@ -203,9 +188,8 @@ class RunFolder:
             FedvineError: where no save can be read, though there are some, or not that of the end.
         """
         broken = []
-        there = sorted(self._saves.glob("[0-9]*"), reverse=True)
-        whole = [folder for folder in there if _is_end(folder)][:1]
-        for folder in (whole or there[:1]) if end else there:   # earlier releases do not say
+        for folder in ([self._saves / end] if end else
+                       sorted(self._saves.glob("[0-9]*"), reverse=True)):
             if common is not None and folder.name not in common:
                 continue
             try:
@@ -243,6 +227,26 @@ class RunFolder:
                 with open(self.path / log, "rb+", opener=run_files.no_link) as file:
                     file.truncate(sizes.get(log, 0))
         self._sums = {}
+
+
+@contextlib.contextmanager
+def alone(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Lock a run folder inside the ``with`` block: no other process (or run) writes to it.
+
+    Raises :class:`FedvineError` if another one has locked it.
+    """
+    try:
+        lock = os.open(Path(path) / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise FedvineError(f"{path}/.lock cannot be used ({error.strerror}); delete it."
+                           ) from error
+    with open(lock, "rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FedvineError(f"Another process is carrying out the run in {path}; wait for it, "
+                               "or choose another folder with --out.") from error
+        yield
 
 
 def _is_end(save: Path) -> bool:

@@ -19,6 +19,7 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.expect_scores import Measured
 from fedvine.core.protocol import Scorer
 from fedvine.data.ids import Ids
+from fedvine.data.open_plan import open_plan
 from fedvine.tasks.protocol import Protocol
 from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score, by_stage
 
@@ -98,9 +99,27 @@ class Task(Protocol):
         ``split`` are the arguments of ``stream.split``; ``stages`` a duration or a number of edges,
         None for about :data:`STAGES` stages of equal count; ``settings`` the table ``[tasks]``.
         """
-        count = stages if stages is not None else max(1, len(stream) // STAGES)
+        count = cls.step(stream, stages)
         plan = stream.by_time(count) if isinstance(count, str) else stream.by_count(count)
         return stream.split(**split), plan
+
+    @classmethod
+    def prepare_open(cls, stream: Any, split: Mapping[str, Any], stages: int | str | None,
+                     settings: Any, seed: int) -> tuple[Any, Any]:
+        """Return :meth:`prepare`'s pair for data that grow: the whole stages so far, and their plan.
+
+        Raises :class:`FedvineError` where no stage is whole yet, and for a task that cannot grow.
+        """
+        if cls.data != "stream":
+            raise FedvineError(f"Runs of {cls.model_fields['task'].default}s do not go on when their "
+                               "data grow; leave out --open.")
+        plan = open_plan(stream, cls.step(stream, stages))
+        return stream.before(plan.bounds[-1]).split(**split), plan
+
+    @classmethod
+    def step(cls, stream: Any, stages: int | str | None) -> int | str:
+        """Return the duration of a stage, or its number of edges: ``stages``, or a default."""
+        return stages if stages is not None else max(1, len(stream) // STAGES)
 
     def scored(self, t: int, stages: int) -> list[int]:
         """Return the stages that are scored once stage ``t`` of ``stages`` was learned."""
