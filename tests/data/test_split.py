@@ -72,17 +72,6 @@ def test_partitions_deal_items_and_drop_no_edge(by):
     assert made.report()["cov"] < 1.0
 
 
-def test_a_split_is_written_and_opened(tmp_path):
-    made = split(tiny_stream(), "client")
-    opened = Split.open(made.write(tmp_path / "s") and tmp_path / "s", made.stream)
-    for name, part in made.parts.items():
-        mine = opened.parts[name]
-        assert (mine.src == part.src).all()
-        assert (mine.first_seen_elsewhere == part.first_seen_elsewhere).all()
-        assert [mine.dst_ids[i] for i in range(mine.num_dst)] == [
-            part.dst_ids[i] for i in range(part.num_dst)]
-
-
 def test_unknown_splits_and_clients_are_named():
     with pytest.raises(ValueError, match='did you mean "client"'):
         split(tiny_stream(), "cliennt")

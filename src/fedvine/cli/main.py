@@ -148,7 +148,7 @@ def run(
         check(track)
     with _stoppable(out):
         made = experiment.run(out, keep=keep)
-        for note in made.notes if made.summary is None else ():
+        for note in (*(made.notes if made.summary is None else ()), *made.news):
             _console(sys.stderr).print(f"Note: {note}", highlight=False, soft_wrap=True)
         with tracked(made, track) if track else contextlib.nullcontext():
             follow(made, _console(sys.stderr))

@@ -236,6 +236,8 @@ class Experiment(BaseModel):
             raise FedvineError(f"{self.method.name} answers for {self.method.task}s; "
                                f"{stream.name} is " + ("a labelled graph" if isinstance(
                                    stream, Graph) else "a stream of edges") + ".")
+        if self.open_end:
+            growing.check(self)
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
         split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
                               made.tasks, made.seed)
@@ -265,11 +267,14 @@ class Experiment(BaseModel):
         torch.set_num_threads(self.threads)
         found = growing.grown(self, out, now) if out is not None else None
         if found is not None:
-            method, split, plan, source = self.resolved().method, *found
+            kept, source = found
+            method, split, plan = self.resolved().method, kept.split, kept.plan
         else:
             method, split, plan = self.open()
             source = {"digest": digest(split.stream), "names": names(split.stream),
                       "experiment": self.plain()}
         step = self.protocol.step(split.stream, self.resolved().stages)
-        return run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
+        made = run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
                    source=source, quorum=self.quorum, keep=keep, step=step, **options)
+        made.news = growing.sentences(kept) if found is not None else []
+        return made

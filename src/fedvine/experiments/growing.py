@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.growth import News, news, taken
+from fedvine.core.units import moment
+from fedvine.data.growth import news, taken
 from fedvine.data.kept import KeptRows
 from fedvine.data.open_plan import grown as longer
-from fedvine.data.plan import Plan
-from fedvine.data.spec import digest
-from fedvine.data.split import Split
+from fedvine.data.open_plan import later_bounds
+from fedvine.data.plan import Plan, seconds
+from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream, as_time
 from fedvine.experiments import run_folder
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
-          ) -> tuple[Split, Plan, dict[str, Any]] | None:
+          ) -> tuple[KeptRows, dict[str, Any]] | None:
     """Return the kept data of the run in ``out``, with the rows that are new in its table.
 
     Args:
@@ -37,8 +38,8 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
         now: make a stage of the rows after the last whole one, too.
 
     Returns:
-        The split, the plan, and the facts about the data that ``experiment.toml`` has; None where
-            the folder does not have rows that can grow.
+        What is kept now, and the facts about the data that ``experiment.toml`` has; None where the
+            folder does not have rows that can grow.
 
     Raises:
         FedvineError: if the folder has a run of another experiment, is in use while rows are to be
@@ -51,22 +52,22 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
     if known.get("experiment") != experiment.plain():
         return None     # refused when the folder is opened, with the keys that differ
     table = experiment.data.open()
-    folder, read = Path(out) / "data", digest(table)
+    folder, read = Path(out) / "data", digest(table) + names(table)
     kept = KeptRows.open(folder)
     if kept.facts.get("read") != read or now:
+        check(experiment)
         if not isinstance(table, EventStream):
             return None
         with run_folder.alone(out):
             kept = take_in(KeptRows.open(folder), table, read, now)
-            check(experiment, kept)
     source = {key: known[key] for key in ("digest", "names", "edges") if key in known}
-    return kept.split, kept.plan, {**source, "experiment": experiment.plain()}
+    return kept, {**source, "experiment": experiment.plain()}
 
 
 def take_in(kept: KeptRows, table: EventStream, read: str, now: bool = False) -> KeptRows:
     """Return the kept rows with those of ``table`` that are new, as far as their stages are whole.
 
-    ``read`` is the digest of ``table``; ``now`` as in :func:`grown`. Raises :class:`FedvineError`
+    ``read`` identifies the content of ``table``; ``now`` as in :func:`grown`. Raises :class:`FedvineError`
     where a learned row is gone or has other values.
     """
     stream, plan = kept.split.stream, kept.plan
@@ -74,23 +75,43 @@ def take_in(kept: KeptRows, table: EventStream, read: str, now: bool = False) ->
     found, learned = news(stream, table, plan.bounds[-1], column), plan.bounds[-1]
     t = np.asarray(table.t)[np.concatenate([found.late, found.rest])].astype(stream.t.dtype)
     order = np.concatenate([stream.order, np.maximum(t, as_time(t, learned))])
-    more = longer(plan, order, kept.facts["step"], now)
-    late = kept.facts["late"] + len(found.late)
+    more, step = longer(plan, order, kept.facts["step"], now), kept.facts["step"]
     if more is plan:
-        return kept.planned(plan, read=read, waiting=waiting(found, learned))
+        return kept.planned(plan, read=read, waiting=[len(found.rest), len(found.late)],
+                            next=_next(plan, order, step))
     rows = taken(stream, found, learned, more.bounds[-1])
-    return kept.take(rows, more, read=read, late=late, waiting=waiting(found, more.bounds[-1]))
+    rest = len(found.late) + len(found.rest) - len(rows)
+    return kept.take(rows, more, read=read, late=kept.facts["late"] + len(found.late),
+                     waiting=[rest, 0], next=_next(more, order, step))
 
 
-def waiting(found: News, learned: float) -> int:
-    """Count the new rows that are not in a whole stage yet."""
-    t = np.asarray(found.table.t)
-    rest = len(found.rest) - int(np.searchsorted(t[found.rest], as_time(t, learned)))
-    return rest
+def _next(plan: Plan, order: np.ndarray, step: int | str) -> float | None:
+    """Return the end of the stage whose rows wait; None where it is a number of rows."""
+    if isinstance(step, int):
+        return None
+    far = np.append(order[-1:], plan.bounds[-1] + 2 * seconds(step))
+    return later_bounds(list(plan.bounds), far, step)[0]
 
 
-def check(experiment: Experiment, kept: KeptRows) -> None:
+def sentences(kept: KeptRows) -> list[str]:
+    """Return what a person should know about rows that are not learned yet, or came late."""
+    facts, found = kept.facts, []
+    rest, late = facts.get("waiting", [0, 0])
+    if rest or late:
+        end = facts.get("next")
+        found.append(f"{rest + late:,} rows wait for the end of their stage"
+                     + ("" if end is None else f" ({moment(end, kept.split.stream.dates)})")
+                     + ", an event at or past it; --now learns them at once.")
+    if late:
+        found.append(f"{late:,} of them came late: their times are before the end of the last "
+                     "learned stage.")
+    if facts["late"]:
+        found.append(f"{facts['late']:,} learned rows came late, each in the stage after it came.")
+    return found
+
+
+def check(experiment: Experiment) -> None:
     """Raise :class:`FedvineError` where a protocol scores more than one stage ahead."""
-    if kept.plan.living and getattr(experiment.protocol, "lead", 1) != 1:
+    if getattr(experiment.protocol, "lead", 1) != 1:
         raise FedvineError("protocol.lead is above 1, and each stage of a run that grows is scored "
-                           "right before it is learned; begin a new run with lead = 1.")
+                           "right before it is learned; set protocol.lead = 1.")

@@ -51,6 +51,8 @@ def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done:
     if stages is not None and t >= 0 and done[1] > method.rounds_at(t):
         R = method.rounds_at(t)
         clients.begin(At(t, R + 1, R))
+        if clients.server_scorer is not None:
+            show(server, clients.server_scorer, plan, t)
         clients.scored_before = stages
         try:
             found = method.score(server, clients, At(t, R, R))

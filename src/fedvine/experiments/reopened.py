@@ -10,9 +10,8 @@ from typing import Any
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import build
+from fedvine.data.kept import KeptRows, open_old
 from fedvine.data.plan import Plan
-from fedvine.data.split import Split
-from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
@@ -39,7 +38,9 @@ def reopened(folder: str | os.PathLike[str]) -> Run:
     """
     found = run_folder.read_experiment(folder)
     data = found.get("data")
-    if not isinstance(data, dict) or "experiment" in data or data.get("name") == "federation":
+    kept = KeptRows.there(Path(folder) / "data")
+    if not isinstance(data, dict) or data.get("name") == "federation" or (
+            "experiment" in data and not kept):
         return Experiment.of_run(folder).run(folder)
     try:
         values: dict[str, Any] = dict(found["method"])
@@ -51,11 +52,16 @@ def reopened(folder: str | os.PathLike[str]) -> Run:
                      registry.of_digest(name, str(digest)))
         method = build(kind, values, f"{folder}/experiment.toml", under="method.")
         where, stages = Path(folder) / "data", found["stages"]
-        if not (where / "split.json").exists():
+        if kept:
+            rows = KeptRows.open(where)
+            split, plan = rows.split, rows.plan
+        elif (where / "split.json").exists():
+            split, plan = open_old(where), Plan.of_facts(stages)
+        else:
             raise FedvineError(f"{folder} neither tells nor holds the data of its run; ask it "
                                "where they are, in Python.")
-        split = Split.open(where, EventStream.open(where / "stream"))
-        return run(method, split, Plan.of_facts(stages), seed=found["seed"], out=folder,
+        return run(method, split, plan, seed=found["seed"], out=folder,
+                   source={key: value for key, value in data.items() if key != "name"},
                    protocol=build(of(method), found["protocol"],
                                   f"{folder}/experiment.toml", under="protocol."))
     except (KeyError, TypeError, ValueError, OSError) as error:

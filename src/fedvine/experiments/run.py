@@ -40,6 +40,7 @@ class Run:
         self.method, self.plan, self.protocol = ready.method, ready.plan, ready.protocol
         self.parts, self.notes = ready.parts, ready.notes
         self.folder, self.save_every = folder, save_every
+        self.news: list[str] = []       # sentences about rows that came since, or wait
         self.on_round: OnRound = on_round or (lambda at, clients: None)
         self.on_stage: OnStage = on_stage or (lambda stage, run: None)
         self.server: Memory | None = None
@@ -55,7 +56,8 @@ class Run:
     def __iter__(self) -> Iterator[StageScores]:
         """Yield the scores of each stage, from the last save on; of a finished run all again."""
         if self.summary is not None:
-            yield from self._measured()
+            self.stages = self._measured()
+            yield from self.stages
             return
         with self.folder.alone() if self.folder else contextlib.nullcontext():
             yield from self._carry_out()
@@ -275,5 +277,5 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     if out is not None:
         folder = ready.folder(out, split.by, source=source)
         if keep:
-            folder.keep(split, stages, step=step, read=source and source["digest"])
+            folder.keep(split, stages, step=step, read=source and f"{source.get('digest')}{source.get('names')}")
     return Run(ready, clients, folder, save_every=save_every, on_round=on_round, on_stage=on_stage)

@@ -13,7 +13,7 @@ cannot depend on the order in which the ends were stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -117,8 +117,9 @@ class LinkPrediction(Task):
         return Scorer(self, part, plan, name, seed)
 
     def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:
-        """Return ``{"test": ..., "val": ...}``; see :func:`summarise`."""
-        return {period: summarise(stages, plan, period) for period in ("test", "val")}
+        """Return ``{"test": ..., "val": ...}``, and ``"live"`` if any; see :func:`summarise`."""
+        live = ("live",) if plan.live is not None and len(plan) > plan.live else ()
+        return {period: summarise(stages, plan, period) for period in ("test", "val", *live)}
 
     # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
@@ -142,26 +143,20 @@ class LinkPrediction(Task):
         ``n`` is the number of positives.
         """
         found = summary["scores"]["test"]
-        names = list(found["client"])
-        if not names:
+        live = summary["scores"].get("live", {"client": {}})
+        if not (found["client"] or live["client"]):
             return ["Nothing was scored: the test period holds no stage that has one before it."]
         many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
-        made: list[str | Rows] = [
-            f"Scores of the test period, for n positives: pairs new to their client, all pairs, "
-            f"and pairs of users who travelled or just arrived. Negatives are items of the client "
-            f"that the user does not meet in the stage: one random item a positive for AUC and AP, "
-            f"{many} for MRR."]
-        total = {key: sum(found["n"][name].get(key, 0) for name in names)
-                 for key in found["n"][names[0]]}
-        for pair in (("_new", ""), ("_travelled", "_arrived")):
-            ends = [end for end in pair if total.get(f"n{end}")]
-            if ends:
-                made.append(Rows(
-                    ["client", *(f"{c}" for end in ends for c in (f" n {_SUBSETS[end]}", "AUC",
-                                                                 "AP", "MRR"))],
-                    [*([name, *_cells(found["client"][name], found["n"][name], ends)]
-                       for name in names), ["mean, sum", *_cells(found["mean"], total, ends)]],
-                    total=True))
+        pairs = (f"for n positives: pairs new to their client, all pairs, and pairs of users who "
+                 f"travelled or just arrived. Negatives are items of the client that the user does "
+                 f"not meet in the stage: one random item a positive for AUC and AP, {many} for "
+                 "MRR.")
+        made: list[str | Rows] = []
+        if found["client"]:
+            made += [f"Scores of the test period, {pairs}", *_by_client(found)]
+        if live["client"]:
+            made += ["Scores of the stages since then, each scored before it was learned"
+                     + ("." if made else f", {pairs}"), *_by_client(live)]
         if (loops := summary.get("self_loops_left_out")) is not None:
             made.append("Edges have no direction: each is asked from both of its ends, and n "
                         f"counts both. {loops:,} edges from a node to itself are left out of the "
@@ -206,6 +201,22 @@ class LinkPrediction(Task):
         seen = part.before(plan.bounds[-1]).both_ways()
         met = np.unique(seen.src.astype(np.int64) * part.num_dst + seen.dst)
         return lambda users, items: np.isin(users.astype(np.int64) * part.num_dst + items, met)
+
+
+def _by_client(found: Mapping[str, Any]) -> Iterator[Rows]:
+    """Yield the tables of a period: new and all pairs, then travelled and arrived users, if any."""
+    names = list(found["client"])
+    total = {key: sum(found["n"][name].get(key, 0) for name in names)
+             for key in found["n"][names[0]]}
+    for pair in (("_new", ""), ("_travelled", "_arrived")):
+        ends = [end for end in pair if total.get(f"n{end}")]
+        if ends:
+            yield Rows(
+                ["client", *(f"{c}" for end in ends for c in (f" n {_SUBSETS[end]}", "AUC", "AP",
+                                                             "MRR"))],
+                [*([name, *_cells(found["client"][name], found["n"][name], ends)]
+                   for name in names), ["mean, sum", *_cells(found["mean"], total, ends)]],
+                total=True)
 
 
 def _cells(scores: Mapping[str, float], n: Mapping[str, int], ends: Sequence[str]) -> list[str]:

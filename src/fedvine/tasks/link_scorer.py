@@ -159,6 +159,8 @@ class Scorer:
             self._users | np.bincount(events.src, minlength=self.part.num_src).astype(bool))
         if not self.part.directed:                          # a node is not a negative of itself
             now = np.union1d(now, items * (self.part.num_dst + 1))
+        if events.arrived is not None:      # edges that came late are learned, not asked
+            events = events.take(np.flatnonzero(events.t >= self.plan.bounds[t]))
         if len(events) > self.protocol.positives:
             events = events.take(np.sort(draw.choice(len(events), self.protocol.positives, False)))
         src, dst = events.src.astype(np.int64), events.dst.astype(np.int64)
