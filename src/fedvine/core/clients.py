@@ -228,8 +228,8 @@ class Clients:
     def score(self, method: Method, server: Any, at: At) -> dict[int, Any]:
         """Return the scores of the stages that the protocol scores.
 
-        They are {stage: {client: {"n": counts, "scores": numbers}}}. Where ``scored_before`` is set,
-        ``at.t`` was scored when the run had that many stages: only stages that came later are.
+        They are {stage: {client: {"n": counts, "scores": numbers}}}. Where ``scored_before`` is
+        set, ``at.t`` was scored when the run had that many stages: only later ones are scored.
         """
         found, done = {}, (() if self.scored_before is None else
                            self.protocol.scored(at.t, self.scored_before))

@@ -78,7 +78,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None:
-    """Write ``rows`` into a ``.npy`` file from row ``at`` on; what was there from ``at`` on is lost.
+    """Write ``rows`` into a ``.npy`` file from row ``at`` on; what was there from then on is lost.
 
     The rows before ``at`` are not touched: who knows their number reads the same file as before,
     whenever this process is killed. The rows are on disk when this returns; the file says then that

@@ -102,7 +102,7 @@ def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventS
     for column, code in kept.codes.items():
         names = list(kept.categories[column])
         number = {name: i for i, name in enumerate(names)}
-        theirs = table.categories[column]
+        theirs = list(map(str, table.categories[column]))
         for i in dict.fromkeys(np.asarray(rows.codes[column]).tolist()):
             if theirs[i] not in number:
                 number[theirs[i]] = len(names)

@@ -166,6 +166,7 @@ def periods(bounds: list[float], edges: np.ndarray, val: float, test: float) -> 
 
 
 def seconds(every: str | float) -> float:
+    """Return the duration of a stage; raises :class:`FedvineError` for other text than one."""
     step = duration(str(every), _UNITS)
     if step is None or not 0 < step < np.inf:
         raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h, 90min or a "

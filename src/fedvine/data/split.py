@@ -141,8 +141,8 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
             src, dst, part.t, stream.src_ids.take(users),
             stream.dst_ids.take(items) if part.bipartite else None, weight=part.weight,
             features=part.features, label=part.label, deleted=part.deleted,
-            arrived=part.arrived, first_seen_elsewhere=elsewhere(seen, users, k), directed=stream.directed,
-            mirrored=stream.mirrored, name=f"{stream.name}/{name}",
+            arrived=part.arrived, first_seen_elsewhere=elsewhere(seen, users, k),
+            directed=stream.directed, mirrored=stream.mirrored, name=f"{stream.name}/{name}",
             nodes=None if stream.nodes is None else stream.nodes.of(users))
     return found
 

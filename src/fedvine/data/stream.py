@@ -173,8 +173,8 @@ class EventStream:
         return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
                              features=self.features, label=self.label, deleted=self.deleted,
-                             arrived=self.arrived, codes=self.codes, categories=self.categories, nodes=self.nodes,
-                             directed=self.directed, mirrored=self.mirrored, name=self.name)
+                             arrived=self.arrived, codes=self.codes,
+                             categories=self.categories, nodes=self.nodes, directed=self.directed, mirrored=self.mirrored, name=self.name)
 
     def with_nodes(self, nodes: NodeData | None) -> EventStream:
         """Return the same edges with these classes and features of nodes, in place of any other.
@@ -263,7 +263,8 @@ class EventStream:
         """
         folder = Path(folder)
         try:
-            meta = meta or json.loads((folder / "stream.json").read_text())
+            meta = json.loads((folder / "stream.json").read_text()) if meta is None else meta
+            assert meta is not None
             rows, (src, dst) = meta["edges"], meta.get("names", (None, None))
             columns = {c: mapped(folder / f"{file}.npy") for c, file in _FILES.items()
                        if (folder / f"{file}.npy").exists() and (c != "arrived" or meta.get(c))}

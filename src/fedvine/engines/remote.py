@@ -297,5 +297,6 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelle
                 run=run, number=number, plan=plan.facts(),
                 protocol=clients.protocol.model_dump(mode="json"),
                 method={"name": clients.method.name, **clients.method.model_dump(mode="json")},
-                clients=list(clients.everyone), seed=clients.whole.seed, stages=clients.whole.stages,
+                clients=list(clients.everyone), seed=clients.whole.seed,
+                stages=clients.whole.stages,
                 **({"facts": facts} if (facts := clients.whole.facts) else {}))

@@ -88,8 +88,8 @@ class Experiment(BaseModel):
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
         default=None, description='a duration such as "30d", or a number of edges; if not said '
         "the data set's, or about 10 stages of equal count")
-    open_end: bool = Field(default=False, description="the table grows: stages lie on an open grid, "
-                           "and rows after the last whole one wait for the next run of the command")
+    open_end: bool = Field(default=False, description="the table grows: stages lie on an open "
+                           "grid, and rows after the last whole one wait for the next run of the command")
     tasks: TaskSettings = Field(default_factory=lambda: TaskSettings(), description="tasks of a "
                                 "labelled graph")
     protocol: SerializeAsAny[Task] = Field(default_factory=LinkPrediction,
@@ -273,8 +273,8 @@ class Experiment(BaseModel):
             method, split, plan = self.open()
             source = {"digest": digest(split.stream), "names": names(split.stream),
                       "experiment": self.plain()}
-        step = self.protocol.step(split.stream, self.resolved().stages)
+        step = self.protocol.stage_size(split.stream, self.resolved().stages)
         made = run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
                    source=source, quorum=self.quorum, keep=keep, step=step, **options)
-        made.news = growing.sentences(kept) if found is not None else []
+        made.news = [] if found is None else growing.sentences(found[0])
         return made

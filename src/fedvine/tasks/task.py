@@ -99,7 +99,7 @@ class Task(Protocol):
         ``split`` are the arguments of ``stream.split``; ``stages`` a duration or a number of edges,
         None for about :data:`STAGES` stages of equal count; ``settings`` the table ``[tasks]``.
         """
-        count = cls.step(stream, stages)
+        count = cls.stage_size(stream, stages)
         plan = stream.by_time(count) if isinstance(count, str) else stream.by_count(count)
         return stream.split(**split), plan
 
@@ -113,11 +113,11 @@ class Task(Protocol):
         if cls.data != "stream":
             raise FedvineError(f"Runs of {cls.model_fields['task'].default}s do not go on when their "
                                "data grow; leave out --open.")
-        plan = open_plan(stream, cls.step(stream, stages))
+        plan = open_plan(stream, cls.stage_size(stream, stages))
         return stream.before(plan.bounds[-1]).split(**split), plan
 
     @classmethod
-    def step(cls, stream: Any, stages: int | str | None) -> int | str:
+    def stage_size(cls, stream: Any, stages: int | str | None) -> int | str:
         """Return the duration of a stage, or its number of edges: ``stages``, or a default."""
         return stages if stages is not None else max(1, len(stream) // STAGES)
 
