@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedvine.data.ids import Ids
 from fedvine.data.plan import by_count, by_time
-from fedvine.data.split import Split, split
+from fedvine.data.split import split
 from fedvine.data.stream import EventStream
 from fedvine.testing import tiny_stream
 

@@ -1,5 +1,6 @@
 """Runs whose table grows: the same command again goes on, and gives what one run gives."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -106,10 +107,8 @@ def test_a_run_that_is_killed_in_any_call_of_a_night_goes_on(monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(LocalClients, "exchange", dying)
-            try:
+            with contextlib.suppress(KeyboardInterrupt):
                 night(ROWS, open_end=True)
-            except KeyboardInterrupt:
-                pass
         assert scores(night(ROWS, open_end=True)) == wanted
         assert Path("run/metrics.jsonl").read_text() == log
         if count < left:

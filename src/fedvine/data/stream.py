@@ -173,8 +173,9 @@ class EventStream:
         return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
                              features=self.features, label=self.label, deleted=self.deleted,
-                             arrived=self.arrived, codes=self.codes,
-                             categories=self.categories, nodes=self.nodes, directed=self.directed, mirrored=self.mirrored, name=self.name)
+                             arrived=self.arrived, codes=self.codes, categories=self.categories,
+                             nodes=self.nodes, directed=self.directed, mirrored=self.mirrored,
+                             name=self.name)
 
     def with_nodes(self, nodes: NodeData | None) -> EventStream:
         """Return the same edges with these classes and features of nodes, in place of any other.

@@ -89,7 +89,8 @@ class Experiment(BaseModel):
         default=None, description='a duration such as "30d", or a number of edges; if not said '
         "the data set's, or about 10 stages of equal count")
     open_end: bool = Field(default=False, description="the table grows: stages lie on an open "
-                           "grid, and rows after the last whole one wait for the next run of the command")
+                           "grid, and rows after the last whole one wait for the next run of the "
+                           "command")
     tasks: TaskSettings = Field(default_factory=lambda: TaskSettings(), description="tasks of a "
                                 "labelled graph")
     protocol: SerializeAsAny[Task] = Field(default_factory=LinkPrediction,
@@ -243,8 +244,8 @@ class Experiment(BaseModel):
                               made.tasks, made.seed)
         return made.method, split, plan
 
-    def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False, keep: bool = True,
-            **options: Any) -> Run:
+    def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
+            keep: bool = True, **options: Any) -> Run:
         """Prepare the run; ``options`` are those of :func:`fedvine.run`.
 
         Sets the number of threads that torch uses in this process.

@@ -67,8 +67,8 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
 def take_in(kept: KeptRows, table: EventStream, read: str, now: bool = False) -> KeptRows:
     """Return the kept rows with those of ``table`` that are new, as far as their stages are whole.
 
-    ``read`` identifies the content of ``table``; ``now`` as in :func:`grown`. Raises :class:`FedvineError`
-    where a learned row is gone or has other values.
+    ``read`` identifies the content of ``table``; ``now`` as in :func:`grown`. Raises
+    :class:`FedvineError` where a learned row is gone or has other values.
     """
     stream, plan = kept.split.stream, kept.plan
     column = kept.split.by if kept.split.owner is None else None

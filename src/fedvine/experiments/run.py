@@ -277,5 +277,6 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     if out is not None:
         folder = ready.folder(out, split.by, source=source)
         if keep:
-            folder.keep(split, stages, step=step, read=source and f"{source.get('digest')}{source.get('names')}")
+            read = source and f"{source.get('digest')}{source.get('names')}"
+            folder.keep(split, stages, step=step, read=read)
     return Run(ready, clients, folder, save_every=save_every, on_round=on_round, on_stage=on_stage)

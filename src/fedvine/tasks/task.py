@@ -106,13 +106,13 @@ class Task(Protocol):
     @classmethod
     def prepare_open(cls, stream: Any, split: Mapping[str, Any], stages: int | str | None,
                      settings: Any, seed: int) -> tuple[Any, Any]:
-        """Return :meth:`prepare`'s pair for data that grow: the whole stages so far, and their plan.
+        """Return what :meth:`prepare` does for data that grow: the whole stages, and their plan.
 
         Raises :class:`FedvineError` where no stage is whole yet, and for a task that cannot grow.
         """
         if cls.data != "stream":
-            raise FedvineError(f"Runs of {cls.model_fields['task'].default}s do not go on when their "
-                               "data grow; leave out --open.")
+            raise FedvineError(f"Runs of {cls.model_fields['task'].default}s do not go on when "
+                               "their data grow; leave out --open.")
         plan = open_plan(stream, cls.stage_size(stream, stages))
         return stream.before(plan.bounds[-1]).split(**split), plan
 
