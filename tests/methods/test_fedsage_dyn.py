@@ -14,7 +14,7 @@ from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
-from fedvine.methods._fedsage_dyn.neighgen import NeighGen, generated, impair, nearest, rows_of
+from fedvine.methods._fedsage.neighgen import NeighGen, generated, impair, nearest, rows_of
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.fedsage_dyn import FedSageDyn
 from fedvine.tasks.link_prediction import LinkPrediction

@@ -148,7 +148,11 @@ class Continual(Method):
         """Compute scores [Q, classes] of the queried nodes; ``model`` None: by the client's own."""
         net = client.model if model is None else tree.load(self.net(client.world), model)
         with torch.no_grad():
-            return net(self.inputs(queries.graph))[torch.from_numpy(queries.nodes)]
+            return self.scores(client, net, queries.graph)[torch.from_numpy(queries.nodes)]
+
+    def scores(self, client: Client, net: Any, graph: Graph) -> torch.Tensor:
+        """Compute scores [N, classes] of all nodes of a graph of the client."""
+        return net(self.inputs(graph))
 
     def now(self, client: Client, queries: NodeQueries) -> torch.Tensor:
         return self.predict(client, None, queries)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fedvine.core.rng import torch_rng
+from fedvine.nn.gat import product
 
 FGEN = ("first", "first_bias", "last", "last_bias")
 
@@ -40,12 +41,15 @@ class NeighGen(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.zeros(width)))
 
     def encode(self, x: torch.Tensor, ends: np.ndarray) -> torch.Tensor:
-        """Compute codes [n, latent] of rows [n, features] in the graph of edges int64 [2, E]."""
+        """Compute codes [n, latent] of rows [n, features] in the graph of edges int64 [2, E].
+
+        The rows are dense or CSR.
+        """
         (a, b), get = torch.from_numpy(ends), self.get_parameter
-        said = x @ get("near")
+        said = product(x, get("near"))
         total = torch.zeros_like(said).index_add(0, a, said[b]).index_add(0, b, said[a])
-        near = total / degrees(ends, x).clamp(min=1)[:, None]
-        return (near + x @ get("self") + get("near_bias")).relu()
+        near = total / degrees(ends, said).clamp(min=1)[:, None]
+        return (near + product(x, get("self")) + get("near_bias")).relu()
 
     def missing(self, z: torch.Tensor) -> torch.Tensor:
         """Compute dGen: the number of missing neighbours [n], any real number."""
@@ -60,6 +64,19 @@ def generated(fgen: dict[str, torch.Tensor], z: torch.Tensor, most: int) -> torc
     """Compute fGen: rows [n, most, features] for noisy codes [n, latent]."""
     out = (z @ fgen["first"] + fgen["first_bias"]).relu() @ fgen["last"] + fgen["last_bias"]
     return out.reshape(len(z), most, out.shape[1] // most)
+
+
+def filled(gen: NeighGen, z: torch.Tensor, draw: torch.Generator
+           ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Generate neighbours for codes [n, latent]: as many for each as dGen says.
+
+    Returns the node int64 [G] of each, and the rows [G, features]; no gradients.
+    """
+    with torch.no_grad():
+        many = gen.missing(z).round().clamp(0, gen.most).long()
+        rows = generated(gen.fgen(), noisy(z, draw), gen.most)
+    return (torch.arange(len(z)).repeat_interleave(many),
+            rows[torch.arange(gen.most) < many[:, None]])
 
 
 def noisy(z: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""Missing neighbours of FedSage+: the generator, and how it learns."""

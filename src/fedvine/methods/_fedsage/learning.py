@@ -1,0 +1,166 @@
+"""How generators of missing neighbours learn, alone and with gradients of the other clients.
+
+FedSage+ (Zhang et al., NeurIPS 2021): a client hides some of its nodes, and its NeighGen learns to
+say how many neighbours of a node are hidden (L^d) and to make rows like theirs (L^f). The other
+clients' part of L^f is the distance of the rows that its fGen makes to the nearest of their nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedvine.core import tree
+from fedvine.core.expect import Maybe, Named, Tensor
+from fedvine.core.method import Client, Field, Method, on_client
+from fedvine.core.rng import rng
+from fedvine.methods._fedsage.neighgen import (
+    FGEN,
+    degrees,
+    generated,
+    impair,
+    nearest,
+    noisy,
+)
+
+Weights = dict[str, torch.Tensor]
+
+
+class MissingNeighbours(Method):
+    """Base of methods with a ``neighgen`` and a ``neighgen_optimizer`` at each client."""
+
+    hide: float = Field(default=0.5, ge=0, lt=1, description="share of a client's nodes that are "
+                        "hidden while NeighGen learns, h")
+    neighbours: int = Field(default=5, ge=1, description="a node gets at most so many generated "
+                            "neighbours")
+    alone: int = Field(default=20, ge=0, description="steps of NeighGen a stage by its own client")
+    jointly: int = Field(default=5, ge=0, description="steps of NeighGen a stage after these, "
+                          "with the gradients of the others")
+    alpha: float = Field(default=1.0, ge=0, description="weight of the others' part of L^f")
+    sample: int = Field(default=256, ge=1, description="a client shows codes of so many nodes at "
+                        "most, and judges by so many, in each of these steps")
+
+    # -- what a method adds ----------------------------------------------------------------------
+    def shapes(self, clients) -> tuple[str, int, int]:
+        """Return dtype, width of codes and width of rows."""
+        raise NotImplementedError
+
+    def visible(self, client: Client) -> tuple[int, np.ndarray]:
+        """Return the number of nodes and the edges int64 [2, E] inside the client."""
+        raise NotImplementedError
+
+    def given(self, client: Client, ends: np.ndarray) -> torch.Tensor:
+        """Return the encoder's input [n, F], dense or CSR, in the graph of these edges."""
+        raise NotImplementedError
+
+    def rows(self, client: Client, nodes: Any) -> torch.Tensor:
+        """Return the rows [k, F] of these nodes, dense."""
+        raise NotImplementedError
+
+    def pairs_of(self, pairs: np.ndarray, draw: torch.Generator) -> np.ndarray:
+        """Return the pairs int64 [2, P] of a node and a hidden neighbour that a step uses."""
+        return pairs
+
+    # -- what they share -------------------------------------------------------------------------
+    def learn_generators(self, clients) -> None:
+        """Let all generators learn, first alone and then together."""
+        clients.call(self.learn_alone, expect=None)
+        for _ in range(self.jointly):
+            self.learn_jointly(clients)
+
+    def learn_jointly(self, clients) -> None:
+        """Make one step at all clients, each with the gradients of all others."""
+        kind, z, F = self.shapes(clients)
+        fgen = {"first": Tensor(kind, (z, z)), "first_bias": Tensor(kind, (z,)),
+                "last": Tensor(kind, (z, self.neighbours * F)),
+                "last_bias": Tensor(kind, (self.neighbours * F,))}
+        sent = clients.call(self.show, expect=Maybe({
+            "z": Tensor(kind, ("codes", z)), "many": Tensor(kind, ("codes",), low=1),
+            "fgen": fgen}))
+        shown = {name: reply for name, reply in sent.items() if reply is not None}
+        others = {name: {n: s for n, s in shown.items() if n != name} for name in clients.names}
+        sums: dict[str, Weights] = {name: {} for name in shown}
+        for judged in clients.call(self.judge, per_client=others, expect=lambda name: Named(
+                fgen, only=frozenset(others[name]))):
+            for name, slope in judged.items():
+                sums[name] = tree.add(sums[name], slope) if sums[name] else slope
+        if sums:
+            clients.call(self.learn, per_client=sums, expect=None)
+
+    @on_client
+    def learn_alone(self, client: Client) -> None:
+        """Make ``alone`` steps by the loss of this client's own nodes."""
+        for i in range(self.alone):
+            self.improve(client, client.torch_rng(str(i)), {})
+
+    @on_client
+    def show(self, client: Client) -> dict[str, Any] | None:
+        """Return noisy codes ``z`` [m, latent] of nodes with hidden neighbours.
+
+        Also ``many`` [m], the number of these, and ``fgen``; None where no neighbour is hidden.
+        """
+        with torch.no_grad():
+            z, many, _ = self.codes(client)
+        nodes = client.rng("show").permutation(many.nonzero()[:, 0].numpy())[:self.sample]
+        if not len(nodes):
+            return None
+        return {"z": noisy(z[nodes], client.torch_rng()), "many": many[nodes],
+                "fgen": tree.clone(client.neighgen.fgen())}
+
+    @on_client
+    def judge(self, client: Client, others: dict[str, dict]) -> dict[str, Weights]:
+        """Return gradients of other clients' fGens.
+
+        They are those of the mean distance of the rows that these generate, summed for each node,
+        to the nearest of this client's nodes.
+        """
+        count, found = self.visible(client)[0], {}
+        mine = client.rng("judge").permutation(count)[:self.sample]
+        x = self.rows(client, mine)
+        for name, shown in others.items() if len(mine) else ():
+            fgen = {n: w.detach().requires_grad_() for n, w in shown["fgen"].items()}
+            rows = generated(fgen, shown["z"], self.neighbours)
+            used = torch.arange(self.neighbours) < shown["many"][:, None]
+            loss = nearest(rows, x)[used].sum() / len(rows)
+            slopes = torch.autograd.grad(loss, [fgen[n] for n in FGEN])
+            found[name] = dict(zip(FGEN, slopes, strict=True))
+        return found
+
+    @on_client
+    def learn(self, client: Client, slope: Weights) -> None:
+        """Make one step with the gradients ``slope`` of fGen that the others returned."""
+        self.improve(client, client.torch_rng(), slope)
+
+    def codes(self, client: Client) -> tuple[torch.Tensor, torch.Tensor, tuple]:
+        """Return codes [n, latent] in the impaired graph, which is the same through a stage.
+
+        Also the number of hidden neighbours of each node [n] (0 of hidden ones), and that graph.
+        """
+        count, ends = self.visible(client)
+        impaired = impair(ends, count, self.hide, rng(
+            client.world.seed, client.name, "hidden", client.place[0]))
+        z = client.neighgen.encode(self.given(client, impaired.left), impaired.left)
+        return z, degrees(impaired.pairs[0], z), impaired
+
+    def improve(self, client: Client, draw: torch.Generator, slope: Weights) -> None:
+        """Make one step of Adam on L^d + L^f; ``slope`` is added to the gradient of fGen."""
+        z, many, (hidden, _, pairs) = self.codes(client)
+        if not pairs.shape[1]:
+            return
+        gen, seen = client.neighgen, torch.from_numpy(~hidden)
+        number = torch.nn.functional.smooth_l1_loss(gen.missing(z)[seen], many[seen])       # L^d
+        node, other = torch.from_numpy(self.pairs_of(pairs, draw))
+        nodes, at = node.unique(return_inverse=True)
+        made = generated(gen.fgen(), noisy(z[nodes], draw), self.neighbours)
+        used = torch.arange(self.neighbours) < many[nodes][:, None]
+        apart = nearest(made, self.rows(client, other), at, torch.arange(len(other)))
+        # L^f is a mean over all nodes seen; those without hidden neighbours add nothing to it
+        count, total = int((many > 0).sum()), int(seen.sum())
+        client.neighgen_optimizer.zero_grad()
+        (number + apart[used].sum() / (len(nodes) * total / count)).backward()          # L^f
+        for name, others in slope.items():
+            gen.get_parameter(name).grad.add_(others, alpha=self.alpha * count / total)
+        client.neighgen_optimizer.step()
+        client.cache.pop("mended", None)

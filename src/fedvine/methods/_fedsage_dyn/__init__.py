@@ -1,1 +1,0 @@
-"""Files of FedSageDyn: the generator of neighbours."""

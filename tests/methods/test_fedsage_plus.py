@@ -1,0 +1,142 @@
+"""FedSage+ on tasks: the contract, generators that learn, and the mended graph by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+
+from fedvine import testing
+from fedvine.core.rng import rng
+from fedvine.core.state import Client, World
+from fedvine.data.graph import Graph
+from fedvine.experiments.run import run
+from fedvine.methods._fedsage.neighgen import generated
+from fedvine.methods.fedsage_plus import FedSagePlus
+from fedvine.nn.gat import inputs
+from fedvine.nn.graphsage import Sage
+
+TINY = FedSagePlus.tiny()
+
+
+@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
+def test_the_contract(check):
+    check(TINY)
+
+
+@pytest.mark.parametrize("options", [
+    {"answers": "global"}, {"moments": "fresh"}, {"hide": 0.0}, {"jointly": 0}, {"alone": 0},
+    {"sample": 3}, {"fraction": 0.4}], ids=str)
+def test_every_variant_runs(options):
+    made = testing._run(TINY.model_copy(update=options)).finish()
+    assert 0 <= made.scores["test"]["mean"]["am"] <= 100
+
+
+def test_sparse_features_give_the_same_run():
+    parts, plan = testing.tiny_graphs()
+    sparse = parts.mapped(lambda name, part: Graph.make(
+        csr_matrix(part.x), part.edges, part.y, classes=part.classes))
+    dense = parts.mapped(lambda name, part: Graph.make(
+        part.x, part.edges, part.y, classes=part.classes))
+    method = TINY.model_copy(update={"alone": 10})
+    found = [run(method, p, plan, seed=7).finish() for p in (sparse, dense)]
+    models = [made.server.model for made in found]
+    for n, value in models[0].items():
+        torch.testing.assert_close(value, models[1][n], rtol=1e-3, atol=1e-4)
+
+
+def taught(sparse: bool = True, **options: Any) -> tuple[FedSagePlus, Client]:
+    """A client of a graph in which features tell the degree, and which nodes are joined."""
+    method = FedSagePlus(**{"hidden": 16, "alone": 0} | options)
+    draw, n = rng("taught"), 150
+    kind = np.arange(n) % 3
+    ends = [(i, j) for i in range(n) for j in draw.choice(
+        np.flatnonzero(kind == kind[i]), 1 + 2 * kind[i], replace=False)]
+    x = np.eye(6)[2 * kind] * 2 + 0.1 * draw.random((n, 6))
+    client = Client("ada", World(("ada",), 0, 1, {"features": 6, "classes": 3}))
+    method.setup(client)
+    client.stage = Graph.make(csr_matrix(x) if sparse else x, np.array(ends).T, kind)
+    client.place = (0, 1, 1)
+    return method, client
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_generators_learn_numbers_and_features_of_hidden_neighbours(sparse):
+    method, client = taught(sparse, alone=200, sample=60)
+    graph = inputs(client.stage)
+    node, _ = method.mended(client, client.stage, graph)
+    assert len(node) == 0                                   # before it has learned
+    method.learn_alone(client)
+    client.place = (1, 1, 1)                                # other nodes are hidden now
+    with torch.no_grad():
+        z, many, (hidden, _, pairs) = method.codes(client)
+        found = client.neighgen.missing(z)
+        made = generated(client.neighgen.fgen(), z, method.neighbours)[:, 0]
+    seen = ~hidden
+    assert np.corrcoef(found[seen], many[seen])[0, 1] > 0.5
+    node, other = pairs
+    x = method.rows(client, np.arange(len(client.stage)))
+    ours, mean = (((row - x[other]) ** 2).mean(1).mean() for row in (made[node], x.mean(0)))
+    assert ours < 0.3 * mean
+
+
+def test_others_draw_generated_rows_towards_their_nodes():
+    far = torch.full((30, 6), 4.0)                          # nodes of another client
+
+    def distance(alpha: float) -> float:
+        method, client = taught(alone=20, alpha=alpha)
+        _, other = taught(sparse=False)
+        other.stage = Graph.make(far.numpy(), np.empty((2, 0)), np.zeros(30, int))
+        method.learn_alone(client)
+        for call in range(2, 60):
+            client.place = other.place = (0, 1, call)
+            method.learn(client, method.judge(other, {"ada": method.show(client)})["ada"])
+        _, rows = method.mended(client, client.stage, inputs(client.stage))
+        return float((rows - 4).square().mean())
+
+    assert distance(3.0) < 0.8 * distance(0.0)
+
+
+def test_the_network_is_that_of_dense_matrices_with_leaves():
+    draw, n, g = rng("sage"), 20, 7
+    graph = Graph.make(csr_matrix(draw.random((n, 5))), draw.integers(0, n, (2, 30)),
+                       np.zeros(n, int))
+    node = torch.from_numpy(draw.integers(0, n, g))
+    made = torch.from_numpy(draw.random((g, 5), np.float32))
+    net = Sage(5, 8, 3, seed=0)
+    A = np.zeros((n + g, n + g), np.float32)
+    for a, b in graph.edges.T.tolist() + [[int(v), n + i] for i, v in enumerate(node)]:
+        A[a, b] = A[b, a] = 1
+    mean = torch.from_numpy(A / np.maximum(A.sum(1, keepdims=True), 1))
+    h = torch.cat([torch.from_numpy(graph.x.toarray()), made])
+    for layer in (net.first, net.second):
+        h = h @ layer.own + mean @ h @ layer.near + layer.bias
+        h = h.relu() if layer is net.first else h
+    torch.testing.assert_close(net(inputs(graph), None, (node, made)), h[:n], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net(inputs(graph)), net(inputs(graph), None, (node[:0], made[:0])))
+
+
+def test_training_and_answers_take_the_mended_graph():
+    method, client = taught(alone=100, dropout=0.0)
+    method.learn_alone(client)
+    graph, nodes, y = method.labelled(client)
+    leaves = method.mended(client, client.stage, graph)
+    assert len(leaves[0]) > 20
+    by_hand = method.cost(client.model(graph, None, leaves)[nodes], y)
+    torch.testing.assert_close(method.loss(client, None), by_hand)
+    assert not torch.isclose(by_hand, method.cost(client.model(graph)[nodes], y))
+    torch.testing.assert_close(method.scores(client, client.model, client.stage),
+                               client.model(graph, None, leaves))
+
+
+def test_what_travels_has_no_row_of_features():
+    method, client = taught(alone=3)
+    method.learn_alone(client)
+    shown = method.show(client)
+    sent = method.judge(client, {"bob": shown})["bob"]
+    x = method.rows(client, np.arange(len(client.stage)))
+    for tensor in (shown["z"], shown["many"], *shown["fgen"].values(), *sent.values()):
+        flat = tensor.flatten()
+        for start in range(len(flat) - 5):
+            assert not torch.isclose(x, flat[start:start + 6], rtol=1e-5).all(1).any()
