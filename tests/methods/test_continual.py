@@ -175,8 +175,8 @@ def test_mlp_sees_no_edges():
     assert mean("fedavg") != mean("mlp")
 
 
-@pytest.mark.parametrize("name", ["fedavg", "mlp", "joint", "replay", "ergnn", "power",
-                                  "power_plus"])
+@pytest.mark.parametrize("name", ["fedavg", "mlp", "joint", "replay", "ergnn", "twp", "dslr",
+                                  "glfc", "power", "power_plus"])
 def test_a_model_weighs_as_many_nodes_as_it_was_trained_on(name):
     """Clients of unlike sizes: 60, 30 and 10 percent of the nodes."""
     whole: Any = graph()

@@ -36,18 +36,11 @@ import numpy as np
 import torch
 
 from fedvine.core import tree
-from fedvine.core.expect import LARGEST, Array, Maybe, Tensor
+from fedvine.core.expect import Array, Maybe
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power.equations import (
-    Encoder,
-    class_means,
-    encode,
-    infer_labels,
-    neighbours,
-    reconstruct,
-    select,
-)
+from fedvine.methods._power import uploads
+from fedvine.methods._power.equations import Encoder, class_means, encode, neighbours, select
 from fedvine.methods._power.remembering import Replaying
 from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs
@@ -150,14 +143,9 @@ class Power(Replaying):
 
     def expected_upload(self, world: World) -> dict[str, Any]:
         """Return the schema of "met": q^k, of which each task adds at most 1, and gradients."""
-        C, encoder = world.facts["classes"], self.encoder(world)
-        layers = enumerate(zip(encoder.weights, encoder.biases, strict=True))
-        parts = {f"{kind}_{i}": part for i, pair in layers
-                 for kind, part in zip(("weight", "bias"), pair, strict=True)}
+        C = world.facts["classes"]
         return {"trajectory": Array("float64", (C,), low=0, high=world.stages),
-                "gradients": {name: Tensor("float32", ("prototypes", *part.shape),
-                                           most=C * part.nbytes)   # C prototypes
-                              for name, part in parts.items()}}
+                "gradients": uploads.expected(self.encoder(world), C)}
 
     def fill_buffer(self, server: Server, sent: Any, world: World) -> None:
         """Add reconstructed prototypes to the global buffer; replace trajectories that came."""
@@ -165,15 +153,9 @@ class Power(Replaying):
             if (upload := reply["met"]) is None:
                 continue
             server.trajectories = server.trajectories | {name: upload["trajectory"]}
-            gradients = upload["gradients"]
-            if len(gradients["bias_0"]):
-                found = reconstruct(                                            # (10), (11)
-                    self.encoder(world), gradients, labels := infer_labels(gradients),
-                    self.reconstruction, generator=torch_rng("lbfgs", len(server.y), name)
-                ).prototypes.float()
-                finite = found.abs().amax(1) < LARGEST                          # false for NaN, too
-                server.x = torch.cat([server.x, found[finite]])
-                server.y = torch.cat([server.y, labels[finite]])
+            x, y = uploads.read(self.encoder(world), upload["gradients"],       # (10), (11)
+                                self.reconstruction, torch_rng("lbfgs", len(server.y), name))
+            server.x, server.y = torch.cat([server.x, x]), torch.cat([server.y, y])
 
     def transfer_knowledge(self, server: Server, sent: Any, world: World) -> None:
         """Train the global model for E_g epochs on the buffer graph, Eq. (14).
@@ -225,8 +207,7 @@ class Power(Replaying):
 
     def encoder(self, world: World) -> Encoder:
         """Draw the gradient-encoding network, the same at every client and at the server."""
-        return Encoder.make(world.facts["features"], world.facts["classes"],
-                            generator=torch_rng(world.seed, "encoder"))
+        return uploads.shared_encoder(world)
 
 
 def buffer_graph(x: torch.Tensor, near: int) -> Inputs:

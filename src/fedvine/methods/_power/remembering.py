@@ -1,8 +1,8 @@
 """What clients keep of a finished task; POWER and its rivals share it.
 
-:class:`Remembering` calls ``store`` at every client at the end of a task. :class:`Replaying` stores
-nodes: rows of features and their classes, no edges. :class:`Isolated` is any of them without a
-server.
+:class:`Remembering` calls ``store`` at every client at the end of a task. :class:`Buffering` stores
+nodes: rows of features and their classes, no edges; :class:`Replaying` has POWER's loss on them.
+:class:`Isolated` is any of them without a server.
 """
 
 from __future__ import annotations
@@ -53,21 +53,14 @@ class Remembering(Continual):
         self.store(client, model)
 
 
-class Replaying(Remembering):
-    """Base of the methods that replay: :meth:`choose` selects the nodes of a task to keep.
+class Buffering(Remembering):
+    """Base of the methods that keep nodes: :meth:`choose` selects those of a task.
 
     A client's buffer is ``kept_x`` (rows of features, None before the first task ends) and
     ``kept_y`` int64 [B].
     """
 
-    space: ClassVar[dict[str, Any]] = {"beta": (0.003, 0.5, "log")}
-
     per_class: int = Field(default=1, ge=0, description="nodes kept of each class of a task, b")
-    beta: float = Field(default=0.01, ge=0, le=1, description="weight of the new task's loss, beta "
-                        "of Eq. (7); replay weighs 1 - beta")
-    balanced: bool = Field(default=False, description="in place of beta kept nodes / (kept nodes + "
-                           "labelled nodes), as in ER-GNN: of summed losses the means over both "
-                           "then count the same")
 
     def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:
         """Select the nodes of the task to keep, int [B], by the local and the global model."""
@@ -91,20 +84,6 @@ class Replaying(Remembering):
         client.kept_x, client.kept_y = packed(rows), np.concatenate([client.kept_y, y])
         client.cache.pop("replayed", None)
 
-    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
-        """Compute Eq. (7), a scalar; one of its terms alone where the other has no nodes."""
-        if not len(client.kept_y):
-            return super().loss(client, draw)
-        _, nodes, y = self.labelled(client)
-        graph, kept = self.replayed(client)
-        scores = client.model(graph, draw)  # one pass over both: a second one costs a quarter more
-        old = self.cost(scores[-len(kept):], kept)                           # (6)
-        if not len(y):
-            return old
-        new = self.cost(scores[nodes], y)                                    # (5)
-        beta = len(kept) / (len(kept) + len(y)) if self.balanced else self.beta
-        return beta * new + (1 - beta) * old                                 # (7)
-
     def replayed(self, client: Client) -> tuple[Inputs, torch.Tensor]:
         """Return the task's graph with the buffer's nodes below it, and their classes int64 [B].
 
@@ -122,6 +101,32 @@ class Replaying(Remembering):
         net = client.model if model is None else tree.load(self.net(client.world), model)
         with torch.no_grad():
             return net.embed(self.labelled(client)[0])
+
+
+class Replaying(Buffering):
+    """Base of the methods whose loss weighs the nodes kept against those of the task, Eq. (7)."""
+
+    space: ClassVar[dict[str, Any]] = {"beta": (0.003, 0.5, "log")}
+
+    beta: float = Field(default=0.01, ge=0, le=1, description="weight of the new task's loss, beta "
+                        "of Eq. (7); replay weighs 1 - beta")
+    balanced: bool = Field(default=False, description="in place of beta kept nodes / (kept nodes + "
+                           "labelled nodes), as in ER-GNN: of summed losses the means over both "
+                           "then count the same")
+
+    def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
+        """Compute Eq. (7), a scalar; one of its terms alone where the other has no nodes."""
+        if not len(client.kept_y):
+            return super().loss(client, draw)
+        _, nodes, y = self.labelled(client)
+        graph, kept = self.replayed(client)
+        scores = client.model(graph, draw)  # one pass over both: a second one costs a quarter more
+        old = self.cost(scores[-len(kept):], kept)                           # (6)
+        if not len(y):
+            return old
+        new = self.cost(scores[nodes], y)                                    # (5)
+        beta = len(kept) / (len(kept) + len(y)) if self.balanced else self.beta
+        return beta * new + (1 - beta) * old                                 # (7)
 
 
 class Isolated(Remembering):
