@@ -105,6 +105,17 @@ def test_sites_give_what_one_process_gives(tmp_path, method):
     assert made.summary["bytes_up"] == expected.summary["bytes_up"]
 
 
+def test_sites_measure_the_same_drift(tmp_path, monkeypatch):
+    protocol = testing.PROTOCOL.model_copy(update={"drift": True})
+    monkeypatch.setattr(testing, "PROTOCOL", protocol)
+    monkeypatch.setattr(type(protocol), "tiny", classmethod(lambda cls: protocol))
+    made, expected = Federation(tmp_path, EdgeBank()).run().finish(), reference(EdgeBank())
+    assert scores(made) == scores(expected)
+    assert all(result["drift"]["rivals"] for stage in made.stages for by in stage.found.values()
+               for result in by.values())
+    assert made.summary["drift"] == expected.summary["drift"]
+
+
 def test_so_do_sites_with_many_rows_that_compute_beside_each_other(tmp_path, monkeypatch):
     draw, count = rng("many rows"), 9000
     ends = (draw.integers(0, n, count, dtype=np.int32) for n in (900, 600))
