@@ -97,13 +97,14 @@ def direct(method, part, user, item, seen):
 @given(stream=streams(), refresh=STEPS, method=st.sampled_from(
     [EdgeBank(), EdgeBank(window=1), Popularity(), Popularity(decay=0), Recency()]))
 def test_simple_methods_are_the_direct_computation(stream, refresh, method):
-    found = made(method, stream, refresh)
-    workers = found.clients.workers
+    live = made(method, stream, refresh)
+    workers = live.clients.workers
     queries = {n: w.scorer.queries(2) for n, w in workers.items()}
     parts = {n: w.part for n, w in workers.items()}
-    scores = answers(found, 1, queries, parts)
-    for name, asked in queries.items():
-        for u, i, t, score in zip(asked.src, asked.dst, asked.t, scores[name], strict=True):
+    scores = answers(live, 1, queries, parts)
+    for name, found in scores.items():     # of clients that have data by then
+        asked = queries[name]
+        for u, i, t, score in zip(asked.src, asked.dst, asked.t, found, strict=True):
             assert score == pytest.approx(
                 direct(method, parts[name], u, i, seen_by(parts[name], t, refresh)), abs=1e-12)
 

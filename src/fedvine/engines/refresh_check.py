@@ -32,7 +32,7 @@ def answers(made: Any, t: int, queries: Mapping[str, Any], parts: Mapping[str, A
             client.
 
     Returns:
-        Scores float64 [Q] by client.
+        Scores float64 [Q] by client, of those that have data by then.
     """
     found: dict[str, np.ndarray] = {}
     workers = made.clients.workers
@@ -79,9 +79,9 @@ def leaks(made: Any, t: int) -> Iterator[str]:
     for q in times[[0, len(times) // 2, -1]] if len(times) else ():
         for other in zip(*(futures(part, float(q)) for part in parts.values()), strict=True):
             cut = answers(made, t, queries, dict(zip(parts, other, strict=True)))
-            for name, asked in queries.items():
-                early = asked.t <= q
-                if not np.array_equal(whole[name][early], cut[name][early]):
+            for name, answer in whole.items():
+                early = queries[name].t <= q
+                if not np.array_equal(answer[early], cut[name][early]):
                     yield f"answers of {name} at {q:g} change with events at that time or later"
 
 
