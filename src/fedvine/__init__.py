@@ -18,8 +18,8 @@ _PUBLIC = {  # name: the file it is in; opened when it is first asked for
     "Split": "data.split", "World": "core.method", "check_method": "testing",
     "forecasts_of": "experiments.reopened", "from_frame": "data.io.read",
     "from_pyg": "data.io.read", "load": "data.spec", "on_client": "core.method",
-    "read": "data.io.read", "run": "experiments.run", "to_pyg": "data.io.read",
-    "tracked": "experiments.track"}
+    "open_run": "experiments.opened", "read": "data.io.read", "run": "experiments.run",
+    "to_pyg": "data.io.read", "tracked": "experiments.track"}
 
 
 def __getattr__(name: str) -> Any:

@@ -127,15 +127,20 @@ def test_a_table_of_pairs_that_does_not_fit_leaves_nothing(found, tmp_path, text
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unfinished_run_makes_no_forecast(tmp_path):
+def test_an_unfinished_run_makes_forecasts_as_of_its_last_stage(tmp_path):
     experiment = Experiment.model_validate(
         {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "edgebank"})
     run = experiment.run(tmp_path / "run")
     with pytest.raises(FedvineError, match="not finished"):
         Forecasts(run)
     next(iter(run))
-    with pytest.raises(FedvineError, match="not finished; give its command again"):
-        forecasts_of(tmp_path / "run")
+    kept = forecasts_of(tmp_path / "run")
+    client, part = next((n, p) for n, p in kept.parts.items() if len(p.before(kept.plan.bounds[1])))
+    user = part.src_ids[int(part.src[0])]
+    known = {f.item for f in kept.top(client, user, 1000) if f.known}
+    early = part.before(kept.plan.bounds[1])
+    assert len(kept.plan) == 1 < len(run.plan)
+    assert known == {part.dst_ids[int(i)] for i in early.dst[early.src == part.src[0]]}
 
 
 def test_a_forecast_after_the_run_equals_one_from_its_folder(folder):

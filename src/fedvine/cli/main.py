@@ -166,38 +166,47 @@ def run(
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN|KIT", help="The folder of a finished run; "
-                                           "at a site of a federation, its kit.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN|KIT", help="The folder of a run, finished "
+                                           "or not; at a site of a federation, its kit.")],
     client: Annotated[str | None, typer.Option(help="Where the user is (not for a KIT).")] = None,
-    user: Annotated[str | None, typer.Option(help="Whose likeliest items to show.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many items a user.")] = 5,
+    user: Annotated[str | None, typer.Option(
+        help="Whose likeliest items to show; with --labels the node to show.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many items a user, or labels.")] = 5,
     everyone: Annotated[bool, typer.Option(
         "--all", help="All users of all clients, into --out.")] = False,
     pairs: Annotated[Path | None, typer.Option(
         help="Score the pairs of a CSV or Parquet file with columns client, user and item, "
         "into --out.")] = None,
+    labels: Annotated[bool, typer.Option(
+        "--labels", help="Labels of nodes with probabilities, nodes without a class first: the "
+        "first --top, or all into --out.")] = False,
     out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file to write.")] = None,
     method: Annotated[Path | None, typer.Option(
         help="The Python file of the run's method, where it was run elsewhere; it is carried out."
     )] = None,
 ) -> None:
-    """Forecast links: one user's likeliest items, everybody's, or the scores of given pairs."""
+    """Forecast: a user's likeliest items, everybody's, scores of given pairs, labels of nodes."""
     if (folder / "fedvine.json").exists() and user and not (everyone or pairs or out):
         from fedvine.federation.site_forecasts import kept
         _show(kept(folder, user, top))
         return
-    one = client is not None and user is not None
-    if one + everyone + (pairs is not None) != 1 or (not one and (client or user)):
-        raise FedvineError("Say one of: --client and --user, --all, or --pairs.")
+    one = client is not None and user is not None and not labels
+    if one + everyone + (pairs is not None) + labels != 1 or (
+            not (one or labels) and (client or user)):
+        raise FedvineError("Say one of: --client and --user, --all, --pairs, or --labels.")
     if one and out is not None:
         raise FedvineError("--out belongs to --all or --pairs; one user's items are shown.")
     if (everyone or pairs) and out is None:
         raise FedvineError("Say with --out which .csv or .parquet file to write.")
-    from fedvine.experiments.reopened import forecasts_of
     if method:
         from fedvine.core import registry
         registry.from_file(method)
+    if labels:
+        _labels(folder, client, user, top, out)
+        return
+    from fedvine.experiments.reopened import forecasts_of
     found = forecasts_of(folder)
+    _as_of(found.run)
     if everyone:
         print(f"{found.every(top, out or ''):,} rows in {out}")
     elif pairs:
@@ -222,6 +231,34 @@ def report(
     """Write one HTML page about finished runs, with tables and pictures; compare several."""
     from fedvine.results.report import report as write
     print(f"Written to {write(folders, out)}")
+
+
+def _labels(folder: Path, client: str | None, node: str | None, top: int, out: Path | None
+            ) -> None:
+    """Write all labels of a run to ``out``, or show the first ``top``."""
+    from fedvine.experiments.labels import Labels
+    from fedvine.experiments.reopened import reopened
+    made = reopened(folder)
+    _as_of(made)
+    found = Labels(made).table(None if node is None else [node], client)
+    if out is not None:
+        from fedvine.experiments.forecast_tables import write_tables
+        print(f"{write_tables(out, iter([found])):,} rows in {out}")
+        return
+    from rich.table import Table
+    table = Table("client", "node", "label", "probability", "given", box=None)
+    for row in found.slice(0, top).to_pylist():
+        table.add_row(row["client"], row["node"], row["label"], f"{row['probability']:.3f}",
+                      row["given"] or "")
+    _console().print(table)
+    if len(found) > top:
+        print(f"{len(found) - top:,} more; --out FILE writes all.")
+
+
+def _as_of(made: Any) -> None:
+    if made.summary is None:
+        print(f"Note: the run is not finished; this is as of stage {made.learned + 1} of "
+              f"{len(made.plan)}.", file=sys.stderr)
 
 
 def _show(forecasts: list[Any]) -> None:

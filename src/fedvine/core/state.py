@@ -90,6 +90,7 @@ class Client(Memory):
     - ``cache``: a dict for values that can be made again; never saved, may vanish between rounds
     - ``rng``: ``client.rng(purpose)``: randomness that belongs to this very call
     - ``mark``: ``client.mark("epoch 1")``: a moment at which curves are measured
+    - ``guests``: number of guests in a person's queries, the last users of ``past.src_ids``
     - ``asked``: the kind of queries that this call answers (:class:`fedvine.core.query.Query`);
       None in training
     - ``secret``: bytes that the server does not know; at a site of a real federation from the
@@ -97,7 +98,7 @@ class Client(Memory):
     """
 
     given = frozenset({"name", "world", "stage", "past", "ahead", "cache", "place", "secret",
-                       "marker", "asked"})
+                       "marker", "asked", "guests"})
 
     name: str
     world: World
@@ -106,11 +107,12 @@ class Client(Memory):
     ahead: Any
     cache: dict[Any, Any]
     asked: Query | None
+    guests: int
     marker: Callable[[str], None] | None = None
 
     def __init__(self, name: str, world: World, secret: bytes | None = None) -> None:
         super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1), asked=None,
-                         ahead=None,
+                         ahead=None, guests=0,
                          secret=secret or str(key(world.seed, name, "secret")).encode())
 
     def mark(self, moment: str) -> None:

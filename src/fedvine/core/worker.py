@@ -135,7 +135,8 @@ class ClientWorker:
     def _with_guests(self, pairs: dict[str, Any]) -> Any:
         """Show the method a person's ``guests``, users without an edge here; return the part."""
         client, t = self.client, self.client.place[0]
-        part = self.part.with_guests(pairs["guests"]) if pairs.get("guests") else self.part
+        client.guests = len(pairs.get("guests", ()))
+        part = self.part.with_guests(pairs["guests"]) if client.guests else self.part
         client.stage, client.past = self.plan.stage(part, t), self.plan.past(part, t)
         return part
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -71,6 +71,37 @@ def read_pairs(path: Path) -> pa.Table:
             raise FedvineError(f'{path}: column "{name}" is empty in row {row}; fill it in or '
                                "leave that row out.")
     return table
+
+
+def pairs_of(pairs: Any) -> pa.Table:
+    """Return pairs as a table of text columns client, user and item.
+
+    ``pairs`` is a pandas or polars frame, a pyarrow table, or a list of tuples or dictionaries.
+    Raises :class:`FedvineError` for anything else, and for a value that is missing.
+    """
+    wanted = ("client", "user", "item")
+    columns: dict[str, list[Any]]
+    if isinstance(pairs, pa.Table):
+        columns = {name: pairs[name].to_pylist() for name in wanted if name in pairs.column_names}
+    elif hasattr(pairs, "columns"):
+        columns = {name: list(pairs[name]) for name in wanted if name in pairs.columns}
+    else:
+        rows = [tuple(row[name] for name in wanted if name in row) if isinstance(row, Mapping)
+                else tuple(row) for row in pairs]
+        bad = next((i for i, row in enumerate(rows) if len(row) != 3), None)
+        if bad is not None:
+            raise FedvineError(f"Row {bad + 1} of the pairs is not a client, a user and an item.")
+        columns = {name: [row[i] for row in rows] for i, name in enumerate(wanted)}
+    for name in wanted:
+        if name not in columns:
+            raise FedvineError(f'The pairs have no column "{name}"; they need client, user and '
+                               "item.")
+        for i, value in enumerate(columns[name]):
+            if value is None or value != value:     # a NaN is not itself
+                raise FedvineError(f'Column "{name}" of the pairs is empty in row {i + 1}; fill it '
+                                   "in or leave that row out.")
+    return pa.table({name: pa.array([str(v) for v in columns[name]], pa.string())
+                     for name in wanted})
 
 
 def write_tables(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int:

@@ -1,4 +1,4 @@
-"""Forecasts of a finished run, by name: for one user, for all of them, for a table of pairs."""
+"""Forecasts of a run, by name: for one user, for all of them, for a table of pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, near
-from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.forecast_tables import Best, read_pairs, rows_of, write_tables
 
@@ -35,18 +34,27 @@ class Forecast(NamedTuple):
 
 
 class Forecasts:
-    """Forecasts of a finished run whose clients are in this process.
+    """Forecasts of a run whose clients are in this process: finished, or reopened at some stage.
 
     ``parts`` are the clients' streams with the names; where the server holds the graph there is one
     part, called ``all``.
     """
 
     def __init__(self, run: Run) -> None:
-        if run.summary is None:
+        if run.summary is None and run.learned is None:
             raise FedvineError("The run is not finished; finish it first, it goes on from where "
                                "it was saved.")
         self.run, self.task, self._met = run, run.protocol, dict[str, Any]()
         self.parts = dict(run.parts)
+        # A run that goes on is asked about the end of the stage that it has learned.
+        self.plan = run.plan if run.learned in (None, len(run.plan) - 1) else run.plan.cut(
+            run.learned + 1)
+
+    def load(self) -> None:
+        """Build what questions need of the streams, so that the first one is as quick as later."""
+        for name, part in self.parts.items():
+            part.src_ids.numbers([]), part.dst_ids.numbers([])
+            self._known(name, np.empty(0, np.int64), np.empty(0, np.int64))
 
     def top(self, client: str, user: str, count: int = 5) -> list[Forecast]:
         """Return the most likely items of one user at one client, best first.
@@ -55,11 +63,12 @@ class Forecasts:
         order of arrival. Raises :class:`FedvineError` for an unknown client or user.
         """
         part, guests = self._part(client), []
-        number = _numbers(part.src_ids, [user])
+        number = part.src_ids.numbers([user])
         if number[0] < 0:
             if not self.homes(user):
-                raise FedvineError(f'No client has ever seen a user called "{user}"'
-                                   f"{near(user, (part.src_ids[i] for i in range(part.num_src)))}.")
+                near = next((n for p in [part, *self.parts.values()]
+                             if (n := p.src_ids.index.near(user))), "")
+                raise FedvineError(f'No client has ever seen a user called "{user}"{near}.')
             number, guests = np.array([part.num_src]), [user]
         best = next(self._best(client, number, count, guests))
         names = self.task.candidates(part)
@@ -68,8 +77,7 @@ class Forecasts:
 
     def homes(self, user: str) -> list[str]:
         """Return the clients that have seen a user."""
-        return [name for name, part in self.parts.items()
-                if _numbers(part.src_ids, [user])[0] >= 0]
+        return [name for name, part in self.parts.items() if part.src_ids.numbers([user])[0] >= 0]
 
     def every(self, count: int, out: str | os.PathLike[str]) -> int:
         """Write the most likely items of every user of every client; return the number of rows.
@@ -98,31 +106,34 @@ class Forecasts:
             FedvineError: for an unknown client, a task without pairs, or a file that cannot be
                 read.
         """
+        found = self.scored(read_pairs(Path(table)))
+        write_tables(out, iter([found]))
+        return len(found), len(found) - found["score"].null_count
+
+    def scored(self, wanted: pa.Table) -> pa.Table:
+        """Return a table of pairs with the columns ``score`` and ``known``; see :meth:`pairs`."""
         if self.task.no_pairs:
             raise FedvineError(self.task.no_pairs)
-        wanted = read_pairs(Path(table))
         score, known = np.full(len(wanted), np.nan), np.zeros(len(wanted), bool)
         client = np.array(wanted["client"].to_pylist(), object)
         for name in dict.fromkeys(client):
             part, rows = self._part(name), np.flatnonzero(client == name)
-            src, dst = (_numbers(ids, wanted[column].take(pa.array(rows)).to_pylist())
-                        for column, ids in (("user", part.src_ids), ("item", part.dst_ids)))
-            guests = self._guests(name, wanted["user"].take(pa.array(rows[src < 0])).to_pylist())
-            src[src < 0] = [part.num_src + guests.index(u) if u in guests else -1 for u in
-                            wanted["user"].take(pa.array(rows[src < 0])).to_pylist()]
+            users, items = (wanted[column].take(pa.array(rows)).to_pylist()
+                            for column in ("user", "item"))
+            src, dst = part.src_ids.numbers(users), part.dst_ids.numbers(items)
+            guests = self._guests(name, [users[i] for i in np.flatnonzero(src < 0)])
+            places = {user: part.num_src + i for i, user in enumerate(guests)}
+            for i in np.flatnonzero(src < 0):
+                src[i] = places.get(users[i], -1)
             found = (src >= 0) & (dst >= 0)
             rows, src, dst = rows[found], src[found], dst[found]
             for start in range(0, len(rows), BLOCK):
                 some = slice(start, start + BLOCK)
                 score[rows[some]] = self._ask(name, self.task.pairs(
-                    self.run.plan, src[some], dst[some], guests))
+                    self.plan, src[some], dst[some], guests))
             known[rows] = self._known(name, src, dst)
-        answered = ~np.isnan(score)
-        columns = {"score": pa.array(score, mask=~answered), "known": pa.array(known)}
-        for column, values in columns.items():
-            wanted = wanted.append_column(column, values)
-        write_tables(out, iter([wanted]))
-        return len(wanted), int(answered.sum())
+        return wanted.append_column("score", pa.array(score, mask=np.isnan(score))).append_column(
+            "known", pa.array(known))
 
     # -- numbers ---------------------------------------------------------------------------------
     def _part(self, client: str) -> EventStream:
@@ -136,7 +147,7 @@ class Forecasts:
         found = np.zeros(len(users), bool)
         for name, part in self.parts.items():
             if name != client and users:
-                found |= _numbers(part.src_ids, users) >= 0
+                found |= part.src_ids.numbers(users) >= 0
         return list(dict.fromkeys(u for u, known in zip(users, found, strict=True) if known))
 
     def _ask(self, client: str, query: dict[str, Any]) -> np.ndarray:
@@ -147,7 +158,7 @@ class Forecasts:
 
     def _known(self, client: str, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         if client not in self._met:
-            self._met[client] = self.task.met(self.parts[client], self.run.plan)
+            self._met[client] = self.task.met(self.parts[client], self.plan)
         return self._met[client](users, items)
 
     def _best(self, client: str, users: np.ndarray, count: int, guests: Sequence[str] = ()
@@ -158,7 +169,7 @@ class Forecasts:
         step = max(1, BLOCK // max(1, every))
         for start in range(0, len(users), step):
             some = users[start:start + step]
-            score = self._ask(client, self.task.ask(part, self.run.plan, some, guests))
+            score = self._ask(client, self.task.ask(part, self.plan, some, guests))
             yield best(self.task, part, some, score.reshape(len(some), every), count,
                        lambda users, items: self._known(client, users, items))
 
@@ -210,9 +221,3 @@ def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -
         found[n] = some[np.argsort(-row[some], kind="stable")[:count]]
     return found
 
-
-def _numbers(ids: Ids, names: list[str]) -> np.ndarray:
-    """Return the local numbers of names, int64, -1 for an unknown name."""
-    wanted = set(names)
-    found = {name: i for i in range(len(ids)) if (name := ids[i]) in wanted}
-    return np.array([found.get(name, -1) for name in names], np.int64)

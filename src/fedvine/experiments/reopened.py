@@ -1,8 +1,16 @@
-"""Reopen a run from its folder, by its experiment or by the copy of the data in the folder."""
+"""Reopen a run from its folder, to ask it: by the data that the folder keeps, or by its experiment.
+
+What the folder keeps is enough: the run's table may be gone or changed. Folders of earlier releases
+keep only data of runs made from Python; the others are opened by their experiment, which reads the
+table again. A run that is not finished, also one that another process carries out, is opened as it
+was at the newest end of a stage that was saved.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,13 +18,17 @@ from typing import Any
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import build
+from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.kept import KeptRows, open_old
 from fedvine.data.plan import Plan
+from fedvine.data.spec import digest, names
+from fedvine.data.split import Split
 from fedvine.experiments import run_folder
-from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import Run, run
+from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.task import Task, beside, named, of
+from fedvine.tasks.task_plan import TaskPlan
 
 
 def task_of(found: Mapping[str, Any]) -> Task:
@@ -25,63 +37,119 @@ def task_of(found: Mapping[str, Any]) -> Task:
     Raises :class:`FedvineError` for a task that is neither fedvine's nor in the method's own file.
     """
     values, method = found["protocol"], found["method"]
-    digest = method.get("file_digest")
-    own = [] if digest is None else beside(registry.of_digest(str(method["name"]), str(digest)))
+    own_digest = method.get("file_digest")
+    own = [] if own_digest is None else beside(
+        registry.of_digest(str(method["name"]), str(own_digest)))
     return build(named(str(values.get("task", "link")), own), values, under="protocol.")
 
 
 def reopened(folder: str | os.PathLike[str]) -> Run:
-    """Return the run in ``folder`` as the command or the Python code that made it would open it.
+    """Return the run in ``folder`` as it was at the newest end of a stage; it can be asked.
 
-    Raises :class:`FedvineError` if the folder is not one of a run, or neither names nor holds the
-    data.
+    Raises :class:`FedvineError` if the folder is not one of a run, neither holds nor names the
+    data, or does not have the end of a stage yet.
     """
     found = run_folder.read_experiment(folder)
-    data = found.get("data")
-    kept = KeptRows.there(Path(folder) / "data")
-    if not isinstance(data, dict) or data.get("name") == "federation" or (
-            "experiment" in data and not kept):
-        return Experiment.of_run(folder).run(folder)
+    made = (_of_kept(folder, found) if (Path(folder) / "data").is_dir() else
+            _of_experiment(folder))
+    save = _newest_end(made)
+    if save is None:
+        raise FedvineError(f"The run in {folder} has not learned a whole stage yet; give its "
+                           "command again, it goes on.")
+    made.look(save)
+    return made
+
+
+def forecasts_of(folder: str | os.PathLike[str]) -> Forecasts:
+    """Return the forecasts of the run in ``folder``, as of the newest stage that it has learned.
+
+    Raises :class:`FedvineError` as :func:`reopened` does, and if it learned from a labelled graph.
+    """
+    made = reopened(folder)
+    if made.protocol.data == "graph":
+        raise FedvineError(f"{made.method.name} learned from a labelled graph and names classes of "
+                           "nodes; ask for labels (--labels).")
+    return Forecasts(made)
+
+
+def _of_experiment(folder: str | os.PathLike[str]) -> Run:
+    from fedvine.experiments.experiment import Experiment
+    return Experiment.of_run(folder).run(folder, keep=False)
+
+
+def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
+    """Return the run of what ``data/`` in the folder keeps."""
+    place = f"{folder}/experiment.toml"
     try:
         values: dict[str, Any] = dict(found["method"])
-        name, digest = str(values.pop("name")), values.pop("file_digest", None)
-        if digest is None and name not in registry.methods():
-            raise FedvineError(f"The method of the run in {folder} is on no shelf; ask the run in "
-                               "Python, or make it with fedvine run FILE.py.")
-        kind: Any = (registry.method(name) if digest is None else
-                     registry.of_digest(name, str(digest)))
-        method = build(kind, values, f"{folder}/experiment.toml", under="method.")
-        where, stages = Path(folder) / "data", found["stages"]
-        if kept:
-            rows = KeptRows.open(where)
-            split, plan = rows.split, rows.plan
-        elif (where / "split.json").exists():
-            split, plan = open_old(where), Plan.of_facts(stages)
-        else:
-            raise FedvineError(f"{folder} neither tells nor holds the data of its run; ask it "
-                               "where they are, in Python.")
-        return run(method, split, plan, seed=found["seed"], out=folder,
-                   source={key: value for key, value in data.items() if key != "name"},
-                   protocol=build(of(method), found["protocol"],
-                                  f"{folder}/experiment.toml", under="protocol."))
+        name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
+        if own_digest is None and name not in registry.methods():
+            raise FedvineError(f"There is no method called {name} here, of which the run in "
+                               f"{folder} is; ask the run in Python, or make it with fedvine run "
+                               "FILE.py.")
+        kind: Any = (registry.method(name) if own_digest is None else
+                     registry.of_digest(name, str(own_digest)))
+        method = build(kind, values, place, under="method.")
+        split, plan = kept(Path(folder) / "data", found["stages"])
+        known, facts = {"digest": digest(split.stream), "names": names(split.stream)}, found["data"]
+        if facts.get("edges") == len(split.stream) and any(     # more of them: the run has grown
+                facts.get(key, value) != value for key, value in known.items()):
+            raise FedvineError(f"{folder}/data was changed, or is another run's; it cannot be "
+                               "asked.")
+        # Some sums depend on the number of threads in their last bits.
+        threads = (found["data"].get("experiment") or {}).get("threads")
+        if threads is not None and "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(int(threads))
+        made = run(method, split, plan, seed=found["seed"],
+                   protocol=build(of(method), found["protocol"], place, under="protocol."))
     except (KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, FedvineError):
             raise
         raise FedvineError(f"{folder} does not hold what its run was made from ({error}); it "
                            "cannot be asked.") from error
+    made.folder = run_folder.RunFolder(folder, None)
+    made.summary = run_folder.read_summary(folder)
+    return made
 
 
-def forecasts_of(folder: str | os.PathLike[str]) -> Forecasts:
-    """Return the forecasts of the finished run in ``folder``.
+def kept(folder: Path, stages: Mapping[str, Any]) -> tuple[Split, Any]:
+    """Return the data that a run folder keeps in ``folder``, split by client, and the plan.
 
-    Raises :class:`FedvineError` if the run is not finished, or learned from a labelled graph.
+    ``stages`` are the facts of the plan with which the run began. Raises :class:`FedvineError` or
+    :class:`OSError` if the data cannot be read.
     """
-    run_folder.read_experiment(folder)
-    if run_folder.read_summary(folder) is None:
-        raise FedvineError(f"The run in {folder} is not finished; give its command again, it goes "
-                           "on.")
-    made = reopened(folder)
-    if made.protocol.data == "graph":
-        raise FedvineError(f"{made.method.name} learned tasks of a labelled graph; forecasts are "
-                           "made of streams.")
-    return Forecasts(made)
+    if (folder / "stream" / "graph.json").exists():
+        plan = (OpenTaskPlan.of if "blocks" in stages else TaskPlan.of_facts)(stages)
+        return GraphSplit.open(folder, Graph.open(folder / "stream")), plan
+    if KeptRows.there(folder):
+        rows = KeptRows.open(folder)
+        return rows.split, rows.plan
+    if not (folder / "split.json").exists():
+        raise FedvineError(f"{folder} does not hold the parts of the clients; it cannot be asked.")
+    try:
+        return open_old(folder), Plan.of_facts(stages)
+    except json.JSONDecodeError as error:
+        raise FedvineError(f"{folder}/split.json cannot be read ({error}).") from error
+
+
+def _newest_end(made: Run) -> run_folder.Save | None:
+    """Return the newest save of the end of a stage, None where there is none.
+
+    Another process may write to the folder meanwhile: a save may be deleted while it is read, after
+    a newer one was written. Raises :class:`FedvineError` where no such save can be read.
+    """
+    folder, broken = made.folder, None
+    assert folder is not None
+    for _ in range(3):
+        for path in sorted((folder.path / "saves").glob("[0-9]*"), reverse=True):
+            t, r = (int(number) for number in run_folder.checked(path.name).split("-"))
+            if t < len(made.plan) and r == made.method.rounds_at(t) + 1:
+                try:
+                    return folder.restore(end=path.name)
+                except FedvineError as error:
+                    broken = broken or error
+                    if made.summary is not None:    # a finished run is asked at its own end alone
+                        raise
+        if broken is None:
+            return None
+    raise broken or FedvineError(f"{folder.path} has no save that can be read.")

@@ -52,6 +52,7 @@ class Run:
         self._known: int | None = None      # stages of the plan when the last one was scored
         self.costs, self._last_save = Costs(), 0.0
         self.learned: int | None = None     # the stage that is asked; None: the last one
+        self._shown: Memory | None = None   # the server that has the events of that stage
 
     def __iter__(self) -> Iterator[StageScores]:
         """Yield the scores of each stage, from the last save on; of a finished run all again."""
@@ -202,13 +203,18 @@ class Run:
         client are named in ``guests``; they get the numbers after the client's own users.
         """
         server, at = self.at_the_end()
-        if self.clients.server_scorer is not None:
-            show(server, self.clients.server_scorer, self.plan, at.t)
-            scorer = self.clients.server_scorer
-            server.queries = scorer.given(pairs)
-            return scorer.answered(self.method.answer(server, self.clients, at))
-        with self.clients.querying(Query("given"), {client: pairs}):
-            return self.method.answer(server, self.clients, at)[client]
+        try:
+            if self.clients.server_scorer is not None:
+                scorer = self.clients.server_scorer
+                if self._shown is not server:
+                    show(server, scorer, self.plan, at.t)
+                    self._shown = server
+                server.queries = scorer.given(pairs)
+                return scorer.answered(self.method.answer(server, self.clients, at))
+            with self.clients.querying(Query("given"), {client: pairs}):
+                return self.method.answer(server, self.clients, at)[client]
+        finally:
+            self.clients.log = []       # nothing of a question is kept
 
     def at_the_end(self) -> tuple[Memory, At]:
         """Return the server, the clients ready for queries, and the last learned place."""

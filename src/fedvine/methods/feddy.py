@@ -96,6 +96,11 @@ class Feddy(STFL):
         return Snapshots(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst), age,
                          len(nodes.users), len(nodes.items)).to(self.device)
 
+    def alone(self, nodes: Touched) -> Snapshots:
+        """Return snapshots of nodes over which no messages pass."""
+        return Snapshots(*np.empty((3, 0), np.int64), len(nodes.users), len(nodes.items)
+                         ).to(self.device)
+
 
 class Snapshots(Bipartite):
     """The newest snapshot (age 0), and in ``past`` the former ones side by side.

@@ -25,10 +25,11 @@ from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink import buffers
+from fedvine.methods._fedlink import buffers, forecasts
 from fedvine.methods._fedlink.arrivals import ARRIVAL, ArrivalsMixin
 from fedvine.methods._fedlink.auto_capacity import SMALLEST, AutoCapacity
 from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, EdgeBuffers, Touched
+from fedvine.methods._fedlink.forecasts import Held
 from fedvine.methods._fedlink.row_ownership import RowOwnership
 from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
 from fedvine.nn.sage import Bipartite, BipartiteSage
@@ -226,24 +227,33 @@ class FedLink(ArrivalsMixin, Method):
     @on_client
     def look(self, client: Client, queries: EdgeQueries) -> dict[str, Any]:
         """Request the rows that the queries and the messages about them need."""
-        asked = queries.src, queries.dst
+        asked, held = (queries.src, queries.dst), forecasts.held(client)
+        if held is not None:        # a person's further question: the rows of other nodes alone
+            nodes = held.others(*asked)
+            client.cache["look"] = nodes, nodes, held
+            return buffers.request(client, nodes)
         nodes = buffers.ends(self.retained(client), asked)
         if client.ahead is not None:    # the queries' own state, event by event: predict
             nodes = buffers.ends(nodes, buffers.edges(client.ahead))
-        client.cache["look"] = nodes, buffers.ends(asked)
+        client.cache["look"] = nodes, buffers.ends(asked), forecasts.first(client)
         return buffers.request(client, nodes)
 
     @on_client
     def predict(self, client: Client, model: Any, sent: dict[str, Any],
                 queries: EdgeQueries) -> torch.Tensor:
         """Return Eq. (1) for each pair [P]; messages pass over all edges that the client keeps."""
-        known, asked = client.cache["look"]
-        nodes = buffers.ends(self.retained(client), asked)
+        known, asked, held = client.cache["look"]
+        again = isinstance(held, Held)
+        nodes = known if again else buffers.ends(self.retained(client), asked)
         net = client.model if model is None else tree.load(deepcopy(client.model), model)
-        graph = self.passing(client, nodes)
+        graph = self.alone(nodes) if again else self.passing(client, nodes)
         with torch.no_grad():
             rows = buffers.rows_of(nodes, known, buffers.receive(client, known, sent))
             users, items = net(*(rows[side].to(self.device) for side in SIDES), graph, graph.weight)
+            if again:
+                nodes, users, items = held.joined(nodes, users, items)
+            elif held:
+                forecasts.hold(client, nodes, users, items)
             at = (torch.from_numpy(np.searchsorted(side, ends)).to(self.device)
                   for side, ends in zip(nodes, (queries.src, queries.dst), strict=True))
             return net.logits(users, items, *at, self.score_by == "cosine").cpu()
@@ -255,6 +265,10 @@ class FedLink(ArrivalsMixin, Method):
     def passing(self, client: Client, nodes: Touched) -> Bipartite:
         """Return the graph that messages of a forecast pass over."""
         return buffers.graph_of(nodes, *self.retained(client), self.device)
+
+    def alone(self, nodes: Touched) -> Bipartite:
+        """Return the graph of nodes over which no messages pass."""
+        return buffers.graph_of(nodes, *np.empty((2, 0), np.int64), self.device)
 
     def shared(self, server: Server) -> Any:
         """Return the weights w that clients receive, or None where each has its own."""

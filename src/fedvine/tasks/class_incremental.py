@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from fedvine.core.errors import FedvineError
@@ -19,7 +20,7 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.tasks.node_scorer import NodeQueries, NodeScorer
 from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
-from fedvine.tasks.task import Line, Task
+from fedvine.tasks.task import Labelled, Line, Task
 from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings, by_task
 
 __all__ = ["ClassIncremental", "NodeQueries", "NodeScorer"]
@@ -89,6 +90,15 @@ class ClassIncremental(Task):
     def scorer(self, part: Graph, plan: TaskPlan, name: str, seed: int) -> NodeScorer:
         """Return the scorer of one client's part."""
         return NodeScorer(self, part, plan, name)
+
+    def ask(self, part: Graph, plan: TaskPlan, users: np.ndarray, guests: Sequence[str]
+            ) -> dict[str, Any]:
+        """Return the nodes themselves: all classes of a node are scored at once."""
+        return {"nodes": users}
+
+    def labelled(self, part: Graph) -> Labelled:
+        """Return all nodes of a client's graph with the classes that the data give them."""
+        return Labelled(part.names(), part.y, part.classes)
 
     def summary(self, stages: list[Any], plan: TaskPlan) -> dict[str, Any]:
         """Return ``{"test": ..., "val": ...}``.

@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedvine.core.expect_scores import Measured
+from fedvine.core.lookup import find
 from fedvine.core.refresh import check_refresh, step_of
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
@@ -199,8 +200,8 @@ class LinkPrediction(Task):
     def met(self, part: EventStream, plan: Plan) -> Callable[..., np.ndarray]:
         """Return a function of users and items: whether they met before the plan's end."""
         seen = part.before(plan.bounds[-1]).both_ways()
-        met = np.unique(seen.src.astype(np.int64) * part.num_dst + seen.dst)
-        return lambda users, items: np.isin(users.astype(np.int64) * part.num_dst + items, met)
+        met = np.sort(seen.src.astype(np.int64) * part.num_dst + seen.dst)
+        return lambda users, items: find(met, users.astype(np.int64) * part.num_dst + items) >= 0
 
 
 def _by_client(found: Mapping[str, Any]) -> Iterator[Rows]:

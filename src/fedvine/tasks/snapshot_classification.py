@@ -18,7 +18,7 @@ from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks.label_scorer import LabelScorer, SnapshotQueries
 from fedvine.tasks.shown import Axis, Lines, Picture, Rows, Score
-from fedvine.tasks.task import Line, Task
+from fedvine.tasks.task import Labelled, Line, Task
 
 __all__ = ["LabelScorer", "SnapshotClassification", "SnapshotQueries"]
 
@@ -126,9 +126,13 @@ class SnapshotClassification(Task):
 
     def met(self, part: EventStream, plan: Plan) -> Callable[..., np.ndarray]:
         """Return a function of nodes and classes: whether the data give the node the class."""
-        assert part.nodes is not None
-        y = part.nodes.at(np.inf, part.num_src)[1]
+        y = self.labelled(part).y
         return lambda users, classes: y[users] == classes
+
+    def labelled(self, part: EventStream) -> Labelled:
+        """Return all nodes with the classes that the data give them."""
+        assert part.nodes is not None
+        return Labelled(part.src_ids, part.nodes.at(np.inf, part.num_src)[1], part.nodes.classes)
 
 
 def summarise(stages: list[Any], lead: int) -> dict[str, Any]:

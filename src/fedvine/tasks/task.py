@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
@@ -25,6 +25,14 @@ from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score, by_sta
 
 STAGES = 10     # of a table, about, where no setting says otherwise
 Line = Mapping[str, Any]
+
+
+class Labelled(NamedTuple):
+    """Nodes and their classes: ``names`` of N nodes, ``y`` int [N] (-1: none), ``classes``."""
+
+    names: Ids
+    y: np.ndarray
+    classes: Sequence[str]
 
 
 class Task(Protocol):
@@ -199,7 +207,15 @@ class Task(Protocol):
 
         Raises :class:`FedvineError` for a task of which nothing is forecast.
         """
-        raise FedvineError("Forecasts are made of streams; this run learned from a labelled graph.")
+        raise FedvineError("This run names classes of nodes of a labelled graph; ask for labels "
+                           "(--labels).")
+
+    def labelled(self, part: Any) -> Labelled:
+        """Return the nodes of a client's data with the classes that the data give them.
+
+        Raises :class:`FedvineError` for a task that does not name classes of nodes.
+        """
+        raise FedvineError("This run forecasts pairs and does not name classes of nodes.")
 
     def ask(self, part: Any, plan: Any, users: np.ndarray, guests: Sequence[str]
             ) -> dict[str, Any]:

@@ -6,6 +6,7 @@ order of its own (POWER, Section 4.1 and the authors' code).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -148,6 +149,16 @@ class TaskPlan:
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain values, for a run folder."""
         return asdict(self)
+
+    @staticmethod
+    def of_facts(values: Mapping[str, Any]) -> TaskPlan:
+        """Return the plan of :meth:`facts`, also as JSON or TOML holds them.
+
+        Raises :class:`KeyError`, :class:`TypeError` or :class:`ValueError` where the values are not
+        those of a plan.
+        """
+        return TaskPlan(**{**values, "groups": tuple(map(tuple, values["groups"])),
+                           "shares": tuple(values["shares"])})
 
     def _batch(self, part: Graph, task: np.ndarray, group: int, label: int
                ) -> tuple[np.ndarray, tuple[int, ...]]:

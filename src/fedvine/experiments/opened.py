@@ -1,0 +1,115 @@
+"""A run that is loaded once from its folder and answers many questions.
+
+It answers from what the run saved: its table is not needed any more. A run that goes on meanwhile
+in another process answers as of the newest stage when it was opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from fedvine.core.errors import FedvineError
+from fedvine.experiments.forecast_tables import pairs_of
+from fedvine.experiments.forecasts import Forecast, Forecasts
+from fedvine.experiments.labels import Labels
+from fedvine.experiments.reopened import reopened
+
+
+class OpenRun:
+    """The run of a folder, in memory; made by :func:`open_run`. It is for one thread at a time.
+
+    - ``clients``: their names; "all" where the server holds the graph
+    - ``stage``: the last learned stage, from 0; ``stages``: of the plan so far
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.run = reopened(folder)
+        self.clients = tuple(self.run.parts)
+        assert self.run.learned is not None
+        self.stage, self.stages = self.run.learned, len(self.run.plan)
+        self._labels: Labels | None = None
+        self._forecasts = None if self.run.protocol.data == "graph" else Forecasts(self.run)
+        if self._forecasts is not None:
+            self._forecasts.load()
+
+    def predict(self, client: str, user: str | int, top: int = 5) -> list[Forecast]:
+        """Return the likeliest items of a user at a client, best first.
+
+        The user may be one that another client alone has seen. Where nodes are of one kind, they
+        are users and items; of a run that names classes the items are the classes.
+
+        Args:
+            client: name of the client.
+            user: name of the user.
+            top: number of items, at most.
+
+        Returns:
+            Tuples of item, score (higher is likelier; its scale depends on the method), and known:
+            whether the user has met the item at this client.
+
+        Raises:
+            FedvineError: for an unknown client or user, and for a run of a labelled graph.
+        """
+        return self._of_streams().top(client, str(user), top)
+
+    def score(self, pairs: Any) -> pa.Table:
+        """Return the scores of pairs.
+
+        Args:
+            pairs: a pandas or polars frame or a pyarrow table with the columns ``client``, ``user``
+                and ``item``, or a list of such tuples or dictionaries.
+
+        Returns:
+            A table of ``client``, ``user``, ``item`` as text, ``score`` float64 and ``known`` bool,
+            in the order of the pairs. The score is null where no client has seen the user, or the
+            client has not seen the item.
+
+        Raises:
+            FedvineError: for an unknown client, other columns, or a run that names classes.
+        """
+        return self._of_streams().scored(pairs_of(pairs))
+
+    def labels(self, nodes: Iterable[Any] | None = None, client: str | None = None) -> pa.Table:
+        """Return the labels of nodes with probabilities, of a run that names classes.
+
+        A probability is the softmax of the method's scores: what a network means by it. Of a rival
+        without a network, such as the most frequent class, it keeps only the order.
+
+        Args:
+            nodes: names of nodes, whose order is kept; None: all of them, those without a class in
+                the data first.
+            client: of the nodes; None: all clients.
+
+        Returns:
+            A table with a row a node: ``client``, ``node``, ``label`` (the likeliest class), its
+            ``probability``, ``given`` (the class in the data, null where there is none), and one
+            column ``p(CLASS)`` a class.
+
+        Raises:
+            FedvineError: for an unknown node or client, and for a run that forecasts links.
+        """
+        if self._labels is None:
+            self._labels = Labels(self.run)
+        return self._labels.table(nodes, client)
+
+    def _of_streams(self) -> Forecasts:
+        if self._forecasts is None:
+            raise FedvineError(f"{self.run.method.name} names classes of nodes; call labels().")
+        return self._forecasts
+
+
+def open_run(folder: str | os.PathLike[str]) -> OpenRun:
+    """Load the run in ``folder``, finished or not, to ask it many questions.
+
+    >>> opened = open_run("runs/fedlink-flights-s0")        # doctest: +SKIP
+    >>> opened.predict("KLAX", "N123AA", top=3)             # doctest: +SKIP
+
+    Raises :class:`FedvineError` if the folder is not that of a run, or the run has not learned a
+    whole stage yet.
+    """
+    return OpenRun(folder)
+
