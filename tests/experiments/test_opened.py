@@ -103,6 +103,23 @@ def test_pairs_of_a_frame_a_table_a_list(table):
         opened.labels()
 
 
+@pytest.mark.parametrize("method", ["edgebank", "fedlink"])
+def test_a_run_of_the_command_is_asked_after_its_table_was_deleted(table, method):
+    small = [] if method == "edgebank" else ["--set", "method.rounds=1", "--set", "method.width=4"]
+    assert command("run", method, "--data", "shop.csv", "--src", "user", "--dst", "item", "--time",
+                   "at", "--client", "town", "--out", "run", *small)[0] == 0
+    stream = read("shop.csv", **shop.COLUMNS)
+    user = stream.split("town").parts["ada"].src_ids[0]
+    before = fedvine.open_run("run").predict("ada", user, 9)
+    table.write_text("user,item,at,town\nx,y,1,z\n")
+    assert fedvine.open_run("run").predict("ada", user, 9) == before
+    table.unlink()
+    opened = fedvine.open_run("run")
+    assert [opened.predict("ada", user, 9) for _ in range(3)] == [before] * 3
+    code, out, told = command("predict", "run", "--client", "ada", "--user", user)
+    assert code == 0 and before[0].item in out, told
+
+
 def test_an_unknown_user_is_answered_by_a_near_name(table):
     stream = read("shop.csv", **shop.COLUMNS)
     run(EdgeBank(), stream.split("town"), stream.by_count(100), out="run").finish()

@@ -105,6 +105,7 @@ class RunFolder:
                 if isinstance(split.stream, EventStream):
                     KeptRows.create(folder, split, plan, **facts)
                 else:
+                    split.stream.write(folder / "stream")
                     split.write(folder)
 
     # -- logs ----------------------------------------------------------------------------------
