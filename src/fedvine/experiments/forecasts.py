@@ -47,13 +47,15 @@ class Forecasts:
         self.run, self.task, self._met = run, run.protocol, dict[str, Any]()
         self.parts = dict(run.parts)
         # A run that goes on is asked about the end of the stage that it has learned.
-        self.plan = run.plan if run.learned in (None, len(run.plan) - 1) else run.plan.cut(
+        plan: Any = run.plan
+        self.plan = plan if run.learned is None or run.learned == len(plan) - 1 else plan.cut(
             run.learned + 1)
 
     def load(self) -> None:
         """Build what questions need of the streams, so that the first one is as quick as later."""
         for name, part in self.parts.items():
-            part.src_ids.numbers([]), part.dst_ids.numbers([])
+            part.src_ids.numbers([])
+            part.dst_ids.numbers([])
             self._known(name, np.empty(0, np.int64), np.empty(0, np.int64))
 
     def top(self, client: str, user: str, count: int = 5) -> list[Forecast]:

@@ -98,8 +98,8 @@ class Feddy(STFL):
 
     def alone(self, nodes: Touched) -> Snapshots:
         """Return snapshots of nodes over which no messages pass."""
-        return Snapshots(*np.empty((3, 0), np.int64), len(nodes.users), len(nodes.items)
-                         ).to(self.device)
+        none = np.empty(0, np.int64)
+        return Snapshots(none, none, none, len(nodes.users), len(nodes.items)).to(self.device)
 
 
 class Snapshots(Bipartite):

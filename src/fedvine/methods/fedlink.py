@@ -268,7 +268,8 @@ class FedLink(ArrivalsMixin, Method):
 
     def alone(self, nodes: Touched) -> Bipartite:
         """Return the graph of nodes over which no messages pass."""
-        return buffers.graph_of(nodes, *np.empty((2, 0), np.int64), self.device)
+        none = np.empty(0, np.int64)
+        return buffers.graph_of(nodes, none, none, self.device)
 
     def shared(self, server: Server) -> Any:
         """Return the weights w that clients receive, or None where each has its own."""

@@ -87,7 +87,7 @@ class ClassIncremental(Task):
         """Return the period that stage ``t`` is scored for: "train", "val" or "test"."""
         return plan.period(t)
 
-    def scorer(self, part: Graph, plan: TaskPlan, name: str, seed: int) -> NodeScorer:
+    def scorer(self, part: Graph, plan: TaskPlan, name: str, seed: int) -> NodeScorer:  # type: ignore
         """Return the scorer of one client's part."""
         return NodeScorer(self, part, plan, name)
 

@@ -59,7 +59,7 @@ class SnapshotClassification(Task):
         """Return the period that stage ``t`` is scored for: "val" or "test"."""
         return AHEAD[t - learned]
 
-    def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> LabelScorer:
+    def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> LabelScorer:  # type: ignore
         """Return the scorer of the server's graph.
 
         Raises :class:`FedvineError` for data without classes.
