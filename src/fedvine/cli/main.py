@@ -180,13 +180,16 @@ def predict(
     labels: Annotated[bool, typer.Option(
         "--labels", help="Labels of nodes with probabilities, nodes without a class first: the "
         "first --top, or all into --out.")] = False,
+    at: Annotated[str | None, typer.Option(
+        metavar="TIME", help="As of a time after the learned stages (a date or a number): each "
+        "client's own events before it count.")] = None,
     out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file to write.")] = None,
     method: Annotated[Path | None, typer.Option(
         help="The Python file of the run's method, where it was run elsewhere; it is carried out."
     )] = None,
 ) -> None:
     """Forecast: a user's likeliest items, everybody's, scores of given pairs, labels of nodes."""
-    if (folder / "fedvine.json").exists() and user and not (everyone or pairs or out):
+    if (folder / "fedvine.json").exists() and user and not (everyone or pairs or out or at):
         from fedvine.federation.site_forecasts import kept
         _show(kept(folder, user, top))
         return
@@ -198,6 +201,8 @@ def predict(
         raise FedvineError("--out belongs to --all or --pairs; one user's items are shown.")
     if (everyone or pairs) and out is None:
         raise FedvineError("Say with --out which .csv or .parquet file to write.")
+    if at is not None and (labels or (folder / "fedvine.json").exists()):
+        raise FedvineError("--at belongs to forecasts of links of a run in this process.")
     if method:
         from fedvine.core import registry
         registry.from_file(method)
@@ -205,8 +210,10 @@ def predict(
         _labels(folder, client, user, top, out)
         return
     from fedvine.experiments.reopened import forecasts_of
-    found = forecasts_of(folder)
-    _as_of(found.run)
+    from fedvine.experiments.as_of import time_of
+    found = forecasts_of(folder, None if at is None else time_of(at))
+    if at is None:
+        _as_of(found.run)
     if everyone:
         print(f"{found.every(top, out or ''):,} rows in {out}")
     elif pairs:

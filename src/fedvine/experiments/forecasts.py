@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.data.stream import EventStream
+from fedvine.experiments.as_of import plan_at
 from fedvine.experiments.forecast_tables import Best, read_pairs, rows_of, write_tables
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ class Forecasts:
 
     ``parts`` are the clients' streams with the names; where the server holds the graph there is one
     part, called ``all``.
+
+    ``at``: the time of the forecasts; a client's own events before it that no round has learned
+    enter its local state. None: the end of what was learned.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, at: float | None = None) -> None:
         if run.summary is None and run.learned is None:
             raise FedvineError("The run is not finished; finish it first, it goes on from where "
                                "it was saved.")
@@ -50,6 +54,9 @@ class Forecasts:
         plan: Any = run.plan
         self.plan = plan if run.learned is None or run.learned == len(plan) - 1 else plan.cut(
             run.learned + 1)
+        self.fresh = at is not None
+        if at is not None:
+            self.plan = plan_at(run, self.plan, at)
 
     def load(self) -> None:
         """Build what questions need of the streams, so that the first one is as quick as later."""
@@ -154,6 +161,8 @@ class Forecasts:
 
     def _ask(self, client: str, query: dict[str, Any]) -> np.ndarray:
         """Return the scores float64 that answer a query, in its order."""
+        if self.fresh:
+            query = {**query, "refresh": True}
         found = self.run.ask(client, query)     # some methods also say which pairs lie across
         return np.asarray(found["scores"] if isinstance(found, Mapping) else found,
                           float).reshape(-1)

@@ -16,7 +16,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.experiments.forecast_tables import pairs_of
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.labels import Labels
-from fedvine.experiments.reopened import reopened
+from fedvine.experiments.reopened import forecasts_at, reopened
 
 
 class OpenRun:
@@ -27,7 +27,7 @@ class OpenRun:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.run = reopened(folder)
+        self.run, self.folder = reopened(folder), folder
         self.clients = tuple(self.run.parts)
         assert self.run.learned is not None
         self.stage, self.stages = self.run.learned, len(self.run.plan)
@@ -36,7 +36,8 @@ class OpenRun:
         if self._forecasts is not None:
             self._forecasts.load()
 
-    def predict(self, client: str, user: str | int, top: int = 5) -> list[Forecast]:
+    def predict(self, client: str, user: str | int, top: int = 5, at: float | None = None
+                ) -> list[Forecast]:
         """Return the likeliest items of a user at a client, best first.
 
         The user may be one that another client alone has seen. Where nodes are of one kind, they
@@ -46,6 +47,8 @@ class OpenRun:
             client: name of the client.
             user: name of the user.
             top: number of items, at most.
+            at: a time after the learned stages, in the unit of the table's: the client's own events
+                before it count, too. None: the end of what was learned.
 
         Returns:
             Tuples of item, score (higher is likelier; its scale depends on the method), and known:
@@ -54,14 +57,15 @@ class OpenRun:
         Raises:
             FedvineError: for an unknown client or user, and for a run of a labelled graph.
         """
-        return self._of_streams().top(client, str(user), top)
+        return self._of_streams(at).top(client, str(user), top)
 
-    def score(self, pairs: Any) -> pa.Table:
+    def score(self, pairs: Any, at: float | None = None) -> pa.Table:
         """Return the scores of pairs.
 
         Args:
             pairs: a pandas or polars frame or a pyarrow table with the columns ``client``, ``user``
                 and ``item``, or a list of such tuples or dictionaries.
+            at: as in :meth:`predict`.
 
         Returns:
             A table of ``client``, ``user``, ``item`` as text, ``score`` float64 and ``known`` bool,
@@ -71,7 +75,7 @@ class OpenRun:
         Raises:
             FedvineError: for an unknown client, other columns, or a run that names classes.
         """
-        return self._of_streams().scored(pairs_of(pairs))
+        return self._of_streams(at).scored(pairs_of(pairs))
 
     def labels(self, nodes: Iterable[Any] | None = None, client: str | None = None) -> pa.Table:
         """Return the labels of nodes with probabilities, of a run that names classes.
@@ -96,10 +100,10 @@ class OpenRun:
             self._labels = Labels(self.run)
         return self._labels.table(nodes, client)
 
-    def _of_streams(self) -> Forecasts:
+    def _of_streams(self, at: float | None = None) -> Forecasts:
         if self._forecasts is None:
             raise FedvineError(f"{self.run.method.name} names classes of nodes; call labels().")
-        return self._forecasts
+        return self._forecasts if at is None else forecasts_at(self.run, self.folder, at)
 
 
 def open_run(folder: str | os.PathLike[str]) -> OpenRun:

@@ -24,6 +24,7 @@ from fedvine.data.plan import Plan
 from fedvine.data.spec import digest, names
 from fedvine.data.split import Split
 from fedvine.experiments import run_folder
+from fedvine.experiments.as_of import has_newer, plan_at, take_newer
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import Run, run
 from fedvine.tasks.open_task_plan import OpenTaskPlan
@@ -60,16 +61,29 @@ def reopened(folder: str | os.PathLike[str]) -> Run:
     return made
 
 
-def forecasts_of(folder: str | os.PathLike[str]) -> Forecasts:
+def forecasts_of(folder: str | os.PathLike[str], at: float | None = None) -> Forecasts:
     """Return the forecasts of the run in ``folder``, as of the newest stage that it has learned.
 
-    Raises :class:`FedvineError` as :func:`reopened` does, and if it learned from a labelled graph.
+    With ``at`` they are as of that time, with the clients' own events since then: those of a run
+    that goes on, or those that were added to a finished run's table. Raises :class:`FedvineError`
+    as :func:`reopened` does, if it learned from a labelled graph, and where there are no such
+    events.
     """
     made = reopened(folder)
     if made.protocol.data == "graph":
         raise FedvineError(f"{made.method.name} learned from a labelled graph and names classes of "
                            "nodes; ask for labels (--labels).")
-    return Forecasts(made)
+    return Forecasts(made) if at is None else forecasts_at(made, folder, at)
+
+
+def forecasts_at(made: Run, folder: str | os.PathLike[str], at: float) -> Forecasts:
+    """Return the forecasts of a reopened run as of ``at``; see :func:`forecasts_of`."""
+    plan = Forecasts(made).plan
+    plan_at(made, plan, at)
+    if not has_newer(made, plan):
+        from fedvine.experiments.experiment import Experiment
+        take_newer(made, plan, Experiment.of_run(folder).open()[1])
+    return Forecasts(made, at)
 
 
 def _of_experiment(folder: str | os.PathLike[str]) -> Run:

@@ -200,7 +200,8 @@ class Run:
         """Return the raw answers of a finished run for pairs in a client's local numbers.
 
         ``pairs`` has ``src``, ``dst`` int [P] and ``t`` float [P]. Users without an edge at the
-        client are named in ``guests``; they get the numbers after the client's own users.
+        client are named in ``guests``; they get the numbers after the client's own users. With
+        ``refresh`` true the client's own events before ``t`` that no round has learned count.
         """
         server, at = self.at_the_end()
         try:
