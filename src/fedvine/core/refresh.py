@@ -90,9 +90,10 @@ def refreshed(method: Method, client: Client, function: Callable[..., Any], mess
         setattr(copy, name, getattr(client, name))
     copy.cache = dict(client.cache)
     ahead, learned, known = client.ahead, client.past, 0
+    # ``order``: a late event has an early time, and is there from when it came.
     step *= 2 if getattr(part, "mirrored", False) else 1     # both directions of an event
     answer = np.empty(len(queries))
-    for count, index in batches(np.asarray(ahead.t, float), queries.t, step):
+    for count, index in batches(np.asarray(ahead.order, float), queries.t, step):
         if count > known:
             copy.past = part[:len(learned) + count]
             copy.past.nodes = learned.nodes

@@ -7,18 +7,23 @@ run is read again, and may only have got rows after the learned ones.
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.growth import news, taken
+from fedvine.data.kept import KeptRows
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 
 if TYPE_CHECKING:
-    from fedvine.data.split import Split
     from fedvine.experiments.run import Run
 
 
@@ -59,33 +64,37 @@ def has_newer(run: Run, plan: Plan) -> bool:
     return any(len(part) > len(part.before(plan.bounds[-1])) for part in run.parts.values())
 
 
-def take_newer(run: Run, plan: Plan, split: Split) -> None:
-    """Give the clients of a run the parts of its table as it is now.
+def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: EventStream) -> None:
+    """Give the clients of a run the rows that are new in its table.
 
-    Raises :class:`FedvineError` unless each part begins with the learned rows, and one has more.
+    They are added to a copy of the rows that the run keeps, as if the run went on.
+
+    Args:
+        run: the run in ``folder``.
+        plan: of the learned stages.
+        folder: of the run.
+        table: the table as it is now.
+
+    Raises:
+        FedvineError: for a run whose rows cannot grow, where learned rows are gone or have changed,
+            and where no row is new.
     """
-    parts: dict[str, Any] = {}
-    for name, old in run.parts.items():
-        new = split.parts.get(name)
-        if new is None or not _begins(new, old, plan.bounds[-1]):
-            raise FedvineError(f'The rows that client "{name}" has learned are not those of the '
-                               "table any more, or not of that client; --at needs the table of the "
-                               "run with later rows added.")
-        parts[name] = new
-    run.parts = parts
-    if not has_newer(run, plan):
+    place, learned = Path(folder) / "data", plan.bounds[-1]
+    if not KeptRows.there(place):
+        raise FedvineError(f"{folder} does not keep the rows that its run learned, and so newer ones "
+                           "cannot be told from them; leave out --at.")
+    kept = KeptRows.open(place)
+    stream = kept.split.stream
+    found = news(stream, table, learned, None if kept.split.owner is not None else kept.split.by)
+    rows = taken(stream, found, learned, float(np.nextafter(max([learned, *table.t[-1:]]), np.inf)))
+    if not len(rows):
         raise FedvineError("The table has no rows after those that the run has learned; leave out "
                            "--at.")
+    with TemporaryDirectory() as made:      # what is mapped from it stays readable
+        shutil.copytree(place, Path(made) / "data")
+        split = KeptRows.open(Path(made) / "data").take(rows, plan).split
+    run.parts = {name: split.parts[name] for name in run.parts}
     for name, worker in run.clients.workers.items():    # type: ignore[attr-defined]
-        worker.part = parts[name]
-        worker.scorer = run.protocol.scorer(parts[name], run.plan, name, run.clients.world.seed)
+        worker.part = run.parts[name]
+        worker.scorer = run.protocol.scorer(worker.part, run.plan, name, run.clients.world.seed)
         worker.client.place = (-1, *worker.client.place[1:])    # attaches the stage again
-
-
-def _begins(new: EventStream, old: EventStream, bound: float) -> bool:
-    """Return whether the rows of ``new`` before ``bound`` are those of ``old``, by name."""
-    start = new.before(bound)
-    return (len(start) == len(old) and new.num_src >= old.num_src and new.num_dst >= old.num_dst
-            and all(np.array_equal(getattr(start, c), getattr(old, c)) for c in ("src", "dst", "t"))
-            and all(np.array_equal(a.keys(np.arange(len(b))), b.keys(np.arange(len(b))))
-                    for a, b in ((new.src_ids, old.src_ids), (new.dst_ids, old.dst_ids))))

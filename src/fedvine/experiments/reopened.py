@@ -82,7 +82,7 @@ def forecasts_at(made: Run, folder: str | os.PathLike[str], at: float) -> Foreca
     plan_at(made, plan, at)
     if not has_newer(made, plan):
         from fedvine.experiments.experiment import Experiment
-        take_newer(made, plan, Experiment.of_run(folder).open()[1])
+        take_newer(made, plan, folder, Experiment.of_run(folder).data.open())
     return Forecasts(made, at)
 
 
