@@ -59,7 +59,7 @@ def test_the_events_before_the_time_count_and_no_others(table, tmp_path):
 
 
 def test_a_user_who_came_later_is_answered(table, tmp_path):
-    early, every, file = table
+    _, every, file = table
     learned(file, {"name": "fedlink", "rounds": 1, "capacity": 30, "buffers": 2, "width": 4},
             tmp_path / "run")
     late = every.tail(1).assign(user=777, at=3999, town="ada")
@@ -88,7 +88,7 @@ def test_fedlinks_buffers_have_the_new_events(tmp_path):
 
 
 def test_what_cannot_be_answered_is_said(table, tmp_path):
-    early, every, file = table
+    _, every, file = table
     out = tmp_path / "run"
     learned(file, "recency", out)
     for at, why in (("3900", "no rows after"), ("10", "--at names a time after"),
@@ -97,7 +97,7 @@ def test_what_cannot_be_answered_is_said(table, tmp_path):
         assert code
         is_sentence(said, why)
     every.iloc[::-1].assign(item="other").to_csv(file, index=False)
-    with pytest.raises(FedvineError, match="lost the row|has lost|other values"):
+    with pytest.raises(FedvineError, match=r"has lost|other values"):
         forecasts_of(out, at=3900)
     file.unlink()
     with pytest.raises(FedvineError):

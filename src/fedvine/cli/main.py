@@ -209,8 +209,8 @@ def predict(
     if labels:
         _labels(folder, client, user, top, out)
         return
-    from fedvine.experiments.reopened import forecasts_of
     from fedvine.experiments.as_of import time_of
+    from fedvine.experiments.reopened import forecasts_of
     found = forecasts_of(folder, None if at is None else time_of(at))
     if at is None:
         _as_of(found.run)

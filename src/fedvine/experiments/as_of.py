@@ -81,8 +81,8 @@ def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: Even
     """
     place, learned = Path(folder) / "data", plan.bounds[-1]
     if not KeptRows.there(place):
-        raise FedvineError(f"{folder} does not keep the rows that its run learned, and so newer ones "
-                           "cannot be told from them; leave out --at.")
+        raise FedvineError(f"{folder} does not keep the rows that its run learned, with which the "
+                           "table could be compared; leave out --at.")
     kept = KeptRows.open(place)
     stream = kept.split.stream
     found = news(stream, table, learned, None if kept.split.owner is not None else kept.split.by)
