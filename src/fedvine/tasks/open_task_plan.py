@@ -64,10 +64,18 @@ class OpenTaskPlan(TaskPlan):
         ends = [self.blocks[self.block(t)] for t in range(len(self))]
         return [max(c + 1 for group in self.groups[:end] for c in group) for end in ends]
 
-    def since(self, part: Graph) -> int:
-        """Return the first stage of a client: that of the block in which its first node came."""
-        block = int(_came(part).node.min(initial=len(self.blocks))) if len(part) else 0
-        return 0 if not block else self.blocks[block - 1]
+    @property
+    def living(self) -> bool:
+        """Whether the plan grows with its tables."""
+        return True
+
+    def first(self, part: Graph) -> int:
+        """Return the first stage of a client: that of the block in which its first node came.
+
+        A client without nodes is there from the start.
+        """
+        block = int(_came(part).node.min()) if len(part) else 0
+        return self.blocks[block - 1] if block else 0
 
     def widths(self, part: Graph) -> set[int]:
         """Return the numbers of classes that are known at any stage."""

@@ -1,0 +1,85 @@
+"""The graph and the tasks of an open run: at its first reading of the tables, and at later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from fedvine.core.errors import FedvineError
+from fedvine.data.graph import Graph, Owner
+from fedvine.data.growing_graph import News, first, merged
+from fedvine.tasks.open_task_plan import OpenTaskPlan
+from fedvine.tasks.task_plan import SHARES, TaskSettings, by_task
+
+
+def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings: TaskSettings,
+          seed: int, now: bool = False) -> tuple[Graph, OpenTaskPlan]:
+    """Return the graph of a first reading, with the client of each node, and the tasks so far.
+
+    Args:
+        table: the tables.
+        split: arguments of :meth:`Graph.split`; its ``clients`` do not count here.
+        classes: classes a task; None: 2.
+        settings: of the tasks.
+        seed: orders and uses are drawn from it, where ``settings`` have none.
+        now: also learn classes that are fewer than a task has.
+
+    Returns:
+        The graph and the plan.
+
+    Raises:
+        FedvineError: for tables without names of nodes, without enough classes for a task, or with
+            settings that leave out features or edges.
+    """
+    if min(settings.features, settings.edges) < 1:
+        raise FedvineError("An open run keeps all rows; leave out tasks.features and tasks.edges.")
+    size = classes or 2
+    closed = by_task(table, min(size, len(table.classes)) if now else size,
+                     shares=settings.shares or SHARES,
+                     seed=seed if settings.seed is None else settings.seed, labels=settings.labels,
+                     keep_inter_task_edges=settings.keep_inter_task_edges, orders=settings.orders)
+    graph, by = first(table), split["by"]
+    if graph.owner is None or by not in (graph.owner.column, "client"):
+        found = graph.split(**{k: v for k, v in split.items() if k != "clients"})
+        of = np.zeros(len(graph), np.int32)
+        for i, part in enumerate(found.parts.values()):
+            of[part.nodes] = i  # type: ignore[attr-defined]
+        graph = replace(graph, owner=Owner(of, tuple(found.parts), by))
+    plan = OpenTaskPlan(**{**asdict(closed), "groups": ()}, size=size)
+    return graph, plan.extended(graph, now)
+
+
+def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
+          ) -> tuple[Graph, OpenTaskPlan, News]:
+    """Return the graph with the new rows of ``table``, the plan with their tasks, and counts.
+
+    Args:
+        graph: as it is.
+        plan: as it is.
+        table: the tables as they are now.
+        now: also learn what would have to wait for more.
+
+    Returns:
+        The graph, the plan and the counts of new rows.
+
+    Raises:
+        FedvineError: where rows have vanished or changed, see
+            :func:`fedvine.data.growing_graph.merged`.
+    """
+    grown, news = merged(graph, table, len(plan.blocks))
+    return grown, plan.extended(grown, now), news
+
+
+def waits(graph: Graph, plan: OpenTaskPlan) -> str:
+    """Return a sentence on what waits for more of its kind; empty if nothing does."""
+    classes, nodes = plan.waiting(graph)
+    said = []
+    if classes:
+        names = ", ".join(f'"{graph.classes[c]}"' for c in classes)
+        said.append(f"The class{'es' * (len(classes) > 1)} {names} (a task has {plan.size})")
+    if nodes:
+        said.append(f"{sum(nodes.values())} labelled nodes of classes that were learned before")
+    return f"{' and '.join(said)} wait for more; --now learns them." if said else ""
