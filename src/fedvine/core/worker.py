@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedvine.core.errors import MethodError
+from fedvine.core.growth import grow
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
 from fedvine.core.query import Query
@@ -59,11 +60,9 @@ class ClientWorker:
             None if part is None else protocol.scorer(part, plan, name, world.seed))
         self.renew()
 
-    def renew(self) -> None:
-        """Make a fresh client, as at the start of a run."""
-        first = self.world.since.get(self.name, 0)
-        self.client = Client(self.name, self.world.at(first), self.secret)
-        self.method.setup(self.client)
+    def renew(self, t: int = -1) -> None:
+        """Make a fresh client, as at the start of a run, or as of stage ``t`` to be restored."""
+        self.client = self._fresh(max(t, self.world.since.get(self.name, 0)))
         self.marks: list[dict[str, Any]] = []
         if self.scorer is not None and getattr(self.protocol, "curves", False):
             self.client.marker = self._mark
@@ -87,7 +86,7 @@ class ClientWorker:
     def _run(self, envelope: Envelope) -> Any:
         client, (t, _, _) = self.client, envelope.place
         if client.place[0] != t:
-            client.world = self.world.at(t)
+            self._reach(t)
         if self.part is not None and client.place[0] != t:
             client.stage, client.past = self.plan.stage(self.part, t), self.plan.past(self.part, t)
             self.part.release()  # pages read for earlier stages, and to find this one
@@ -132,6 +131,19 @@ class ClientWorker:
                 return self._own().keep(query.number, reply)
         return reply
 
+    def _fresh(self, t: int) -> Client:
+        """Return a client as at the start of a run, in the world of stage ``t``."""
+        client = Client(self.name, self.world.at(t), self.secret)
+        self.method.setup(client)
+        return client
+
+    def _reach(self, t: int) -> None:
+        """Let the client know the world of stage ``t``; its memory grows with it."""
+        world, known = self.world.at(t), self.client.world.facts
+        if world.facts != known:
+            grow(self.client, self._fresh(t))
+        self.client.world = world
+
     def _with_guests(self, pairs: dict[str, Any]) -> Any:
         """Show the method a person's ``guests``, users without an edge here; return the part."""
         client, t = self.client, self.client.place[0]
@@ -160,8 +172,8 @@ class ClientWorker:
 
     def restore(self, saved: Packed) -> None:
         """Restore the client that was saved."""
-        self.renew()
         state = unpack(saved)
+        self.renew(int(state["place"][0]))
         self.client.load(state["memory"])
         self.marks = list(state.get("marks", []))
         self.client.place = (-1, *tuple(state["place"])[1:])  # -1 attaches the stage again
