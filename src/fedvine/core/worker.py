@@ -62,7 +62,8 @@ class ClientWorker:
 
     def renew(self, t: int = -1) -> None:
         """Make a fresh client, as at the start of a run, or as of stage ``t`` to be restored."""
-        self.client = self._fresh(max(t, self.world.since.get(self.name, 0)))
+        self.reached = max(t, self.world.since.get(self.name, 0))   # the stage of the client's world
+        self.client = self._fresh(self.reached)
         self.marks: list[dict[str, Any]] = []
         if self.scorer is not None and getattr(self.protocol, "curves", False):
             self.client.marker = self._mark
@@ -142,7 +143,7 @@ class ClientWorker:
         world, known = self.world.at(t), self.client.world.facts
         if world.facts != known:
             grow(self.client, self._fresh(t))
-        self.client.world = world
+        self.client.world, self.reached = world, t
 
     def _with_guests(self, pairs: dict[str, Any]) -> Any:
         """Show the method a person's ``guests``, users without an edge here; return the part."""
@@ -168,12 +169,13 @@ class ClientWorker:
     def save(self) -> Packed:
         """Return the client's memory, packed; views of the live tensors."""
         return pack({"memory": self.client.dump(), "place": self.client.place,
+                     **({"reached": self.reached} if self.world.living else {}),
                      **({"marks": self.marks} if self.marks else {})})
 
     def restore(self, saved: Packed) -> None:
         """Restore the client that was saved."""
         state = unpack(saved)
-        self.renew(int(state["place"][0]))
+        self.renew(int(state.get("reached", -1)))
         self.client.load(state["memory"])
         self.marks = list(state.get("marks", []))
         self.client.place = (-1, *tuple(state["place"])[1:])  # -1 attaches the stage again

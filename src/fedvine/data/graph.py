@@ -146,8 +146,12 @@ class Graph:
         return int(self.x.shape[1])  # type: ignore[index]
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts that every client knows beforehand: how many features and classes."""
-        return {"features": self.features, "classes": len(self.classes)}
+        """Return the facts that every client knows beforehand: how many features and classes.
+
+        Of a graph that grows also the names of the classes, by which heads are drawn.
+        """
+        names = {} if self.came is None else {"class_names": list(self.classes)}
+        return {"features": self.features, "classes": len(self.classes), **names}
 
     def induced(self, nodes: np.ndarray, name: str | None = None) -> Graph:
         """Return the graph of these nodes (ascending numbers) and of the edges among them."""

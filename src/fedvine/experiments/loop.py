@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedvine.core.clients import Clients
+from fedvine.core.growth import grow
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import Memory
@@ -67,6 +68,8 @@ def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done:
                 continue
             at = At(t, r, R)
             clients.begin(at)
+            if r == 0:
+                reach(method, server, clients, t)
             if clients.server_scorer is not None:
                 show(server, clients.server_scorer, plan, t)
             (method.arrive if r == 0 else method.round)(server, clients, at)
@@ -74,6 +77,12 @@ def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done:
         if (t, R + 1) > done:
             clients.begin(At(t, R + 1, R))
             yield StageScores(t, method.score(server, clients, At(t, R, R)))  # type: ignore[arg-type]
+
+
+def reach(method: Method, server: Memory, clients: Clients, t: int) -> None:
+    """Let the server's memory grow with the world of stage ``t``, which is the clients' now."""
+    if clients.world.facts != clients.whole.at(t - 1).facts:
+        grow(server, method.start(clients.world))
 
 
 def show(server: Memory, scorer: ServerScorer, plan: PlanLike, t: int) -> None:

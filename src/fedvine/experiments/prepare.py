@@ -111,6 +111,7 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
     facts = {} if stream is None else stream.facts()
     if by in getattr(stream, "codes", ()):
         facts["split"] = by
+    facts = {**facts, **getattr(plan, "world", {})}
     if since is None and parts and not method.server_holds_graph:
         since = {name: plan.since(part) for name, part in parts.items() if len(part)}
     since = {name: t for name, t in sorted((since or {}).items()) if t > 0}

@@ -148,7 +148,7 @@ class Run:
 
     def _take(self, save: run_folder.Save | None, last: int) -> tuple[int, int]:
         """Restore both sides from this save, or start afresh; ``last`` is the plan's last stage."""
-        self.server = self.method.start(self.clients.whole.at(0))
+        self.server = self.method.start(self.clients.whole.at(save.t if save else 0))
         self.server.cache = {}
         self.costs, self._last_save = Costs(), time.perf_counter()
         self.costs.begin(self.clients)

@@ -59,6 +59,11 @@ class OpenTaskPlan(TaskPlan):
         return max((c + 1 for group in self.groups for c in group), default=0)
 
     @property
+    def world(self) -> dict[str, Any]:
+        """Facts that all sides know of the stages: the number of classes at each."""
+        return {"classes_at": self.classes_at}
+
+    @property
     def classes_at(self) -> list[int]:
         """Return the number of classes known at each stage, those of all blocks so far."""
         ends = [self.blocks[self.block(t)] for t in range(len(self))]
