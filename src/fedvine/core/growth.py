@@ -15,27 +15,31 @@ from fedvine.core.state import Memory
 
 
 def grow(memory: Memory, fresh: Memory) -> None:
-    """Enlarge a memory to the shapes of ``fresh``, a memory of the same method in a larger world.
+    """Enlarge every value of a memory to that of its name in ``fresh``, by :func:`enlarged`.
 
-    An array or tensor with a larger one of the same name in ``fresh`` becomes that one, with its
-    own values at the lowest indices of every axis. Modules and optimisers become those of
-    ``fresh`` with the values so far; an optimiser's state of new values is 0. Everything else stays
-    as it is.
+    ``fresh`` is a memory of the same method in a larger world; what it does not have stays.
     """
     for name, new in vars(fresh).items():
         if name not in memory.given and name in vars(memory):
-            setattr(memory, name, _grown(vars(memory)[name], new))
+            setattr(memory, name, enlarged(vars(memory)[name], new))
 
 
-def _grown(old: Any, new: Any) -> Any:
+def enlarged(old: Any, new: Any) -> Any:
+    """Return ``new`` with the values of ``old``.
+
+    A larger array or tensor gets them at the lowest indices of every axis, and one that is not
+    larger gives way to ``old``. Modules and optimisers are those of ``new``; an optimiser's state
+    of new values is 0. Of dicts the values of the same key are enlarged; the other keys are those
+    of ``old``.
+    """
     if hasattr(new, "param_groups"):
         new.load_state_dict(_moments(old.state_dict(), new))
         return new
     if hasattr(new, "state_dict"):
-        new.load_state_dict(_grown(dict(old.state_dict()), dict(new.state_dict())))
+        new.load_state_dict(enlarged(dict(old.state_dict()), dict(new.state_dict())))
         return new
     if isinstance(old, dict) and isinstance(new, dict):
-        return {k: _grown(v, new[k]) if k in new else v for k, v in old.items()}
+        return {k: enlarged(v, new[k]) if k in new else v for k, v in old.items()}
     return _block(old, new)
 
 

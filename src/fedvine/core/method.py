@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedvine.core import renamed
+from fedvine.core import growth, renamed
 from fedvine.core.refresh import Refresh
 from fedvine.core.state import Client, Memory, World
 
@@ -125,6 +125,15 @@ class Method(BaseModel):
 
     def setup(self, client: Client) -> None:
         """Set up a client's memory, once, with every module that the client will need."""
+
+    def grow(self, memory: Server | Client, fresh: Any) -> None:
+        """Enlarge a memory when the world has grown, for example by classes.
+
+        ``fresh`` is what :meth:`start` or :meth:`setup` make in the larger world. A method adds
+        what these do not make, for example values by client name. See
+        :mod:`fedvine.core.growth`.
+        """
+        growth.grow(memory, fresh)
 
     def arrive(self, server: Server, clients: Clients, at: At) -> None:
         """Take in stage ``at.t``, which has reached the clients (``client.stage``)."""

@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedvine.core.errors import MethodError
-from fedvine.core.growth import grow
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
 from fedvine.core.query import Query
@@ -142,7 +141,7 @@ class ClientWorker:
         """Let the client know the world of stage ``t``; its memory grows with it."""
         world, known = self.world.at(t), self.client.world.facts
         if world.facts != known:
-            grow(self.client, self._fresh(t))
+            self.method.grow(self.client, self._fresh(t))
         self.client.world, self.reached = world, t
 
     def _with_guests(self, pairs: dict[str, Any]) -> Any:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedvine.core.clients import Clients
-from fedvine.core.growth import grow
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import Memory
@@ -82,7 +81,7 @@ def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done:
 def reach(method: Method, server: Memory, clients: Clients, t: int) -> None:
     """Let the server's memory grow with the world of stage ``t``, which is the clients' now."""
     if clients.world.facts != clients.whole.at(t - 1).facts:
-        grow(server, method.start(clients.world))
+        method.grow(server, method.start(clients.world))
 
 
 def show(server: Memory, scorer: ServerScorer, plan: PlanLike, t: int) -> None:

@@ -37,6 +37,7 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.expect import Array, Maybe
+from fedvine.core.growth import enlarged
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
 from fedvine.methods._power import uploads
@@ -88,6 +89,13 @@ class Power(Replaying):
         client.told = True  # whether this q^k and all prototypes so far were sent to the server
         client.means = torch.empty(0, facts["features"])     # [P, F] prototypes not yet sent
         client.classes = torch.empty(0, dtype=torch.int64)   # [P] the class of each
+
+    def grow(self, memory: Any, fresh: Any) -> None:
+        super().grow(memory, fresh)
+        if hasattr(memory, "trajectories"):         # of a class that is new: 0
+            C = fresh.model["second.bias"].shape[0]
+            memory.trajectories = {n: enlarged(q, np.zeros(C))
+                                   for n, q in memory.trajectories.items()}
 
     # -- Algorithm 1 -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
@@ -165,10 +173,9 @@ class Power(Replaying):
         if not len(server.y) or not self.server_epochs:
             return
         graph = buffer_graph(server.x, self.near if self.transfer == "kl" else 0)   # (13)
-        seen = torch.zeros(len(sent.names), world.facts["classes"], dtype=torch.float64)
-        for k, name in enumerate(sent.names):
-            q = server.trajectories.get(name, np.zeros(0))
-            seen[k, :len(q)] = torch.from_numpy(q)  # one of an earlier task may be shorter
+        unseen = np.zeros(world.facts["classes"])
+        seen = torch.from_numpy(np.stack([server.trajectories.get(n, unseen)
+                                          for n in sent.names]))
         share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y].float()          # [K, V]
         net = self.net(world)
         with torch.no_grad():

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedvine.core import tree
+from fedvine.core.growth import enlarged
 from fedvine.core.method import At, Server, World
 from fedvine.methods._power.training import Continual, average
 
@@ -23,6 +24,11 @@ class Personal(Continual):
 
     def start(self, world: World) -> Server:
         return Server(model=super().start(world).model, models={})      # personal ones, by client
+
+    def grow(self, memory: Any, fresh: Any) -> None:
+        super().grow(memory, fresh)
+        if hasattr(memory, "models"):
+            memory.models = {n: enlarged(m, fresh.model) for n, m in memory.models.items()}
 
     def mixing(self, replies: Mapping[str, dict[str, Any]]) -> np.ndarray:
         """Compute weights float64 [K, K] >= 0 from K replies by client name, in their order.
