@@ -35,7 +35,8 @@ class KeptGraph:
     @property
     def split(self) -> GraphSplit:
         """The parts of the clients, those that the run has."""
-        return self.graph.split("client", clients=self.facts["clients"])
+        assert self.graph.owner is not None
+        return self.graph.split(self.graph.owner.column, clients=self.facts["clients"])
 
     @staticmethod
     def there(folder: Path) -> bool:

@@ -18,7 +18,9 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect_scores import Measured
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit
+from fedvine.tasks import open_tasks
 from fedvine.tasks.node_scorer import NodeQueries, NodeScorer
+from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
 from fedvine.tasks.task import Labelled, Line, Task
 from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings, by_task
@@ -78,6 +80,21 @@ class ClassIncremental(Task):
             found = found.mapped(lambda name, part: part.thinned(
                 settings.features, settings.edges, rng(seed, name, "thinned")))
         return found, plan
+
+    @classmethod
+    def prepare_open(cls, stream: Graph, split: Mapping[str, Any], stages: int | str | None,
+                     settings: TaskSettings, seed: int) -> tuple[GraphSplit, OpenTaskPlan]:
+        """Return :meth:`prepare`'s pair for tables that grow; see :mod:`fedvine.tasks.open_tasks`.
+
+        Raises :class:`FedvineError` for a duration, too few classes, and settings that leave out
+        rows.
+        """
+        if isinstance(stages, str):
+            raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
+        given = {"by": "louvain", "k": 3, "seed": seed} | dict(split)
+        graph, plan = open_tasks.begin(stream, given, stages, settings, seed)
+        assert graph.owner is not None
+        return graph.split(graph.owner.column, clients=given.get("clients")), plan
 
     def scored(self, t: int, stages: int) -> list[int]:
         """Return every task so far, once task ``t`` is learned."""
