@@ -48,8 +48,8 @@ def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings:
         for i, part in enumerate(found.parts.values()):
             of[part.nodes] = i  # type: ignore[attr-defined]
         graph = replace(graph, owner=Owner(of, tuple(found.parts), by))
-    plan = OpenTaskPlan(**{**asdict(closed), "groups": ()}, size=size)
-    return graph, plan.extended(graph, now)
+    plan = OpenTaskPlan(**{**asdict(closed), "groups": ()}, size=size).extended(graph, now)
+    return _noted(graph, plan), plan
 
 
 def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
@@ -70,7 +70,16 @@ def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
             :func:`fedvine.data.growing_graph.merged`.
     """
     grown, news = merged(graph, table, len(plan.blocks))
-    return grown, plan.extended(grown, now), news
+    plan = plan.extended(grown, now)
+    return _noted(grown, plan, news), plan, news
+
+
+def _noted(graph: Graph, plan: OpenTaskPlan, news: News | None = None) -> Graph:
+    """Return the graph with notes on what is new and what waits."""
+    new = "" if news is None else ", ".join(f"{count:,} {what}" for what, count in (
+        ("nodes", news.nodes), ("labels of known nodes", news.labels), ("edges", news.edges)))
+    said = [f"New: {new}."] if news is not None and any(news) else []
+    return replace(graph, notes=(*graph.notes, *said, *filter(None, [waits(graph, plan)])))
 
 
 def waits(graph: Graph, plan: OpenTaskPlan) -> str:
