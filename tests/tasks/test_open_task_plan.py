@@ -129,4 +129,4 @@ def test_a_client_exists_from_its_first_block():
     whole = replace(graph, owner=Owner(np.where(late, 3, graph.owner.of).astype(np.int32),
                                        ("a", "b", "c", "d")))
     parts = whole.split("client").parts
-    assert [plan.first(parts[n]) for n in "abcd"] == [0, 0, 0, 1]
+    assert [plan.since(parts[n]) for n in "abcd"] == [0, 0, 0, 1]

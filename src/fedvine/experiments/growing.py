@@ -17,19 +17,21 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.units import moment
 from fedvine.data.growth import news, taken
 from fedvine.data.kept import KeptRows
+from fedvine.data.kept_graph import KeptGraph
 from fedvine.data.open_plan import grown as longer
 from fedvine.data.open_plan import later_bounds
 from fedvine.data.plan import Plan, seconds
 from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream, as_time
-from fedvine.experiments import run_folder
+from fedvine.experiments import growing_graph, run_folder
+from fedvine.experiments.growing_graph import Grown
 
 if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
 
 
 def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
-          ) -> tuple[KeptRows, dict[str, Any]] | None:
+          ) -> tuple[KeptRows | Grown, dict[str, Any]] | None:
     """Return the kept data of the run in ``out``, with the rows that are new in its table.
 
     Args:
@@ -46,12 +48,17 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
             added, or has learned rows that the table does not have any more. Nothing is changed
             then.
     """
-    if not KeptRows.there(Path(out) / "data"):
+    graph = KeptGraph.there(Path(out) / "data")
+    if not (graph or KeptRows.there(Path(out) / "data")):
         return None
     known = run_folder.read_experiment(out).get("data", {})
     if known.get("experiment") != experiment.plain():
         return None     # refused when the folder is opened, with the keys that differ
+    source = {key: known[key] for key in ("digest", "names", "edges") if key in known}
+    source["experiment"] = experiment.plain()
     table = experiment.data.open()
+    if graph:
+        return growing_graph.grown(table, Path(out), now), source
     folder, read = Path(out) / "data", digest(table) + names(table)
     kept = KeptRows.open(folder)
     if kept.facts.get("read") != read or now:
@@ -60,8 +67,7 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
             return None
         with run_folder.alone(out):
             kept = take_in(KeptRows.open(folder), table, read, now)
-    source = {key: known[key] for key in ("digest", "names", "edges") if key in known}
-    return kept, {**source, "experiment": experiment.plain()}
+    return kept, source
 
 
 def take_in(kept: KeptRows, table: EventStream, read: str, now: bool = False) -> KeptRows:
@@ -93,8 +99,10 @@ def _next(plan: Plan, order: np.ndarray, step: int | str) -> float | None:
     return later_bounds(list(plan.bounds), far, step)[0]
 
 
-def sentences(kept: KeptRows) -> list[str]:
+def sentences(kept: KeptRows | Grown) -> list[str]:
     """Return what a person should know about rows that are not learned yet, or came late."""
+    if isinstance(kept, Grown):
+        return kept.news
     facts, found = kept.facts, []
     rest, late = facts.get("waiting", [0, 0])
     if rest or late:

@@ -33,6 +33,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
 from fedvine.data.kept import KeptRows
+from fedvine.data.kept_graph import KeptGraph
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_files, saves
 from fedvine.experiments.differ import difference
@@ -104,6 +105,10 @@ class RunFolder:
             with atomic_folder(self.path / "data") as folder:
                 if isinstance(split.stream, EventStream):
                     KeptRows.create(folder, split, plan, **facts)
+                elif plan.living:
+                    every = set(split.parts) == set(split.stream.owner.names)
+                    KeptGraph.write(folder, split.stream, plan.facts(),
+                                    clients=None if every else list(split.parts))
                 else:
                     split.stream.write(folder / "stream")
                     split.write(folder)

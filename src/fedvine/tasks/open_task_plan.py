@@ -74,7 +74,7 @@ class OpenTaskPlan(TaskPlan):
         """Whether the plan grows with its tables."""
         return True
 
-    def first(self, part: Graph) -> int:
+    def since(self, part: Graph) -> int:
         """Return the first stage of a client: that of the block in which its first node came.
 
         A client without nodes is there from the start.
