@@ -1,0 +1,203 @@
+"""Runs on tables of nodes that grow: the same command goes on, as if all had been there at once."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedvine.core import registry
+from fedvine.core.errors import FedvineError
+from fedvine.core.message import dumps, pack
+from fedvine.core.rng import rng
+from fedvine.data.kept_graph import KeptGraph
+from fedvine.experiments import run_folder
+from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.run import run
+from fedvine.tasks.open_task_plan import OpenTaskPlan
+
+NODES, SHOPS, TOWNS = 320, "abcdef", ("north", "south", "west", "new")
+# (nodes, classes, clients, nodes whose class is not known yet) of each night: more nodes of known
+# classes, an empty night, classes that come, a night that gives classes alone, a client that comes.
+NIGHTS = [(110, 2, 3, 110), (200, 2, 3, 0), (200, 2, 3, 0), (230, 5, 3, 0), (NODES, 6, 4, 0)]
+METHODS = sorted(n for n in registry.names("methods") if registry.method(n).task == "node")
+
+
+def write(folder: Path, nodes: int, classes: int, clients: int, blank: int = 0) -> None:
+    """Write the tables with the first ``nodes`` nodes, ``classes`` classes, ``clients`` clients."""
+    draw = rng("living graph")
+    y, owner = draw.integers(0, 6, NODES), draw.integers(0, 4, NODES)
+    x = (2 * np.eye(6)[y] + draw.normal(size=(NODES, 6))).round(3)
+    ends = draw.integers(0, NODES, (2, 900))
+    here = [i for i in range(nodes) if owner[i] < clients]
+    known = set(here)
+    rows = [[f"n{i}", *x[i], TOWNS[owner[i]],
+             "" if y[i] >= classes or (blank and i % 7 == 0) else SHOPS[y[i]]] for i in here]
+    tables = {"nodes.csv": [["id", *"uvwxyz", "town", "label"], *rows],
+              "edges.csv": [["src", "dst"], *([f"n{a}", f"n{b}"] for a, b in ends.T.tolist()
+                                              if a in known and b in known)]}
+    for name, table in tables.items():
+        with open(folder / name, "w", newline="") as file:
+            csv.writer(file).writerows(table)
+
+
+def experiment(folder: Path, method="power", **options) -> Experiment:
+    values = {"data": {"source": str(folder / "nodes.csv"), "edges": str(folder / "edges.csv"),
+                       "client": "town"},
+              "method": {"name": method, **registry.method(method).tiny().model_dump(
+                  exclude_unset=True)}, "open_end": True, "split": {"by": "town"}, **options}
+    return Experiment.model_validate(values)
+
+
+def grow(folder: Path, nights=NIGHTS, **options):
+    """Carry out the run night by night, each time from a fresh object; return the last one."""
+    done = None
+    for night in nights:
+        write(folder, *night)
+        done = experiment(folder, **options).run(folder / "run").finish()
+    return done
+
+
+def scores(done):
+    return [(s.t, s.found) for s in done.stages]
+
+
+def memory(done):
+    return (dumps(pack(done.server.dump())),
+            {n: dumps(p) for n, p in done.clients.save("end").items()})
+
+
+def at_once(folder: Path, done):
+    """One run given the stored graph and plan."""
+    kept = KeptGraph.open(folder / "run" / "data")
+    return run(done.method, kept.split, OpenTaskPlan.of(kept.plan), seed=0,
+               protocol=done.protocol).finish()
+
+
+def plain(scores):
+    return json.loads(json.dumps(scores))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_night_by_night_is_one_run_over_all_nights(method, tmp_path):
+    done = grow(tmp_path, method=method)
+    whole = at_once(tmp_path, done)
+    assert memory(done) == memory(whole)
+    assert plain(scores(done)) == plain(scores(whole))
+    plan = done.plan
+    assert plan.groups[0] == (0, 1) and plan.blocks[0] == 1 and len(plan.blocks) == 4
+    assert plan.classes_at[0] == 2 and plan.classes_at[-1] == 6
+    assert done.clients.whole.since == {"new": plan.blocks[-2]}
+    first = dict(scores(done))[plan.blocks[-2] - 1]
+    assert set(first[0]) == {"north", "south", "west"}          # the fourth was not there yet
+    assert done.summary["stages"] == len(plan)
+
+
+def test_a_run_that_is_stopped_anywhere_goes_on_as_if_it_was_not(tmp_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    whole = grow(tmp_path / "a")
+
+    class Stop(Exception):
+        pass
+    places = []
+    for night in NIGHTS:
+        write(tmp_path / "b", *night)
+        for attempt in range(20):
+            def stop(at, clients, attempt=attempt):
+                places.append((at.t, at.r))
+                if len(places) % 3 == 2 and attempt < 19:
+                    raise Stop
+            made = experiment(tmp_path / "b").run(tmp_path / "b" / "run", on_round=stop,
+                                                  save_every=0)
+            try:
+                made.finish()
+                break
+            except Stop:
+                pass
+    assert len(places) > len(set(places))
+    assert plain(scores(made)) == plain(scores(whole)) and memory(made) == memory(whole)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*")
+            if p.is_file() and p.name != ".lock"}
+
+
+def edited(folder: Path, table: str, change) -> None:
+    with open(folder / table) as file:
+        rows = list(csv.reader(file))
+    with open(folder / table, "w", newline="") as file:
+        csv.writer(file).writerows(change(rows))
+
+
+def without_an_edge(rows):
+    """The rows without both directions of the first edge among nodes that are known."""
+    gone = next(set(row) for row in rows[1:] if len(set(row)) == 2
+                and all(int(name[1:]) < 200 for name in row))
+    return [row for row in rows if set(row) != gone]
+
+
+@pytest.mark.parametrize(("table", "change", "said"), [
+    ("nodes.csv", lambda rows: rows[:3] + rows[4:], 'n[0-9]+" has vanished|no node of'),
+    ("edges.csv", without_an_edge, 'the edge of ".*" and ".*" has vanished'),
+    ("nodes.csv", lambda rows: [*rows[:3], [*rows[3][:2], "9.5", *rows[3][3:]], *rows[4:]],
+     "has other features"),
+    ("nodes.csv", lambda rows: [*rows[:3], [*rows[3][:-1], "zoo"], *rows[4:]],
+     "has another class"),
+    ("nodes.csv", lambda rows: [*rows[:3], [*rows[3][:-2], "mars", rows[3][-1]], *rows[4:]],
+     "has another client")], ids=["a node", "an edge", "a feature", "a class", "a client"])
+def test_rows_that_are_gone_or_changed_are_refused_and_nothing_is_touched(table, change, said,
+                                                                          tmp_path):
+    grow(tmp_path, [(200, 6, 3)], method="common")      # all labels are known
+    write(tmp_path, 260, 6, 3)
+    edited(tmp_path, table, change)
+    before = files(tmp_path / "run")
+    with pytest.raises(FedvineError, match=said):
+        experiment(tmp_path, "common").run(tmp_path / "run")
+    assert files(tmp_path / "run") == before
+
+
+def test_an_empty_night_changes_nothing(tmp_path):
+    grow(tmp_path, NIGHTS[:2])
+    before = files(tmp_path / "run")
+    experiment(tmp_path).run(tmp_path / "run").finish()
+    assert files(tmp_path / "run") == before
+
+
+def test_fewer_rows_than_a_task_wait_and_are_learned_now(tmp_path):
+    write(tmp_path, 110, 2, 3)
+    experiment(tmp_path).run(tmp_path / "run").finish()
+    write(tmp_path, 125, 3, 3)                          # a few nodes, and one class more
+    waits = experiment(tmp_path).run(tmp_path / "run")
+    assert len(waits.plan) == 1 and waits.summary is not None
+    assert any('"c"' in note and "--now" in note for note in waits.notes)
+    now = experiment(tmp_path).run(tmp_path / "run", now=True).finish()
+    assert now.plan.groups == ((0, 1), (2,), (0,)) and len(now.stages) == 3
+    first = next(iter(waits))                           # of the run as it was
+    assert plain(now.stages[0].found) == plain(first.found)
+
+
+def test_two_processes_at_once(tmp_path):
+    grow(tmp_path, NIGHTS[:1])
+    write(tmp_path, *NIGHTS[-1])
+    with run_folder.alone(tmp_path / "run"), pytest.raises(FedvineError, match="Another process"):
+        experiment(tmp_path).run(tmp_path / "run")
+    assert experiment(tmp_path).run(tmp_path / "run").finish().summary["stages"] > 1
+
+
+@pytest.mark.parametrize("split", [{"by": "louvain", "k": 3},
+                                   {"by": "town", "clients": ["north", "west"]}])
+def test_clients_of_a_partition_and_some_of_a_column(split, tmp_path):
+    done = grow(tmp_path, method="power_plus", split=split)
+    whole = at_once(tmp_path, done)
+    assert memory(done) == memory(whole) and plain(scores(done)) == plain(scores(whole))
+
+
+def test_what_cannot_grow_is_said(tmp_path):
+    write(tmp_path, 110, 2, 3)
+    for options, said in [({"tasks": {"edges": 0.5}}, "keeps all rows"),
+                          ({"stages": "30d"}, "has no times"),
+                          ({"stages": 3}, "has 2 classes")]:
+        with pytest.raises(FedvineError, match=said):
+            experiment(tmp_path, **options).run(tmp_path / "run")
