@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -63,15 +64,15 @@ class OpenTaskPlan(TaskPlan):
         """Facts that all sides know of the stages: the number of classes at each."""
         return {"classes_at": self.classes_at}
 
-    @property
+    @cached_property
     def classes_at(self) -> list[int]:
-        """Return the number of classes known at each stage, those of all blocks so far."""
-        ends = [self.blocks[self.block(t)] for t in range(len(self))]
-        return [max(c + 1 for group in self.groups[:end] for c in group) for end in ends]
+        """The number of classes known at each stage, those of its block and of all before."""
+        most = np.maximum.accumulate([max(group) + 1 for group in self.groups])
+        return [int(most[self.blocks[self.block(t)] - 1]) for t in range(len(self))]
 
     @property
     def living(self) -> bool:
-        """Whether the plan grows with its tables."""
+        """Whether further stages may come."""
         return True
 
     def since(self, part: Graph) -> int:
@@ -153,6 +154,7 @@ class OpenTaskPlan(TaskPlan):
         return np.flatnonzero(own | near & earlier)
 
     def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return the edges of one task, and those to an earlier node of the later task's classes."""
         has = np.zeros((len(self), self.classes), bool)
         for t, group in enumerate(self.order(part)):
             has[t, list(self.groups[group])] = True
