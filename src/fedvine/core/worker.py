@@ -61,7 +61,7 @@ class ClientWorker:
 
     def renew(self, t: int = -1) -> None:
         """Make a fresh client, as at the start of a run, or as of stage ``t`` to be restored."""
-        self.reached = max(t, self.world.since.get(self.name, 0))   # the stage of the client's world
+        self.reached = max(t, self.world.since.get(self.name, 0))   # stage of the world
         self.client = self._fresh(self.reached)
         self.marks: list[dict[str, Any]] = []
         if self.scorer is not None and getattr(self.protocol, "curves", False):
