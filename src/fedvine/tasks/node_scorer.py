@@ -59,6 +59,11 @@ class NodeScorer:
         return NodeQueries(self.part.seen_as(np.full(len(self.part), -1)),
                            np.asarray(asked["nodes"], np.int64))
 
+    def ahead(self, t: int, queries: NodeQueries) -> Any:
+        """Raise :class:`MethodError`: nodes of a labelled graph have no times."""
+        raise MethodError(f'client "{self.name}" has a labelled graph, whose nodes have no times; '
+                          "nothing comes between two tasks.")
+
     @staticmethod
     def answered(answer: Any) -> Any:
         """Return a method's answer to :meth:`given` as it is."""
