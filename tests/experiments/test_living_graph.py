@@ -171,7 +171,7 @@ def test_fewer_rows_than_a_task_wait_and_are_learned_now(tmp_path):
     write(tmp_path, 125, 3, 3)                          # a few nodes, and one class more
     waits = experiment(tmp_path).run(tmp_path / "run")
     assert len(waits.plan) == 1 and waits.summary is not None
-    assert any('"c"' in note and "--now" in note for note in waits.notes)
+    assert any('"c"' in note and "--now" in note for note in waits.news)
     now = experiment(tmp_path).run(tmp_path / "run", now=True).finish()
     assert now.plan.groups == ((0, 1), (2,), (0,)) and len(now.stages) == 3
     first = next(iter(waits))                           # of the run as it was

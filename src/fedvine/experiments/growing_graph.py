@@ -7,18 +7,32 @@ again and merged with it, and where there is enough to learn, tasks are added to
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.kept_graph import KeptGraph
 from fedvine.experiments import run_folder
 from fedvine.tasks.open_task_plan import OpenTaskPlan
-from fedvine.tasks.open_tasks import go_on
+from fedvine.tasks.open_tasks import go_on, sentences
 
 
-def grown(table: Any, out: Path, now: bool = False) -> tuple[GraphSplit, OpenTaskPlan]:
-    """Return the kept graph of the run in ``out`` with the new rows of ``table``, and its plan.
+class Grown(NamedTuple):
+    """What a run keeps now: the clients' graphs, the plan, and sentences for a person."""
+
+    split: GraphSplit
+    plan: OpenTaskPlan
+    news: list[str]
+
+
+def opened(out: Path) -> Grown:
+    """Return what the run in ``out`` keeps; raises :class:`FedvineError` if it cannot be read."""
+    kept = KeptGraph.open(out / "data")
+    return Grown(kept.split, OpenTaskPlan.of(kept.plan), [])
+
+
+def grown(table: Any, out: Path, now: bool = False) -> Grown:
+    """Return what the run in ``out`` keeps, with the new rows of ``table``.
 
     Args:
         table: the tables as they are now.
@@ -26,7 +40,7 @@ def grown(table: Any, out: Path, now: bool = False) -> tuple[GraphSplit, OpenTas
         now: also learn what would have to wait for more.
 
     Returns:
-        The split and the plan.
+        What it keeps now.
 
     Raises:
         FedvineError: if rows have vanished or changed, or the folder is in use while there is
@@ -34,12 +48,12 @@ def grown(table: Any, out: Path, now: bool = False) -> tuple[GraphSplit, OpenTas
     """
     if not isinstance(table, Graph):
         raise FedvineError(f"{out} has a run on a labelled graph; {table.name} is a stream.")
-    kept = KeptGraph.open(out / "data")
-    graph, plan, news = go_on(kept.graph, OpenTaskPlan.of(kept.plan), table, now)
-    if any(news) or len(plan) > len(kept.plan["groups"]):
+    was = opened(out)
+    graph, plan, news = go_on(was.split.stream, was.plan, table, now)  # type: ignore[arg-type]
+    if any(news) or len(plan) > len(was.plan):
         with run_folder.alone(out):
-            kept = KeptGraph.open(out / "data")     # another process may have been quicker
-            graph, plan, news = go_on(kept.graph, OpenTaskPlan.of(kept.plan), table, now)
-            if any(news) or len(plan) > len(kept.plan["groups"]):
-                kept = KeptGraph.write(out / "data", graph, plan.facts())
-    return kept.split, OpenTaskPlan.of(kept.plan)
+            was = opened(out)           # another process may have been quicker
+            graph, plan, news = go_on(was.split.stream, was.plan, table, now)  # type: ignore[arg-type]
+            if any(news) or len(plan) > len(was.plan):
+                KeptGraph.write(out / "data", graph, plan.facts())
+    return opened(out)._replace(news=sentences(graph, plan, news))

@@ -48,8 +48,8 @@ def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings:
         for i, part in enumerate(found.parts.values()):
             of[part.nodes] = i  # type: ignore[attr-defined]
         graph = replace(graph, owner=Owner(of, tuple(found.parts), by))
-    plan = OpenTaskPlan(**{**asdict(closed), "groups": ()}, size=size).extended(graph, now)
-    return _noted(graph, plan), plan
+    plan = OpenTaskPlan(**{**asdict(closed), "groups": ()}, size=size)
+    return graph, plan.extended(graph, now)
 
 
 def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
@@ -70,25 +70,21 @@ def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
             :func:`fedvine.data.growing_graph.merged`.
     """
     grown, news = merged(graph, table, len(plan.blocks))
-    plan = plan.extended(grown, now)
-    return _noted(grown, plan, news), plan, news
+    return grown, plan.extended(grown, now), news
 
 
-def _noted(graph: Graph, plan: OpenTaskPlan, news: News | None = None) -> Graph:
-    """Return the graph with notes on what is new and what waits."""
-    new = "" if news is None else ", ".join(f"{count:,} {what}" for what, count in (
-        ("nodes", news.nodes), ("labels of known nodes", news.labels), ("edges", news.edges)))
-    said = [f"New: {new}."] if news is not None and any(news) else []
-    return replace(graph, notes=(*graph.notes, *said, *filter(None, [waits(graph, plan)])))
-
-
-def waits(graph: Graph, plan: OpenTaskPlan) -> str:
-    """Return a sentence on what waits for more of its kind; empty if nothing does."""
+def sentences(graph: Graph, plan: OpenTaskPlan, news: News) -> list[str]:
+    """Return what a person should know: what a reading added, and what waits for more."""
+    added = [f"{count:,} {what}" for what, count in (
+        ("nodes", news.nodes), ("labels of known nodes", news.labels), ("edges", news.edges),
+        ("classes", news.classes), ("clients", news.clients)) if count]
     classes, nodes = plan.waiting(graph)
-    said = []
+    waits = []
     if classes:
         names = ", ".join(f'"{graph.classes[c]}"' for c in classes)
-        said.append(f"The class{'es' * (len(classes) > 1)} {names} (a task has {plan.size})")
+        waits.append(f"the class{'es' * (len(classes) > 1)} {names} (a task has {plan.size})")
     if nodes:
-        said.append(f"{sum(nodes.values())} labelled nodes of classes that were learned before")
-    return f"{' and '.join(said)} wait for more; --now learns them." if said else ""
+        waits.append(f"{sum(nodes.values()):,} labelled nodes of classes that were learned before")
+    return [*([f"New in the tables: {', '.join(added)}."] if added else []),
+            *([f"Waiting for more: {' and '.join(waits)}; --now learns them at once."]
+              if waits else [])]
