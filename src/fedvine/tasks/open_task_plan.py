@@ -154,7 +154,7 @@ class OpenTaskPlan(TaskPlan):
         return np.flatnonzero(own | near & earlier)
 
     def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return which edges lie in a task, or lead to earlier nodes of the later task's classes."""
+        """Return which edges lie in a task, or lead to earlier nodes of its classes, bool [E]."""
         has = np.zeros((len(self), self.classes), bool)
         for t, group in enumerate(self.order(part)):
             has[t, list(self.groups[group])] = True
