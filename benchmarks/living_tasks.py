@@ -1,9 +1,10 @@
 """A run on tables of nodes that grow by two classes a night: what a night costs.
 
 Seconds are CPU seconds of power_plus. "ours" is a night's learning (arrivals and rounds of its
-task), "other" the same task in one run over the same graph and plan that is never stopped, "floor" the
-mean of its tasks; the target is at most 1.5 times that of the same length. Start-up with imports, reading with merging, and scoring of all
-tasks so far are apart. Every night is a process of its own, as a command is.
+task), "other" the same task in one run over the same graph and plan that is never stopped; the
+target is at most 1.5 times that. "floor" is the mean of that run's tasks. Start-up with imports,
+reading with merging, and scoring of all tasks so far are apart. Every night is a process of its
+own, as a command is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The graph that an open run has learned from, on disk, with the facts of its plan.
 
-``rows.json`` names the folder of the graph and is replaced last, so that a process that is killed
+``kept.json`` names the folder of the graph and is replaced last, so that a process that is killed
 while rows are added leaves the old state. A graph is in memory as a whole, and written as a whole.
 """
 
@@ -24,7 +24,7 @@ class KeptGraph:
     - ``folder``: where it is
     - ``graph``: with ``came`` and, of a split, with ``owner``
     - ``plan``: the facts of the plan
-    - ``facts``: all values of ``rows.json``
+    - ``facts``: all values of ``kept.json``
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class KeptGraph:
     def there(folder: Path) -> bool:
         """Return whether ``folder`` has a graph that can grow."""
         try:
-            return "graph" in json.loads((folder / "rows.json").read_text("utf-8"))
+            return "graph" in json.loads((folder / "kept.json").read_text("utf-8"))
         except (OSError, ValueError):
             return False
 
@@ -50,11 +50,11 @@ class KeptGraph:
     def write(folder: Path, graph: Graph, plan: dict[str, Any], **facts: Any) -> KeptGraph:
         """Write a graph and the facts of its plan in place of those in ``folder``; return both.
 
-        ``facts`` replace values of ``rows.json``, for example ``clients``, the names of the clients
+        ``facts`` replace values of ``kept.json``, for example ``clients``, the names of the clients
         that a run has where it does not have all. Raises :class:`FedvineError` where a file cannot
         be written; what was kept is as it was then.
         """
-        file = folder / "rows.json"
+        file = folder / "kept.json"
         known = json.loads(file.read_text("utf-8")) if KeptGraph.there(folder) else {"graph": -1}
         number = known["graph"] + 1
         graph.write(_fresh(folder / f"graph-{number}"))
@@ -67,7 +67,7 @@ class KeptGraph:
     def open(folder: Path) -> KeptGraph:
         """Open the graph in ``folder``; raises :class:`FedvineError` if it cannot be read."""
         try:
-            facts = json.loads((folder / "rows.json").read_text("utf-8"))
+            facts = json.loads((folder / "kept.json").read_text("utf-8"))
             return KeptGraph(folder, Graph.open(folder / f"graph-{facts['graph']}"), facts["plan"],
                              facts)
         except (OSError, KeyError, TypeError, ValueError) as error:

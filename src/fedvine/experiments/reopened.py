@@ -20,6 +20,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.settings import build
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.kept import KeptRows, open_old
+from fedvine.data.kept_graph import KeptGraph
 from fedvine.data.plan import Plan
 from fedvine.data.spec import digest, names
 from fedvine.data.split import Split
@@ -106,8 +107,8 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
         method = build(kind, values, place, under="method.")
         split, plan = kept(Path(folder) / "data", found["stages"])
         known, facts = {"digest": digest(split.stream), "names": names(split.stream)}, found["data"]
-        if facts.get("edges") == len(split.stream) and any(     # more of them: the run has grown
-                facts.get(key, value) != value for key, value in known.items()):
+        grown = facts.get("edges") != len(split.stream) or getattr(split.stream, "came", None)
+        if not grown and any(facts.get(key, value) != value for key, value in known.items()):
             raise FedvineError(f"{folder}/data was changed, or is another run's; it cannot be "
                                "asked.")
         # Some sums depend on the number of threads in their last bits.
@@ -132,9 +133,11 @@ def kept(folder: Path, stages: Mapping[str, Any]) -> tuple[Split, Any]:
     ``stages`` are the facts of the plan with which the run began. Raises :class:`FedvineError` or
     :class:`OSError` if the data cannot be read.
     """
+    if KeptGraph.there(folder):
+        graph = KeptGraph.open(folder)
+        return graph.split, OpenTaskPlan.of(graph.plan)
     if (folder / "stream" / "graph.json").exists():
-        plan = (OpenTaskPlan.of if "blocks" in stages else TaskPlan.of_facts)(stages)
-        return GraphSplit.open(folder, Graph.open(folder / "stream")), plan
+        return GraphSplit.open(folder, Graph.open(folder / "stream")), TaskPlan.of_facts(stages)
     if KeptRows.there(folder):
         rows = KeptRows.open(folder)
         return rows.split, rows.plan
