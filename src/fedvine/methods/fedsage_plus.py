@@ -43,6 +43,7 @@ from fedvine.data.graph import Graph
 from fedvine.methods._fedsage.learning import MissingNeighbours
 from fedvine.methods._fedsage.neighgen import NeighGen, filled
 from fedvine.methods._power.training import Continual
+from fedvine.nn import head
 from fedvine.nn.gat import Inputs
 from fedvine.nn.graphsage import Leaves, Sage
 
@@ -65,8 +66,8 @@ class FedSagePlus(MissingNeighbours, Continual):
 
     def net(self, world: World) -> Sage:
         """Build the network, with the same first weights at the server and at every client."""
-        return Sage(world.facts["features"], self.hidden, world.facts["classes"],
-                    seed=world.seed, dropout=self.dropout)
+        return head.named(Sage(world.facts["features"], self.hidden, world.facts["classes"],
+                               seed=world.seed, dropout=self.dropout), world)
 
     def setup(self, client: Client) -> None:
         super().setup(client)

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from fedvine.core.rng import torch_rng
+from fedvine.core.state import World
+
+M = TypeVar("M", bound=nn.Module)
 
 
-def named(layer: nn.Module, classes: Sequence[str], first: int, seed: int) -> None:
-    """Draw an output layer's first weights again, class by class.
+def named(net: M, world: World) -> M:
+    """Draw the head's first weights again, class by class, where classes may come later.
 
-    The last axis of each parameter is that of the classes. Weights are uniform, as Glorot's for a
-    layer of ``first`` classes; biases stay.
+    The head is the layer ``second``, and the last axis of each of its parameters that of the
+    classes. Weights are uniform, as Glorot's for a layer of the classes that the run began with, so
+    a class has the same ones whenever it comes; biases stay.
 
     Args:
-        layer: the output layer.
-        classes: names of the classes by number.
-        first: number of classes that the run began with, the same for classes that come later.
-        seed: of the run.
+        net: the network.
+        world: with ``facts["class_names"]``, where classes may come later.
+
+    Returns:
+        The same network.
     """
+    if "class_names" not in world.facts:
+        return net
+    first, layer = world.facts["classes_at"][0], net.second
     with torch.no_grad():
-        for c, name in enumerate(classes):
-            draw = torch_rng(seed, "class", name)
-            for key, p in layer.named_parameters():
-                if key != "bias":
+        for c, name in enumerate(world.facts["class_names"][:world.facts["classes"]]):
+            draw = torch_rng(world.seed, "class", name)
+            for key, p in layer.named_parameters():  # type: ignore[union-attr,operator]
+                if not key.endswith("bias"):
                     rows = p.shape[0] if p.dim() > 1 else 1
                     bound = (6 / (rows + first)) ** 0.5
                     p[..., c] = (2 * torch.rand(p.shape[:-1], generator=draw) - 1) * bound
-
-
-def of_world(facts: dict[str, Any]) -> tuple[Sequence[str], int] | None:
-    """Return the names of the classes known so far, and the first number of them.
-
-    None in a world whose classes are all known from the start.
-    """
-    if "class_names" not in facts:
-        return None
-    return facts["class_names"][:facts["classes"]], facts["classes_at"][0]
+    return net

@@ -52,11 +52,8 @@ class Continual(Method):
 
     def net(self, world: World) -> Any:
         """Build the network, with the same first weights at the server and at every client."""
-        net = Gat(world.facts["features"], self.hidden, world.facts["classes"],
-                  seed=world.seed, dropout=self.dropout)
-        if later := head.of_world(world.facts):     # classes may come later
-            head.named(net.second, *later, world.seed)
-        return net
+        return head.named(Gat(world.facts["features"], self.hidden, world.facts["classes"],
+                              seed=world.seed, dropout=self.dropout), world)
 
     def adam(self, model: torch.nn.Module) -> torch.optim.Adam:
         """Build an optimiser without moments."""
