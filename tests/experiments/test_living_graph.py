@@ -14,6 +14,7 @@ from fedvine.core.rng import rng
 from fedvine.data.kept_graph import KeptGraph
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.opened import open_run
 from fedvine.experiments.run import run
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 
@@ -201,3 +202,13 @@ def test_what_cannot_grow_is_said(tmp_path):
                           ({"stages": 3}, "has 2 classes")]:
         with pytest.raises(FedvineError, match=said):
             experiment(tmp_path, **options).run(tmp_path / "run")
+
+
+def test_a_grown_run_is_asked_for_labels_without_its_tables(tmp_path):
+    done = grow(tmp_path)
+    for table in ("nodes.csv", "edges.csv"):
+        (tmp_path / table).unlink()
+    labels = open_run(tmp_path / "run").labels()
+    assert len(labels) == sum(map(len, done.parts.values()))
+    assert set(labels["client"].to_pylist()) == set(TOWNS)
+    assert {f"p({c})" for c in SHOPS} <= set(labels.column_names)
