@@ -15,7 +15,7 @@ from fedvine.results.cells import Job
 from fedvine.results.tables import Table, TableSet, about_seeds, spread
 
 DATA = ("cora", "citeseer")
-METHODS = ("power", "replay", "ergnn", "fedavg", "power_plus")      # of Figure 6
+METHODS = ("power", "replay", "ergnn", "twp", "dslr", "glfc", "fedavg", "power_plus")  # Figure 6
 
 
 def _panels(methods: Sequence[str], seeds: int | None = None, **settings: Any) -> list[Panel]:
