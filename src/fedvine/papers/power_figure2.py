@@ -124,7 +124,7 @@ def _experts(experiment: Experiment, one: str, t: int) -> dict[tuple[int, str], 
 
 
 def _drawn(met: Any, scores: Any, curve: Any, experts: Any, last: int) -> bytes:
-    drawing, plots = plot_style.plots(["(a) what clients meet", "(b) alone and federated"], 2, width=5.6)
+    drawing, plots = plot_style.plots(["(a) what clients meet", "(b) Iso-, Fed-"], 2, width=5.6)
     _bars_of_classes(plots[0][0], met)
     _bars_of_scores(plots[0][1], scores)
     _curves(plots[1][0], curve, last)
@@ -147,7 +147,7 @@ def _bars_of_classes(axes: Any, met: dict[str, list[dict[str, int]]]) -> None:
 
 
 def _bars_of_scores(axes: Any, scores: dict[str, dict[str, list[float]]]) -> None:
-    for i, (name, by) in enumerate(scores.items()):
+    for i, by in enumerate(scores.values()):
         pairs = [metrics.mean_interval(by[s]) for s in ("am", "fm")]
         few = len(by["am"]) < FEW_SEEDS
         axes.bar([i - 0.2, i + 0.2], [m for m, _ in pairs], width=0.36,
