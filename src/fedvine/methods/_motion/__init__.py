@@ -1,0 +1,1 @@
+"""MOTION's parts on arrays: coarsening of a graph, and merging of updates."""
