@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
@@ -16,9 +15,6 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import cells
 from fedvine.data.ids import Ids
-from fedvine.data.io import source as sources
-from fedvine.data.io.source import CLOSED, identifier
-from fedvine.data.io.store import sentence
 
 
 class Best(NamedTuple):
@@ -46,6 +42,11 @@ def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Be
 
 def read_pairs(path: Path) -> pa.Table:
     """Return all columns of a CSV or Parquet file, with client, user and item as text."""
+    import duckdb
+
+    from fedvine.data.io import source as sources
+    from fedvine.data.io.source import CLOSED, identifier
+    from fedvine.data.io.store import sentence
     wanted = ("client", "user", "item")
     sources.first_bytes(path)
     try:

@@ -98,7 +98,8 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
     try:
         values: dict[str, Any] = dict(found["method"])
         name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
-        if own_digest is None and name not in registry.methods():
+        if own_digest is None and name not in registry.names("methods") and (
+                name not in registry.methods()):
             raise FedvineError(f"There is no method called {name} here, of which the run in "
                                f"{folder} is; ask the run in Python, or make it with fedvine run "
                                "FILE.py.")

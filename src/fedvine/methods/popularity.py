@@ -14,7 +14,7 @@ import numpy as np
 from fedvine.core.method import At, Client, Field, Method, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.buffers import edges
+from fedvine.methods._fedlink.events import edges
 from fedvine.tasks.link_prediction import EdgeQueries
 
 

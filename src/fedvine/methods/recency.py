@@ -14,7 +14,7 @@ import numpy as np
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, on_client
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.buffers import edges
+from fedvine.methods._fedlink.events import edges
 from fedvine.methods._pairs import codes, latest
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.link_prediction import EdgeQueries

@@ -17,7 +17,7 @@ from fedvine.core.clients import Clients
 from fedvine.core.expect import Array
 from fedvine.core.method import Client, Server
 from fedvine.data.ids import Ids
-from fedvine.data.stream import EventStream
+from fedvine.methods._fedlink.events import edges as edges
 from fedvine.nn.sage import Bipartite
 
 SIDES = ("users", "items")      # the embeddings I and J: an EmbeddingTable each at the server
@@ -82,12 +82,6 @@ class EdgeBuffers:
         """Take back what :meth:`state_dict` gave."""
         self.seen, self._src, self._dst = state["seen"], state["src"].copy(), state["dst"].copy()
         self.capacity = len(self._src)
-
-
-def edges(events: EventStream) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the events that are edges (int32 [n] each); deletions are left out."""
-    src, dst = np.asarray(events.src), np.asarray(events.dst)
-    return (src, dst) if events.deleted is None else (src[~events.deleted], dst[~events.deleted])
 
 
 # -- what a step draws -----------------------------------------------------------------------------
