@@ -57,9 +57,9 @@ def method(name: str) -> type:
     of its parent and is found by its class's ``name``.
     """
     from fedvine.core.method import Method
-    entry = _files("methods").get(name, "none")
-    if entry != "none":     # only its own file is opened: others may need what this one does not
-        for value in vars(_opened("methods", name, entry)).values():
+    files = _files("methods")
+    if name in files:       # only its own file is opened: others may need what this one does not
+        for value in vars(_opened("methods", name, files[name])).values():
             if isinstance(value, type) and issubclass(value, Method) and value.name == name:
                 return value
     known = methods()
