@@ -17,12 +17,12 @@ from fedvine.data.ids import Ids
 from fedvine.data.plan import by_time
 from fedvine.data.stream import EventStream
 from fedvine.engines.local import LocalClients
+from fedvine.engines.plans import plan_together
 from fedvine.engines.remote import (
     RemoteClients,
     Unreachable,
     ask,
     open_run,
-    plan_together,
 )
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run

@@ -52,7 +52,7 @@ def test_a_server_with_an_undirected_graph(tmp_path, table):
     held, send = sites(tmp_path)
     order = Order.model_validate({"out": str(tmp_path / "run"), "method": chosen, "data": table,
                                   "stages": "1000s", "seed": 7, "protocol": protocol})
-    made = open_order(order, "a run", list(SITES), send).finish()
+    made = open_order(order, "a run", list(SITES), send)[0].finish()
     assert made.clients.world.facts == {"directed": False}
     assert all(s.worker.world == made.clients.world for s in held.values())
     assert [[s.t, s.found] for s in made.stages] == [[s.t, s.found] for s in one.stages]

@@ -184,6 +184,9 @@ def serve(
         min=1.0, help="Seconds that a call may take.")] = None,
     patience: Annotated[float, typer.Option(
         min=1.0, help="Seconds to wait for sites that are away.")] = 3600.0,
+    live: Annotated[bool, typer.Option(
+        "--live", help="Do not end: read the sites' tables again, and learn the stages that are "
+        "whole.")] = False,
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Put a value into the experiment.")] = None,
 ) -> None:
@@ -196,7 +199,8 @@ def serve(
     from fedvine.federation.supervisor import Supervisor
     _stopped_as_by_ctrl_c()
     target = out or Path("runs") / f"{experiment.stem}-federation"
-    order = read_order(experiment, target, settings, quorum=quorum, deadline=deadline)
+    order = read_order(experiment, target, settings, quorum=quorum, deadline=deadline,
+                       live=live or None)
     console = Terminal()
     board = Dashboard(console)
     with (Live(board, console=console, refresh_per_second=2) if console.is_terminal else
@@ -243,14 +247,15 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder with server a
            ) -> None:
     """Print the state of a federation's runs."""
     from fedvine.core.units import seconds, size
-    from fedvine.federation.dashboard import how
+    from fedvine.federation.dashboard import how, waits
     files = sorted((folder / "hub").glob("*.state.json"))
     if not files:
         raise FedvineError(f"{folder} has served no run yet.")
     for file in files:
         state = json.loads(file.read_text("utf-8"))
+        waiting = f", {waits(state)}" if "next" in state else ""
         place = (f", stage {state['t'] + 1} of {state['stages']}, round {state['r']} of "
-                 f"{state['R']}" if "t" in state else "")
+                 f"{state['R']}" if "t" in state else waiting)
         print(f"{file.name.removesuffix('.state.json')}: {state['state']}{place}"
               f", {seconds(time.time() - state['time'])} ago{' - ' if state['why'] else ''}"
               f"{state['why']}")

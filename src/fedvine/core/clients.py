@@ -206,9 +206,8 @@ class Clients:
         in which it has data.
         """
         self._place, self._calls, self._draws = (at.t, at.r), 0, 0
-        if self.whole.since or self.whole.living:
-            self.world = self.whole.at(at.t)
-            self.names = tuple(n for n in self.everyone if n in self.world.clients)
+        self.world = self.whole.at(at.t)
+        self.names = tuple(n for n in self.everyone if n in set(self.world.clients))
 
     @contextlib.contextmanager
     def querying(self, query: Query, given: Mapping[str, Any] | None = None) -> Iterator[None]:

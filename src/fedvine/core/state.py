@@ -25,7 +25,8 @@ class World:
     """Facts that all sides know: client names, seed, number of stages, others.
 
     ``since`` is the first stage of each client that is not there from the beginning: before it the
-    client has no data, and takes no part. ``living``: further stages may come.
+    client has no data, and takes no part. ``until`` is the stage from which a client takes no part
+    any more. ``living``: further stages may come.
     """
 
     clients: tuple[str, ...]
@@ -33,6 +34,7 @@ class World:
     stages: int
     facts: dict[str, Any] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
+    until: Mapping[str, int] = field(default_factory=dict)
     living: bool = False
 
     def at(self, t: int) -> World:
@@ -41,13 +43,14 @@ class World:
         Of a run whose stages still come also the number of stages so far, and of classes where
         ``facts["classes_at"]`` has the number known at each stage.
         """
-        if not (self.since or self.living):
+        if not (self.since or self.until or self.living):
             return self
         facts = self.facts
         if "classes_at" in facts:
             facts = {**facts, "classes": facts["classes_at"][max(t, 0)]}
         return replace(self, facts=facts, stages=t + 1 if self.living else self.stages,
-                       clients=tuple(n for n in self.clients if self.since.get(n, 0) <= t))
+                       clients=tuple(n for n in self.clients
+                                     if self.since.get(n, 0) <= t < self.until.get(n, t + 1)))
 
 
 class Memory(SimpleNamespace):

@@ -3,6 +3,8 @@
 They only grow. ``rows.json`` says how many rows and names of each file count, and the plan; it is
 replaced last, so that a process that is killed while rows are added leaves the old state.
 
+Where a split has no name (``by``), there is the stream alone, as at a site of a federation.
+
 - ``stream/``, ``part-<i>/``: columns as :meth:`fedvine.data.stream.EventStream.write` has them;
   a part also has ``whole-src.npy``, ``whole-dst.npy``: the numbers of its nodes in ``stream/``
 - ``owner-<items>.npy``: the client of each item, where a partition made the split
@@ -56,11 +58,12 @@ class KeptRows:
         ``facts`` are more values for ``rows.json``.
         """
         stream, owner = split.stream, split.owner
-        grows = stream.nodes is None and (owner is not None or split.by in stream.codes)
+        grows = stream.nodes is None and (owner is not None or split.by in stream.codes
+                                          or not split.by)
         stream.write(folder / "stream")
         if owner is not None:
             np.save(folder / f"owner-{len(owner)}.npy", np.asarray(owner, np.int32))
-        if grows:
+        if grows and split.by:
             _write_seen(folder, len(stream), *_owners(split, stream, owner))
         parts = []
         for number, (name, part) in enumerate(split.parts.items()):
@@ -69,7 +72,7 @@ class KeptRows:
                 whole = getattr(stream, f"{side}_ids").numbers(getattr(part, f"{side}_ids"))
                 np.save(folder / f"part-{number}" / f"whole-{side}.npy", whole.astype(np.int32))
             parts.append([name, part.described()])
-        every = grows and len(parts) == len(_names(split, stream))
+        every = grows and (not split.by or len(parts) == len(_names(split, stream)))
         _commit(folder, stream.described(), parts, plan, {
             "by": split.by, "names": [] if owner is None else list(split.names),
             "seed": split.seed, "clients": None if every else list(split.parts), "grows": grows,
@@ -112,6 +115,9 @@ class KeptRows:
         if not self.facts["grows"]:
             raise FedvineError(f"{stream.name} is split, or has classes of nodes, in a way that "
                                "cannot grow; begin a new run with another --out.")
+        if not split.by:
+            described = _append(self.folder / "stream", stream, rows)
+            return self._committed(described, [], plan, facts)
         owner = None
         if split.owner is not None:
             owner = _extended(split, rows)
@@ -131,10 +137,8 @@ class KeptRows:
                                                      rows.take(np.flatnonzero(client == k)),
                                                      f"{stream.name}/{names[k]}")]
         described = _append(self.folder / "stream", stream, whole)
-        _commit(self.folder, described, [[name, meta] for name, (_, meta) in parts.items()], plan,
-                {**{key: value for key, value in self.facts.items()
-                    if key not in ("stream", "parts", "plan")}, **facts})
-        found = KeptRows.open(self.folder)
+        found = self._committed(described, [[name, meta] for name, (_, meta) in parts.items()],
+                                plan, facts)
         if len(found.split.stream) > len(stream):
             (self.folder / f"seen-{len(stream)}.npy").unlink(missing_ok=True)
         if found.split.stream.num_dst > stream.num_dst:
@@ -143,9 +147,14 @@ class KeptRows:
 
     def planned(self, plan: Plan, **facts: Any) -> KeptRows:
         """Replace the plan, and values of ``rows.json``, where no row is added."""
-        known = {**self.facts, **facts}
-        _commit(self.folder, known.pop("stream"), known.pop("parts"), plan,
-                {key: value for key, value in known.items() if key != "plan"})
+        return self._committed(self.facts["stream"], self.facts["parts"], plan, facts)
+
+    def _committed(self, stream: dict[str, Any], parts: list[Any], plan: Plan,
+                   facts: dict[str, Any]) -> KeptRows:
+        """Write ``rows.json`` anew, and open what it counts."""
+        same = {key: value for key, value in self.facts.items()
+                if key not in ("stream", "parts", "plan")}
+        _commit(self.folder, stream, parts, plan, {**same, **facts})
         return KeptRows.open(self.folder)
 
     def _add(self, number: int, part: EventStream | None, rows: EventStream, name: str

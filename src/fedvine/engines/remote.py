@@ -17,7 +17,7 @@ import numpy as np
 
 from fedvine.core.clients import Clients
 from fedvine.core.errors import Failed, FedvineError
-from fedvine.core.expect import MOST_BYTES, Array, Maybe, Number, Several, Text, check
+from fedvine.core.expect import MOST_BYTES, Array, Number, Several, Text, check
 from fedvine.core.lookup import find
 from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpack
 from fedvine.core.method import Method
@@ -26,7 +26,7 @@ from fedvine.core.query import code
 from fedvine.core.replies import RoundAborted
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
-from fedvine.data.plan import Plan, even_bounds, periods
+from fedvine.data.plan import Plan
 
 SENTENCE = 300  # characters of a site's error that are kept
 LATEST = 1e18   # no time is further from 0, in any unit
@@ -115,12 +115,12 @@ class RemoteClients(Clients):
             check(answer, expect)
             return answer
 
-        answers, lost = _gathered({n: self._threads.submit(one, n) for n in self.everyone},
+        answers, lost = gathered({n: self._threads.submit(one, n) for n in self.everyone},
                                   request["do"])
         self.gone |= {n for n, (error, _) in lost.items() if isinstance(error, Gone)}
         for name in self.everyone:
             self._note(name, answers=name in answers)
-        _enough(answers, lost, self.quorum)
+        enough(answers, lost, self.quorum)
         return answers
 
     def save(self, checkpoint: str) -> dict[str, Packed]:
@@ -135,6 +135,10 @@ class RemoteClients(Clients):
         arrive from now on and those it missed.
         """
         self.all(None, do="restore", moment=checkpoint)
+
+    def close(self) -> None:
+        """End the threads that send."""
+        self._threads.shutdown(wait=False)
 
     def checkpoints(self) -> set[str]:
         """Return the saves that enough clients for the quorum can restore."""
@@ -176,7 +180,7 @@ def _reply(answer: Any) -> tuple[Packed, float]:
     return Packed(answer[0], answer[1]), answer[2]
 
 
-def _gathered(futures: Mapping[str, Future[Any]], what: str) -> tuple[
+def gathered(futures: Mapping[str, Future[Any]], what: str) -> tuple[
         dict[str, Any], dict[str, tuple[Exception, str]]]:
     """Return the results by name; and of failed futures the error and a sentence."""
     answers, lost = {}, {}
@@ -190,7 +194,7 @@ def _gathered(futures: Mapping[str, Future[Any]], what: str) -> tuple[
     return answers, lost
 
 
-def _enough(answers: Mapping[str, Any], lost: Mapping[str, tuple[Exception, str]], quorum: float
+def enough(answers: Mapping[str, Any], lost: Mapping[str, tuple[Exception, str]], quorum: float
             ) -> None:
     """Raise :class:`RoundAborted` with fewer answers than the quorum.
 
@@ -200,65 +204,6 @@ def _enough(answers: Mapping[str, Any], lost: Mapping[str, tuple[Exception, str]
         raise FedvineError("; ".join(why for _, why in lost.values()))
     if len(answers) < quorum * (len(answers) + len(lost)) - 1e-9:
         raise RoundAborted("; ".join(why for _, why in lost.values()))
-
-
-def plan_together(names: Iterable[str], send: Send, every: str | float, val: float, test: float,
-                  deadline: float = 600.0, quorum: float = 1.0) -> Plan:
-    """Make stages of equal duration over all sites' times, from their counts and times alone.
-
-    A site with impossible answers is left out.
-
-    Args:
-        names: of the sites.
-        send: the transport.
-        every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
-        val: share of the edges for validation.
-        test: share of the edges for the test.
-        deadline: seconds that an answer may take.
-        quorum: share of the sites that must be left.
-
-    Returns:
-        The plan.
-
-    Raises:
-        RoundAborted: if fewer sites are left than the quorum needs.
-        FedvineError: if no site has edges, or all refused.
-    """
-    names, time_ = sorted(names), Number(-LATEST, LATEST)
-    with ThreadPoolExecutor(max(1, len(names))) as threads:
-        def facts(name: str) -> dict[str, Any]:
-            found = ask(send, name, deadline, do="facts")
-            check(found, {"edges": Number(0, 2 ** 53, whole=True), "first": Maybe(time_),
-                          "last": Maybe(time_)})
-            times = [found["first"], found["last"]]
-            if times.count(None) != (0 if found["edges"] else 2):
-                raise Refused("it has edges without times, or times without edges")
-            if found["edges"]:
-                try:
-                    even_bounds(found["first"], found["last"], every, "it")
-                except ValueError as error:
-                    raise Refused(str(error)) from error
-            return found
-
-        found, lost = _gathered({n: threads.submit(facts, n) for n in names}, "facts")
-        _enough(found, lost, quorum)
-        times = [f[end] for f in found.values() for end in ("first", "last")
-                 if f[end] is not None]
-        if not times:
-            raise FedvineError("No site has any edges; there is nothing to train on.")
-        bounds = even_bounds(min(times), max(times), every, "the federation")
-
-        def known(name: str) -> np.ndarray:
-            edges = found[name]["edges"]
-            counts = ask(send, name, deadline, do="known", bounds=bounds)
-            check(counts, Array("int64", (len(bounds),), low=0, high=edges))
-            if counts[-1] != edges or (np.diff(counts) < 0).any():
-                raise Refused("its counts do not grow to the number of its edges")
-            return counts
-
-        counts, missing = _gathered({n: threads.submit(known, n) for n in found}, "known")
-        _enough(counts, lost | missing, quorum)
-    return periods(bounds, np.sum(list(counts.values()), axis=0), val, test)
 
 
 def first_seen_elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
@@ -286,17 +231,22 @@ def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelle
     """Open a run at every site; the method is a name and numbers, never code.
 
     ``number`` belongs to this run folder alone: two runs of one name and experiment share nothing.
-    Facts about the data go along where the server has any, that is where it holds the graph.
+    Facts about the data go along where the server has any, that is where it holds the graph. Where
+    the plan grows, each site first takes in its rows of the stages that are new.
     Raises :class:`RoundAborted` if fewer sites answer than the quorum needs.
     """
-    with_data = not clients.method.server_holds_graph
+    with_data, world = not clients.method.server_holds_graph, clients.whole
+    same = {"run": run, "number": number, "plan": plan.facts(), "seed": world.seed,
+            "protocol": clients.protocol.model_dump(mode="json"),
+            "method": {"name": clients.method.name, **clients.method.model_dump(mode="json")}}
+    if plan.living and with_data:
+        clients.all(None, {n: {"since": world.since.get(n, 0)} for n in clients.everyone},
+                    do="grow", **same)
     seen = (Array("uint64", ("users",)), Array("float64", ("users",), low=-LATEST, high=LATEST))
     arrivals = (first_seen_elsewhere(clients.all(seen, do="arrivals"))
                 if travelled and with_data else {})
     clients.all(None, {n: {"elsewhere": arrivals.get(n)} for n in clients.everyone}, do="open",
-                run=run, number=number, plan=plan.facts(),
-                protocol=clients.protocol.model_dump(mode="json"),
-                method={"name": clients.method.name, **clients.method.model_dump(mode="json")},
-                clients=list(clients.everyone), seed=clients.whole.seed,
-                stages=clients.whole.stages,
-                **({"facts": facts} if (facts := clients.whole.facts) else {}))
+                clients=list(clients.everyone), stages=world.stages, **same,
+                **({"facts": world.facts} if world.facts else {}),
+                **({"since": dict(world.since)} if world.since else {}),
+                **({"until": dict(world.until)} if world.until else {}))

@@ -85,7 +85,8 @@ class Prepared:
 
 def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None,
-            since: Mapping[str, int] | None = None) -> Prepared:
+            since: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None
+            ) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
 
     Args:
@@ -100,6 +101,7 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         parts: the clients' own streams, where this process has them.
         since: the first stage of clients that are not there from the beginning, where it is known
             without ``parts``. A client without any data is there from the beginning.
+        until: the stage from which clients that left take no part.
 
     Returns:
         The parts of a run that do not depend on its engine.
@@ -115,7 +117,8 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
     if since is None and parts and not method.server_holds_graph:
         since = {name: plan.since(part) for name, part in parts.items() if len(part)}
     since = {name: t for name, t in sorted((since or {}).items()) if t > 0}
-    world = World(tuple(sorted(clients)), seed, len(plan), facts, since, plan.living)
+    world = World(tuple(sorted(clients)), seed, len(plan), facts, since,
+                  until or {}, plan.living)
     scorer = None
     if method.server_holds_graph:
         assert stream is not None

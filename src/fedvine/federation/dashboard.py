@@ -25,6 +25,7 @@ class Dashboard:
         self.state: dict[str, Any] = {"state": "waiting"}
         self.sentences: list[str] = []
         self._told: Any = None
+        self._waits: float | None = None
 
     def say(self, text: str) -> None:
         """Add a sentence about an event."""
@@ -36,6 +37,9 @@ class Dashboard:
         """Show the run's current state."""
         self.state = state
         place = (state.get("t"), state.get("r"))
+        if state["state"] == "waiting" and "next" in state and state["next"] != self._waits:
+            self._waits = state["next"]
+            self.say(waits(state))
         if self.console.is_terminal or state["state"] != "running" or place == self._told:
             return
         self._told = place
@@ -69,6 +73,15 @@ class Dashboard:
         yield table
         for sentence in self.sentences[-5:]:
             yield Text(sentence)
+
+
+def waits(state: dict[str, Any]) -> str:
+    """Return for which time a run that lives waits, and how far each site has come."""
+    far = ", ".join(f"{name} " + ("is away" if client["gone"] else "has no row" if client["last"] is
+                                  None else f"has come to {client['last']:.15g}")
+                    for name, client in sorted(state["clients"].items()))
+    return (f"{state['stages']} stages are learned; the next one waits for events at "
+            f"{state['next']:.15g} or later ({far})")
 
 
 def how(client: dict[str, Any]) -> str:

@@ -11,8 +11,9 @@ import secrets
 import time
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.core import registry
@@ -23,19 +24,27 @@ from fedvine.core.method import At, Method
 from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
-from fedvine.data.plan import Plan, by_time
+from fedvine.data.open_plan import later_bounds
+from fedvine.data.plan import Plan, by_time, seconds
 from fedvine.data.spec import Data
 from fedvine.data.stream import EventStream
+from fedvine.engines.plans import (
+    first_stages,
+    longer_together,
+    plan_together,
+    slack_of,
+    times_of,
+)
 from fedvine.engines.remote import (
     Gone,
     RemoteClients,
     Send,
     Unreachable,
     open_run,
-    plan_together,
 )
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
+from fedvine.experiments.run_files import read_summary
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -71,6 +80,11 @@ class Order(BaseModel):
     clients: list[str] = Field(default_factory=list, description="sites; empty: all that came")
     forecasts: int = Field(default=10, ge=0, description="items a user for which each site keeps "
                            "forecasts when the run ends; 0: none")
+    live: bool = Field(default=False, description="the run does not end: the sites' tables are read "
+                       "again, and stages that are whole are learned")
+    slack: str = Field(default="0", description="how long after a stage's end an event must have "
+                       "come, at a quorum of the sites, for it to be whole, such as 6h")
+    look: float = Field(default=60.0, gt=0, description="seconds between two looks at the tables")
 
     def kind(self) -> Method:
         """Return the method itself; raises :class:`FedvineError` for one that cannot run here."""
@@ -119,29 +133,30 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
     ``here`` are the sites of this job, reached by ``deliver`` and ``greet``
     (:class:`fedvine.federation.signed.Signer`, with the kit beside ``hub``). The state file says
     ``finished``, ``lost`` (too few clients, or one is back; try again) or ``failed`` with one
-    sentence.
+    sentence; of a run that lives ``waiting`` between its stages.
     """
     import torch
     try:
         order = read_order(hub, run)
         torch.set_num_threads(order.threads)
         again(hub, run).unlink(missing_ok=True)
-        made = open_order(order, run, here, Signer(hub.parent / "server", run, deliver, greet))
-        scores: dict[str, Any] = {}
-
-        def on_round(at: At, clients: Any) -> None:
-            write_state(hub, run, "running", t=at.t, r=at.r, R=at.R, stages=len(made.plan),
-                        scores=scores, clients={n: {**h, "gone": n in clients.gone}
-                                                for n, h in clients.traffic.items()})
-
-        made.on_round = on_round
-        on_round(At(0, 0, 0), made.clients)
-        for stage in made:
-            scores = stage.scores
-            if again(hub, run).exists() and stage.t + 1 < len(made.plan):
+        send = Signer(hub.parent / "server", run, deliver, greet)
+        made, state = open_order(order, run, here, send)
+        while True:
+            why = learn(made, order, hub, run) if made is not None else ""
+            if not order.live:
+                write_state(hub, run, "finished", f"without all forecasts, as {why}" if why else "")
+                return
+            write_state(hub, run, "waiting", f"without all forecasts, as {why}" if why else "",
+                        **state)
+            until = time.monotonic() + order.look
+            while time.monotonic() < until and not again(hub, run).exists():
+                time.sleep(min(0.2, order.look))
+            if again(hub, run).exists():
                 raise RoundAborted(again(hub, run).read_text("utf-8"))
-        why = forecast(made, order.forecasts) if order.forecasts else ""
-        write_state(hub, run, "finished", f"without all forecasts, as {why}" if why else "")
+            if made is not None:
+                cast(RemoteClients, made.clients).close()
+            made, state = open_order(order, run, here, send)
     except (RoundAborted, Unreachable) as error:
         write_state(hub, run, "lost", str(error))
     except FedvineError as error:
@@ -151,37 +166,111 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         raise
 
 
-def open_order(order: Order, run: str, here: list[str], send: Send) -> Run:
-    """Open the run on the sites behind ``send``; its plan is made once and kept with the run."""
-    method, names = order.kind(), sorted(order.clients or here)
+def learn(made: Run, order: Order, hub: Path, run: str) -> str:
+    """Learn all stages of the plan, and let the sites make their forecasts.
+
+    Returns the reason why forecasts are missing, else an empty text.
+    """
+    scores: dict[str, Any] = {}
+
+    def on_round(at: At, clients: Any) -> None:
+        write_state(hub, run, "running", t=at.t, r=at.r, R=at.R, stages=len(made.plan),
+                    scores=scores, clients={n: {**h, "gone": n in clients.gone}
+                                            for n, h in clients.traffic.items()})
+
+    made.on_round = on_round
+    on_round(At(0, 0, 0), made.clients)
+    for stage in made:
+        scores = stage.scores
+        if again(hub, run).exists() and stage.t + 1 < len(made.plan):
+            raise RoundAborted(again(hub, run).read_text("utf-8"))
+    return forecast(made, order.forecasts) if order.forecasts else ""
+
+
+def open_order(order: Order, run: str, here: list[str], send: Send
+               ) -> tuple[Run | None, dict[str, Any]]:
+    """Open the run on the sites behind ``send``; its plan is kept with the run.
+
+    Returns the run, None where all whole stages of a run that lives are learned; and the state of
+    waiting: for which time, and which sites have come how far.
+    """
+    method = order.kind()
 
     def reach(name: str, block: bytes, seconds: float) -> bytes:
         if name not in here:
             raise Gone(f"{name} is not in this job")
         return send(name, block, seconds)
 
-    out, number = Path(order.out), secrets.token_hex(8)
-    kept, patience = out / "plan.json", max(order.deadline, OPENING)
+    out, patience = Path(order.out), max(order.deadline, OPENING)
     stream = order.data.open() if method.server_holds_graph and order.data else None
-    if kept.exists():
-        saved = json.loads(kept.read_text("utf-8"))
-        number = str(saved.get("number", ""))
-        plan, names = Plan.of_facts(saved), saved["clients"]
-    elif stream is not None:
-        plan = by_time(stream, order.stages, val=order.val, test=order.test)
-    else:
-        plan = plan_together(sorted(here), send, order.stages, order.val, order.test, patience,
-                             order.quorum)
-    ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream)
+    if stream is not None and order.live:
+        raise FedvineError(f"The server of {method.name} holds the graph, and a federation lives "
+                           "on its sites' tables; leave out --live.")
+    kept = planned(order, out / "plan.json", sorted(here), send, patience, stream)
+    plan, names = Plan.of_facts(kept), kept["clients"]
+    summary = read_summary(out) if order.live and out.exists() else None
+    if summary is not None and summary["stages"] == len(plan):
+        return None, kept["state"]
+    ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
+                    since=kept.get("since"), until=kept.get("until"))
     folder = ready.folder(out, "site", name="federation")
-    if not kept.exists():
-        with atomic(kept, "w") as file:
-            json.dump({**plan.facts(), "clients": names, "number": number}, file)
+    with atomic(out / "plan.json", "w") as file:
+        json.dump({key: value for key, value in kept.items() if key != "state"}, file)
     clients = RemoteClients(method, names, ready.world, order.protocol, reach,
                             server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
-    open_run(clients, run, number, plan, order.travelled)
+    open_run(clients, run, str(kept["number"]), plan, order.travelled)
     clients.deadline = order.deadline
-    return Run(ready, clients, folder, save_every=order.save_every)
+    return Run(ready, clients, folder, save_every=order.save_every), kept["state"]
+
+
+def planned(order: Order, file: Path, here: list[str], send: Send, patience: float, stream: Any
+            ) -> dict[str, Any]:
+    """Return the plan with its sites, as ``plan.json`` keeps it, and as ``state`` what waits.
+
+    Sites that are new to a run that lives are admitted at its next stage; those that an order does
+    not name any more leave then.
+    """
+    found: dict[str, Any] = {"state": {}}
+    if file.exists():
+        found |= json.loads(file.read_text("utf-8"))
+        if not order.live:
+            return found
+    elif stream is not None:
+        plan = by_time(stream, order.stages, val=order.val, test=order.test)
+        return found | {**plan.facts(), "clients": sorted(order.clients or here),
+                        "number": secrets.token_hex(8)}
+    times, away = times_of(here, send, order.stages, patience, order.quorum, again=order.live)
+    slack = slack_of(order.slack) if order.live else None
+    if not file.exists():
+        plan = plan_together(here, send, order.stages, order.val, order.test, patience,
+                             order.quorum, times, slack)
+        found |= {"clients": sorted(order.clients or here), "number": secrets.token_hex(8),
+                  "since": first_stages(times, plan.bounds), "until": {}}
+    else:
+        plan = longer_together(Plan.of_facts(found), times, order.stages, order.quorum,
+                               slack or 0.0)
+        began, now = next_stage(file.parent), set(order.clients or here)
+        first = first_stages(times, plan.bounds)
+        new = [n for n in sorted(now) if n in times and n not in found["clients"]]
+        found["since"] |= {n: max(began, first.get(n, began)) for n in new}
+        found["clients"] = sorted({*found["clients"], *new})
+        if order.clients:
+            left = {n for n in found["clients"] if n not in now}
+            found["until"] |= {n: began for n in sorted(left) if n not in found["until"]}
+    if order.live:
+        further = later_bounds(list(plan.bounds), np.array([2.0 * seconds(order.stages)]) +
+                               plan.bounds[-1], order.stages)
+        found["state"] = {"next": further[0] + (slack or 0.0), "stages": len(plan), "clients": {
+            name: {"last": times[name]["last"] if name in times else None, "gone": name in away,
+                   "answers": name in times, "down": 0, "up": 0, "seconds": 0.0}
+            for name in here}}
+    return found | plan.facts()
+
+
+def next_stage(out: Path) -> int:
+    """Return the first stage that the run in ``out`` has not begun, by its saves."""
+    saves = sorted(p.name for p in (out / "saves").glob("[0-9]*"))
+    return int(saves[-1].split("-")[0]) + 1 if saves else 0
 
 
 def forecast(made: Run, count: int) -> str:

@@ -34,6 +34,7 @@ from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
 from fedvine.federation.site_forecasts import SiteForecasts
+from fedvine.federation.site_rows import grown_at_a_site
 from fedvine.tasks.task import Task, of
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class Site:
                  trusted: Trusted) -> None:
         self.name, self.open_part, self.folder = name, open_part, folder
         self.trusted = trusted
-        self.part: EventStream | None = None
+        self.table: EventStream | None = None       # as it was last read
+        self.part: EventStream | None = None        # the client's own data in the run
         self.worker: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
         self.saves, self.pool = folder / "saves", Pool()
@@ -81,7 +83,7 @@ class Site:
                 raise FedvineError("The server's request cannot be read; refused.")
             do = request.pop("do", "")
             before = {"facts": self.facts, "known": self.known, "arrivals": self.arrivals,
-                      "open": self.open}
+                      "grow": self.grow, "open": self.open}
             during = {"call": self.call, "save": self.save, "restore": self.restore,
                       "moments": self.checkpoints, "forecasts": self.forecasts}
             if do not in (before if do in before else during):
@@ -90,7 +92,7 @@ class Site:
             if do in during and run != self.run:
                 raise FedvineError("The server has not opened a run here." if self.run is None else
                                    f'The run "{self.run}" is open here, not "{run}"; refused.')
-            if do == "open" and request.get("run") != run:
+            if do in ("open", "grow") and request.get("run") != run:
                 raise FedvineError("The server opens another run than it signed for; refused.")
             if do == "call":
                 return self._answered(tuple(request["place"]), request)
@@ -109,26 +111,34 @@ class Site:
 
     @property
     def stream(self) -> EventStream:
-        """The site's own stream, opened at its first use."""
+        """The client's own data: rows kept by :meth:`grow`, else the table."""
         if self.part is None:
+            self.part = self._read().both_ways()
+        return self.part
+
+    def _read(self) -> EventStream:
+        """Return the site's own table, opened at its first use."""
+        if self.table is None:
             try:
-                self.part = self.open_part().both_ways()
+                self.table = self.open_part()
             except FedvineError as error:  # its text may hold names, cells and paths
                 _LOG.error("%s", error)
                 raise FedvineError("The site's table cannot be opened; the site's log says "
                                    "why.") from error
-        return self.part
+        return self.table
 
     # -- before a run: plain counts, and keys of users -------------------------------------------
-    def facts(self) -> dict[str, Any]:
-        """Return the number of edges, first and last time."""
-        part = self.stream
-        return {"edges": len(part), "first": float(part.t[0]) if len(part) else None,
-                "last": float(part.t[-1]) if len(part) else None}
+    def facts(self, again: bool = False) -> dict[str, Any]:
+        """Return the number of edges, first and last time; ``again``: read the table again."""
+        if again:
+            self.table = None
+        table = self._read().both_ways()
+        return {"edges": len(table), "first": float(table.t[0]) if len(table) else None,
+                "last": float(table.t[-1]) if len(table) else None}
 
     def known(self, bounds: list[float]) -> np.ndarray:
-        """Count the edges at or before each bound, int64."""
-        return known(self.stream, bounds)
+        """Count the edges of the table at or before each bound, int64."""
+        return known(self._read().both_ways(), bounds)
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].
@@ -137,28 +147,57 @@ class Site:
         """
         part = self.stream
         users, first = np.unique(part.src, return_index=True)
-        return part.src_ids.keys(users), np.asarray(part.t)[first].astype(float)
+        return part.src_ids.keys(users), np.asarray(part.order)[first].astype(float)
+
+    def grow(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
+             protocol: dict[str, Any], seed: int, since: int) -> None:
+        """Take in the rows of the stages that a growing plan has got since the last time.
+
+        ``since`` is this site's first stage in the run: earlier rows are learned there. The rows
+        are kept in the run's folder here; :meth:`open` comes next. Raises :class:`FedvineError`
+        where the table has lost or changed rows that the run has learned.
+        """
+        stages, table = Plan.of_facts(plan), self._read()
+        folder = self._place(run, number, method, stages, protocol, seed) / "data"
+        try:
+            self.part = grown_at_a_site(folder, table, stages, since).both_ways()
+        except FedvineError as error:       # it names a row
+            _LOG.error("%s", error)
+            raise FedvineError("The site's table has lost or changed rows that the run has learned,"
+                               " or cannot be kept; the site's log says which.") from error
+
+    def _place(self, run: str, number: str, method: dict[str, Any], plan: Plan,
+               protocol: dict[str, Any], seed: int, *more: Any) -> Path:
+        """Return the folder of a run here: its name, and a digest of what does not change in it."""
+        began = plan if plan.live is None else plan.cut(plan.live)
+        facts = json.dumps([number, method, began.facts(), protocol, *more[:1], seed, *more[1:]],
+                           sort_keys=True)
+        return self.folder / ("".join(c if c.isalnum() else "-" for c in run) + "-" +
+                              hashlib.sha256(facts.encode()).hexdigest()[:12])
 
     # -- the run: parameters are called as the keys of the requests --------------------------------
     def open(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], clients: list[str], seed: int, stages: int,
-             elsewhere: np.ndarray | None, facts: dict[str, Any] | None = None) -> None:
+             elsewhere: np.ndarray | None, facts: dict[str, Any] | None = None,
+             since: dict[str, int] | None = None, until: dict[str, int] | None = None) -> None:
         """Set up the client of a run; all values are validated first.
 
         The client's memory is kept under the run's name and a digest of the whole experiment;
         ``number`` separates two runs of one experiment, ``facts`` are about the graph that the
-        server holds. Raises :class:`FedvineError` if the site's table is another one than when this
+        server holds, ``since`` and ``until`` as in :class:`fedvine.core.state.World`. Raises :class:`FedvineError` if the site's table is another one than when this
         run began.
         """
         said = facts or {}
         if any(type(value) is not FACTS.get(key) for key, value in said.items()):
             raise FedvineError("The server's facts about its graph cannot be read; refused.")
-        experiment = json.dumps([number, method, plan, protocol, clients, seed, stages,
-                                 *([said] if said else [])], sort_keys=True)
-        kind = registry.method(str(method.pop("name", "")))
+        chosen = dict(method)
+        kind = registry.method(str(chosen.pop("name", "")))
         assert issubclass(kind, Method)
-        constants = build(kind, method, under="method.")
-        world = World(tuple(clients), seed, stages, said)
+        constants = build(kind, chosen, under="method.")
+        bounds = Plan.of_facts(plan)
+        held = () if bounds.living else (clients, stages, *([said] if said else []))
+        saves = self._place(run, number, method, bounds, protocol, seed, *held)
+        world = World(tuple(clients), seed, stages, said, since or {}, until or {}, bounds.living)
         part = None if kind.server_holds_graph else self.stream
         if part is not None and elsewhere is not None:
             users = np.unique(part.src)     # with one kind of nodes some nodes are not a source
@@ -166,14 +205,11 @@ class Site:
                 raise FedvineError("The server sent arrivals that do not fit this site's users.")
             part.first_seen_elsewhere = np.full(part.num_src, np.inf)
             part.first_seen_elsewhere[users] = elsewhere
-        saves = self.folder / ("".join(c if c.isalnum() else "-" for c in run) + "-" +
-                               hashlib.sha256(experiment.encode()).hexdigest()[:12])
-        bounds = Plan.of_facts(plan)
         scored = build(of(constants), protocol, under="protocol.")
         if not scored.federated:
             raise FedvineError(f"{constants.name} names classes here; a federation carries link "
                                "prediction alone.")
-        if part is not None:
+        if part is not None and not bounds.living:
             _same_table(part, saves / "table.json")
         self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
                                    secret=self._secret())

@@ -24,6 +24,7 @@ from fedvine.federation.server import Order, again, write_state
 FAILURES = 5  # times that the server's process may fail to start
 BEGINNING = 300.0  # seconds after which a job that was submitted counts as lost unless it began
 LOSSES = 5    # times that a job may be lost at the same save
+EARLY = 600.0   # seconds after which a job that is lost at the same save is not counted with others
 GRACE = 20.0  # seconds to wait for the other sites once there is a quorum
 Say = Callable[[str], None]
 Show = Callable[[dict[str, Any]], None]
@@ -67,21 +68,23 @@ class Supervisor:
         run, out = checked(Path(order.out).name), Path(order.out)
         with atomic(self.hub / f"{run}.json", "w") as file:
             file.write(order.model_dump_json())
-        losses, before = 0, None
+        losses, before, began = 0, None, 0.0
         while True:
             self._connect()
             here, needed = self._gather(order, clients)
             write_state(self.hub, run, "starting")
             self.job = self.console.submit(write_job(self.hub / "job", run, needed))
             self.say(f"{', '.join(sorted(here))} are here; the job starts")
-            state = self._watch(run)
+            began = time.monotonic()
+            state = self._watch(run, order)
             if state["state"] == "finished":
                 self.say("finished" + (f" {state['why']}" if state["why"] else ""))
                 return
             if state["state"] == "failed":
                 raise FedvineError(f"The run failed: {state['why']}")
             saves = sorted(p.name for p in out.glob("saves/*"))
-            losses, before = (losses + 1 if saves == before else 1), saves
+            early = time.monotonic() - began < EARLY        # a run that lives waits for long
+            losses, before = (losses + 1 if saves == before and early else 1), saves
             if losses >= LOSSES and (out / "summary.json").exists():
                 self.say(f"finished without all forecasts ({state['why'] or 'the job was lost'})")
                 return
@@ -147,7 +150,8 @@ class Supervisor:
         needed = math.ceil(order.quorum * wanted - 1e-9) if known else wanted
         until, told, since = time.monotonic() + self.patience, None, None
         while True:
-            here = {n for n in self.console.clients() if not known or n in known}
+            here = {n for n in self.console.clients()
+                    if not known or n in known or (order.live and not order.clients)}
             since = since or (time.monotonic() if len(here) >= needed else None)
             if len(here) >= wanted or (len(here) >= needed and since
                                        and time.monotonic() - since > GRACE):
@@ -161,7 +165,7 @@ class Supervisor:
                                    "others with fedvine join, or ask for a lower --quorum.")
             time.sleep(1.0)
 
-    def _watch(self, run: str) -> dict[str, Any]:
+    def _watch(self, run: str, order: Order) -> dict[str, Any]:
         """Watch the job until it ends; return its last state."""
         from fedvine.federation.flare import FRESH
         file, silent, died = self.hub / f"{run}.state.json", 0, dict[str, float]()
@@ -196,10 +200,12 @@ class Supervisor:
             # The last sign of life may be from before the process died: only later ones count.
             back = {n for n, since in died.items()
                     if n in here and time.monotonic() - since > FRESH + 5.0}
+            if order.live and not order.clients and state["state"] in ("running", "waiting"):
+                back |= here - set(state.get("clients", {}))
             if back and not again(self.hub, run).exists():
-                self.say(f"{', '.join(sorted(back))} came back; taken in at the next stage")
+                self.say(f"{', '.join(sorted(back))} came; taken in at the next stage")
                 with atomic(again(self.hub, run), "w") as note:
-                    note.write(f"{', '.join(sorted(back))} came back")
+                    note.write(f"{', '.join(sorted(back))} came")
             if ended:
                 state = json.loads(file.read_text("utf-8"))
                 return state if state["state"] in ("finished", "failed", "lost") else {

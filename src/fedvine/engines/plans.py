@@ -1,0 +1,145 @@
+"""Plans that a server makes of its sites' counts and times alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedvine.core.errors import FedvineError, Refused
+from fedvine.core.expect import Array, Maybe, Number, check
+from fedvine.data.open_plan import later_bounds
+from fedvine.data.plan import Plan, even_bounds, periods, seconds
+from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
+
+Times = dict[str, dict[str, Any]]   # by site: "edges", and the "first" and "last" time or None
+
+
+def times_of(names: Iterable[str], send: Send, every: str | float, deadline: float = 600.0,
+             quorum: float = 1.0, again: bool = False) -> tuple[Times, set[str]]:
+    """Ask sites for their numbers of edges, and their first and last times.
+
+    A site with impossible answers is left out.
+
+    Args:
+        names: of the sites.
+        send: the transport.
+        every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
+        deadline: seconds that an answer may take.
+        quorum: share of the sites that must be left.
+        again: let the sites read their tables again.
+
+    Returns:
+        The answers, and the names of the sites that cannot be reached.
+
+    Raises:
+        RoundAborted: if fewer sites are left than the quorum needs.
+        FedvineError: if all refused.
+    """
+    names, time_ = sorted(names), Number(-LATEST, LATEST)
+
+    def facts(name: str) -> dict[str, Any]:
+        found = ask(send, name, deadline, do="facts", **({"again": True} if again else {}))
+        check(found, {"edges": Number(0, 2 ** 53, whole=True), "first": Maybe(time_),
+                      "last": Maybe(time_)})
+        times = [found["first"], found["last"]]
+        if times.count(None) != (0 if found["edges"] else 2):
+            raise Refused("it has edges without times, or times without edges")
+        if found["edges"]:
+            try:
+                even_bounds(found["first"], found["last"], every, "it")
+            except ValueError as error:
+                raise Refused(str(error)) from error
+        return found
+
+    with ThreadPoolExecutor(max(1, len(names))) as threads:
+        found, lost = gathered({n: threads.submit(facts, n) for n in names}, "facts")
+    enough(found, lost, quorum)
+    return found, {name for name, (error, _) in lost.items() if isinstance(error, Unreachable)}
+
+
+def plan_together(names: Iterable[str], send: Send, every: str | float, val: float, test: float,
+                  deadline: float = 600.0, quorum: float = 1.0, found: Times | None = None,
+                  slack: float | None = None) -> Plan:
+    """Make stages of equal duration over all sites' times, from their counts and times alone.
+
+    Args:
+        names: of the sites.
+        send: the transport.
+        every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
+        val: share of the edges for validation.
+        test: share of the edges for the test.
+        deadline: seconds that an answer may take.
+        quorum: share of the sites that must be left.
+        found: the sites' times; None: they are asked.
+        slack: make an open plan (:mod:`fedvine.data.open_plan`): its stages are those that are
+            whole at a quorum of the sites, this long after their end; None: a closed plan.
+
+    Returns:
+        The plan.
+
+    Raises:
+        RoundAborted: if fewer sites are left than the quorum needs.
+        FedvineError: if no site has edges, all refused, or no stage of an open plan is whole.
+    """
+    found = times_of(names, send, every, deadline, quorum)[0] if found is None else found
+    times = [f[end] for f in found.values() for end in ("first", "last") if f[end] is not None]
+    if not times:
+        raise FedvineError("No site has any edges; there is nothing to train on.")
+    if slack is None:
+        bounds = even_bounds(min(times), max(times), every, "the federation")
+    else:
+        bounds = [min(times), *later_bounds([min(times)], newest(found, quorum, slack), every)]
+        if len(bounds) < 2:
+            raise FedvineError(f"No stage of {every} is whole yet at enough sites; choose shorter "
+                               "stages, or wait.")
+
+    def known(name: str) -> np.ndarray:
+        edges = found[name]["edges"]
+        counts = ask(send, name, deadline, do="known", bounds=bounds)
+        check(counts, Array("int64", (len(bounds),), low=0, high=edges))
+        if (slack is None and counts[-1] != edges) or (np.diff(counts) < 0).any():
+            raise Refused("its counts do not grow to the number of its edges")
+        return counts
+
+    with ThreadPoolExecutor(max(1, len(found))) as threads:
+        counts, missing = gathered({n: threads.submit(known, n) for n in found}, "known")
+    enough(counts, missing, quorum)
+    made = periods(bounds, np.sum(list(counts.values()), axis=0), val, test)
+    return made if slack is None else replace(made, live=len(made))
+
+
+def newest(found: Times, quorum: float, slack: float) -> np.ndarray:
+    """Return the time that a quorum of the sites has reached, less ``slack``, float64 [1] or [0].
+
+    A site without edges has not reached any time.
+    """
+    needed = math.ceil(quorum * len(found) - 1e-9)
+    last = sorted((f["last"] for f in found.values() if f["last"] is not None), reverse=True)
+    return np.array(last[needed - 1:needed]) - slack
+
+
+def first_stages(found: Times, bounds: tuple[float, ...]) -> dict[str, int]:
+    """Return the first stage of each site that has an edge before the last bound."""
+    stages = {name: int(np.searchsorted(bounds, f["first"], side="right")) - 1
+              for name, f in found.items() if f["first"] is not None}
+    return {name: t for name, t in stages.items() if 0 <= t < len(bounds) - 1}
+
+
+def longer_together(plan: Plan, found: Mapping[str, Any], every: str | float, quorum: float,
+                    slack: float) -> Plan:
+    """Return the open plan with the stages that are whole by now; see :func:`plan_together`."""
+    more = later_bounds(list(plan.bounds), newest(dict(found), quorum, slack), every)
+    return replace(plan, bounds=(*plan.bounds, *more)) if more else plan
+
+
+def slack_of(text: str) -> float:
+    """Return the seconds of a slack such as ``"6h"``; ``"0"`` is none.
+
+    Raises :class:`FedvineError` for other text.
+    """
+    return 0.0 if text.strip() in ("0", "0s") else seconds(text)

@@ -1,0 +1,57 @@
+"""The rows that a site keeps for a run whose plan grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedvine.core.files import atomic_folder
+from fedvine.data.growth import News, news, taken
+from fedvine.data.kept import KeptRows
+from fedvine.data.plan import Plan
+from fedvine.data.split import Split
+from fedvine.data.stream import EventStream
+
+
+def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0) -> EventStream:
+    """Return a site's rows of the plan's stages, and keep them in ``folder``.
+
+    Rows are numbered in the order in which they came; those that are older than the site's last
+    stage, or than its first one (``since``), are learned in the next one.
+
+    Args:
+        folder: what the site kept, a folder to make at the first time.
+        table: the site's table as it is now.
+        plan: the stages that are whole.
+        since: the site's first stage.
+
+    Returns:
+        The rows, with the dictionaries' secrets of ``table``.
+
+    Raises:
+        FedvineError: where the table has lost or changed a row that is kept.
+    """
+    if not KeptRows.there(folder):
+        none = np.empty(0, np.int64)
+        nobody = EventStream(table.src[:0], table.dst[:0], table.t[:0], table.src_ids.take(none),
+                             table.dst_ids.take(none) if table.bipartite else None,
+                             directed=table.directed, name=table.name,
+                             **{c: None if (v := getattr(table, c)) is None else v[:0]
+                                for c in ("weight", "features", "label", "deleted")})
+        with atomic_folder(folder) as target:
+            KeptRows.create(target, Split({}, nobody, ""), plan.cut(since))
+    kept = KeptRows.open(folder)
+    stream, learned = kept.split.stream, kept.plan.bounds[-1]
+    if plan.bounds[-1] > learned:
+        found = news(stream, table, learned) if len(stream) else _all(table, learned)
+        kept = kept.take(taken(stream, found, learned, plan.bounds[-1]), plan)
+    found = kept.split.stream[:]
+    found.src_ids.secret, found.dst_ids.secret = table.src_ids.secret, table.dst_ids.secret
+    return found
+
+
+def _all(table: EventStream, learned: float) -> News:
+    """Return all rows as new ones."""
+    late = table._rank(learned)
+    return News(table, np.arange(late), np.arange(late, len(table)))

@@ -1,0 +1,192 @@
+"""A federation without an end: the sites' tables grow, sites come, stay away and leave."""
+
+import json
+
+import numpy as np
+import pytest
+from engines.small_kits import kit
+
+from fedvine.core.errors import FedvineError
+from fedvine.core.replies import RoundAborted
+from fedvine.data.ids import Ids
+from fedvine.data.plan import Plan
+from fedvine.data.stream import EventStream
+from fedvine.engines.remote import Gone
+from fedvine.experiments.run import run as prepare
+from fedvine.federation.server import Order, open_order
+from fedvine.federation.signed import Signer, Trusted
+from fedvine.federation.site import Site
+from fedvine.methods.fedlink import FedLink
+
+SERVER = "hub.example"
+ROWS = [(f"u{i * i % 13}", f"{n}-{i * 7 % 11}", 3 * i + k, n) for i in range(60)
+        for k, n in enumerate(("ann", "bob", "cy"))]
+
+
+def stream(rows, name="shop"):
+    rows = sorted(rows, key=lambda row: row[2])
+    users, items = (list(dict.fromkeys(r[k] for r in rows)) for k in (0, 1))
+    clients = sorted({r[3] for r in rows})
+    return EventStream(
+        np.array([users.index(r[0]) for r in rows], np.int32),
+        np.array([items.index(r[1]) for r in rows], np.int32),
+        np.array([r[2] for r in rows], np.int64), Ids.of(users), Ids.of(items),
+        codes={"client": np.array([clients.index(r[3]) for r in rows], np.int32)},
+        categories={"client": clients}, name=name)
+
+
+class World:
+    """Sites in this process with tables that grow, and a server that is opened for each night."""
+
+    def __init__(self, folder, names=("ann", "bob", "cy"), **order):
+        self.folder, self.names, self.rows, self.away = folder, list(names), [], set()
+        self.kits = {n: kit(folder / "kits", n) for n in (SERVER, "ann", "bob", "cy")}
+        method = FedLink(rounds=1, capacity=20, width=4)
+        self.order = Order.model_validate({
+            "out": str(folder / "run"), "stages": "20", "live": True, "seed": 3, **order,
+            "method": {"name": "fedlink", **method.model_dump(mode="json", exclude_none=True)},
+            "protocol": {"positives": 20, "negatives": 5}})
+        self.method = self.order.kind()
+        self.restart()
+
+    def restart(self):
+        """Start all processes again: nothing but files survives."""
+        self.sites = {}
+        for n in ("ann", "bob", "cy"):
+            self.sites[n] = Site(n, lambda n=n: self.table(n), self.folder / n,
+                                 Trusted(self.kits[n], n))
+        self.signer = Signer(self.kits[SERVER], "a run", self.deliver,
+                             lambda name, seconds: self.sites[name].trusted.session)
+
+    def table(self, name):
+        rows = [r for r in self.rows if r[3] == name]
+        found = stream(rows or ROWS, name)
+        found = found if rows else found[:0]
+        return EventStream(found.src, found.dst, found.t, found.src_ids, found.dst_ids, name=name)
+
+    def deliver(self, name, block, seal, seconds):
+        if name in self.away:
+            raise Gone(name)
+        return bytes(self.sites[name].handle(bytes(block), seal))
+
+    def night(self, until=None):
+        """Learn what is whole of the rows before a time; return the run or None, and the state."""
+        if until is not None:
+            self.rows = [r for r in ROWS if r[2] < until]
+        here = [n for n in self.names if n not in self.away]
+        made, state = open_order(self.order, "a run", here, self.signer)
+        return made and made.finish(), state
+
+
+def scores(run, skip=()):
+    return {(s.t, q, name): (result["n"], result["scores"]) for s in run.stages
+            for q, by in s.found.items() for name, result in by.items() if name not in skip}
+
+
+def whole(world, run, rows=ROWS):
+    """Return one run in one process on all rows, with the bounds of the federation's run."""
+    split = stream([r for r in rows if r[2] < run.plan.bounds[-1]]).split("client")
+    return prepare(world.method, split, run.plan, seed=3, protocol=world.order.protocol).finish()
+
+
+def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
+    world = World(tmp_path)
+    for until in (70, 75, 103, 104, 141, 200):
+        run, state = world.night(until)
+        if until in (75, 104):
+            assert run is None and state["next"] == (80 if until == 75 else 120)
+        world.restart()
+    assert len(run.plan) == 8 and run.plan.live == 3 and run.plan.period(7) == "live"
+    other = whole(world, run)
+    assert scores(run) == scores(other)
+    for cost in ("bytes_up", "bytes_down"):
+        assert run.summary[cost] == other.summary[cost]
+
+
+def test_a_server_or_a_site_that_dies_anywhere_in_a_night(tmp_path):
+    expected = None
+    for dies in (0, 3, 6, 9, 14, 21):
+        world = World(tmp_path / str(dies), save_every=0.0)
+        world.night(70)
+        sent, real = 0, world.deliver
+
+        def deliver(name, block, seal, seconds, dies=dies, real=real):
+            nonlocal sent
+            sent += 1
+            if sent == dies:
+                raise KeyboardInterrupt
+            return real(name, block, seal, seconds)
+
+        world.deliver = deliver
+        world.restart()
+        try:
+            run, _ = world.night(120)
+        except KeyboardInterrupt:
+            world.deliver = real
+            world.restart()
+            run, _ = world.night()
+        expected = expected or scores(run)
+        assert scores(run) == expected
+
+
+def test_a_site_that_is_away_for_three_stages_catches_up(tmp_path):
+    world = World(tmp_path, quorum=0.6)
+    world.night(70)
+    world.away = {"cy"}
+    for until in (90, 110, 130):
+        run, state = world.night(until)
+        assert state["clients"].keys() == {"ann", "bob"}
+    assert not any(name == "cy" and q > 3 for _, q, name in scores(run))
+    world.away = set()
+    run, _ = world.night(160)
+    assert {name for t, q, name in scores(run) if q == len(run.plan) - 1} == {"ann", "bob", "cy"}
+    part = world.sites["cy"].part
+    assert len(part) == sum(r[3] == "cy" and r[2] < run.plan.bounds[-1] for r in ROWS)
+
+
+def test_a_site_is_admitted_and_leaves_at_a_stage(tmp_path):
+    world = World(tmp_path, names=["ann", "bob"])
+    world.night(90)
+    world.names.append("cy")
+    run, state = world.night(110)
+    assert run.plan.bounds[-1] == 100 and run.clients.whole.since == {"cy": 4}
+    part = world.sites["cy"].part       # older rows are learned in the site's first stage
+    assert run.plan.since(part) == 4 and part.t[0] < 20
+    assert {n for t, q, n in scores(run) if q == 4} == {"ann", "bob"}   # asked before it came
+    world.order = world.order.model_copy(update={"clients": ["ann", "cy"]})
+    run, _ = world.night(150)
+    assert run.clients.whole.until == {"bob": 5}
+    assert {n for t, q, n in scores(run) if q == 5} == {"ann", "bob", "cy"}
+    assert {n for t, q, n in scores(run) if q == 6} == {"ann", "cy"}
+    world.restart()
+    assert world.night()[0] is None
+
+
+def test_rows_that_a_site_lost_stay_its_own_affair(tmp_path, caplog):
+    world = World(tmp_path, quorum=1.0)
+    world.night(70)
+    real = world.table
+    world.table = lambda name: real(name)[1:] if name == "bob" else real(name)
+    world.restart()
+    with pytest.raises((RoundAborted, FedvineError)) as caught:
+        world.night(100)
+    assert "bob" in str(caught.value) and "lost or changed rows" in str(caught.value)
+    assert "u0" not in str(caught.value) and "has lost the row" in caplog.text
+    world.table = real
+    world.restart()
+    run, _ = world.night()
+    assert scores(run) == scores(whole(world, run))
+
+
+def test_the_stage_waits_for_a_quorum_and_the_slack(tmp_path):
+    world = World(tmp_path, quorum=0.6, slack="7")
+    late = [r for r in ROWS if r[3] != "cy" or r[2] < 50]
+    world.rows = [r for r in late if r[2] < 86]
+    run, state = world.night()
+    assert run.plan.bounds[-1] == 60 and state["next"] == 87
+    world.rows = [r for r in late if r[2] < 90]
+    run, state = world.night()
+    assert run.plan.bounds[-1] == 80
+    assert state["clients"]["cy"]["last"] < 50 and not state["clients"]["cy"]["gone"]
+    plan = Plan.of_facts(json.loads((tmp_path / "run" / "plan.json").read_text()))
+    assert plan == run.plan
