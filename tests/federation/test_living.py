@@ -148,7 +148,7 @@ def test_a_site_is_admitted_and_leaves_at_a_stage(tmp_path):
     world = World(tmp_path, names=["ann", "bob"])
     world.night(90)
     world.names.append("cy")
-    run, state = world.night(110)
+    run, _ = world.night(110)
     assert run.plan.bounds[-1] == 100 and run.clients.whole.since == {"cy": 4}
     part = world.sites["cy"].part       # older rows are learned in the site's first stage
     assert run.plan.since(part) == 4 and part.t[0] < 20

@@ -93,7 +93,8 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     if slack is None:
         bounds = even_bounds(min(times), max(times), every, "the federation")
     else:
-        bounds = [min(times), *later_bounds([min(times)], newest(found, quorum, slack), every)]
+        bounds = [min(times), *later_bounds([min(times)], newest(found, quorum, slack),
+                                           str(every))]
         if len(bounds) < 2:
             raise FedvineError(f"No stage of {every} is whole yet at enough sites; choose shorter "
                                "stages, or wait.")
@@ -133,7 +134,7 @@ def first_stages(found: Times, bounds: tuple[float, ...]) -> dict[str, int]:
 def longer_together(plan: Plan, found: Mapping[str, Any], every: str | float, quorum: float,
                     slack: float) -> Plan:
     """Return the open plan with the stages that are whole by now; see :func:`plan_together`."""
-    more = later_bounds(list(plan.bounds), newest(dict(found), quorum, slack), every)
+    more = later_bounds(list(plan.bounds), newest(dict(found), quorum, slack), str(every))
     return replace(plan, bounds=(*plan.bounds, *more)) if more else plan
 
 

@@ -80,8 +80,8 @@ class Order(BaseModel):
     clients: list[str] = Field(default_factory=list, description="sites; empty: all that came")
     forecasts: int = Field(default=10, ge=0, description="items a user for which each site keeps "
                            "forecasts when the run ends; 0: none")
-    live: bool = Field(default=False, description="the run does not end: the sites' tables are read "
-                       "again, and stages that are whole are learned")
+    live: bool = Field(default=False, description="the run does not end: the sites' tables are "
+                       "read again, and stages that are whole are learned")
     slack: str = Field(default="0", description="how long after a stage's end an event must have "
                        "come, at a quorum of the sites, for it to be whole, such as 6h")
     look: float = Field(default=60.0, gt=0, description="seconds between two looks at the tables")

@@ -184,8 +184,8 @@ class Site:
 
         The client's memory is kept under the run's name and a digest of the whole experiment;
         ``number`` separates two runs of one experiment, ``facts`` are about the graph that the
-        server holds, ``since`` and ``until`` as in :class:`fedvine.core.state.World`. Raises :class:`FedvineError` if the site's table is another one than when this
-        run began.
+        server holds, ``since`` and ``until`` as in :class:`fedvine.core.state.World`. Raises
+        :class:`FedvineError` if the site's table is another one than when this run began.
         """
         said = facts or {}
         if any(type(value) is not FACTS.get(key) for key, value in said.items()):

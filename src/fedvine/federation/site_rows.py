@@ -34,11 +34,9 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
     """
     if not KeptRows.there(folder):
         none = np.empty(0, np.int64)
-        nobody = EventStream(table.src[:0], table.dst[:0], table.t[:0], table.src_ids.take(none),
-                             table.dst_ids.take(none) if table.bipartite else None,
-                             directed=table.directed, name=table.name,
-                             **{c: None if (v := getattr(table, c)) is None else v[:0]
-                                for c in ("weight", "features", "label", "deleted")})
+        nobody = table.take(none)
+        nobody.src_ids, nobody.dst_ids = table.src_ids.take(none), table.dst_ids.take(none)
+        nobody.codes = {}
         with atomic_folder(folder) as target:
             KeptRows.create(target, Split({}, nobody, ""), plan.cut(since))
     kept = KeptRows.open(folder)
