@@ -24,7 +24,8 @@ What the description leaves open, or the code does otherwise:
 - g_m is of both layers; the code takes the first one, the norm without the square, and adds g_m to
   f_m before squaring
 - the last term of (b) is a constant in the code, as it takes detached gradients; so beta is 0 here.
-  Above 0 it is differentiated, at the cost of a second backward pass
+  Above 0 it is differentiated, at the cost of a second backward pass. With the stated lambdas the
+  stated 0.01 outweighs the task's loss: a task is hardly learned
 - W_n* and I_n are those of the client's own model after its last local epochs, and stay with it
 
 The sum over n is kept as one weight and one centre for each w_m: sum I_n (w - w_n)^2 and
