@@ -63,7 +63,7 @@ import torch
 from fedvine.core.method import At, Client, Field
 from fedvine.core.rng import torch_rng
 from fedvine.methods._fedsage.learning import MissingNeighbours
-from fedvine.methods._fedsage.neighgen import NeighGen, filled, rows_of
+from fedvine.methods._fedsage.neighgen import NeighGen, generated, noisy, rows_of
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 
 
@@ -116,10 +116,13 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):
         """Return the nodes int64 [G] that neighbours were generated for, and these rows [G, F]."""
         part, kept = self.part_of(client), client.cache.get("mended")
         if kept is None or kept[0] is not part.x or kept[1] is not part.ends:
+            gen, draw = client.neighgen, torch_rng(client.world.seed, client.name, "mended")
             with torch.no_grad():
-                z = client.neighgen.encode(rows_of(part.x, part.ends), part.ends)
-            kept = client.cache["mended"] = (part.x, part.ends, *filled(
-                client.neighgen, z, torch_rng(client.world.seed, client.name, "mended")))
+                z = gen.encode(rows_of(part.x, part.ends), part.ends)
+                many, rows = gen.count(z), generated(gen.fgen(), noisy(z, draw), gen.most)
+            kept = client.cache["mended"] = (
+                part.x, part.ends, torch.arange(len(z)).repeat_interleave(many),
+                rows[torch.arange(gen.most) < many[:, None]])
         return kept[2:]
 
     def degree(self, client: Client) -> torch.Tensor:

@@ -41,11 +41,11 @@ from fedvine.core.method import At, Client, Field, World
 from fedvine.core.rng import torch_rng
 from fedvine.data.graph import Graph
 from fedvine.methods._fedsage.learning import MissingNeighbours
-from fedvine.methods._fedsage.neighgen import NeighGen, filled
+from fedvine.methods._fedsage.neighgen import Generated, NeighGen
 from fedvine.methods._power.training import Continual
 from fedvine.nn import head
 from fedvine.nn.gat import Inputs
-from fedvine.nn.graphsage import Leaves, Sage
+from fedvine.nn.graphsage import Sage
 
 
 class FedSagePlus(MissingNeighbours, Continual):
@@ -96,13 +96,13 @@ class FedSagePlus(MissingNeighbours, Continual):
         x = self.inputs(graph)
         return net(x, None, self.mended(client, graph, x))
 
-    def mended(self, client: Client, graph: Graph, x: Inputs) -> Leaves | None:
-        """Return generated neighbours: the node int64 [G] of each, and rows float32 [G, F]."""
+    def mended(self, client: Client, graph: Graph, x: Inputs) -> Generated | None:
+        """Return the generated neighbours of the graph's nodes; None where none are learned."""
         if not self.hide:
             return None
         with torch.no_grad():
             z = client.neighgen.encode(x.x, graph.edges.astype(np.int64))
-        return filled(client.neighgen, z, torch_rng(client.world.seed, client.name, "mended"))
+        return Generated(client.neighgen, z, torch_rng(client.world.seed, client.name, "mended"))
 
     # -- what the generators learn from ----------------------------------------------------------
     def shapes(self, clients) -> tuple[str, int, int]:

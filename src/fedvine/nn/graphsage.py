@@ -6,20 +6,30 @@ dropout lie between the layers. Generated neighbours can be added as leaves: nod
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import nn
 
 from fedvine.core.rng import torch_rng
 from fedvine.nn.gat import Inputs, dropped, glorot, product
 
-Leaves = tuple[torch.Tensor, torch.Tensor]
+
+class Leaves(Protocol):
+    """Generated neighbours: the node int64 [G] of each, and their rows [G, F] by products."""
+
+    node: torch.Tensor
+
+    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
+        """Compute the rows times ``weight`` [F, width]."""
+        raise NotImplementedError
 
 
 class SageLayer(nn.Module):
     """One layer.
 
-    **Shapes:** input blocks of rows [n_1, ``features``], [n_2, ``features``], ..., dense or CSR,
-    with directed edges between all their rows; output [n_1 + n_2 + ..., ``width``].
+    **Shapes:** input rows [n, ``features``], dense or CSR, rows of G leaves, and directed edges
+    between all n + G; output [n + G, ``width``].
     """
 
     def __init__(self, features: int, width: int, draw: torch.Generator) -> None:
@@ -27,11 +37,14 @@ class SageLayer(nn.Module):
         self.own, self.near = (nn.Parameter(glorot(features, width, draw)) for _ in range(2))
         self.bias = nn.Parameter(torch.zeros(width))
 
-    def forward(self, blocks: list[torch.Tensor], src: torch.Tensor, dst: torch.Tensor
-                ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, leaves: Leaves | None, src: torch.Tensor,
+                dst: torch.Tensor) -> torch.Tensor:
         """Compute the rows after the layer; ``src`` and ``dst`` int64 [E'] have no loops."""
         both = torch.cat([self.own, self.near], 1)      # one product: sparse rows are read once
-        own, sent = torch.cat([product(x, both) for x in blocks]).chunk(2, 1)
+        rows = product(x, both)
+        if leaves is not None:
+            rows = torch.cat([rows, leaves @ both])
+        own, sent = rows.chunk(2, 1)
         total = torch.zeros_like(own).index_add(0, dst, sent.index_select(0, src))
         degree = torch.bincount(dst, minlength=len(own)).clamp(min=1).to(own)
         return own + total / degree[:, None] + self.bias
@@ -53,17 +66,12 @@ class Sage(nn.Module):
 
     def forward(self, graph: Inputs, draw: torch.Generator | None = None,
                 leaves: Leaves | None = None) -> torch.Tensor:
-        """Compute logits [N, classes]; with ``draw`` dropout is applied to the hidden layer.
-
-        ``leaves`` are generated neighbours: the node int64 [G] of each, and their rows [G, F].
-        """
+        """Compute logits [N, classes]; with ``draw`` dropout is applied to the hidden layer."""
         x, src, dst = graph
-        count, blocks, apart = x.shape[0], [x], src != dst
+        count, apart = x.shape[0], src != dst
         src, dst = src[apart], dst[apart]
         if leaves is not None:
-            node, made = leaves
-            new = torch.arange(count, count + len(node))
-            src, dst = torch.cat([src, new, node]), torch.cat([dst, node, new])
-            blocks.append(made)
-        h = dropped(self.first(blocks, src, dst).relu(), self.dropout, draw)
-        return self.second([h], src, dst)[:count]
+            new = torch.arange(count, count + len(leaves.node))
+            src, dst = torch.cat([src, new, leaves.node]), torch.cat([dst, leaves.node, new])
+        h = dropped(self.first(x, leaves, src, dst).relu(), self.dropout, draw)
+        return self.second(h, None, src, dst)[:count]

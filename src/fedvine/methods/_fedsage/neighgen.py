@@ -55,6 +55,10 @@ class NeighGen(nn.Module):
         """Compute dGen: the number of missing neighbours [n], any real number."""
         return z @ self.get_parameter("number") + self.get_parameter("number_bias")
 
+    def count(self, z: torch.Tensor) -> torch.Tensor:
+        """Compute dGen, rounded and cut to 0..``most``, int64 [n]."""
+        return self.missing(z).round().clamp(0, self.most).long()
+
     def fgen(self) -> dict[str, torch.Tensor]:
         """Return the parameters of fGen."""
         return {name: self.get_parameter(name) for name in FGEN}
@@ -66,17 +70,31 @@ def generated(fgen: dict[str, torch.Tensor], z: torch.Tensor, most: int) -> torc
     return out.reshape(len(z), most, out.shape[1] // most)
 
 
-def filled(gen: NeighGen, z: torch.Tensor, draw: torch.Generator
-           ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Generate neighbours for codes [n, latent]: as many for each as dGen says.
+class Generated:
+    """Rows of generated neighbours [G, F], as many for each node as dGen says.
 
-    Returns the node int64 [G] of each, and the rows [G, features]; no gradients.
+    They are computed only as a product with weights (``@``), which costs less than the rows where
+    these are wide: (h A_j + b_j) W = h (A_j W) + b_j W for the j-th neighbour of a node. ``node``
+    int64 [G] are the nodes that they belong to, ``z`` codes [n, latent]. No gradient reaches the
+    generator.
     """
-    with torch.no_grad():
-        many = gen.missing(z).round().clamp(0, gen.most).long()
-        rows = generated(gen.fgen(), noisy(z, draw), gen.most)
-    return (torch.arange(len(z)).repeat_interleave(many),
-            rows[torch.arange(gen.most) < many[:, None]])
+
+    def __init__(self, gen: NeighGen, z: torch.Tensor, draw: torch.Generator) -> None:
+        with torch.no_grad():
+            fgen = gen.fgen()
+            self.node, self.place = (torch.arange(gen.most) < gen.count(z)[:, None]).nonzero().T
+            hidden = (noisy(z, draw) @ fgen["first"] + fgen["first_bias"]).relu()
+            self.h = hidden[self.node]
+            self.last = fgen["last"].detach().reshape(len(fgen["last"]), gen.most, -1)
+            self.last_bias = fgen["last_bias"].detach().reshape(gen.most, -1)
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
+        by_place = self.last.transpose(0, 1) @ weight               # A_j W, [most, latent, width]
+        rows = self.h @ by_place + (self.last_bias @ weight)[:, None]
+        return rows[self.place, torch.arange(len(self))]
 
 
 def noisy(z: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
