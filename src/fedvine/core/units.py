@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, time
 
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -41,11 +40,3 @@ def duration(text: str, units: Iterable[str] = ("s", "m", "min", "h")) -> float 
     if found is None or found[2] not in ("", *units):
         return None
     return float(found[1]) * _SECONDS.get(found[2], 1)
-
-
-def moment(t: float, dates: bool) -> str:
-    """Return a time as text: a date (UTC) where times are seconds since 1970, else the number."""
-    if not dates:
-        return f"{t:.15g}"
-    found = datetime.fromtimestamp(t, UTC)
-    return f"{found:%Y-%m-%d}" if found.time() == time.min else f"{found:%Y-%m-%d %H:%M:%S}"

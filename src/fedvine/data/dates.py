@@ -31,3 +31,11 @@ def stage_names(bounds: Sequence[float] | None) -> Callable[[int], str]:
     dates = shown(bounds)
     return lambda stage: f"stage {stage + 1}" + (
         f" ({dates[stage]})" if stage < len(dates) - 1 else "")
+
+
+def moment(t: float, dates: bool) -> str:
+    """Return a time as text: a date (UTC) where times are seconds since 1970, else the number."""
+    if not (dates and _FIRST <= t <= _LAST):
+        return f"{t:.15g}"
+    found = np.datetime64(int(np.floor(t)), "s")
+    return str(found.astype("datetime64[D]") if t % 86_400 == 0 else found).replace("T", " ")

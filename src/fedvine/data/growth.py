@@ -9,11 +9,11 @@ is ever renumbered.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream, as_time
 
@@ -203,11 +203,8 @@ def _renumbered(numbers: np.ndarray, ours: Ids, theirs: Ids) -> tuple[np.ndarray
 
 def _row(rows: EventStream, row: int, column: str | None) -> str:
     """Name a row for a person: its two ends, its time, and its client."""
-    t = rows.t[row].item()
-    said = f'the row "{rows.src_ids[int(rows.src[row])]}", "{rows.dst_ids[int(rows.dst[row])]}" at '
-    said += f"time {t:.17g}"
-    if 1e8 <= abs(t) < 1e11:     # seconds since 1970
-        said += f" ({datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M:%S})"
+    said = (f'the row "{rows.src_ids[int(rows.src[row])]}", "{rows.dst_ids[int(rows.dst[row])]}" '
+            f"at time {moment(rows.t[row].item(), rows.dates)}")
     if column in rows.codes:
         said += f' of client "{rows.categories[column][rows.codes[column][row]]}"'
     return said

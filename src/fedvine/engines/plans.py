@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
-from fedvine.core.expect import Array, Maybe, Number, check
+from fedvine.core.expect import Array, Flag, Maybe, Number, check
 from fedvine.data.open_plan import later_bounds
 from fedvine.data.plan import Plan, even_bounds, periods, seconds
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
 
-Times = dict[str, dict[str, Any]]   # by site: "edges", and the "first" and "last" time or None
+# By site: "edges", the "first" and "last" time or None, "dates" true or false.
+Times = dict[str, dict[str, Any]]
 
 
 def times_of(names: Iterable[str], send: Send, every: str | float, deadline: float = 600.0,
              quorum: float = 1.0, again: bool = False) -> tuple[Times, set[str]]:
-    """Ask sites for their numbers of edges, and their first and last times.
+    """Ask sites for their numbers of edges, their first and last times, and whether they are dates.
 
     A site with impossible answers is left out.
 
@@ -45,7 +46,7 @@ def times_of(names: Iterable[str], send: Send, every: str | float, deadline: flo
     def facts(name: str) -> dict[str, Any]:
         found = ask(send, name, deadline, do="facts", **({"again": True} if again else {}))
         check(found, {"edges": Number(0, 2 ** 53, whole=True), "first": Maybe(time_),
-                      "last": Maybe(time_)})
+                      "last": Maybe(time_), "dates": Flag()})
         times = [found["first"], found["last"]]
         if times.count(None) != (0 if found["edges"] else 2):
             raise Refused("it has edges without times, or times without edges")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.units import moment
+from fedvine.data.dates import moment
 from fedvine.data.growth import news, taken
 from fedvine.data.kept import KeptRows
 from fedvine.data.kept_graph import KeptGraph

@@ -31,6 +31,7 @@ class Prepared:
     - ``scorer``: the server's, where it holds the graph; else None, and each client has its own
     - ``parts``: the streams that hold the names of users and items, by client; one called "all"
       where the server holds the graph, none where they are at the sites
+    - ``dates``: whether times are dates
     """
 
     method: Method
@@ -40,6 +41,7 @@ class Prepared:
     stream: Any
     scorer: ServerScorer | None
     parts: Mapping[str, Any]
+    dates: bool = False
 
     @property
     def self_loops(self) -> int | None:
@@ -85,8 +87,8 @@ class Prepared:
 
 def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None,
-            since: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None
-            ) -> Prepared:
+            since: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None,
+            dates: bool = False) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
 
     Args:
@@ -102,6 +104,7 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         since: the first stage of clients that are not there from the beginning, where it is known
             without ``parts``. A client without any data is there from the beginning.
         until: the stage from which clients that left take no part.
+        dates: whether times are dates, where ``stream`` is None.
 
     Returns:
         The parts of a run that do not depend on its engine.
@@ -125,4 +128,5 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         scorer = cast(ServerScorer, protocol.scorer(stream.both_ways(), plan, "all", seed))
         scorer.whole = True
         parts = {"all": stream}
-    return Prepared(method, plan, protocol, world, stream, scorer, parts or {})
+    return Prepared(method, plan, protocol, world, stream, scorer, parts or {},
+                    getattr(stream, "dates", dates))

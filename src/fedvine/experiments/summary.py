@@ -47,7 +47,7 @@ def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: C
     method, plan = ready.method, ready.plan
     found = {"scores": ready.protocol.summary(stages, plan), "stages": len(plan),
              **costs.summary(), "sizes": {name: len(part) for name, part in ready.parts.items()}}
-    if getattr(ready.stream, "dates", False):
+    if ready.dates:
         found |= {"dates": True, "bounds": list(getattr(plan, "bounds", ()))}
     log = [line for stage in stages for line in lines(stage, ready.protocol, plan)]
     if any("drift" in line for line in log):

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedvine.core.units import clock, seconds, size
+from fedvine.data.dates import moment
 from fedvine.experiments.progress import SHOWN
 
 
@@ -77,11 +78,12 @@ class Dashboard:
 
 def waits(state: dict[str, Any]) -> str:
     """Return for which time a run that lives waits, and how far each site has come."""
+    dates = state["dates"]
     far = ", ".join(f"{name} " + ("is away" if client["gone"] else "has no row" if client["last"] is
-                                  None else f"has come to {client['last']:.15g}")
+                                  None else f"has come to {moment(client['last'], dates)}")
                     for name, client in sorted(state["clients"].items()))
     return (f"{state['stages']} stages are learned; the next one waits for events at "
-            f"{state['next']:.15g} or later ({far})")
+            f"{moment(state['next'], dates)} or later ({far})")
 
 
 def how(client: dict[str, Any]) -> str:

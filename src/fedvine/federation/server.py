@@ -212,7 +212,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     if summary is not None and summary["stages"] == len(plan):
         return None, kept["state"]
     ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
-                    since=kept.get("since"), until=kept.get("until"))
+                    since=kept.get("since"), until=kept.get("until"),
+                    dates=kept.get("dates", False))
     folder = ready.folder(out, "site", name="federation")
     with atomic(out / "plan.json", "w") as file:
         json.dump({key: value for key, value in kept.items() if key != "state"}, file)
@@ -245,7 +246,8 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
         plan = plan_together(here, send, order.stages, order.val, order.test, patience,
                              order.quorum, times, slack)
         found |= {"clients": sorted(order.clients or here), "number": secrets.token_hex(8),
-                  "since": first_stages(times, plan.bounds), "until": {}}
+                  "since": first_stages(times, plan.bounds), "until": {},
+                  "dates": all(one["dates"] for one in times.values())}
     else:
         plan = longer_together(Plan.of_facts(found), times, order.stages, order.quorum,
                                slack or 0.0)
@@ -260,10 +262,11 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
     if order.live:
         further = later_bounds(list(plan.bounds), np.array([2.0 * seconds(order.stages)]) +
                                plan.bounds[-1], order.stages)
-        found["state"] = {"next": further[0] + (slack or 0.0), "stages": len(plan), "clients": {
-            name: {"last": times[name]["last"] if name in times else None, "gone": name in away,
-                   "answers": name in times, "down": 0, "up": 0, "seconds": 0.0}
-            for name in here}}
+        found["state"] = {
+            "next": further[0] + (slack or 0.0), "stages": len(plan), "dates": found["dates"],
+            "clients": {name: {"last": times[name]["last"] if name in times else None,
+                               "gone": name in away, "answers": name in times,
+                               "down": 0, "up": 0, "seconds": 0.0} for name in here}}
     return found | plan.facts()
 
 

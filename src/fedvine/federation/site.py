@@ -129,12 +129,16 @@ class Site:
 
     # -- before a run: plain counts, and keys of users -------------------------------------------
     def facts(self, again: bool = False) -> dict[str, Any]:
-        """Return the number of edges, first and last time; ``again``: read the table again."""
+        """Return the number of edges, first and last time, and whether times are dates.
+
+        ``again``: read the table again.
+        """
         if again:
             self.table = None
         table = self._read().both_ways()
         return {"edges": len(table), "first": float(table.t[0]) if len(table) else None,
-                "last": float(table.t[-1]) if len(table) else None}
+                "last": float(table.t[-1]) if len(table) else None,
+                "dates": self._read().dates}
 
     def known(self, bounds: list[float]) -> np.ndarray:
         """Count the edges of the table at or before each bound, int64."""
