@@ -308,10 +308,14 @@ def replaced(federation, do, answer):
     federation.deliver = lies
 
 
+def times(edges, first, last):
+    return {"edges": edges, "first": first, "last": last, "dates": False}
+
+
 BAD = [None, "text", {}, -1, 1e30, [[]], [None], ["x" * 100], float("nan"), np.zeros(3),
-       {"edges": 3, "first": None, "last": None, "dates": False}, {"edges": 0, "first": 1.0, "last": 2.0, "dates": False},
-       {"edges": 3, "first": float("nan"), "last": 2.0, "dates": False}, {"edges": 3, "first": 2.0, "last": 1e30, "dates": False},
-       {"edges": 3, "first": 0.0, "last": 1e17, "dates": False}, {"edges": -3, "first": 0.0, "last": 1.0, "dates": False},
+       times(3, None, None), times(0, 1.0, 2.0),
+       times(3, float("nan"), 2.0), times(3, 2.0, 1e30),
+       times(3, 0.0, 1e17), times(-3, 0.0, 1.0),
        (np.zeros(3, np.uint64), np.zeros(2)), (np.zeros(3, np.uint64), np.full(3, np.nan)),
        np.full(5, 10**6), np.arange(5)[::-1].copy(), 10**9, {"error": 3}, {"error": "[/red]\n\x1b"},
        {"error": "No space left on device"}]
@@ -334,7 +338,7 @@ def test_whatever_a_site_answers_counts_as_missing(tmp_path, do):
 
 
 @pytest.mark.parametrize(("do", "answer", "why"), [
-    ("facts", {"edges": 3, "first": 2.0, "last": 1e17, "dates": False}, "refused, as Stages of 1000.0 cut it into"),
+    ("facts", times(3, 2.0, 1e17), "refused, as Stages of 1000.0 cut it into"),
     ("known", np.full(5, 10**6), r"refused, as it holds 1e\+06, which is not between 0 and"),
     ("arrivals", {"error": "disk [/red]\n\x1b[2J is full"},
      r"an error: disk \[/red\] \[2J is full$"),
