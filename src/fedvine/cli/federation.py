@@ -259,7 +259,7 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder with server a
         print(f"{file.name.removesuffix('.state.json')}: {state['state']}{place}"
               f", {seconds(time.time() - state['time'])} ago{' - ' if state['why'] else ''}"
               f"{state['why']}")
-        for name, client in sorted(state.get("clients", {}).items() if "t" in state else ()):
+        for name, client in sorted((state.get("clients", {}) if "t" in state else {}).items()):
             print(f"  {name}: {how(client)}, "
                   f"{seconds(client['seconds'])}, {size(client['down'])} down, "
                   f"{size(client['up'])} up")
