@@ -76,6 +76,18 @@ def test_nights_give_the_scores_of_one_run(method, open_end):
         assert found.summary[cost] == other.summary[cost] or not open_end   # without drift
 
 
+def test_the_same_order_of_arrival_gives_the_same_bytes():
+    late = ("late", "i1", 3, "ada", 0)
+    for out in ("one", "two"):
+        for end in (47, 61, 90):
+            night(ROWS[:end], out, open_end=True)
+        night([*ROWS[:90], late], out, open_end=True)
+        night([*ROWS, late], out, open_end=True)
+    one, two = ({path.relative_to(out): path.read_bytes() for path in Path(out, "data").rglob("*")
+                 if path.is_file()} for out in ("one", "two"))
+    assert one == two
+
+
 def test_a_client_that_comes_late_takes_no_part_before():
     found = night(ROWS)
     first = found.clients.whole.since["cy"]
