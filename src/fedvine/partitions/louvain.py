@@ -30,6 +30,8 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
     holds more than an even share is cut into its items first.
     """
     early = stream[:int(len(stream) * KNOWN)].both_ways()
+    if not len(early):
+        return by_hash.partition(stream, k, seed)
     shape = (stream.num_src, stream.num_dst)
     graph = csr_matrix((np.ones(len(early)), (early.src, early.dst)), shape)
     model = Louvain(random_state=seed)
