@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from fedvine.core.expect_scores import Measured
 from fedvine.core.lookup import find
@@ -65,6 +65,7 @@ class LinkPrediction(Task):
         Axis("MRR", (("mrr_new", "new pairs"), ("mrr", "all pairs"))))
     ranked_by: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
     no_self: ClassVar[bool] = True
+    later: ClassVar[tuple[str, ...]] = ("drift", "refresh")
 
     negatives: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
         default=100, description="random negatives a positive for MRR and hits; all: every known "
@@ -87,14 +88,6 @@ class LinkPrediction(Task):
     def tiny(cls) -> LinkPrediction:
         """Return a protocol with few queries."""
         return cls(negatives=5, positives=40)
-
-    @model_serializer(mode="wrap")
-    def _without_the_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the settings; without ``refresh`` where it is as in runs that did not have it."""
-        values = handler(self)
-        if self.refresh == "stage":
-            values.pop("refresh", None)
-        return values
 
     @property
     def step(self) -> int | None:

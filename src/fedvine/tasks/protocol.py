@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -14,9 +14,13 @@ from pydantic import (
 
 
 class Protocol(BaseModel):
-    """Base of a task's settings."""
+    """Base of a task's settings.
+
+    ``later`` names the settings that were added later, with the behaviour of before as default.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    later: ClassVar[tuple[str, ...]] = ("drift",)
 
     task: str = ""
 
@@ -30,11 +34,10 @@ class Protocol(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``drift`` where it is not said.
+        """Leave out the settings in ``later`` that have their default.
 
-        Runs and kept cells from before there was such a field keep their identity.
+        Runs and kept cells from before there were such settings keep their identity.
         """
-        found = dump(self)
-        if found.get("drift", 0) is None:
-            del found["drift"]
-        return found
+        fields = type(self).model_fields
+        same = {name for name in self.later if getattr(self, name) == fields[name].default}
+        return {name: value for name, value in dump(self).items() if name not in same}
