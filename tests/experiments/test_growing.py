@@ -3,6 +3,8 @@
 import contextlib
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -199,3 +201,14 @@ def test_the_command_line_says_what_waits():
     code, _, said = fedvine(*command)
     assert code == 0 and "4 rows wait for the end of their stage (70)" in said
     refused([*command, "--set", "protocol.lead=2", "--out", "other"], "lead")
+
+
+def test_a_method_without_tensors_answers_without_torch():
+    """Importing torch takes most of the time of a cold answer."""
+    night(ROWS, method="popularity")
+    code = ("import sys; from fedvine.cli.main import main\n"
+            "try: main(['predict', 'run', '--client', 'ada', '--user', 'u1'])\n"
+            "except SystemExit as end: assert not end.code\n"
+            "assert 'torch' not in sys.modules")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 
 from fedvine.core.errors import Refused
+from fedvine.core.tensors import is_tensor, name_of
+
+if TYPE_CHECKING:
+    import torch
 
 LARGEST = 1e12       # no correct model, mean or count comes near it
 MOST_BYTES = 1 << 30  # of one array, unless a statement has another bound
@@ -62,9 +65,9 @@ class Array:
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
         """Raise :class:`Refused` unless ``value`` is such an array."""
-        if not isinstance(value, torch.Tensor if self.tensor else np.ndarray):
+        if not (is_tensor(value) if self.tensor else isinstance(value, np.ndarray)):
             raise Refused(f"{where} is not {'a tensor' if self.tensor else 'an array'}")
-        dtype = str(value.dtype).removeprefix("torch.")
+        dtype = name_of(value.dtype)
         if dtype != self.dtype:
             raise Refused(f"{where} is of type {dtype} instead of {self.dtype}")
         if len(value.shape) != len(self.shape):
@@ -215,10 +218,10 @@ def check(value: Any, expect: Any, where: str = "it", sizes: dict[str, int] | No
             raise Refused(f"{where} does not have the parts that were asked for")
         for i, part in enumerate(expect):
             check(value[i], part, f"{where}[{i}]", sizes)
-    elif isinstance(expect, (torch.Tensor, np.ndarray)):
-        dtype = str(expect.dtype).removeprefix("torch.")
+    elif is_tensor(expect) or isinstance(expect, np.ndarray):
+        dtype = name_of(expect.dtype)
         Array(dtype, tuple(expect.shape), most=max(MOST_BYTES, expect.nbytes),
-              tensor=isinstance(expect, torch.Tensor)).check(value, where, sizes)
+              tensor=is_tensor(expect)).check(value, where, sizes)
     elif isinstance(expect, Expected):
         expect.check(value, where, sizes)
     else:
@@ -228,13 +231,12 @@ def check(value: Any, expect: Any, where: str = "it", sizes: dict[str, int] | No
 def bounded(value: np.ndarray | torch.Tensor, where: str, low: float | None,
              high: float | None) -> None:
     """Refuse numbers that are not finite, above :data:`LARGEST`, or outside the bounds."""
-    floats = (value.is_floating_point() if isinstance(value, torch.Tensor)
-              else value.dtype.kind == "f")
+    floats = value.is_floating_point() if is_tensor(value) else value.dtype.kind == "f"
     if not (floats or low is not None or high is not None):
         return
     if not math.prod(value.shape):
         return
-    if isinstance(value, torch.Tensor):     # one pass; a NaN is both
+    if is_tensor(value):     # one pass; a NaN is both
         least, most = (x.item() for x in value.aminmax())
     else:
         least, most = value.min().item(), value.max().item()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedvine.core.errors import Refused
 from fedvine.core.expect import Named, Number, Several, Text, bounded, check
+from fedvine.core.tensors import is_tensor
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Scores:
         """Raise :class:`Refused` unless ``value`` is such an array, or a dictionary of them."""
         parts = value if isinstance(value, dict) else {"scores": value}
         for key, part in parts.items():
-            if not isinstance(part, (np.ndarray, torch.Tensor)):
+            if not (isinstance(part, np.ndarray) or is_tensor(part)):
                 raise Refused(f"{where}[{key!r:.50}] is not an array of scores")
             bounded(part, where, None, None)
 

@@ -15,20 +15,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import torch
 
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import check
+from fedvine.core.tensors import WIDTHS, is_tensor, name_of
 
 ALIGN = 64  # buffers of large messages start at a multiple of it, for fast vector loads
 SMALL = 1 << 16  # bytes of a message up to which no memory is kept for it
 _TUPLE, _TENSOR, _ARRAY = 1, 2, 3
-_TORCH = {str(d).removeprefix("torch."): d for d in (
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
-    torch.int16, torch.int8, torch.uint8, torch.bool)}
 _NUMPY = {name: np.dtype(name) for name in (
     "float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())}
-_NAMES: dict[Any, str] = {dtype: name for kind in (_TORCH, _NUMPY) for name, dtype in kind.items()}
+_NAMES: dict[Any, str] = {dtype: name for name, dtype in _NUMPY.items()}
 
 
 class Packed(NamedTuple):
@@ -71,19 +68,21 @@ class _Rebuild:
         if code not in (_TENSOR, _ARRAY):
             raise FedvineError(f"A message holds an unknown kind of value ({code}); refused.")
         dtype, shape, number = msgspec.msgpack.decode(data, type=tuple[str, list[int], int])
-        if dtype not in (_TORCH if code == _TENSOR else _NUMPY) or min(shape, default=0) < 0:
+        if dtype not in (WIDTHS if code == _TENSOR else _NUMPY) or min(shape, default=0) < 0:
             raise FedvineError(f"A message holds an array of type {dtype!r}; refused.")
         if not 0 <= number < len(self.buffers):
             raise FedvineError("A message names a buffer that did not come with it; refused.")
         raw = self.buffers[number]
-        size = (_TORCH if code == _TENSOR else _NUMPY)[dtype].itemsize
+        size = WIDTHS[dtype] if code == _TENSOR else _NUMPY[dtype].itemsize
         if raw.nbytes != size * math.prod(shape):
             raise FedvineError("A message's buffer does not have the size it states; refused.")
         if code == _ARRAY:
             return raw.view(dtype).reshape(shape)
+        import torch
+        kind = getattr(torch, dtype)
         if raw.nbytes == 0:
-            return torch.empty(shape, dtype=_TORCH[dtype])
-        return torch.from_numpy(raw).view(_TORCH[dtype]).reshape(shape)
+            return torch.empty(shape, dtype=kind)
+        return torch.from_numpy(raw).view(kind).reshape(shape)
 
 
 def _strip(value: Any, buffers: list[np.ndarray], where: tuple[Any, ...]) -> Any:
@@ -105,11 +104,10 @@ def _strip(value: Any, buffers: list[np.ndarray], where: tuple[Any, ...]) -> Any
         items = [_strip(v, buffers, (i, where)) for i, v in enumerate(value)]
         encode = msgspec.msgpack.encode
         return msgspec.msgpack.Ext(_TUPLE, encode(items)) if isinstance(value, tuple) else items
-    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
-        tensor = value.detach().to("cpu").contiguous()
-        name = _NAMES.get(tensor.dtype)
-        if name is not None:
-            flat = tensor.reshape(-1)
+    if is_tensor(value):
+        import torch
+        if value.layout == torch.strided and (name := name_of(value.dtype)) in WIDTHS:
+            flat = value.detach().to("cpu").contiguous().reshape(-1)
             raw = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
             return _number(_TENSOR, name, tuple(value.shape), raw, buffers)
     if isinstance(value, np.ndarray):

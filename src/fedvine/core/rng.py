@@ -8,10 +8,12 @@ round or restarting a client changes nothing.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 Place = str | int | bytes
 
@@ -43,6 +45,7 @@ def rng(*place: Place) -> np.random.Generator:
 
 def torch_rng(*place: Place) -> torch.Generator:
     """Return a torch CPU generator that belongs to ``place``; for layers and dropout masks."""
+    import torch
     return torch.Generator().manual_seed(key(*place) & (2**63 - 1))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -264,8 +265,8 @@ class Experiment(BaseModel):
             FedvineError: where the data do not fit, the folder has another run, or rows that it
                 learned are gone.
         """
-        import torch
-        torch.set_num_threads(self.threads)
+        if "torch" in sys.modules:      # where the method uses it, its file has imported it
+            sys.modules["torch"].set_num_threads(self.threads)
         found = growing.grown(self, out, now) if out is not None else None
         if found is not None:
             kept, source = found
