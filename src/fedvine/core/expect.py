@@ -231,7 +231,8 @@ def check(value: Any, expect: Any, where: str = "it", sizes: dict[str, int] | No
 def bounded(value: np.ndarray | torch.Tensor, where: str, low: float | None,
              high: float | None) -> None:
     """Refuse numbers that are not finite, above :data:`LARGEST`, or outside the bounds."""
-    floats = value.is_floating_point() if is_tensor(value) else value.dtype.kind == "f"
+    floats = (value.dtype.kind == "f" if isinstance(value, np.ndarray)
+              else value.is_floating_point())
     if not (floats or low is not None or high is not None):
         return
     if not math.prod(value.shape):
