@@ -70,6 +70,7 @@ DAMAGE = {
     "newest save cut": lambda run: [cut(f) for f in (run / "saves" / LAST).glob("*.safetensors")],
     "both saves cut": lambda run: [cut(f) for f in run.glob("saves/*/*.safetensors")],
     "saves deleted": lambda run: shutil.rmtree(run / "saves"),
+    "last save deleted": lambda run: shutil.rmtree(run / "saves" / LAST),
     "positions emptied": lambda run: [f.write_text("") for f in run.glob("saves/*/position.json")],
     "positions null": lambda run: [f.write_text("null") for f in run.glob("saves/*/position.json")],
     "metrics deleted": lambda run: (run / "metrics.jsonl").unlink(),
@@ -190,8 +191,10 @@ def test_what_was_logged_after_the_last_save_stands_there_once(run, monkeypatch)
     assert calls[0] == calls[1] and len(set(calls[0])) == len(calls[0])
 
 
-@pytest.mark.parametrize("name", [n for n in DAMAGE if n not in ("newest save cut",
-                                                                 "saves deleted")])
+MENDED = ["newest save cut", "last save deleted", "saves deleted"]
+
+
+@pytest.mark.parametrize("name", [n for n in DAMAGE if n not in MENDED])
 def test_a_damaged_run_does_not_go_on(run, name):
     """It would end with other scores."""
     unfinished(run)
@@ -200,7 +203,7 @@ def test_a_damaged_run_does_not_go_on(run, name):
             *(["metrics.jsonl, line 3"] if "line" in name or "garbage" in name else []))
 
 
-@pytest.mark.parametrize("name", ["newest save cut", "saves deleted"])
+@pytest.mark.parametrize("name", MENDED)
 def test_one_that_can_goes_on_to_the_same_scores(run, name):
     """From the save before, or from the start."""
     kept = results(run)
@@ -272,6 +275,31 @@ def test_a_table_that_is_gone_is_not_needed_for_an_answer(run):
     assert fedvine(*ASK) == shown and shown[0] == 0
 
 
+@pytest.mark.parametrize("ends", [2, 1])
+def test_an_unfinished_run_is_answered_as_of_its_newest_whole_stage_and_says_so(run, ends):
+    code, shown, said = fedvine(*ASK)
+    assert (code, said) == (0, "")
+    unfinished(run)
+    if ends == 1:       # killed before the last stage was learned
+        shutil.rmtree(run / "saves" / LAST)
+    code, found, said = fedvine(*ASK)
+    assert code == 0 and f"not finished; this is as of stage {8 + ends} of 10" in said
+    assert (found == shown) == (ends == 2)
+
+
+def test_an_unfinished_run_without_a_whole_stage_is_not_answered(run):
+    unfinished(run)
+    shutil.rmtree(run / "saves")
+    refused(ASK, "has not learned a whole stage", "give its command again")
+
+
+@pytest.mark.parametrize("name", ["both saves cut", "positions null", "metrics deleted"])
+def test_an_unfinished_run_whose_saves_are_damaged_is_not_answered(run, name):
+    unfinished(run)
+    DAMAGE[name](run)
+    refused(ASK, LAST, "no save that can be read", "give the run's command again")
+
+
 def test_a_folder_that_is_no_run(run):
     Path("mine").mkdir()
     Path("mine", "letter.txt").write_text("dear")
@@ -279,7 +307,6 @@ def test_a_folder_that_is_no_run(run):
 
 
 QUESTIONS = {
-    "unfinished": (["run", "--all", "--out", "x.csv"], "not finished"),
     "client": (["run", "--client", "aa", "--user", "u1"], '"aa"', 'did you mean "a"?'),
     "user": (["run", "--client", "a", "--user", "u11"], '"u11"', 'did you mean "u1"?'),
     "nothing": (["run"], "--client"), "half": (["run", "--client", "a"], "--user"),
@@ -297,8 +324,6 @@ QUESTIONS = {
 def test_a_bad_question(run, name):
     arguments, *words = QUESTIONS[name]
     Path("f.csv").mkdir()
-    if name == "unfinished":
-        unfinished(run)
     refused(["predict", *arguments], *words)
 
 

@@ -124,7 +124,7 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
         raise FedvineError(f"{folder} does not hold what its run was made from ({error}); it "
                            "cannot be asked.") from error
     made.folder = run_folder.RunFolder(folder, None)
-    made.summary = run_folder.read_summary(folder)
+    made.summary = run_folder.read_summary(folder, len(made.plan))
     return made
 
 
@@ -153,11 +153,14 @@ def kept(folder: Path, stages: Mapping[str, Any]) -> tuple[Split, Any]:
 def _newest_end(made: Run) -> run_folder.Save | None:
     """Return the newest save of the end of a stage, None where there is none.
 
-    Another process may write to the folder meanwhile: a save may be deleted while it is read, after
+    A finished run is asked as of its own end alone. Another process may write to the folder meanwhile: a save may be deleted while it is read, after
     a newer one was written. Raises :class:`FedvineError` where no such save can be read.
     """
     folder, broken = made.folder, None
     assert folder is not None
+    if made.summary is not None:
+        last = len(made.plan) - 1
+        return folder.restore(end=run_folder.checkpoint(last, made.method.rounds_at(last) + 1))
     for _ in range(3):
         for path in sorted((folder.path / "saves").glob("[0-9]*"), reverse=True):
             t, r = (int(number) for number in run_folder.checked(path.name).split("-"))
@@ -166,8 +169,6 @@ def _newest_end(made: Run) -> run_folder.Save | None:
                     return folder.restore(end=path.name)
                 except FedvineError as error:
                     broken = broken or error
-                    if made.summary is not None:    # a finished run is asked at its own end alone
-                        raise
         if broken is None:
             return None
     raise broken or FedvineError(f"{folder.path} has no save that can be read.")

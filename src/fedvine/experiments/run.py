@@ -46,9 +46,7 @@ class Run:
         self.server: Memory | None = None
         self.stages: list[StageScores] = []
         self.summary: dict[str, Any] | None = (
-            run_folder.read_summary(folder.path) if folder else None)
-        if self.summary and self.summary.get("stages", len(self.plan)) < len(self.plan):
-            self.summary = None             # the table has grown since, and there is more to learn
+            run_folder.read_summary(folder.path, len(self.plan)) if folder else None)
         self._known: int | None = None      # stages of the plan when the last one was scored
         self.costs, self._last_save = Costs(), 0.0
         self.learned: int | None = None     # the stage that is asked; None: the last one

@@ -29,16 +29,17 @@ def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
                            "that fedvine run --out wrote.") from error
 
 
-def read_summary(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+def read_summary(path: str | os.PathLike[str], stages: int = 0) -> dict[str, Any] | None:
     """Return the summary of a finished run, else None.
 
-    Raises :class:`FedvineError` if the summary cannot be read.
+    A run whose plan has got more than its summary's stages since is not finished; ``stages`` is the
+    number of the plan's. Raises :class:`FedvineError` if the summary cannot be read.
     """
     try:
         found = json.loads((Path(path) / "summary.json").read_text("utf-8"))
         if not isinstance(found, dict) or not isinstance(found.get("scores"), dict):
             raise ValueError("it has no scores")
-        return found
+        return found if found.get("stages", stages) >= stages else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -221,8 +221,10 @@ class RunFolder:
             return found
         if broken or end:
             raise FedvineError(f"{self.path} has no save that can be read: {', '.join(broken)}; "
-                               + ("delete its summary.json and give the run's command again."
-                                  if end else "delete the folder to start afresh."))
+                               + ("delete the folder to start afresh." if not end else
+                                  "give the run's command again."
+                                  if not (self.path / "summary.json").exists() else
+                                  "delete its summary.json and give the run's command again."))
         self._cut({})
         return None
 
