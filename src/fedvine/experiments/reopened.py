@@ -153,8 +153,9 @@ def kept(folder: Path, stages: Mapping[str, Any]) -> tuple[Split, Any]:
 def _newest_end(made: Run) -> run_folder.Save | None:
     """Return the newest save of the end of a stage, None where there is none.
 
-    A finished run is asked as of its own end alone. Another process may write to the folder meanwhile: a save may be deleted while it is read, after
-    a newer one was written. Raises :class:`FedvineError` where no such save can be read.
+    A finished run is asked as of its own end alone. Another process may write to the folder of an
+    unfinished one meanwhile: a save may be deleted while it is read, after a newer one was written.
+    Raises :class:`FedvineError` where no such save can be read.
     """
     folder, broken = made.folder, None
     assert folder is not None
