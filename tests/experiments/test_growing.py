@@ -171,6 +171,11 @@ def test_now_learns_the_rest_and_the_next_stage_ends_at_the_grid():
     assert scores(night(ROWS, open_end=True)) == scores(found)
 
 
+def test_the_first_run_says_what_waits_and_may_learn_it():
+    assert night(ROWS[:64], "one", open_end=True).news[0].startswith("4 rows wait")
+    assert len(night(ROWS[:64], "two", open_end=True, now=True).plan) == 7
+
+
 def test_a_night_without_rows_and_equal_times_at_a_bound():
     rows = [("u1", f"i{i % 5}", t, "ada", 0) for i, t in enumerate([0, 1, 5, 10, 10, 10, 11, 20])]
     found = night(rows[:5], open_end=True)

@@ -109,9 +109,11 @@ def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventS
                 names.append(theirs[i])
         as_ours = np.array([number.get(name, -1) for name in theirs], code.dtype)
         codes[column], categories[column] = as_ours[rows.codes[column]], names
-    return EventStream(src, dst, t, src_ids, dst_ids, arrived=arrived, codes=codes,
+    made = EventStream(src, dst, t, src_ids, dst_ids, arrived=arrived, codes=codes,
                        categories=categories, directed=kept.directed, mirrored=kept.mirrored,
                        name=kept.name, **{c: getattr(rows, c) for c in _VALUES})
+    made.dates = kept.dates
+    return made
 
 
 def _same(kept: EventStream, table: EventStream, column: str | None) -> bool:

@@ -181,6 +181,7 @@ class KeptRows:
         values = {c: getattr(rows, c) for c in (*_VALUES[3:], "arrived")}
         made = EventStream(src, dst, rows.t, ids["src"], ids.get("dst"), directed=rows.directed,
                            mirrored=rows.mirrored, name=name, **values)
+        made.dates = rows.dates
         for side, numbers in new.items():
             if part is not None:
                 append_rows(folder / f"whole-{side}.npy", len(getattr(part, f"{side}_ids")),

@@ -144,6 +144,7 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
             arrived=part.arrived, first_seen_elsewhere=elsewhere(seen, users, k),
             directed=stream.directed, mirrored=stream.mirrored, name=f"{stream.name}/{name}",
             nodes=None if stream.nodes is None else stream.nodes.of(users))
+        found[name].dates = stream.dates
     return found
 
 

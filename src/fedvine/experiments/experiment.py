@@ -278,5 +278,9 @@ class Experiment(BaseModel):
         step = self.protocol.stage_size(split.stream, self.resolved().stages)
         made = run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
                    source=source, quorum=self.quorum, keep=keep, step=step, **options)
+        if found is None and self.open_end and out is not None and keep:
+            if now:     # the rows are kept: go on from them
+                return self.run(out, now=True, **options)
+            found = growing.grown(self, out)    # counts the rows that wait
         made.news = [] if found is None else growing.sentences(found[0])
         return made
