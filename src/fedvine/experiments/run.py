@@ -55,7 +55,7 @@ class Run:
     def __iter__(self) -> Iterator[StageScores]:
         """Yield the scores of each stage, from the last save on; of a finished run all again."""
         if self.summary is not None:
-            self.stages = self._measured()
+            self.stages = self.stages or self._measured()
             yield from self.stages
             return
         with self.folder.alone() if self.folder else contextlib.nullcontext():
