@@ -16,8 +16,9 @@ _PUBLIC = {  # name: the file it is in; opened when it is first asked for
     "NodeData": "data.node_data", "Plan": "data.plan", "Run": "experiments.run",
     "Server": "core.method", "SnapshotClassification": "tasks.snapshot_classification",
     "Split": "data.split", "World": "core.method", "check_method": "testing",
-    "forecasts_of": "experiments.reopened", "from_frame": "data.io.read",
-    "from_pyg": "data.io.read", "load": "data.spec", "on_client": "core.method",
+    "follow": "experiments.follow", "forecasts_of": "experiments.reopened",
+    "from_frame": "data.io.read", "from_pyg": "data.io.read", "load": "data.spec",
+    "on_client": "core.method",
     "open_run": "experiments.opened", "read": "data.io.read", "run": "experiments.run",
     "to_pyg": "data.io.read", "tracked": "experiments.track"}
 

@@ -5,17 +5,17 @@ Nothing heavy is imported before a command needs it, so that help and typing err
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import compare, options, tune
+from fedvine.cli import compare, tune
 from fedvine.cli import federation as federation_cli
+from fedvine.cli import run as running
+from fedvine.cli.options import console
 from fedvine.core.errors import FedvineError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -79,7 +79,7 @@ def list_() -> None:
     """Show the methods, data sets and partitions that there are."""
     from fedvine.cli.catalogue import everything
     for table in everything():
-        _console().print(table, "")
+        console().print(table, "")
 
 
 @app.command()
@@ -90,78 +90,10 @@ def show(name: Annotated[str, typer.Argument(
     """Explain one thing: a method's fields, a data set's size, an experiment in full."""
     from fedvine.cli.catalogue import described
     for part in described(name):
-        _console().print(part, highlight=False, soft_wrap=isinstance(part, str))
+        console().print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
-@app.command()
-def run(
-    context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="METHOD|METHOD.py|EXPERIMENT.toml",
-                                        help="A method's name, a Python file with a method of your "
-                                        "own (it is carried out), or an experiment's file.")],
-    data: options.Data = None,
-    src: options.Src = None,
-    dst: options.Dst = None,
-    time: options.Time = None,
-    time_format: options.TimeFormat = None,
-    client: options.Client = None,
-    edges: options.Edges = None,
-    node: options.Node = None,
-    label: options.Label = None,
-    bipartite: options.Bipartite = None,
-    sure: options.Sure = None,
-    undirected: options.Undirected = None,
-    stages: options.Stages = None,
-    open_end: options.Open = None,
-    now: Annotated[bool, typer.Option("--now", help="Learn the rows after the last whole stage, "
-                                      "too, as a stage of their own.")] = False,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    k: options.K = None,
-    seed: Annotated[int | None, typer.Option(help="All randomness comes from it.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of torch.")] = None,
-    settings: Annotated[list[str] | None, typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any key of the experiment, such as method.rounds=5; "
-        "may be given several times.")] = None,
-    out: Annotated[Path | None, typer.Option(
-        help="The run folder [default: runs/<method>-<data>-s<seed>].")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the scores to this file too.")] = None,
-    keep: Annotated[bool, typer.Option(
-        help="Copy a labelled graph into the run folder, which is then asked without its "
-        "tables.")] = True,
-    track: Annotated[str | None, typer.Option(
-        metavar="mlflow|tensorboard|wandb", help="Tell this tracker scores, costs and settings; "
-        'needs pip install "fedvine[track]".')] = None,
-) -> None:
-    """Run a method and keep everything in a run folder; the same command again goes on."""
-    if json and json.is_dir():
-        raise FedvineError(f"{json} is a folder; name a .json file with --json.")
-    from fedvine.experiments.allocator import keep_large_blocks
-    from fedvine.experiments.command import from_command
-    keep_large_blocks()
-    experiment, name = from_command(what, options.values(context.params), settings or [])
-    out = out or Path("runs") / f"{name}-s{experiment.seed}"
-    from fedvine.experiments.progress import follow
-    from fedvine.experiments.track import check, tracked
-    from fedvine.results.records import records, tables, write_json
-    if track:
-        check(track)
-    with _stoppable(out):
-        made = experiment.run(out, keep=keep)
-        for note in (*(made.notes if made.summary is None else ()), *made.news):
-            _console(sys.stderr).print(f"Note: {note}", highlight=False, soft_wrap=True)
-        with tracked(made, track) if track else contextlib.nullcontext():
-            follow(made, _console(sys.stderr))
-    assert made.summary is not None
-    for table in tables(made.summary, made.protocol):
-        _console().print(table, "", highlight=False)
-    if "report" in made.summary:
-        from fedvine.results.records import facts
-        _console().print(f"{made.method.name} reports\n{facts(made.summary['report'])}\n",
-                         highlight=False, soft_wrap=True)
-    print(f"Kept in {out}")
-    if json:
-        write_json(records(out), json)
+app.command()(running.run)
 
 
 @app.command()
@@ -225,7 +157,7 @@ def predict(
         _show(found.top(client, user, top))
         homes = found.homes(user)
         if client not in homes:
-            _console().print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.",
+            console().print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.",
                              highlight=False, soft_wrap=True)
 
 
@@ -257,7 +189,7 @@ def _labels(folder: Path, client: str | None, node: str | None, top: int, out: P
     for row in found.slice(0, top).to_pylist():
         table.add_row(row["client"], row["node"], row["label"], f"{row['probability']:.3f}",
                       row["given"] or "")
-    _console().print(table)
+    console().print(table)
     if len(found) > top:
         print(f"{len(found) - top:,} more; --out FILE writes all.")
 
@@ -273,7 +205,7 @@ def _show(forecasts: list[Any]) -> None:
     table = Table("item", "score", "", box=None)
     for item, score, known in forecasts:
         table.add_row(item, f"{score:.4g}", "known" if known else "new")
-    _console().print(table)
+    console().print(table)
 
 
 app.command()(compare.compare)
@@ -283,19 +215,3 @@ app.add_typer(federation_cli.kit, name="kit")
 app.command()(federation_cli.serve)
 app.command()(federation_cli.join)
 app.command()(federation_cli.status)
-
-
-def _console(file: Any = None) -> Any:
-    from fedvine.core.text import Terminal
-    return Terminal(file)
-
-
-@contextlib.contextmanager
-def _stoppable(out: Path) -> Iterator[None]:
-    """Let Ctrl-C end the run with a sentence on how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"\nStopped. What was saved is in {out}; the same command again goes on from there.",
-              file=sys.stderr)
-        raise typer.Exit(130) from None

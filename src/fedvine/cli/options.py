@@ -92,6 +92,12 @@ def seconds_of(text: str) -> float:
     return found
 
 
+def console(file: Any = None) -> Any:
+    """Return a console that prints names as they are, to ``file`` or to stdout."""
+    from fedvine.core.text import Terminal
+    return Terminal(file)
+
+
 def tell(line: str) -> None:
     """Print a line about the progress to stderr."""
     from fedvine.core.text import shown

@@ -10,6 +10,10 @@ class FedvineError(ValueError):
     """One sentence that names the file, row, key or client, and the way out."""
 
 
+class TooEarly(FedvineError):
+    """The data do not have enough to begin with yet; with more rows they may."""
+
+
 class MethodError(FedvineError):
     """A method broke the contract of :class:`fedvine.core.method.Method`."""
 

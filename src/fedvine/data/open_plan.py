@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, TooEarly
 from fedvine.data.plan import Plan, known, periods, seconds
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def open_plan(stream: EventStream, stages: int | str, *, val: float = 0.15, test
     order = np.asarray(stream.order)
     bounds = [float(order[0]), *later_bounds([float(order[0])], order, stages)]
     if len(bounds) < 2:
-        raise FedvineError(f"{stream.name} does not have a whole stage of {stages} yet: an event "
-                           "at or past its end is missing; choose shorter stages, or wait.")
+        raise TooEarly(f"{stream.name} does not have a whole stage of {stages} yet: an event at or "
+                       "past its end is missing; choose shorter stages, or wait.")
     made = periods(bounds, known(stream.before(bounds[-1]), bounds), val, test)
     return replace(made, live=len(made))
 

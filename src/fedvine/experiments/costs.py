@@ -11,12 +11,16 @@ from fedvine.core.clients import Clients
 from fedvine.core.method import At
 from fedvine.experiments.allocator import peak_memory
 
+KEPT = 4096     # rounds whose seconds are kept one by one
+
 
 class Costs:
     """The costs of a run, which the loop updates.
 
     :meth:`begin` is called before a round, :meth:`round_done` after it, :meth:`count` for the log
-    of calls. Seconds of arrivals and of scores count in the total alone.
+    of calls. Seconds of arrivals and of scores count in the total alone. Of a run of many rounds
+    the seconds of the last ones are kept, at least :data:`KEPT`, and their median is that of the
+    run; of earlier rounds there are sums.
     """
 
     def __init__(self) -> None:
@@ -25,6 +29,7 @@ class Costs:
         self.rounds: list[float] = []           # seconds of each round
         self.client: list[float] = []           # of one client, by round
         self.calls: list[float] = []            # of all calls, by round
+        self.before = [0, 0.0, 0.0, 0.0]        # rounds before these, and the sums of the three
         self.own: dict[str, float] | None = {}  # of rounds, by client; None: not known
         self.bytes: dict[str, Any] = {"down": 0, "up": 0, "calls": 0, "by": {}}
         self._started = self._began = time.perf_counter()
@@ -43,10 +48,18 @@ class Costs:
             calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
             self.client.append(sum(c["seconds"] / max(c["clients"], 1) for c in calls))
             self.calls.append(sum(c["seconds"] for c in calls))
+            self._shorten()
             if self.own is not None:
                 self.own = {name: self.own.get(name, 0.0) + its["seconds"]
                             - self._before.get(name, 0.0) for name, its in clients.traffic.items()}
         self.begin(clients)
+
+    def _shorten(self) -> None:
+        if len(self.rounds) >= 2 * KEPT:
+            self.before[0] += KEPT
+            for i, column in enumerate((self.rounds, self.client, self.calls), 1):
+                self.before[i] += sum(column[:KEPT])
+                del column[:KEPT]
 
     def count(self, log: Iterable[dict[str, Any]]) -> None:
         """Add bytes and seconds of these calls, in all and by client function."""
@@ -72,23 +85,26 @@ class Costs:
     def dump(self) -> dict[str, Any]:
         """Return the costs for a save, except :attr:`seconds`, which the save has itself."""
         return {"own": self.own, "bytes": self.bytes, "cpu": self.seconds_cpu,
-                "rounds": [self.rounds, self.client, self.calls]}
+                "rounds": [self.rounds, self.client, self.calls], "before": self.before}
 
     def load(self, state: dict[str, Any], seconds: float) -> None:
         """Continue from the costs of a save."""
         self.earlier, self.bytes = seconds, state["bytes"]
         self.rounds, self.client, self.calls = state["rounds"]
+        self.before = list(state.get("before", self.before))
         self.own = state.get("own")             # older saves have none
         self.earlier_cpu = state.get("cpu", 0.0)
 
     def summary(self) -> dict[str, Any]:
         """Return the costs as keys of a run's summary."""
-        rounds = len(self.rounds)
+        rounds = self.before[0] + len(self.rounds)
+        whole, client, calls = (before + sum(column) for before, column in zip(
+            self.before[1:], (self.rounds, self.client, self.calls), strict=True))
         found: dict[str, Any] = {
             "seconds_total": self.seconds, "seconds_cpu": self.seconds_cpu,
-            "seconds_round": statistics.median(self.rounds) if rounds else 0.0,
-            "seconds_client": sum(self.client) / rounds if rounds else 0.0,
-            "seconds_server": (sum(self.rounds) - sum(self.calls)) / rounds if rounds else 0.0,
+            "seconds_round": statistics.median(self.rounds) if self.rounds else 0.0,
+            "seconds_client": client / rounds if rounds else 0.0,
+            "seconds_server": (whole - calls) / rounds if rounds else 0.0,
             "peak_memory_bytes": peak_memory(),
             "bytes_down": self.bytes["down"], "bytes_up": self.bytes["up"],
             "calls": self.bytes["calls"], "by": self.bytes["by"]}

@@ -43,10 +43,13 @@ class Run:
         self.news: list[str] = []       # sentences about rows that came since, or wait
         self.on_round: OnRound = on_round or (lambda at, clients: None)
         self.on_stage: OnStage = on_stage or (lambda stage, run: None)
+        self.halted: Callable[[], bool] = lambda: False     # whether to stop after this round
         self.server: Memory | None = None
         self.stages: list[StageScores] = []
         self.summary: dict[str, Any] | None = (
             run_folder.read_summary(folder.path, len(self.plan)) if folder else None)
+        if folder:
+            folder.logs.living = ready.plan.living
         self._known: int | None = None      # stages of the plan when the last one was scored
         self.costs, self._last_save = Costs(), 0.0
         self.learned: int | None = None     # the stage that is asked; None: the last one
@@ -59,6 +62,8 @@ class Run:
             yield from self.stages
             return
         with self.folder.alone() if self.folder else contextlib.nullcontext():
+            if self.folder:
+                self.folder.tidy()
             yield from self._carry_out()
 
     def _carry_out(self) -> Iterator[StageScores]:
@@ -101,8 +106,11 @@ class Run:
     def _round_done(self, at: At, clients: Clients) -> None:
         self.costs.round_done(at, clients)
         self.on_round(at, clients)
-        if self.folder and time.perf_counter() - self._last_save > self.save_every:
+        halted = self.halted()
+        if self.folder and (halted or time.perf_counter() - self._last_save > self.save_every):
             self._save(at.t, at.r)
+        if halted:
+            raise KeyboardInterrupt
 
     def _stage_done(self, stage: StageScores, save: bool = True) -> None:
         """Keep a stage's scores; ``save`` False: the stage itself was learned and saved before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from fedvine.core.errors import FedvineError
 
-_KEYS = {"metrics.jsonl": {"t", "stage", "client", "n", "scores"}}
+_KEYS = {"t", "stage", "client", "n", "scores"}
 
 
 def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -47,24 +48,49 @@ def read_summary(path: str | os.PathLike[str], stages: int = 0) -> dict[str, Any
                            "run's command again.") from error
 
 
-def read_lines(path: str | os.PathLike[str], log: str, size: int | None = None
-               ) -> list[dict[str, Any]]:
-    """Return the whole lines of a log, or of its first ``size`` bytes.
+def files_of(path: str | os.PathLike[str], log: str) -> list[str]:
+    """Return the names of a log's files in their order; see :mod:`fedvine.experiments.logs`."""
+    fits = re.compile(re.escape(log.removesuffix(".jsonl")) + r"(-\d{6})?\.jsonl")
+    try:
+        found = [file.name for file in Path(path).iterdir() if fits.fullmatch(file.name)]
+    except FileNotFoundError:
+        return []
+    return sorted(found, key=lambda name: (name != log, name))
+
+
+def parts(path: str | os.PathLike[str], log: str) -> list[str]:
+    """Return the names of the files whose lines are the log: all, or the last file of calls."""
+    found = files_of(path, log)
+    return found[-1:] if log == "messages.jsonl" else found
+
+
+def read_lines(path: str | os.PathLike[str], log: str) -> list[dict[str, Any]]:
+    """Return the whole lines of a log, of all its files.
 
     A last line that was cut short is left out. Raises :class:`FedvineError` for a line that a run
-    cannot have written, or a log with too few bytes.
+    cannot have written.
     """
-    file, found = Path(path) / log, []
+    return [line for name in parts(path, log) for line in read_part(path, name)]
+
+
+def read_part(path: str | os.PathLike[str], name: str, size: int | None = None
+              ) -> list[dict[str, Any]]:
+    """Return the whole lines of one file of a log, or of its first ``size`` bytes.
+
+    Raises :class:`FedvineError` as :func:`read_lines` does, and where it has too few bytes.
+    """
+    file, found = Path(path) / name, []
+    keys = _KEYS if name.startswith("metrics") else {"t"}
     text = file.read_bytes() if file.exists() else b""
     if size is not None and len(text) < size:
-        raise FedvineError(f"{log} has lost its end")
+        raise FedvineError(f"{name} has lost its end")
     for number, line in enumerate(text[:size].split(b"\n")[:-1], 1):
         try:
             found.append(json.loads(line))
-            if not _KEYS.get(log, {"t"}) <= found[-1].keys():
+            if not keys <= found[-1].keys():
                 raise ValueError
         except (ValueError, AttributeError) as error:
-            raise FedvineError(f"{log}, line {number} was not written by a run") from error
+            raise FedvineError(f"{name}, line {number} was not written by a run") from error
     return found
 
 

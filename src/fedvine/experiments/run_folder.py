@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -37,13 +36,12 @@ from fedvine.data.kept_graph import KeptGraph
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_files, saves
 from fedvine.experiments.differ import difference
+from fedvine.experiments.logs import Logs
 from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
 from fedvine.experiments.saves import checked, checkpoint, read_packs, write_packs
 
 __all__ = ["RunFolder", "Save", "checked", "checkpoint", "read_experiment", "read_lines",
            "read_packs", "read_summary", "write_packs"]
-
-_LOGS = ("metrics.jsonl", "messages.jsonl")
 
 
 class Save(NamedTuple):
@@ -93,11 +91,19 @@ class RunFolder:
             with atomic(file, "w") as handle:
                 handle.write(text)
         self._key = bytes.fromhex(saves.digest_of(read_experiment(self.path)))
-        self._sums: dict[str, Any] = {}     # of the logs, as they grow
+        self.logs = Logs(self.path)
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Lock the folder inside the ``with`` block; see :func:`alone`."""
         return alone(self.path)
+
+    def tidy(self) -> None:
+        """Delete unfinished files of processes that were killed; the folder must be locked."""
+        for file in (*self._saves.glob(".*.tmp"), *self.path.glob(".messages*.tmp")):
+            if file.is_dir():
+                shutil.rmtree(file, ignore_errors=True)
+            else:
+                file.unlink(missing_ok=True)
 
     def keep(self, split: Any, plan: Any, **facts: Any) -> None:
         """Copy the data to ``data/``, unless it is there; ``facts`` as of :class:`KeptRows`."""
@@ -115,18 +121,8 @@ class RunFolder:
 
     # -- logs ----------------------------------------------------------------------------------
     def append(self, log: str, lines: list[dict[str, Any]]) -> None:
-        """Add lines to ``metrics.jsonl`` or ``messages.jsonl``.
-
-        Raises :class:`FedvineError` if they cannot be written.
-        """
-        try:
-            text = "".join(json.dumps(line) + "\n" for line in lines).encode()
-            self._sum(log).update(text)
-            with open(self.path / log, "ab", opener=run_files.no_link) as file:
-                file.write(text)
-        except OSError as error:
-            raise FedvineError(f"{self.path / log} could not be written: {error.strerror}; free "
-                               "space and give the same command again, it goes on.") from error
+        """Add lines to ``metrics.jsonl`` or ``messages.jsonl``; see :class:`Logs`."""
+        self.logs.append(log, lines)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as finished."""
@@ -136,14 +132,10 @@ class RunFolder:
     # -- saves ---------------------------------------------------------------------------------
     def save(self, save: Save) -> None:
         """Write a save; delete all but the last two, and the last one of the end of a stage."""
-        name, sizes = checkpoint(save.t, save.r), {}
-        for log in _LOGS:  # sizes to which a resumed run cuts the logs
-            file = self.path / log
-            if file.exists():
-                with open(file, "rb") as handle:
-                    os.fsync(handle.fileno())
-                    sizes[log] = os.fstat(handle.fileno()).st_size
-        position = {"t": save.t, "r": save.r, "logs": sizes, "seconds": save.seconds,
+        name = checkpoint(save.t, save.r)
+        if save.end:
+            self.logs.add_up()
+        position = {"t": save.t, "r": save.r, "logs": self.logs.sizes(), "seconds": save.seconds,
                     **({"end": True} if save.end else {}), "stages": save.stages}
         with atomic_folder(self._saves / name) as folder:
             saves.write({"server": save.server}, folder / "server.safetensors", self._at(name))
@@ -151,10 +143,12 @@ class RunFolder:
             (folder / "position.json").write_text(json.dumps(
                 {**position, "sum": self._position_sum(position)}))
         kept = sorted(self._saves.glob("[0-9]*"))
-        ends = [p for p in kept if _is_end(p)]
-        for old in kept[:-2]:
-            if old not in ends[-1:]:
+        ends = [p for p in kept if _position(p).get("end")]
+        needed = {*kept[-2:], *ends[-1:]}
+        for old in kept:
+            if old not in needed:
                 shutil.rmtree(old, ignore_errors=True)
+        self.logs.drop(_position(p).get("logs", {}) for p in needed)
 
     @property
     def _saves(self) -> Path:
@@ -164,21 +158,9 @@ class RunFolder:
         """Return the key of the checksums of one save."""
         return self._key + name.encode()
 
-    def _sum(self, log: str, size: int | None = None) -> Any:
-        """Return the hash of a log's first ``size`` bytes, or of all of it, kept up to date."""
-        if size is None and log in self._sums:
-            return self._sums[log]
-        file = self.path / log
-        found = hashlib.blake2b(file.read_bytes()[:size] if file.exists() else b"", digest_size=16)
-        if size is None:
-            self._sums[log] = found
-        return found
-
     def _position_sum(self, position: Mapping[str, Any], known: bool = False) -> str:
         """Return the checksum of a position and of the logs up to it; ``known``: of a save."""
-        logs = {log: self._sum(log, size if known else None).hexdigest()
-                for log, size in position["logs"].items()}
-        return saves.digest_of([position, logs], self._key)
+        return saves.digest_of([position, self.logs.sums(position["logs"], known)], self._key)
 
     def restore(self, common: set[str] | None = None, end: str | None = None) -> Save | None:
         """Return the last readable save and cut the logs back to it; None at the start of a run.
@@ -203,8 +185,7 @@ class RunFolder:
                 known = position.pop("sum", "")
                 if folder.name != checkpoint(position["t"], position["r"]):
                     raise ValueError("position.json is that of another checkpoint")
-                for log in _LOGS:
-                    read_lines(self.path, log, position["logs"].get(log, 0))
+                self.logs.check(position["logs"])
                 if known != self._position_sum(position, known=True):
                     raise ValueError("position.json or a log was changed, or is another run's")
                 key = self._at(folder.name)
@@ -217,7 +198,7 @@ class RunFolder:
                 broken.append(f"{folder.name} ({getattr(error, 'strerror', None) or error})")
                 continue
             if not end:
-                self._cut(position["logs"])
+                self.logs.cut(position["logs"])
             return found
         if broken or end:
             raise FedvineError(f"{self.path} has no save that can be read: {', '.join(broken)}; "
@@ -225,43 +206,47 @@ class RunFolder:
                                   "give the run's command again."
                                   if not (self.path / "summary.json").exists() else
                                   "delete its summary.json and give the run's command again."))
-        self._cut({})
+        self.logs.cut({})
         return None
-
-    def _cut(self, sizes: Mapping[str, int]) -> None:
-        """Cut each log back to its size in bytes, 0 where none is given."""
-        for log in _LOGS:
-            if (self.path / log).exists():
-                with open(self.path / log, "rb+", opener=run_files.no_link) as file:
-                    file.truncate(sizes.get(log, 0))
-        self._sums = {}
 
 
 @contextlib.contextmanager
-def alone(path: str | os.PathLike[str]) -> Iterator[None]:
+def alone(path: str | os.PathLike[str], name: str = ".lock", otherwise: str | None = None
+          ) -> Iterator[None]:
     """Lock a run folder inside the ``with`` block: no other process (or run) writes to it.
 
-    Raises :class:`FedvineError` if another one has locked it.
+    Args:
+        path: the folder.
+        name: the file that is locked.
+        otherwise: the sentence for a person where another process has locked it.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        FedvineError: if another process has locked it.
     """
     try:
-        lock = os.open(Path(path) / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        lock = os.open(Path(path) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise FedvineError(f"{path}/.lock cannot be used ({error.strerror}); delete it."
+        raise FedvineError(f"{path}/{name} cannot be used ({error.strerror}); delete it."
                            ) from error
     with open(lock, "rb+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise FedvineError(f"Another process is carrying out the run in {path}; wait for it, "
-                               "or choose another folder with --out.") from error
+            raise FedvineError(otherwise or f"Another process is carrying out the run in {path}; "
+                               "wait for it, or choose another folder with --out.") from error
         yield
 
 
-def _is_end(save: Path) -> bool:
+def _position(save: Path) -> dict[str, Any]:
+    """Return a save's ``position.json``, an empty mapping where it cannot be read."""
     try:
-        return bool(json.loads((save / "position.json").read_text()).get("end"))
-    except (OSError, ValueError, AttributeError):
-        return False
+        found = json.loads((save / "position.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _today(found: dict[str, Any]) -> dict[str, Any]:

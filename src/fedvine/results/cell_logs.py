@@ -55,14 +55,15 @@ def exchanges(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     sends down the shared model, or nothing, which is not counted.
 
     Args:
-        lines: lines of ``messages.jsonl``.
+        lines: lines of ``messages.jsonl``. Those that were summed have no order any more and are
+            left out.
 
     Returns:
         A mapping for each exchange.
     """
     found: list[dict[str, Any]] = []
     spoken: list[list[dict[str, Any]]] = [[]]
-    for line in lines:
+    for line in (line for line in lines if "calls" not in line):
         if line["function"] in ("say", "hold", "offer", "take"):
             spoken[-1].append(line)
             if line["function"] in ("hold", "take"):

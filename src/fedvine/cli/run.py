@@ -1,0 +1,136 @@
+"""The command ``run``, and with ``--follow`` the process that stays."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time as clock
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedvine.cli import options
+from fedvine.core.errors import FedvineError
+
+
+def run(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="METHOD|METHOD.py|EXPERIMENT.toml",
+                                        help="A method's name, a Python file with a method of your "
+                                        "own (it is carried out), or an experiment's file.")],
+    data: options.Data = None,
+    src: options.Src = None,
+    dst: options.Dst = None,
+    time: options.Time = None,
+    time_format: options.TimeFormat = None,
+    client: options.Client = None,
+    edges: options.Edges = None,
+    node: options.Node = None,
+    label: options.Label = None,
+    bipartite: options.Bipartite = None,
+    sure: options.Sure = None,
+    undirected: options.Undirected = None,
+    stages: options.Stages = None,
+    open_end: options.Open = None,
+    now: Annotated[bool, typer.Option("--now", help="Learn the rows after the last whole stage, "
+                                      "too, as a stage of their own.")] = False,
+    split: options.Split = None,
+    clients: options.Clients = None,
+    k: options.K = None,
+    seed: Annotated[int | None, typer.Option(help="All randomness comes from it.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of torch.")] = None,
+    settings: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any key of the experiment, such as method.rounds=5; "
+        "may be given several times.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        help="The run folder [default: runs/<method>-<data>-s<seed>].")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the scores to this file too.")] = None,
+    keep: Annotated[bool, typer.Option(
+        help="Copy a labelled graph into the run folder, which is then asked without its "
+        "tables.")] = True,
+    stay: Annotated[bool, typer.Option(
+        "--follow", help="Stay: look at the data again and again, and learn the stages that are "
+        "whole by then.")] = False,
+    every: Annotated[str | None, typer.Option(
+        help="Time between two looks of --follow [default: 60s].")] = None,
+    forecasts: Annotated[Path | None, typer.Option(
+        help="A .csv or .parquet file that --follow writes after each look that learned: all "
+        "users' likeliest items, or the labels of all nodes.")] = None,
+    top: Annotated[int | None, typer.Option(
+        min=1, help="Items a user in --forecasts [default: 5].")] = None,
+    track: Annotated[str | None, typer.Option(
+        metavar="mlflow|tensorboard|wandb", help="Tell this tracker scores, costs and settings; "
+        'needs pip install "fedvine[track]".')] = None,
+) -> None:
+    """Run a method and keep everything in a run folder; the same command again goes on."""
+    if json and json.is_dir():
+        raise FedvineError(f"{json} is a folder; name a .json file with --json.")
+    if stay and (now or not keep):
+        raise FedvineError("--follow learns whole stages and keeps their rows; leave out --now and "
+                           "--no-keep.")
+    if not stay and not (every is forecasts is top is None):
+        raise FedvineError("--every, --forecasts and --top belong to --follow; fedvine predict RUN "
+                           "--all --out FILE writes the forecasts of any run.")
+    from fedvine.experiments.allocator import keep_large_blocks
+    from fedvine.experiments.command import from_command
+    keep_large_blocks()
+    experiment, name = from_command(what, options.values(context.params), settings or [])
+    out = out or Path("runs") / f"{name}-s{experiment.seed}"
+    from fedvine.experiments import progress
+    from fedvine.experiments.track import check, tracked
+    from fedvine.results.records import records, tables, write_json
+    if track:
+        check(track)
+
+    noted: set[str] = set()
+
+    def carry(made: Any) -> None:
+        for note in made.notes if made.summary is None else ():
+            if note not in noted:
+                _note(note)
+        noted.update(made.notes)
+        with tracked(made, track) if track else contextlib.nullcontext():
+            progress.follow(made, options.console(sys.stderr))
+        if json and made.summary is not None:
+            write_json(records(out), json)
+
+    with _stoppable(out):
+        if stay:
+            from fedvine.experiments.follow import follow
+            follow(experiment, out, every=options.seconds_of(every or "60s"), forecasts=forecasts,
+                   top=top or 5, carry=carry, say=_say)
+            raise KeyboardInterrupt
+        made = experiment.run(out, now=now, keep=keep)
+        for sentence in (*(made.notes if made.summary is None else ()), *made.news):
+            _note(sentence)
+        noted.update(made.notes)
+        carry(made)
+    assert made.summary is not None
+    for table in tables(made.summary, made.protocol):
+        options.console().print(table, "", highlight=False)
+    if "report" in made.summary:
+        from fedvine.results.records import facts
+        options.console().print(f"{made.method.name} reports\n{facts(made.summary['report'])}\n",
+                                highlight=False, soft_wrap=True)
+    print(f"Kept in {out}")
+
+
+def _note(text: str) -> None:
+    options.console(sys.stderr).print(f"Note: {text}", highlight=False, soft_wrap=True)
+
+
+def _say(text: str) -> None:
+    options.tell(f"{clock.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
+
+
+@contextlib.contextmanager
+def _stoppable(out: Path) -> Iterator[None]:
+    """Let Ctrl-C end the run with a sentence on how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\nStopped. What was saved is in {out}; the same command again goes on from there.",
+              file=sys.stderr)
+        raise typer.Exit(130) from None

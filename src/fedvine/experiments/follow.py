@@ -1,0 +1,241 @@
+"""Stay with data that grow: look again, learn the stages that are whole, write forecasts, go on.
+
+A look compares names, sizes and times of change of the data's files; a query is run. Only where
+something differs are the data read and new stages learned, as the same command would do. Between
+looks the run's folder is free: others may ask the run.
+
+``follow.json`` in the run folder has the stages that the forecasts in a file are of. It is written
+after the file, so a process that is killed between learning and writing writes at its next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedvine.core.errors import FedvineError, TooEarly
+from fedvine.core.files import atomic
+from fedvine.core.units import moment
+from fedvine.data.io import source as sources
+from fedvine.data.io.cache import fingerprint
+from fedvine.data.spec import Data, digest, names
+from fedvine.experiments import run_folder
+from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.forecast_tables import write_tables
+from fedvine.experiments.forecasts import Forecasts
+from fedvine.experiments.labels import Labels
+from fedvine.experiments.pauses import Pauses
+from fedvine.experiments.run import Run
+
+SELDOM = 64     # looks after which a look that failed is tried again although nothing has changed
+
+
+class Pausing(Protocol):
+    """How to wait between looks; see :class:`fedvine.experiments.pauses.Pauses`."""
+
+    stopping: bool
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so many seconds at most; return whether to look now in any case."""
+        ...
+
+
+def follow(experiment: Experiment, out: str | os.PathLike[str], *, every: float = 60.0,
+           forecasts: str | os.PathLike[str] | None = None, top: int = 5,
+           carry: Callable[[Run], object] = Run.finish, say: Callable[[str], object] = print,
+           pauses: Pausing | None = None) -> None:
+    """Carry out a run and stay: whenever its data have grown by whole stages, learn them.
+
+    Returns after SIGINT (Ctrl-C), SIGTERM or SIGHUP, at the end of a round, which is saved; SIGUSR1
+    makes it look at once. The same call goes on, also after a kill at any moment, with the same
+    scores.
+
+    A look that fails, as the data cannot be read or have lost a row, is said once; the run stays as
+    it is, and the next looks try again. The first look at the data of a new run must succeed; if
+    they do not have a whole stage yet, it waits for one.
+
+    Args:
+        experiment: the experiment; ``open_end`` true for stages on an open grid.
+        out: the run folder.
+        every: seconds between two looks, above 0.
+        forecasts: a .csv or .parquet file to write whenever stages were learned, whole or not at
+            all: the likeliest items of all users, as :meth:`Forecasts.every` does; of a labelled
+            graph the labels of all nodes.
+        top: items a user.
+        carry: carries out a run that is not finished.
+        say: gets the sentences for a person: what was learned, what waits, drift, failures.
+        pauses: how to wait; None: for ``every`` seconds or a signal.
+
+    Raises:
+        FedvineError: for a new run that cannot begin, a folder with another run, or one that
+            another process follows.
+        KeyboardInterrupt: where a signal to stop came within a stage, or came twice.
+    """
+    if not every > 0:
+        raise FedvineError(f"Looks cannot be {every:g} s apart; name a time above 0.")
+    if forecasts is not None and Path(forecasts).suffix not in (".csv", ".parquet", ".pq"):
+        raise FedvineError(f"{forecasts} must end in .csv or .parquet, which says what to write.")
+    out = Path(out)
+    with contextlib.ExitStack() as stack:
+        given = stack.enter_context(Pauses()) if pauses is None else pauses
+        follower = _Follower(experiment, out, forecasts, top, carry, say, given)
+        stack.enter_context(_alone(follower))
+        asked = False
+        while True:
+            follower.look(asked)
+            if given.stopping:
+                return
+            asked = given.wait(every)
+            if given.stopping:
+                return
+
+
+def seen(data: Data) -> str:
+    """Return text that changes with the data: of their files' sizes and times of change.
+
+    Queries are run. Data sets do not change. Raises :class:`FedvineError` where the files are not
+    there.
+    """
+    if data.dataset:
+        return data.source
+    tables = [table for table in (data.source, data.edges) if table is not None]
+    if any(map(sources.is_query, tables)):
+        found = data.open()
+        return digest(found) + names(found)
+    try:
+        return fingerprint([file for table in tables for file in sources.files(table)], "")
+    except OSError as error:
+        raise FedvineError(f"{error.filename or data.source} cannot be read ({error.strerror})."
+                           ) from error
+
+
+class _Follower:
+    """What is known between looks; memory does not grow with their number."""
+
+    def __init__(self, experiment: Experiment, out: Path,
+                 forecasts: str | os.PathLike[str] | None, top: int,
+                 carry: Callable[[Run], object], say: Callable[[str], object], pauses: Pausing
+                 ) -> None:
+        self.experiment, self.out, self.top = experiment, out, top
+        self.forecasts = None if forecasts is None else Path(forecasts)
+        self.carry, self.say, self.pauses = carry, say, pauses
+        self._seen: Any = None          # of data and run, at the last look that went well
+        self._tried = ""                # of the data, at the last look that failed
+        self._failed = 0                # looks since the first that failed, from 1
+        self._said: list[str] = []      # the failure, or the news, that were said last
+
+    def begun(self) -> bool:
+        """Return whether the folder has a run of this experiment."""
+        try:
+            known = run_folder.read_experiment(self.out).get("data", {})
+        except FedvineError:
+            return False
+        return known.get("experiment") == self.experiment.plain()
+
+    def look(self, asked: bool = False) -> None:
+        """Look once; ``asked``: also where the same data could not be used before."""
+        try:
+            now = seen(self.experiment.data)
+            if (now, self._folder()) == self._seen:
+                return
+            if self._failed and now == self._tried and not asked and self._later():
+                return
+            self._tried = now
+            self._go_on()
+            self._seen, self._failed = (now, self._folder()), 0
+        except FedvineError as error:
+            if not (self.begun() or isinstance(error, TooEarly)):
+                raise
+            self._failed += 1
+            self._tell([str(error) if isinstance(error, TooEarly) else
+                        f"{error} The run stays as it is, and the data are looked at again."])
+        gc.collect()
+
+    def _later(self) -> bool:
+        """Return whether it is too early to try the same again: 1, 2, 4, ... looks lie between."""
+        if self._failed & (self._failed - 1) == 0 or self._failed % SELDOM == 0:
+            return False
+        self._failed += 1
+        return True
+
+    def _folder(self) -> list[int]:
+        """Return the time of change of what another process would change in the run."""
+        return [file.stat().st_mtime_ns if file.exists() else 0
+                for file in (self.out / "data" / "rows.json", self.out / "data" / "kept.json",
+                             self.out / "summary.json")]
+
+    def _go_on(self) -> None:
+        made = self.experiment.run(self.out)
+        learned = made.summary is None
+        if learned:
+            made.halted = lambda: self.pauses.stopping
+            self.carry(made)
+            assert made.summary is not None
+            self.say(_learned(made))
+            for sentence in made.summary.get("drift", ()):
+                self.say(sentence)
+        self._tell(made.news)
+        self._write(made)
+
+    def _tell(self, sentences: list[str]) -> None:
+        """Say sentences, unless they are those that were said last."""
+        if sentences != self._said:
+            for sentence in sentences:
+                self.say(sentence)
+        self._said = list(sentences)
+
+    def _write(self, made: Run) -> None:
+        """Write the forecasts, unless those of the last learned stage are there."""
+        if self.forecasts is None:
+            return
+        known = self.out / "follow.json"
+        wanted = {"file": str(self.forecasts.absolute()), "stages": len(made.plan), "top": self.top}
+        if self.forecasts.exists() and _read(known) == wanted:
+            return
+        rows = (write_tables(self.forecasts, iter([Labels(made).table()]))
+                if made.protocol.data == "graph" else
+                Forecasts(made).every(self.top, self.forecasts))
+        with atomic(known, "w") as file:
+            json.dump(wanted, file)
+        self.say(f"{rows:,} rows in {self.forecasts}")
+
+
+@contextlib.contextmanager
+def _alone(follower: _Follower) -> Iterator[None]:
+    """Let no other process follow the same run; an empty folder of a run that failed is removed."""
+    out, new = follower.out, not follower.out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedvineError(f"{out} cannot be a run folder ({error.strerror}); choose another one "
+                           "with --out.") from error
+    with run_folder.alone(out, ".follow", f"Another process follows the run in {out} already; stop "
+                          "it first, or choose another folder with --out."):
+        try:
+            yield
+        except BaseException:
+            if not follower.begun():
+                (out / ".follow").unlink(missing_ok=True)
+                if new:
+                    with contextlib.suppress(OSError):
+                        out.rmdir()
+            raise
+
+
+def _learned(made: Run) -> str:
+    count, bounds = len(made.plan), getattr(made.plan, "bounds", None)
+    dates = getattr(made.ready.stream, "dates", False)
+    return (f"{count:,} stage{'s are' if count != 1 else ' is'} learned"
+            + (f", to {moment(bounds[-1], dates)}." if bounds else "."))
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
