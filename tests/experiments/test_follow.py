@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import test_living_graph as graphs
 from test_growing import ROWS, here, made, night, scores, write  # noqa: F401 (here: a fixture)
 from wrong import fedvine, refused
 
@@ -25,6 +26,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.pauses import Pauses
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_folder import alone
+from fedvine.experiments.summary import logged
 
 OPTIONS = ["--data", "shop.csv", "--src", "user", "--dst", "item", "--time", "at", "--client",
            "town", "--stages", "10s", "--open", "--out", "run"]
@@ -93,6 +95,23 @@ def test_a_look_at_unchanged_files_opens_nothing(monkeypatch):
     assert len(opened) == 2
 
 
+def test_a_labelled_graph_is_followed(tmp_path):
+    nights = [(110, 2, 3, 110), (200, 2, 3, 0), (230, 5, 3, 0)]
+    graphs.write(tmp_path, *nights[0])
+    said = []
+    fv.follow(graphs.experiment(tmp_path), tmp_path / "run", forecasts=tmp_path / "labels.csv",
+              say=said.append, pauses=Steps(*[lambda night=night: graphs.write(tmp_path, *night)
+                                              for night in nights]))
+    found = fv.open_run(tmp_path / "run")
+    assert "learned." in said[0] and found.stages > 1
+    labels = found.labels()
+    table = (tmp_path / "labels.csv").read_text().splitlines()
+    assert len(table) == 1 + len(labels) and labels["node"].to_pylist()[0] in table[1]
+    (tmp_path / "whole").mkdir()
+    graphs.grow(tmp_path / "whole", nights)
+    assert [(s.t, s.found) for s in logged(tmp_path / "run")] == [(s.t, s.found) for s in logged(tmp_path / "whole" / "run")]
+
+
 def test_memory_does_not_grow_with_looks(monkeypatch):
     grow(47)()
     runs, real = [], Run.__init__
@@ -110,7 +129,8 @@ def test_memory_does_not_grow_with_looks(monkeypatch):
         alive.append(sum(run() is not None for run in runs))
 
     follow(*[lambda end=end: step(end) for end in range(50, 100, 5)], forecasts="all.csv")
-    assert len(runs) == 11 and max(alive) == 0
+    assert len(runs) == 6 and max(alive) == 0       # of looks without a whole stage there is none
+    assert len(list(Path("cache").glob("follow-*/*"))) == 1
 
 
 @pytest.mark.parametrize(("bad", "words"), [

@@ -8,12 +8,15 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+
+_OWN: ContextVar[Path | None] = ContextVar("cache", default=None)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -136,7 +139,29 @@ def cache_folder() -> Path:
 
     Everything in it can be made again, so it may be deleted at any time.
     """
+    if own := _OWN.get():
+        return own
     if named := os.environ.get("FEDVINE_CACHE"):
         return Path(named)
     import pooch
     return Path(pooch.os_cache("fedvine"))
+
+
+@contextlib.contextmanager
+def caching_in(folder: Path) -> Iterator[None]:
+    """Let :func:`cache_folder` be ``folder`` inside the block, whose newest entry is kept.
+
+    So tables that are read again and again leave one copy, not one for each state.
+    """
+    token = _OWN.set(folder)
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
+        entries = sorted(folder.iterdir(), key=_changed) if folder.exists() else []
+        for entry in entries[:-1]:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns

@@ -1,8 +1,8 @@
 """Stay with data that grow: look again, learn the stages that are whole, write forecasts, go on.
 
-A look compares names, sizes and times of change of the data's files; a query is run. Only where
-something differs are the data read and new stages learned, as the same command would do. Between
-looks the run's folder is free: others may ask the run.
+A look compares names, sizes and times of change of the data's files; a query is run. Where something
+differs the data are read, and where a stage is whole it is learned, as the same command would do.
+Between looks the run's folder is free: others may ask the run.
 
 ``follow.json`` in the run folder has the stages that the forecasts in a file are of. It is written
 after the file, so a process that is killed between learning and writing writes at its next start.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -19,12 +20,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedvine.core.errors import FedvineError, TooEarly
-from fedvine.core.files import atomic
+from fedvine.core.files import atomic, cache_folder, caching_in
 from fedvine.core.units import moment
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
-from fedvine.data.spec import Data, digest, names
-from fedvine.experiments import run_folder
+from fedvine.data.spec import Data
+from fedvine.experiments import growing, run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecast_tables import write_tables
 from fedvine.experiments.forecasts import Forecasts
@@ -95,18 +96,17 @@ def follow(experiment: Experiment, out: str | os.PathLike[str], *, every: float 
                 return
 
 
-def seen(data: Data) -> str:
+def seen(data: Data) -> str | None:
     """Return text that changes with the data: of their files' sizes and times of change.
 
-    Queries are run. Data sets do not change. Raises :class:`FedvineError` where the files are not
-    there.
+    None for a query, which has to be run. Data sets do not change. Raises :class:`FedvineError`
+    where the files are not there.
     """
     if data.dataset:
         return data.source
     tables = [table for table in (data.source, data.edges) if table is not None]
     if any(map(sources.is_query, tables)):
-        found = data.open()
-        return digest(found) + names(found)
+        return None
     try:
         return fingerprint([file for table in tables for file in sources.files(table)], "")
     except OSError as error:
@@ -125,8 +125,10 @@ class _Follower:
         self.forecasts = None if forecasts is None else Path(forecasts)
         self.carry, self.say, self.pauses = carry, say, pauses
         self._seen: Any = None          # of data and run, at the last look that went well
-        self._tried = ""                # of the data, at the last look that failed
+        self._tried: str | None = None  # of the data, at the last look that failed
         self._failed = 0                # looks since the first that failed, from 1
+        own = hashlib.sha256(str(out.absolute()).encode()).hexdigest()[:16]
+        self._cache = cache_folder() / f"follow-{own}"  # the table as it was read last
         self._said: list[str] = []      # the failure, or the news, that were said last
 
     def begun(self) -> bool:
@@ -141,12 +143,15 @@ class _Follower:
         """Look once; ``asked``: also where the same data could not be used before."""
         try:
             now = seen(self.experiment.data)
-            if (now, self._folder()) == self._seen:
-                return
-            if self._failed and now == self._tried and not asked and self._later():
-                return
+            if now is not None:
+                if (now, self._folder()) == self._seen:
+                    return
+                if self._failed and now == self._tried and not asked and self._later():
+                    return
             self._tried = now
-            self._go_on()
+            with contextlib.nullcontext() if self.experiment.data.dataset else (
+                    caching_in(self._cache)):
+                self._go_on()
             self._seen, self._failed = (now, self._folder()), 0
         except FedvineError as error:
             if not (self.begun() or isinstance(error, TooEarly)):
@@ -170,6 +175,10 @@ class _Follower:
                              self.out / "summary.json")]
 
     def _go_on(self) -> None:
+        found = growing.grown(self.experiment, self.out) if self.begun() else None
+        if found is not None and self._done(len(found[0].plan)):
+            self._tell(growing.sentences(found[0]))
+            return
         made = self.experiment.run(self.out)
         learned = made.summary is None
         if learned:
@@ -182,6 +191,20 @@ class _Follower:
         self._tell(made.news)
         self._write(made)
 
+    def _done(self, stages: int) -> bool:
+        """Return whether so many stages are learned, and their forecasts written."""
+        summary = run_folder.read_summary(self.out)
+        return summary is not None and summary.get("stages") == stages and self._written(stages)
+
+    def _written(self, stages: int) -> bool:
+        return self.forecasts is None or (
+            self.forecasts.exists() and _read(self.out / "follow.json") == self._mark(stages))
+
+    def _mark(self, stages: int) -> dict[str, Any]:
+        """Return what ``follow.json`` has when the forecasts of so many stages are written."""
+        return {"file": str(self.forecasts and self.forecasts.absolute()), "stages": stages,
+                "top": self.top}
+
     def _tell(self, sentences: list[str]) -> None:
         """Say sentences, unless they are those that were said last."""
         if sentences != self._said:
@@ -191,17 +214,13 @@ class _Follower:
 
     def _write(self, made: Run) -> None:
         """Write the forecasts, unless those of the last learned stage are there."""
-        if self.forecasts is None:
-            return
-        known = self.out / "follow.json"
-        wanted = {"file": str(self.forecasts.absolute()), "stages": len(made.plan), "top": self.top}
-        if self.forecasts.exists() and _read(known) == wanted:
+        if self.forecasts is None or self._written(len(made.plan)):
             return
         rows = (write_tables(self.forecasts, iter([Labels(made).table()]))
                 if made.protocol.data == "graph" else
                 Forecasts(made).every(self.top, self.forecasts))
-        with atomic(known, "w") as file:
-            json.dump(wanted, file)
+        with atomic(self.out / "follow.json", "w") as file:
+            json.dump(self._mark(len(made.plan)), file)
         self.say(f"{rows:,} rows in {self.forecasts}")
 
 
