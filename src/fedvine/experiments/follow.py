@@ -1,8 +1,8 @@
 """Stay with data that grow: look again, learn the stages that are whole, write forecasts, go on.
 
-A look compares names, sizes and times of change of the data's files; a query is run. Where something
-differs the data are read, and where a stage is whole it is learned, as the same command would do.
-Between looks the run's folder is free: others may ask the run.
+A look compares names, sizes and times of change of the data's files; a query is run. Where
+something differs the data are read, and where a stage is whole it is learned, as the same command
+would do. Between looks the run's folder is free: others may ask the run.
 
 ``follow.json`` in the run folder has the stages that the forecasts in a file are of. It is written
 after the file, so a process that is killed between learning and writing writes at its next start.
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from fedvine.core.errors import FedvineError, TooEarly
 from fedvine.core.files import atomic, cache_folder, caching_in
-from fedvine.core.units import moment
+from fedvine.data.dates import moment
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.spec import Data
@@ -193,8 +193,7 @@ class _Follower:
 
     def _done(self, stages: int) -> bool:
         """Return whether so many stages are learned, and their forecasts written."""
-        summary = run_folder.read_summary(self.out)
-        return summary is not None and summary.get("stages") == stages and self._written(stages)
+        return run_folder.read_summary(self.out, stages) is not None and self._written(stages)
 
     def _written(self, stages: int) -> bool:
         return self.forecasts is None or (
