@@ -51,6 +51,7 @@ from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._power import uploads
 from fedvine.methods._power.equations import by_class, encode
 from fedvine.methods._power.remembering import Buffering
+from fedvine.methods._power.synthesis import alone
 from fedvine.methods.ergnn import nearest_mean
 from fedvine.nn.gat import Inputs, features
 
@@ -192,9 +193,3 @@ def herded(h: torch.Tensor, y: np.ndarray, per_class: int) -> np.ndarray:
             total = total + rows[chosen[-1]]
         return np.array(chosen, np.int64)
     return by_class(y, best)
-
-
-def alone(x: torch.Tensor) -> Inputs:
-    """Return nodes with the features ``x`` [V, F] that have a loop and no edges."""
-    loops = torch.arange(len(x))
-    return Inputs(x, loops, loops)
