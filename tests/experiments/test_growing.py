@@ -205,6 +205,8 @@ def test_the_command_line_says_what_waits():
     assert fedvine(*command)[0] == 0
     code, _, said = fedvine(*command)
     assert code == 0 and "4 rows wait for the end of their stage (70)" in said
+    assert fedvine(*command, "--now")[0] == 0
+    assert KeptRows.open(Path("run/data")).plan.bounds[-2:] == pytest.approx((60, 63))
     refused([*command, "--set", "protocol.lead=2", "--out", "other"], "lead")
 
 
