@@ -1,7 +1,7 @@
 """``python -m benchmarks NAME... [--json FILE]``; without a name, all of them.
 
 Commands with arguments of their own, one at a time: ``kill9``, ``kill9-federation``, ``attack``,
-``mutants``.
+``mutants``, ``living --kill``, ``living --federation``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from pathlib import Path
 import torch
 
 COMMANDS = {"kill9": "_kill9", "kill9-federation": "_kill9_federation", "attack": "_attack",
-            "mutants": "_mutants"}
+            "mutants": "_mutants", "living --kill": "_living_kill",
+            "living --federation": "_living_federation"}
 
 
 def main() -> None:
     """Print one line a figure: ours, the obvious way, the ratio, the floor."""
-    if sys.argv[1:] and sys.argv[1] in COMMANDS:
-        runpy.run_module(f"benchmarks.{COMMANDS[sys.argv.pop(1)]}", run_name="__main__")
-        return
+    for words in (1, 2):
+        if found := COMMANDS.get(" ".join(sys.argv[1:1 + words])):
+            del sys.argv[1:1 + words]
+            runpy.run_module(f"benchmarks.{found}", run_name="__main__")
+            return
     names = [m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)])
              if m.name[0] != "_"]
     parser = argparse.ArgumentParser(description=__doc__)

@@ -46,10 +46,11 @@ KINDS = ("job", "client", "server", "all")
 class Federation:
     """The commands, as processes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.made = folder, tables(folder)
+    def __init__(self, folder: Path, experiment: str = EXPERIMENT,
+                 made: dict[str, Path] | None = None) -> None:
+        self.folder, self.made = folder, made or tables(folder)
         kits.local(folder / "kits", list(self.made))
-        (folder / "experiment.toml").write_text(EXPERIMENT)
+        (folder / "experiment.toml").write_text(experiment)
         self.clients = {name: self.join(name) for name in self.made}
         self.server: subprocess.Popen[bytes] | None = None
 
@@ -75,8 +76,12 @@ class Federation:
         if kind in ("server", "all") and self.server:
             kill(self.server, self.folder / "kits")
         for other in self.made if kind == "all" else [name] if kind == "client" else []:
-            kill(self.clients[other], self.folder / "kits" / other)
+            self.leave(other)
             self.clients[other] = self.join(other)
+
+    def leave(self, name: str) -> None:
+        """Kill (-9) all of a site."""
+        kill(self.clients[name], self.folder / "kits" / name)
 
     def stop(self) -> None:
         """End everything."""
