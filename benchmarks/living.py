@@ -204,7 +204,8 @@ def _nights(table: Table, folder: Path, method: str, kind: str) -> Iterator[dict
                "ours": night["own"], "other": mean, "ratio": night["own"] / mean,
                "floor": sum(costs[last["stages"]:night["stages"]]), **night}
     print(f"{method}, {kind}: {nights[-1]['stages']} stages, all scores are those of one run. "
-          f"Memory: {_memory(nights, 'memory')}; of reading: "
+          f"Start-up has {begun['loops']:.2f} s of loading compiled loops, which a run's own clock "
+          f"counts with its first call. Memory: {_memory(nights, 'memory')}; of reading: "
           f"{_memory(nights, 'memory_reading')}; of the one run {one['memory'] / 2**20:.0f} MB",
           flush=True)
 
