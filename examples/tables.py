@@ -8,6 +8,7 @@ there already is left alone. All people and places are made up, drawn with a fix
 checkins.parquet               who (user) was where (venue) and when (at); country
 sales/2024-01.parquet, ...     customer, product, day, region, amount; one file a month
 shop.csv, shop.parquet         user, item, at, town
+shop.db                        the same as table "sales" of an SQLite database
 nodes.csv, edges.csv           accounts of three banks, some with a label, and payments among them
 accounts.parquet, transfers.parquet    the same under other names
 asked.csv                      pairs of an aircraft and a destination, for a run on flights
@@ -15,8 +16,10 @@ asked.csv                      pairs of an aircraft and a destination, for a run
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +88,7 @@ def tables() -> dict[str, pd.DataFrame]:
     person, item, town, minute = visits("shop", ["ayr", "bath", "cyd"])
     shop = pd.DataFrame({"user": named("u", person), "item": named("i", item),
                          "at": START + pd.to_timedelta(minute, "min"), "town": town})
-    found |= {"shop.csv": shop, "shop.parquet": shop}
+    found |= {"shop.csv": shop, "shop.parquet": shop, "shop.db": shop}
 
     nodes, edges = accounts()
     found |= {"nodes.csv": nodes, "edges.csv": edges,
@@ -108,6 +111,9 @@ def write(folder: Path, say: Callable[[str], None] = print) -> None:
         part = file.with_name(f".{file.name}.tmp")      # a file is there whole or not at all
         if file.suffix == ".csv":
             table.to_csv(part, index=False)
+        elif file.suffix == ".db":
+            with closing(sqlite3.connect(part)) as database:
+                table.to_sql("sales", database, index=False)
         else:
             table.to_parquet(part, index=False)
         part.replace(file)

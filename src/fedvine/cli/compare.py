@@ -27,6 +27,7 @@ def compare(
     label: options.Label = None,
     bipartite: options.Bipartite = None,
     sure: options.Sure = None,
+    database: options.Database = None,
     undirected: options.Undirected = None,
     stages: options.Stages = None,
     split: options.Split = None,

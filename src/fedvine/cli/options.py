@@ -17,7 +17,7 @@ from fedvine.core.errors import FedvineError
 
 _OF = "Column of a table: "
 _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
-            "bipartite", "sure")
+            "bipartite", "sure", "database", "append_only")
 
 # -- the data, and its owners ----------------------------------------------------------------------
 Data = Annotated[str | None, typer.Option(
@@ -36,6 +36,11 @@ Bipartite = Annotated[str | None, typer.Option(
     metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")]
 Sure = Annotated[bool | None, typer.Option(
     "--sure", help="The columns are meant as named, also where a question is asked.")]
+Database = Annotated[str | None, typer.Option(
+    help="Where the query of --data runs: sqlite:FILE or postgres://USER@HOST/NAME.")]
+AppendOnly = Annotated[str | None, typer.Option(
+    metavar="yes|DURATION", help="Rows are only added, and the same command later reads new ones "
+    "alone; of a query also those that came late by up to this time.")]
 Undirected = Annotated[bool | None, typer.Option(
     "--undirected", help="Edges have no direction, and nodes are of one kind.")]
 Stages = Annotated[str | None, typer.Option(

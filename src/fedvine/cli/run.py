@@ -31,6 +31,8 @@ def run(
     label: options.Label = None,
     bipartite: options.Bipartite = None,
     sure: options.Sure = None,
+    database: options.Database = None,
+    append_only: options.AppendOnly = None,
     undirected: options.Undirected = None,
     stages: options.Stages = None,
     open_end: options.Open = None,

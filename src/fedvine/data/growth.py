@@ -48,9 +48,7 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
         FedvineError: that names the first row of ``kept`` that is not in the table any more, or
             there with other values; deletions are events of their own.
     """
-    if kept.t.dtype != table.t.dtype and kept.t.dtype.kind in "iu":
-        raise FedvineError(f"The times of {table.name} have fractions now, and those that were "
-                           "learned are whole numbers; begin a new run with another --out.")
+    check_times(kept, table)
     end = table._rank(learned)
     before = table[:end]
     rest = np.arange(end, len(table))
@@ -76,6 +74,13 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
                            "was learned; put the old ones back, or append the change as an event "
                            "of its own.")
     return News(table, _beyond(theirs, have), rest)
+
+
+def check_times(kept: EventStream, table: EventStream) -> None:
+    """Raise :class:`FedvineError` where learned times are whole numbers and new ones are not."""
+    if kept.t.dtype != table.t.dtype and kept.t.dtype.kind in "iu":
+        raise FedvineError(f"The times of {table.name} have fractions now, and those that were "
+                           "learned are whole numbers; begin a new run with another --out.")
 
 
 def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventStream:
@@ -163,7 +168,7 @@ def _values(rows: EventStream) -> np.ndarray:
     found = [np.zeros((len(rows), 0), np.int64)]
     for name in _VALUES:
         if (column := getattr(rows, name)) is not None:
-            wide = np.asarray(column).reshape(len(rows), -1)
+            wide = np.asarray(column).reshape(len(rows), int(np.prod(column.shape[1:])))
             found.append(wide.astype(np.float64).view(np.int64) if wide.dtype.kind == "f" else
                          wide.astype(np.int64))
     return np.concatenate(found, 1)

@@ -9,24 +9,27 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
+from fedvine.data.io.look import Look
 from fedvine.data.io.source import exists, is_query, title
+from fedvine.data.plan import seconds
 from fedvine.data.stream import EventStream
 
 _COLUMNS = ("src", "dst", "time", "client", "weight")
-_READ = ("time_format", "bipartite", "sure")       # other arguments of reading
+_READ = ("time_format", "bipartite", "sure", "database")       # other arguments of reading
 _OF_GRAPHS = ("node", "label", "client", "src", "dst")
 
 
 class Data(BaseModel):
     """The ``[data]`` of an experiment."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Python's own error would show a refused password.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     source: str = Field(description="a data set's name, a CSV or Parquet file, a folder or "
                         "pattern of such files, or an SQL query")
@@ -52,6 +55,13 @@ class Data(BaseModel):
     folder: str | None = Field(default=None, description="the folder of a data set's own files")
     share: float | None = Field(default=None, gt=0, le=1, description="share of the edges that are "
                                 "kept, drawn evenly, the same ones in every run")
+    database: str | None = Field(default=None, description="where a query runs: sqlite:FILE, or "
+                                 "postgres://USER@HOST/NAME without a password (PGPASSWORD, "
+                                 "~/.pgpass); if not said over the files that it names")
+    append_only: bool | str | None = Field(
+        default=None, description="true: rows are only added, and a run that grows reads new ones "
+        "alone: new files of a folder or pattern, or of a query the rows from the last learned "
+        "time on; a duration such as 3d: of a query also rows that came late by up to that time")
     options: dict[str, Any] = Field(
         default_factory=dict, description="more arguments of the data set's load, of read or of "
         "read_graph, such as features")
@@ -75,7 +85,40 @@ class Data(BaseModel):
         if "store" in value:
             raise FedvineError("There is no key data.options.store; FEDVINE_CACHE says where "
                                "streams are kept.")
+        if found := {"look", "database"} & set(value):
+            raise FedvineError(f"There is no key data.options.{found.pop()}; a database is named "
+                               "by data.database.")
         return value
+
+    @field_validator("database")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        from fedvine.data.io.database import checked
+        return None if value is None else checked(value)
+
+    @field_validator("append_only", mode="before")
+    @classmethod
+    def _yes(cls, value: Any) -> Any:
+        """Read yes and no as the command line has them; a duration must be one."""
+        value = {"yes": True, "true": True, "no": None, "false": None}.get(
+            value.lower(), value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            seconds(value)
+        return value or None
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Data:
+        """Refuse ``database`` and ``append_only`` for sources that they do not fit."""
+        query = is_query(self.source)
+        if self.database and not query:
+            raise FedvineError(f"{self.source} is no query; write what of the database is read, "
+                               "such as SELECT * FROM sales.")
+        if self.append_only and (self.edges or self.share or self.dataset):
+            raise FedvineError("append_only is for a folder or pattern of files, or a query, all "
+                               "rows of which are read; leave it out, or edges and share.")
+        if isinstance(self.append_only, str) and not query:
+            raise FedvineError("append_only is a duration for queries alone; of files write yes.")
+        return self
 
     @property
     def name(self) -> str:
@@ -89,9 +132,15 @@ class Data(BaseModel):
         """The data set's module, None for a table."""
         return dataset(self.source)
 
-    def open(self) -> Any:
-        """Return the stream, or the labelled graph; raises :class:`FedvineError` if unreadable."""
-        found = self._whole()
+    def open(self, look: Look | None = None, store: Path | None = None) -> Any:
+        """Return the stream, or the labelled graph; raises :class:`FedvineError` if unreadable.
+
+        ``look`` reads a part of a table, into the folder ``store``.
+        """
+        if self.append_only and not is_query(self.source) and Path(self.source).is_file():
+            raise FedvineError(f"{self.source} is one file, and append_only is for a folder or "
+                               "pattern to which files are added; leave it out.")
+        found = self._whole({} if look is None else {"look": look, "store": store})
         if self.undirected is not None:
             if isinstance(found, Graph):
                 raise FedvineError("The edges of a labelled graph have no direction anyway; leave "
@@ -100,7 +149,7 @@ class Data(BaseModel):
             found.notes = whole.notes
         return found if self.share is None else thinned(found, self.share)
 
-    def _whole(self) -> Any:
+    def _whole(self, part: dict[str, Any]) -> Any:
         from fedvine.data.io.read import read
         if self.edges is not None and not self.dataset:
             return self._graph()
@@ -130,7 +179,7 @@ class Data(BaseModel):
             kind = {"bipartite": False} if self.undirected else {}
             how = {key: getattr(self, key) for key in _READ if getattr(self, key) is not None}
             return _call(read, self.source, **{"src": "src", "dst": "dst", "time": "time",
-                                               **columns, **kind, **how, **self.options})
+                                               **columns, **kind, **how, **part, **self.options})
         except FedvineError as error:
             if "has no column" in str(error) and not {"src", "dst", "time"} <= columns.keys():
                 raise FedvineError(f"{error} Name its columns with --src, --dst and --time, or "

@@ -82,7 +82,8 @@ class Experiment(BaseModel):
     EdgeBank(window=3)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Python's own error would show a refused password.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     data: Data = Field(description="where the edges come from")
     split: SplitBy = Field(default_factory=SplitBy, description="who owns what")
@@ -167,6 +168,10 @@ class Experiment(BaseModel):
                 beside = path.absolute().parent / str(data.get(key))
                 if isinstance(data.get(key), str) and exists(beside):
                     data[key] = str(beside)
+            base = str(data.get("database", "")).removeprefix("sqlite:")
+            if f"sqlite:{base}" == data.get("database") and exists(
+                    path.absolute().parent / base):
+                data["database"] = f"sqlite:{path.absolute().parent / base}"
         return build(Experiment, values, str(path))
 
     @staticmethod
@@ -216,6 +221,7 @@ class Experiment(BaseModel):
         values = self.resolved().model_dump(mode="json", exclude_none=True)
         if not self.data.options:
             del values["data"]["options"]
+        values["data"].pop("append_only", None)     # how it is read; what is learned is the same
         if not self.open_end:
             del values["open_end"]
         if self.protocol.settings is None:

@@ -1,7 +1,8 @@
 """Take into a run the rows that its table has got since: the same command goes on.
 
 A run keeps the rows that it has learned. The table is read again and compared with them
-(:mod:`fedvine.data.growth`); new rows are added once a stage of them is complete
+(:mod:`fedvine.data.growth`), or of a source whose rows are only added the new ones are read alone
+(:mod:`fedvine.data.append`); new rows are added once a stage of them is complete
 (:mod:`fedvine.data.open_plan`), and the loop then goes on from the last save.
 """
 
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.data import append
+from fedvine.data.append import Facts
 from fedvine.data.dates import moment
-from fedvine.data.growth import news, taken
+from fedvine.data.growth import News, news, taken
 from fedvine.data.kept import KeptRows
 from fedvine.data.kept_graph import KeptGraph
 from fedvine.data.open_plan import grown as longer
@@ -56,6 +59,8 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
         return None     # refused when the folder is opened, with the keys that differ
     source = {key: known[key] for key in ("digest", "names", "edges") if key in known}
     source["experiment"] = experiment.plain()
+    if experiment.data.append_only and not graph:
+        return _appended(experiment, Path(out), now), source
     table = experiment.data.open()
     if graph:
         return growing_graph.grown(table, Path(out), now), source
@@ -70,25 +75,50 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
     return kept, source
 
 
+def _appended(experiment: Experiment, out: Path, now: bool) -> KeptRows:
+    """Return the kept rows with the new ones of a source whose rows are only added."""
+    kept = KeptRows.open(out / "data")
+    found = append.look(experiment.data, kept, now)
+    if found is None:
+        return kept
+    check(experiment)
+    with run_folder.alone(out):
+        again = KeptRows.open(out / "data")
+        if again.facts != kept.facts:       # another process was here meanwhile
+            kept, found = again, append.look(experiment.data, again, now)
+        return kept if found is None else merged(kept, *found, now)
+
+
 def take_in(kept: KeptRows, table: EventStream, read: str, now: bool = False) -> KeptRows:
     """Return the kept rows with those of ``table`` that are new, as far as their stages are whole.
 
     ``read`` identifies the content of ``table``; ``now`` as in :func:`grown`. Raises
     :class:`FedvineError` where a learned row is gone or has other values.
     """
-    stream, plan = kept.split.stream, kept.plan
     column = kept.split.by if kept.split.owner is None else None
-    found, learned = news(stream, table, plan.bounds[-1], column), plan.bounds[-1]
+    found = news(kept.split.stream, table, kept.plan.bounds[-1], column)
+    return merged(kept, found, lambda _: {"read": read, "files": None}, now)
+
+
+def merged(kept: KeptRows, found: News, facts: Facts, now: bool = False) -> KeptRows:
+    """Return the kept rows with the new ones, as far as their stages are whole.
+
+    ``facts`` gives values for ``rows.json`` by the time up to which is learned then (None: no row
+    is added); ``now`` as in :func:`grown`.
+    """
+    stream, plan, table, learned = kept.split.stream, kept.plan, found.table, kept.plan.bounds[-1]
     t = np.asarray(table.t)[np.concatenate([found.late, found.rest])].astype(stream.t.dtype)
     order = np.concatenate([stream.order, np.maximum(t, as_time(t, learned))])
     more, step = longer(plan, order, kept.facts["step"], now), kept.facts["step"]
     if more is plan:
-        return kept.planned(plan, read=read, waiting=[len(found.rest), len(found.late)],
-                            next=_next(plan, order, step))
+        changes = {**facts(None), "waiting": [len(found.rest), len(found.late)],
+                   "next": _next(plan, order, step)}
+        same = all(kept.facts.get(key) == value for key, value in changes.items())
+        return kept if same else kept.planned(plan, **changes)
     rows = taken(stream, found, learned, more.bounds[-1])
     rest = len(found.late) + len(found.rest) - len(rows)
-    return kept.take(rows, more, read=read, late=kept.facts["late"] + len(found.late),
-                     waiting=[rest, 0], next=_next(more, order, step))
+    return kept.take(rows, more, **facts(more.bounds[-1]), waiting=[rest, 0],
+                     late=kept.facts["late"] + len(found.late), next=_next(more, order, step))
 
 
 def _next(plan: Plan, order: np.ndarray, step: int | str) -> float | None:

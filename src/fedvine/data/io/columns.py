@@ -13,11 +13,16 @@ import duckdb
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.data.io import doubts
-from fedvine.data.io.source import Source, literal
+from fedvine.data.io.look import FILE, Look
+from fedvine.data.io.source import Source, identifier, literal
 
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
           "UBIGINT", "HUGEINT", "UHUGEINT"}
 _EXACT = 2 ** 53        # whole numbers up to this one are exact in float64
+
+
+class Empty(FedvineError):
+    """A table without rows."""
 
 
 class Wanted:
@@ -25,7 +30,8 @@ class Wanted:
 
     def __init__(self, src: str, dst: str, time: str, client: str | None, weight: str | None,
                  label: str | None, features: Sequence[str], deleted: str | None,
-                 bipartite: bool, time_format: str | None = None, sure: bool = False) -> None:
+                 bipartite: bool, time_format: str | None = None, sure: bool = False,
+                 look: Look | None = None) -> None:
         for role, column in {"src": src, "dst": dst, "time": time, "client": client,
                              "weight": weight, "label": label, "deleted": deleted}.items():
             if column is not None and not isinstance(column, str):
@@ -43,7 +49,8 @@ class Wanted:
                  **{f"f{i}": column for i, column in enumerate(features)}}
         self.roles = {role: column for role, column in roles.items() if column is not None}
         self.features, self.client, self.bipartite = len(features), client, bipartite
-        self.time_format, self.sure = time_format, sure
+        # A look reads a part of a table that was read before: its columns are known.
+        self.time_format, self.sure, self.look = time_format, sure or look is not None, look
         if client is not None and not re.fullmatch(r"[^/\\\0]+", client):
             raise FedvineError(f'A client column cannot be called "{client}"; rename it.')
 
@@ -53,7 +60,13 @@ class Wanted:
 
     def facts(self) -> tuple:
         """Return all that determines the stream, for the key of the cache."""
-        return tuple(self.roles.items()), self.bipartite, self.time_format, "notes"
+        return (tuple(self.roles.items()), self.bipartite, self.time_format, "notes",
+                *(() if self.look is None else (self.look,)))
+
+    @property
+    def files(self) -> bool:
+        """Whether the stream gets the column :data:`~fedvine.data.io.look.FILE`."""
+        return self.look is not None and self.look.files is not None
 
     def notes(self, source: Source, label: str) -> list[str]:
         """Return notes on columns that are not used, and on those that no method learns from."""
@@ -71,7 +84,10 @@ class Wanted:
                 listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
                 raise FedvineError(f'{label} has no column "{column}"{near(column, known)}; '
                                    f"it has {listed}.")
-        picked = ", ".join(f"{source.columns[c]} AS {role}" for role, c in self.roles.items())
+        columns = {role: source.columns[c] for role, c in self.roles.items()}
+        if self.files:
+            columns["file"] = identifier(FILE)
+        picked = ", ".join(f"{column} AS {role}" for role, column in columns.items())
         return f"CREATE TABLE raw AS SELECT {picked} FROM {source.relation}"
 
 
@@ -84,14 +100,16 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     """
     columns = Columns(connection, label, wanted.roles, source.untyped)
     if connection.execute("SELECT count(*) FROM raw").fetchone() == (0,):
-        raise FedvineError(f"{label} has no rows.")
-    (src, whole_src), (dst, whole_dst) = columns.ids("src"), columns.ids("dst")
+        raise Empty(f"{label} has no rows.")
+    text = (False, False) if wanted.look is None else wanted.look.text
+    (src, whole_src), (dst, whole_dst) = columns.ids("src", text[0]), columns.ids("dst", text[1])
     if not wanted.bipartite and whole_src != whole_dst:
         src, dst = f"CAST({src} AS VARCHAR)", f"CAST({dst} AS VARCHAR)"
     typed = {"src": src, "dst": dst, "t": columns.time("t", wanted.time_format)}
     kinds = {"client": columns.category, "weight": columns.number, "label": columns.label,
              "deleted": columns.flag, **{f"f{i}": columns.number for i in range(wanted.features)}}
     typed |= {role: kind(role) for role, kind in kinds.items() if role in wanted.roles}
+    typed |= {"file": "file"} if wanted.files else {}
     if not wanted.sure:
         if wanted.time_format is None:
             doubts.ask_about_time(connection, label, wanted.roles["t"], source, wanted.names())
@@ -128,10 +146,15 @@ class Columns:
         self.types: dict[str, str] = {row[0]: row[1] for row
                                       in connection.execute("DESCRIBE raw").fetchall()}
 
-    def ids(self, role: str) -> tuple[str, bool]:
-        """Return the SQL of names of nodes, and whether they are whole numbers (BIGINT) or text."""
+    def ids(self, role: str, text: bool = False) -> tuple[str, bool]:
+        """Return the SQL of names of nodes, and whether they are whole numbers (BIGINT) or text.
+
+        ``text``: text of an untyped source stays as it is.
+        """
         self._refuse_missing(role)
         kind, value = self.types[role], role
+        if text and kind == "VARCHAR":
+            return role, False
         if kind == "VARCHAR" and self.untyped:
             if self._all(f"CAST(TRY_CAST({role} AS BIGINT) AS VARCHAR) = {role}"):
                 return f"CAST({role} AS BIGINT)", True

@@ -10,9 +10,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from fedvine.core.errors import FedvineError
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.columns import Wanted
+from fedvine.data.io.look import Look
 from fedvine.data.io.pyg import from_pyg, to_pyg
 from fedvine.data.io.store import made
 from fedvine.data.stream import EventStream
@@ -23,17 +25,18 @@ __all__ = ["from_frame", "from_pyg", "read", "to_pyg"]
 def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
          client: str | None = None, weight: str | None = None, label: str | None = None,
          features: Sequence[str] = (), deleted: str | None = None, bipartite: bool = True,
-         time_format: str | None = None, sure: bool = False,
+         time_format: str | None = None, sure: bool = False, database: str | None = None,
          store: str | os.PathLike[str] | None = None, name: str | None = None,
-         memory_limit: str | None = None) -> EventStream:
+         memory_limit: str | None = None, look: Look | None = None) -> EventStream:
     """Read a table of edges into a stream sorted by time; equal times keep their order.
 
     A source is a CSV file (also ``.tsv`` and gzip; with a header), a Parquet file, or many of one
     kind: a folder, or a pattern such as ``"shop/*.parquet"``, whose rows are joined in the order of
     the files' names. A file whose name is the pattern itself is that file. Or it is an SQL query:
     ``"SELECT user, item, at FROM 'shop/*.parquet' WHERE paid"``. DuckDB runs it, and reads the
-    files that it names and nothing else. A file that was read before in the same way, and has not
-    changed, is only opened; a query is run each time.
+    files that it names and nothing else; with ``database`` that one runs it, and writes nothing. A
+    file that was read before in the same way, and has not changed, is only opened; a query is run
+    each time.
 
     Columns that are not used and rows that repeat others are named in ``stream.notes``. If an error
     occurs, no file is left behind.
@@ -52,9 +55,12 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         bipartite: give ``src`` and ``dst`` a dictionary each; False: one for both.
         time_format: form of times that are text, such as ``"%d.%m.%Y %H:%M"``.
         sure: accept times that look like amounts, and very many clients.
+        database: where a query runs: ``"sqlite:shop.db"``, or ``"postgres://user@host/name"``, whose
+            password libpq finds (``PGPASSWORD``, ``~/.pgpass``).
         store: the folder that the stream is kept in; None: one in the cache.
         name: of the stream; None: that of the file, or ``query``.
         memory_limit: bound of DuckDB's memory, such as ``"2GB"``; None: 80 % of the machine's.
+        look: read a part of it (:mod:`fedvine.data.append`).
 
     Returns:
         The stream.
@@ -64,17 +70,27 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
             that is empty or not of its column's type; for doubtful columns unless ``sure``.
     """
     columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
-                     time_format, sure)
+                     time_format, sure, look)
     if sources.is_query(source):
         name = name or "query"
-        return made(lambda connection: sources.from_query(connection, str(source)),
-                     f"the query {name}" if name != "query" else "the query", columns, name, store,
-                     memory_limit)
-    paths = sources.files(source)
+
+        def opened(connection: Any) -> sources.Source:
+            if database is None:
+                return sources.from_query(connection, str(source), time, look)
+            from fedvine.data.io.database import from_database
+            return from_database(connection, database, str(source), columns.names(), time, look)
+
+        return made(opened, f"the query {name}" if name != "query" else "the query", columns, name,
+                    store, memory_limit)
+    if database is not None:
+        raise FedvineError(f"{source} is no query; write what of the database is read, such as "
+                           "SELECT * FROM sales.")
+    paths = sources.files(source) if look is None or look.files is None else list(look.files)
     for path in paths:
         sources.first_bytes(path)
     name = name or sources.title(source)
-    return made(lambda connection: sources.from_files(connection, paths, columns.names()),
+    return made(lambda connection: sources.from_files(connection, paths, columns.names(),
+                                                      columns.files),
                  str(source), columns, name, store, memory_limit,
                  fingerprint(paths, (name, columns.facts())))
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.look import FILE, Look
 
 _QUERY = re.compile(r"\s*(select|with|from|attach|copy|install|load|pragma)\s", re.IGNORECASE)
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
@@ -102,8 +103,12 @@ def title(source: str | os.PathLike[str]) -> str:
     return (path.parent.name if many else path.name.split(".")[0]) or "table"
 
 
-def from_query(connection: duckdb.DuckDBPyConnection, query: str) -> Source:
-    """Open one SELECT over the CSV, Parquet and JSON files that it names, and nothing else."""
+def from_query(connection: duckdb.DuckDBPyConnection, query: str, time: str | None = None,
+               look: Look | None = None) -> Source:
+    """Open one SELECT over the CSV, Parquet and JSON files that it names, and nothing else.
+
+    ``look`` bounds the column ``time`` from below.
+    """
     statements = connection.extract_statements(query)
     found = [json.loads(tree) for statement in statements[:1] for tree, in connection.execute(
         "SELECT json_serialize_sql(?)", [statement.query]).fetchall()]
@@ -117,28 +122,34 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str) -> Source:
               if not exists(name)}
     fitting = [file for name in named for file, in connection.execute(
         "SELECT file FROM glob(?)", [name]).fetchall()]
-    _shut(connection, [*named, *fitting])
+    shut(connection, [*named, *fitting])
     connection.execute(f"CREATE TEMP VIEW query AS {statements[0].query}")
-    return _described(connection, "query")._replace(steady=False)
+    found = _described(connection, "query")._replace(steady=False)
+    if look is None or time not in found.columns:
+        return found
+    kinds = {row[0]: row[1] for row in connection.execute("DESCRIBE query").fetchall()}
+    condition = look.condition(identifier(time), kinds[time])
+    return found._replace(relation=f"(SELECT * FROM query WHERE {condition})")
 
 
 def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any) -> Source:
     """Open a pandas or polars frame, or a pyarrow table."""
     try:
         connection.register("frame", frame)
-        _shut(connection, [])
+        shut(connection, [])
         return _described(connection, "frame")
     except duckdb.Error as error:
         raise FedvineError(f"A {type(frame).__name__} is no table that can be read; give a pandas "
                            "or polars frame or a pyarrow table.") from error
 
 
-def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wanted: Sequence[str]
-               ) -> Source:
+def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wanted: Sequence[str],
+               named: bool = False) -> Source:
     """Open CSV files, plain or gzip, or Parquet files; their rows are joined.
 
     Kinds are found by content, not by name. A name is used as it is, whatever signs it holds, and a
-    folder called ``t=9`` does not make a column.
+    folder called ``t=9`` does not make a column. ``named`` adds the column
+    :data:`~fedvine.data.io.look.FILE` to the relation.
     """
     kinds = [_kind(path) for path in paths]
     if len(set(kinds)) > 1:
@@ -147,10 +158,12 @@ def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wan
                            "files of one kind.")
     plain = [str(path.absolute()) for path in paths]
     exact = [re.sub(r"([*?\[])", r"[\1]", path) for path in plain]
-    _shut(connection, plain + exact)
+    shut(connection, plain + exact)
     listed = f"[{', '.join(map(literal, exact))}], hive_partitioning = false"
     if kinds[0] == "Parquet":
-        return _described(connection, f"read_parquet({listed})")
+        found = _described(connection, f"read_parquet({listed})")
+        return found if not named else found._replace(
+            relation=f"read_parquet({listed}, filename = {literal(FILE)})")
     heads = [_header(path, kinds[0] == "gzip", wanted) for path in paths]
     for path, head in zip(paths, heads, strict=True):
         if head != heads[0]:
@@ -163,7 +176,8 @@ def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wan
     return Source(
         f"read_csv({listed}, auto_detect = false, header = true, skip = {skip}, "
         f"delim = {literal(delimiter)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
-        f"compression = '{'gzip' if kinds[0] == 'gzip' else 'none'}')",
+        f"compression = '{'gzip' if kinds[0] == 'gzip' else 'none'}'"
+        + (f", filename = {literal(FILE)})" if named else ")"),
         {name: f"c{i}" for i, name in enumerate(names)}, untyped=True)
 
 
@@ -191,7 +205,7 @@ def _kind(path: Path) -> str:
     return "gzip" if start.startswith(b"\x1f\x8b") else "CSV"
 
 
-def _shut(connection: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> None:
+def shut(connection: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> None:
     """Restrict the connection to these files and its own database, for good."""
     allowed = ", ".join(map(literal, sorted(set(paths))))
     connection.execute("SET enable_progress_bar = false")   # which would be in the output

@@ -19,6 +19,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder, cache_folder
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.columns import Wanted, make_edges
+from fedvine.data.io.look import FILE
 from fedvine.data.io.source import CLOSED, Source
 from fedvine.data.stream import EventStream
 
@@ -94,6 +95,11 @@ def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path) 
         facts["codes"] = [wanted.client]
         names = connection.execute("SELECT name FROM names ORDER BY rowid").fetchall()
         facts["categories"] = {wanted.client: [name for name, in names]}
+    if wanted.files:
+        _number(connection, ["file"], folder, edges, f"code-{FILE}")
+        names = connection.execute("SELECT name FROM names ORDER BY rowid").fetchall()
+        facts["codes"].append(FILE)
+        facts["categories"][FILE] = [name for name, in names]
     return facts
 
 

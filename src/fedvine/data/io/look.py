@@ -1,0 +1,50 @@
+"""What a look at a source reads whose rows are only added: new files, or late times of a query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = "*file*"     # the column with the file of each row, among the codes of a stream
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which rows are read, and how.
+
+    - ``files``: these alone; the stream that is read has the column :data:`FILE`; None: a query
+    - ``since``: of a query at least the rows from this time on; None: all
+    - ``dates``: whether times are seconds since 1970; ``form``: how they are written, if that is
+      said
+    - ``text``: whether names of users, and of items, are text also where all look like numbers
+    """
+
+    files: tuple[Path, ...] | None = None
+    since: float | None = None
+    dates: bool = False
+    form: str | None = None
+    text: tuple[bool, bool] = (False, False)
+
+    def second(self) -> int:
+        """Return a whole second that is not after ``since``."""
+        assert self.since is not None
+        return math.floor(self.since)
+
+    def condition(self, column: str, kind: str) -> str:
+        """Return DuckDB's condition for a column of this type; rows without a time fulfil it.
+
+        Rows before ``since`` may fulfil it too, as of types that do not tell a time's form.
+        """
+        if self.since is None or self.form is not None:
+            return "true"
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            least = f"make_timestamp({self.second() * 1_000_000})"
+        elif kind != "VARCHAR":
+            least = str(self.second())
+        elif self.dates:
+            least = f"make_timestamp({self.second() * 1_000_000})"
+            column = f"TRY_CAST({column} AS TIMESTAMPTZ)"
+        else:
+            least, column = str(self.second()), f"TRY_CAST({column} AS DOUBLE)"
+        return f"({column} >= {least} OR {column} IS NULL)"
