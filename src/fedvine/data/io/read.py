@@ -55,8 +55,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         bipartite: give ``src`` and ``dst`` a dictionary each; False: one for both.
         time_format: form of times that are text, such as ``"%d.%m.%Y %H:%M"``.
         sure: accept times that look like amounts, and very many clients.
-        database: where a query runs: ``"sqlite:shop.db"``, or ``"postgres://user@host/name"``, whose
-            password libpq finds (``PGPASSWORD``, ``~/.pgpass``).
+        database: where a query runs: ``"sqlite:shop.db"``, or ``"postgres://user@host/name"``;
+            libpq finds the password (``PGPASSWORD``, ``~/.pgpass``).
         store: the folder that the stream is kept in; None: one in the cache.
         name: of the stream; None: that of the file, or ``query``.
         memory_limit: bound of DuckDB's memory, such as ``"2GB"``; None: 80 % of the machine's.
