@@ -8,11 +8,13 @@ is ever renumbered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.lookup import find
 from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream, as_time
@@ -54,26 +56,28 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
     rest = np.arange(end, len(table))
     if end == len(kept) and _same(kept, before, column):
         return News(table, np.empty(0, np.int64), rest)
-    numbers = [_keys(kept, kept, column), _keys(before, kept, column)]
+    ours, other = _unequal(kept, before, column)
+    few, before = kept.take(ours), before.take(other)
+    numbers = [_keys(few, kept, column), _keys(before, kept, column)]
     key, count = _numbered(*numbers)
-    gone = np.bincount(key[:len(kept)], minlength=count) > np.bincount(key[len(kept):],
-                                                                       minlength=count)
+    gone = np.bincount(key[:len(few)], minlength=count) > np.bincount(key[len(few):],
+                                                                      minlength=count)
     if gone.any():
-        row = int(np.flatnonzero(gone[key[:len(kept)]])[0])
+        row = int(ours[np.flatnonzero(gone[key[:len(few)]])[0]])
         raise FedvineError(f"{table.name} has lost {_row(kept, row, column)}, which was learned; "
                            "put it back, or write its deletion as an event of its own.")
-    values = [_values(kept), _values(before)]
+    values = [_values(few), _values(before)]
     row, count = _numbered(*(np.concatenate([k, v], 1) for k, v in zip(numbers, values,
                                                                       strict=True)))
-    mine, theirs = row[:len(kept)], row[len(kept):]
+    mine, theirs = row[:len(few)], row[len(few):]
     have = np.bincount(mine, minlength=count)
     short = have > np.bincount(theirs, minlength=count)
     if short.any():
-        row = int(np.flatnonzero(short[mine])[0])
+        row = int(ours[np.flatnonzero(short[mine])[0]])
         raise FedvineError(f"{table.name} has other values for {_row(kept, row, column)}, which "
                            "was learned; put the old ones back, or append the change as an event "
                            "of its own.")
-    return News(table, _beyond(theirs, have), rest)
+    return News(table, other[_beyond(theirs, have)], rest)
 
 
 def check_times(kept: EventStream, table: EventStream) -> None:
@@ -137,6 +141,53 @@ def _same(kept: EventStream, table: EventStream, column: str | None) -> bool:
         and np.array_equal(kept.codes[column], table.codes[column]))
 
 
+def _unequal(kept: EventStream, table: EventStream, column: str | None
+             ) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ranks of the rows, in each, at times where both do not have the same rows.
+
+    The same rows in another order count as other rows. Equal rows have equal times, so that the
+    others need not be compared any more; where few rows came late, few are left.
+    """
+    order = np.argsort(kept.t, kind="stable")
+    ours, theirs = np.asarray(kept.t)[order], np.asarray(table.t, kept.t.dtype)
+    starts, others = _runs(ours), _runs(theirs)
+    size, at = np.diff(starts), find(theirs[others[:-1]], ours[starts[:-1]])
+    same = at >= 0
+    same[same] = np.diff(others)[at[same]] == size[same]
+    many = size[same]
+    mine = order[np.repeat(same, size)]
+    its = np.arange(len(mine)) + np.repeat(others[at[same]] - np.cumsum(many) + many, many)
+    differ = np.zeros(len(mine), bool)
+    for a, b in zip(_columns(kept, kept, column), _columns(table, kept, column), strict=True):
+        if a is None or b is None:
+            differ |= a is not b
+        else:
+            unlike = a[mine] != b[its]
+            differ |= unlike if unlike.ndim == 1 else unlike.any(1)
+    run = np.repeat(np.flatnonzero(same), many)
+    same[run[differ]] = False
+    left = np.ones(len(others) - 1, bool)
+    left[at[same]] = False
+    return (np.sort(order[np.repeat(~same, size)]),
+            np.flatnonzero(np.repeat(left, np.diff(others))))
+
+
+def _runs(times: np.ndarray) -> np.ndarray:
+    """Return where each run of equal times starts, and the end of the last one."""
+    new = np.flatnonzero(times[1:] != times[:-1]) + 1
+    return np.concatenate([[0], new, [len(times)]]) if len(times) else np.zeros(1, np.int64)
+
+
+def _columns(rows: EventStream, kept: EventStream, column: str | None
+             ) -> Iterator[np.ndarray | None]:
+    """Yield the columns of :func:`_keys` but the time, and those of values, as they are."""
+    yield _side(rows, kept, "src")
+    yield _side(rows, kept, "dst")
+    yield _client(rows, kept, column)
+    for name in _VALUES:
+        yield getattr(rows, name)
+
+
 def _changed(ours: np.ndarray | None, theirs: np.ndarray | None) -> bool:
     return (ours is None) != (theirs is None) or (
         ours is not None and not np.array_equal(ours, theirs))  # type: ignore[arg-type]
@@ -147,20 +198,29 @@ def _keys(rows: EventStream, kept: EventStream, column: str | None) -> np.ndarra
 
     A name that ``kept`` does not have gets a number above its own.
     """
-    sides = []
-    for side in ("src", "dst"):
-        ours, theirs = getattr(kept, f"{side}_ids"), getattr(rows, f"{side}_ids")
-        number = np.arange(len(ours)) if theirs is ours else ours.numbers(theirs)
-        number = np.where(number < 0, len(ours) + np.arange(len(number)), number)
-        sides.append(number[rows.src if side == "src" else rows.dst])
     t = np.ascontiguousarray(rows.t, kept.t.dtype)
-    found = [*sides, t.view(np.int64)]
-    if column in kept.codes:
-        names = {name: i for i, name in enumerate(kept.categories[column])}
-        client = np.array([names.get(name, len(names) + i)
-                           for i, name in enumerate(rows.categories[column])], np.int64)
-        found.append(client[rows.codes[column]])
+    found = [_side(rows, kept, "src"), _side(rows, kept, "dst"), t.view(np.int64)]
+    if (client := _client(rows, kept, column)) is not None:
+        found.append(client)
     return np.stack(found, 1).astype(np.int64)
+
+
+def _side(rows: EventStream, kept: EventStream, side: str) -> np.ndarray:
+    ours, theirs = getattr(kept, f"{side}_ids"), getattr(rows, f"{side}_ids")
+    if theirs is ours:
+        return np.asarray(getattr(rows, side))
+    number = ours.numbers(theirs)
+    number = np.where(number < 0, len(ours) + np.arange(len(number)), number)
+    return number[getattr(rows, side)]
+
+
+def _client(rows: EventStream, kept: EventStream, column: str | None) -> np.ndarray | None:
+    if column not in kept.codes:
+        return None
+    names = {name: i for i, name in enumerate(kept.categories[column])}
+    return np.array([names.get(name, len(names) + i)
+                     for i, name in enumerate(rows.categories[column])], np.int64
+                    )[rows.codes[column]]
 
 
 def _values(rows: EventStream) -> np.ndarray:

@@ -69,6 +69,8 @@ class Ids:
         if isinstance(names, Ids) and self._text is not None and names._offsets is not None:
             assert names._text is not None
             return self.index.find_text(names._offsets, names._text)
+        if isinstance(names, Ids) and self._numbers is not None and names._numbers is not None:
+            return self.index.find_numbers(np.asarray(names._numbers))
         return self.index.find(names[i] for i in range(len(names))) if isinstance(
             names, Ids) else self.index.find(names)
 

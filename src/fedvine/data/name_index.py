@@ -44,6 +44,11 @@ class NameIndex:
         np.cumsum([len(r) for r in raw], out=offsets[1:])
         return self.find_text(offsets, np.frombuffer(b"".join(raw), np.uint8))
 
+    def find_numbers(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the number of each name, int64, -1 for an unknown one; names are whole numbers."""
+        at = find(self.keys, numbers)
+        return np.where(at >= 0, self.order[at] if len(self.order) else -1, -1).astype(np.int64)
+
     def find_text(self, offsets: np.ndarray, text: np.ndarray) -> np.ndarray:
         """Return the number of each name, int64, -1 for an unknown one; names are as at the top."""
         assert self.offsets is not None and self.text is not None
