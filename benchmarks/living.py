@@ -69,25 +69,36 @@ def command(method: str, table: Path, out: Path, *more: str) -> list[str]:
 
 
 def carried_out(words: list[str]) -> dict[str, Any]:
-    """Run a command; return its CPU seconds, highest memory in bytes, and output."""
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT,
-                                   env=os.environ | {"OMP_NUM_THREADS": "1"},
-                                   cwd=Path(__file__).parent.parent)
-        _, code, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(code)
-        said.seek(0)
-        text = said.read().decode()
-    if process.returncode:
-        raise SystemExit(f"{' '.join(words)} ended with exit code {process.returncode}:\n{text}")
-    return {"cpu": usage.ru_utime + usage.ru_stime, "memory": usage.ru_maxrss * 1024,
-            "said": text}
+    """Run a command; return its CPU seconds, highest memory in bytes, and output.
+
+    Linux counts the memory of the process that starts another one as that one's, so a small process
+    stands between (:func:`costs`).
+    """
+    done = subprocess.run([sys.executable, "-m", "benchmarks.living", "costs", *words],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                          env=os.environ | {"OMP_NUM_THREADS": "1"},
+                          cwd=Path(__file__).parent.parent)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} ended with exit code {done.returncode}:\n"
+                         f"{done.stdout}")
+    said, _, last = done.stdout.rstrip("\n").rpartition("\n")
+    return {**json.loads(last), "said": said}
+
+
+def costs(words: list[str]) -> None:
+    """Run a command, print its costs, and exit as it did."""
+    process = subprocess.Popen(words)
+    _, code, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(code)
+    print("\n" + json.dumps({"cpu": usage.ru_utime + usage.ru_stime,
+                             "memory": usage.ru_maxrss * 1024}))
+    sys.exit(process.returncode)
 
 
 def apart(what: str, *words: object) -> dict[str, Any]:
     """Return what one of the functions below finds in a process of its own, and its costs."""
     made = carried_out([sys.executable, "-m", "benchmarks.living", what, *map(str, words)])
-    return {**json.loads(made.pop("said").splitlines()[-1]), **made}
+    return {**json.loads(made.pop("said").strip().splitlines()[-1]), **made}
 
 
 def scores(folder: Path) -> dict[tuple[int, int, str], Any]:
@@ -113,12 +124,12 @@ def start(method: str) -> dict[str, Any]:
     a command they fall into the first call of the run, and are start-up all the same.
     """
     import duckdb  # noqa: F401
-    import torch
 
     from fedvine.core import registry
     from fedvine.experiments import run  # noqa: F401
     registry.method(method)
     if "fedvine.nn.kernels" in sys.modules:
+        import torch
         torch.optim.Adam([torch.zeros(1)])      # the first optimizer imports much of torch
     imported = time.process_time()
     if "fedvine.nn.kernels" in sys.modules:
@@ -219,7 +230,9 @@ def _memory(nights: list[dict[str, Any]], key: str) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "start":
+    if sys.argv[1] == "costs":
+        costs(sys.argv[2:])
+    elif sys.argv[1] == "start":
         print(json.dumps(start(sys.argv[2])))
     elif sys.argv[1] == "read":
         print(json.dumps(read(Path(sys.argv[2]))))
