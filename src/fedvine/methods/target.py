@@ -57,6 +57,7 @@ from fedvine.core.rng import torch_rng
 from fedvine.methods._power import synthesis
 from fedvine.methods._power.synthesis import alone
 from fedvine.methods._power.training import Continual, average
+from fedvine.nn.gat import Inputs
 
 STUDENT_TEMPERATURE = 20.0
 
@@ -116,7 +117,11 @@ class Target(Continual):
         if sum(sizes):
             server.statistics = tree.mean(sent.each("statistics"), sizes)
         for reply in sent:
-            server.seen = server.seen | reply["classes"]
+            self.take(server, reply)
+
+    def take(self, server: Server, reply: dict[str, Any]) -> None:
+        """Note the classes that a client has."""
+        server.seen = server.seen | reply["classes"]
 
     def expected(self, server: Server) -> dict[str, Any]:
         """Return the schema of what :meth:`learn` sends."""
@@ -170,13 +175,14 @@ class Target(Continual):
               rows: torch.Tensor, draw: torch.Generator) -> None:
         """Train the student towards the teacher on draws of the rows so far."""
         for _ in range(self.student_steps):
-            graph = alone(drawn(rows, self.batch, draw))
-            with torch.no_grad():
-                truth = teacher(graph)
-            loss = synthesis.divergence(student(graph), truth, STUDENT_TEMPERATURE).mean()
+            loss = self.apart(student, teacher, alone(drawn(rows, self.batch, draw)))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+
+    def apart(self, student: Any, teacher: Any, graph: Inputs) -> torch.Tensor:
+        """Compute how far a student is from its teacher, a scalar."""
+        return synthesis.divergence(student(graph), teacher(graph), STUDENT_TEMPERATURE).mean()
 
     # -- a client ----------------------------------------------------------------------------------
     @on_client
@@ -209,33 +215,51 @@ class Target(Continual):
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute Eq. (b), a scalar; one of its terms alone where the other has no nodes."""
-        graph, nodes, y = self.labelled(client)
-        new = None
-        if len(y):
-            open_ = torch.from_numpy(~client.old)
-            open_[y] = True
-            scores = client.model(graph, draw)[nodes]
-            new = functional.cross_entropy(scores.masked_fill(~open_, -1e9), y)
+        new = self.new(client, draw)
         if not len(client.rows) or not self.distillation:
             return new
-        held = self.distillation * self.held(client, draw)
-        return held if new is None else new + held                                          # (b)
+        held = self.held(client, draw)
+        ours, theirs = self.balance(client)
+        return theirs * held if new is None else ours * new + theirs * held                 # (b)
+
+    def balance(self, client: Client) -> tuple[float, float]:
+        """Return the weights of both terms of (b)."""
+        return 1.0, self.distillation
+
+    def new(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
+        """Compute the first term of (b), a scalar; None without labelled nodes."""
+        graph, nodes, y = self.labelled(client)
+        return self.among_open(client, client.model(graph, draw)[nodes], y) if len(y) else None
+
+    def among_open(self, client: Client, scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Compute the cross-entropy over the task's classes ``y`` and those that are not old."""
+        open_ = torch.from_numpy(~client.old)
+        open_[y] = True
+        return functional.cross_entropy(scores.masked_fill(~open_, -1e9), y)
 
     def held(self, client: Client, draw: torch.Generator) -> torch.Tensor:
-        """Compute the distillation of (b) over a draw of the generated nodes, a scalar."""
+        """Compute the second term of (b), unweighted, over a draw of the rows, a scalar."""
         chosen = drawn(torch.arange(len(client.rows)), self.batch, draw)
-        old = torch.from_numpy(client.old)
-        ours = client.model(alone(client.rows[chosen]), draw)[:, old]
-        theirs = self.taught(client)[chosen][:, old] / self.temperature
-        return -(theirs.softmax(1) * (ours / self.temperature).log_softmax(1)).sum(1).mean()
+        ours = client.model(alone(client.rows[chosen]), draw)
+        return self.softly(client, ours, self.taught(client)[chosen])
 
-    def taught(self, client: Client) -> torch.Tensor:
-        """Return the teacher's scores [S, C] of the generated nodes, computed once a task."""
+    def softly(self, client: Client, ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+        """Compute CE_T of scores [B, C] by both models over old classes, a scalar."""
+        ours, theirs = (s[:, torch.from_numpy(client.old)] / self.temperature
+                        for s in (ours, theirs))
+        return -(theirs.softmax(1) * ours.log_softmax(1)).sum(1).mean()
+
+    def taught(self, client: Client) -> Any:
+        """Return the teacher's :meth:`outputs` for the generated nodes, computed once a task."""
         if "taught" not in client.cache:
             net = tree.load(self.net(client.world), client.teacher)
             with torch.no_grad():
-                client.cache["taught"] = net(alone(client.rows))
+                client.cache["taught"] = self.outputs(net, alone(client.rows))
         return client.cache["taught"]
+
+    def outputs(self, net: Any, graph: Inputs) -> Any:
+        """Return what a teacher gives for nodes: its scores [N, C]."""
+        return net(graph)
 
 
 def drawn(rows: torch.Tensor, most: int, draw: torch.Generator) -> torch.Tensor:
