@@ -267,3 +267,18 @@ def test_a_stream_knows_whether_its_times_were_dates(tmp_path):
     assert found.take(np.array([1])).write(tmp_path / "kept").dates
     formed = write(tmp_path / "formed.csv", "user,item,at\na,x,02.01.2013\nb,y,02.02.2013\n")
     assert read(formed, **NAMED, time_format="%d.%m.%Y").dates
+
+
+def test_a_table_that_grows_leaves_one_stream_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("fedvine.data.io.store.KEPT", -1.0)
+    table, other = tmp_path / "shop.csv", tmp_path / "other" / "shop.csv"
+    other.parent.mkdir()
+    other.write_text("src,dst,time\na,x,1\n")
+    kept = read(other, src="src", dst="dst", time="time")
+    for rows in range(1, 4):
+        table.write_text("src,dst,time\n" + "".join(f"a,x,{i}\n" for i in range(rows)))
+        assert len(read(table, src="src", dst="dst", time="time")) == rows
+        swapped = read(table, src="dst", dst="src", time="time")    # read in another way
+    assert len(list((tmp_path / "cache").glob("shop-*"))) == 3
+    assert len(kept) == 1 and len(swapped) == 3

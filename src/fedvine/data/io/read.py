@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedvine.core.errors import FedvineError
@@ -69,8 +70,10 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         FedvineError: if the source cannot be read, lacks a column, has no rows, or holds a value
             that is empty or not of its column's type; for doubtful columns unless ``sure``.
     """
-    columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
-                     time_format, sure, look)
+    whole = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite, time_format,
+                   sure)
+    columns = whole if look is None else Wanted(src, dst, time, client, weight, label, features,
+                                                deleted, bipartite, time_format, sure, look)
     if sources.is_query(source):
         name = name or "query"
 
@@ -92,7 +95,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
     return made(lambda connection: sources.from_files(connection, paths, columns.names(),
                                                       columns.files),
                  str(source), columns, name, store, memory_limit,
-                 fingerprint(paths, (name, columns.facts())))
+                 fingerprint(paths, (name, columns.facts())),
+                 fingerprint([], (str(Path(source).absolute()), name, whole.facts())))
 
 
 def from_frame(frame: Any, *, src: str, dst: str, time: str, client: str | None = None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,12 @@ from fedvine.data.io.source import CLOSED, Source
 from fedvine.data.stream import EventStream
 
 _BATCH = 200_000        # values held in memory while columns are written
+KEPT = 600.0            # seconds for which a stream of an earlier state of a table is kept at least
 
 
 def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, wanted: Wanted,
          name: str, store: str | os.PathLike[str] | None, memory_limit: str | None,
-         key: str | None = None) -> EventStream:
+         key: str | None = None, origin: str | None = None) -> EventStream:
     """Return the stream of a table: opened if it was made before under ``key``, else written.
 
     Args:
@@ -39,6 +42,8 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
         store: its folder; None: a folder of that key in the cache.
         memory_limit: bound of DuckDB's memory.
         key: changes with the source; None: made of the table's content.
+        origin: names the source whatever is in it: streams of its earlier states are deleted from
+            the cache; None: they stay.
 
     Returns:
         The stream.
@@ -67,16 +72,29 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
             facts = _write(connection, wanted, folder)
             (folder / "stream.json").write_text(json.dumps({
                 "format": 1, "name": name, "bipartite": wanted.bipartite, "source": key,
-                "notes": wanted.notes(source, label) + notes,
+                "origin": origin, "notes": wanted.notes(source, label) + notes,
                 **({"dates": True} if dates else {}), **facts}))
-        return _moved(work / "stream", place, key)
+        found = _moved(work / "stream", place, key)
+    if origin is not None and store is None:
+        _delete_earlier(parent, short, place, origin)
+    return found
+
+
+def _delete_earlier(cache: Path, short: str, place: Path, origin: str) -> None:
+    """Delete streams of earlier states of a source, unless somebody may be opening them now."""
+    for folder in cache.glob(f"{glob.escape(short)}-*"):
+        with contextlib.suppress(OSError, ValueError):
+            made = (folder / "stream.json").stat().st_mtime
+            if folder != place and time.time() - made > KEPT and json.loads(
+                    (folder / "stream.json").read_text()).get("origin") == origin:
+                shutil.rmtree(folder)
 
 
 def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path) -> dict[str, Any]:
     """Write the columns of table ``edges`` as files; return the facts for ``stream.json``."""
     edges, kinds = _described(connection, "edges")
-    time = np.int64 if kinds["t"] == "BIGINT" else np.float64
-    plain = {"t": time, "weight": np.float32, "label": np.int32, "deleted": np.bool_}
+    of_times = np.int64 if kinds["t"] == "BIGINT" else np.float64
+    plain = {"t": of_times, "weight": np.float32, "label": np.int32, "deleted": np.bool_}
     for role, dtype in plain.items():
         if role in wanted.roles:
             _fill(connection, f"SELECT rowid, {role} FROM edges", folder / f"{role}.npy", dtype,
