@@ -238,8 +238,11 @@ class Experiment(BaseModel):
 
         Raises :class:`FedvineError` where the data do not fit the method's task.
         """
+        return self._prepared(self.data.open())
+
+    def _prepared(self, stream: Any) -> tuple[Method, Split, Plan | TaskPlan]:
+        """Return what :meth:`open` does, for data that are read already."""
         made = self.resolved()
-        stream = self.data.open()
         if isinstance(stream, Graph) != (self.protocol.data == "graph"):
             raise FedvineError(f"{self.method.name} answers for {self.method.task}s; "
                                f"{stream.name} is " + ("a labelled graph" if isinstance(
@@ -273,12 +276,13 @@ class Experiment(BaseModel):
         """
         if "torch" in sys.modules:      # where the method uses it, its file has imported it
             sys.modules["torch"].set_num_threads(self.threads)
-        found = growing.grown(self, out, now) if out is not None else None
+        found, table = growing.grown(self, out, now) if out is not None else None, None
         if found is not None:
             kept, source = found
             method, split, plan = self.resolved().method, kept.split, kept.plan
         else:
-            method, split, plan = self.open()
+            table = self.data.open()
+            method, split, plan = self._prepared(table)
             source = {"digest": digest(split.stream), "names": names(split.stream),
                       "experiment": self.plain()}
         step = self.protocol.stage_size(split.stream, self.resolved().stages)
@@ -287,6 +291,6 @@ class Experiment(BaseModel):
         if found is None and self.open_end and out is not None and keep:
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)
-            found = growing.grown(self, out)    # counts the rows that wait
+            found = growing.grown(self, out, table=table)   # counts the rows that wait
         made.news = [] if found is None else growing.sentences(found[0])
         return made

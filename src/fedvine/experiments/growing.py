@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
 
 
-def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
-          ) -> tuple[KeptRows | Grown, dict[str, Any]] | None:
+def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False,
+          table: Any = None) -> tuple[KeptRows | Grown, dict[str, Any]] | None:
     """Return the kept data of the run in ``out``, with the rows that are new in its table.
 
     Args:
         experiment: of the command.
         out: the run folder.
         now: make a stage of the rows after the last whole one, too.
+        table: the data as they are now; None: they are read.
 
     Returns:
         What is kept now, and the facts about the data that ``experiment.toml`` has; None where the
@@ -59,9 +60,9 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
         return None     # refused when the folder is opened, with the keys that differ
     source = {key: known[key] for key in ("digest", "names", "edges") if key in known}
     source["experiment"] = experiment.plain()
-    if experiment.data.append_only and not graph:
+    if experiment.data.append_only and not graph and table is None:
         return _appended(experiment, Path(out), now), source
-    table = experiment.data.open()
+    table = experiment.data.open() if table is None else table
     if graph:
         return growing_graph.grown(table, Path(out), now), source
     folder, read = Path(out) / "data", digest(table) + names(table)
