@@ -114,7 +114,7 @@ def test_what_was_run_stands_beside_the_paper(small, tmp_path):
     assert (name, paper, ours) == ("STFL", "0.870", f"{auc['popularity']:.3f}")
     assert memory == f"{found['popularity']['peak_memory_bytes'] / 1e9:.2f}"
     assert bank[1:3] == ["-", f"{auc['edgebank']:.3f}"]
-    assert "STFL in experiment 1: 1 of 2 seeds were run, the budget was spent." in sheet.notes
+    assert "Experiment 1, 1 of 2 seeds were run, the budget was spent: STFL; Bank." in sheet.notes
     assert sheet.markdown().endswith("Why they differ:\n\n- It is.\n")
 
 

@@ -82,14 +82,13 @@ def _block(table: PaperTable, found: Found, panel: Panel) -> _Block:
     columns = table.columns(setting, small)
     if not any(place == setting.id for place, _ in table.printed()):
         columns = [c.model_copy(update={"published": None}) for c in columns]
-    rows, few = [], []
+    rows, few = [], dict[tuple[int, int], list[str]]()
     for row, wanted, entry in zip(table.row, jobs, entries, strict=True):
         gone = panel.name in found.absent or (wanted and wanted[0].absent)
         state = (UNBUILT if row.method is None else "" if entry.records else
                  NO_DATA if gone else UNPAID)
         if 0 < len(entry.records) < len(wanted):
-            few.append(f"{row.name} in experiment {setting.id}: {len(entry.records)} of "
-                       f"{len(wanted)} seeds were run, the budget was spent.")
+            few.setdefault((len(entry.records), len(wanted)), []).append(row.name)
         paper = [table.paper(setting, row, c) if c.published else "" for c in columns]
         ours = [("" if i else state) if state else _ours(c, here, entry)
                 for i, c in enumerate(columns)]
@@ -101,7 +100,9 @@ def _block(table: PaperTable, found: Found, panel: Panel) -> _Block:
     grid = Table(f"Experiment {setting.id}: {setting.name}{stands}",
                  ["method", *_heads(setting, columns)], rows)
     return _Block(setting, grid, entries, small,
-                  [f"Experiment {setting.id}: {note}" for note in here.unlike()], few,
+                  [f"Experiment {setting.id}: {note}" for note in here.unlike()],
+                  [f"Experiment {setting.id}, {have} of {every} seeds were run, the budget was "
+                   f"spent: {'; '.join(names)}." for (have, every), names in few.items()],
                   any(c.mean and c.published for c in columns))
 
 
