@@ -7,6 +7,7 @@ import pytest
 from engines.small_kits import kit
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.message import loads, unpack
 from fedvine.core.replies import RoundAborted
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
@@ -40,6 +41,7 @@ class World:
 
     def __init__(self, folder, names=("ann", "bob", "cy"), **order):
         self.folder, self.names, self.rows, self.away = folder, list(names), [], set()
+        self.stages = set()     # in which calls were made
         self.kits = {n: kit(folder / "kits", n) for n in (SERVER, "ann", "bob", "cy")}
         method = FedLink(rounds=1, capacity=20, width=4)
         self.order = Order.model_validate({
@@ -67,6 +69,9 @@ class World:
     def deliver(self, name, block, seal, seconds):
         if name in self.away:
             raise Gone(name)
+        request = unpack(loads(block))
+        if request["do"] == "call":
+            self.stages.add(request["place"][0])
         return bytes(self.sites[name].handle(bytes(block), seal))
 
     def night(self, until=None):
@@ -148,13 +153,17 @@ def test_a_site_is_admitted_and_leaves_at_a_stage(tmp_path):
     world = World(tmp_path, names=["ann", "bob"])
     world.night(90)
     world.names.append("cy")
+    world.stages.clear()
     run, _ = world.night(110)
+    assert world.stages == {3, 4}       # 3: the scores of stage 4; nothing is learned again
     assert run.plan.bounds[-1] == 100 and run.clients.whole.since == {"cy": 4}
     part = world.sites["cy"].part       # older rows are learned in the site's first stage
     assert run.plan.since(part) == 4 and part.t[0] < 20
     assert {n for t, q, n in scores(run) if q == 4} == {"ann", "bob"}   # asked before it came
     world.order = world.order.model_copy(update={"clients": ["ann", "cy"]})
+    world.stages.clear()
     run, _ = world.night(150)
+    assert world.stages == {4, 5, 6}
     assert run.clients.whole.until == {"bob": 5}
     assert {n for t, q, n in scores(run) if q == 5} == {"ann", "bob", "cy"}
     assert {n for t, q, n in scores(run) if q == 6} == {"ann", "cy"}

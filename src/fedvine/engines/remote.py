@@ -141,10 +141,19 @@ class RemoteClients(Clients):
         self._threads.shutdown(wait=False)
 
     def checkpoints(self) -> set[str]:
-        """Return the saves that enough clients for the quorum can restore."""
-        found = [set(m) for m in self.all(Several(Text(20), 1000), do="moments").values()]
-        needed = math.ceil(self.quorum * len(self.everyone) - 1e-9)
-        return {m for m in set().union(*found) if sum(m in f for f in found) >= needed}
+        """Return the saves that enough clients for the quorum can restore.
+
+        Clients that took no part yet at a save, or had left, do not count.
+        """
+        found = {name: set(saves) for name, saves in
+                 self.all(Several(Text(20), 1000), do="moments").items()}
+
+        def enough_have(save: str) -> bool:
+            there = self.whole.at(int(save[:6])).clients if save[:6].isdecimal() else ()
+            needed = math.ceil(self.quorum * len(there) - 1e-9)
+            return bool(there) and sum(save in found.get(n, ()) for n in there) >= needed
+
+        return {save for save in set().union(*found.values()) if enough_have(save)}
 
 
 def ask(send: Send, name: str, deadline: float, pool: Pool | None = None, /,
