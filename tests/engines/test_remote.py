@@ -447,9 +447,11 @@ def test_an_upload_that_is_not_finite_is_refused(tmp_path, monkeypatch, bad):
 def test_a_moment_is_common_when_enough_sites_can_go_back_to_it(tmp_path, monkeypatch, quorum,
                                                                 common):
     clients = Federation(tmp_path, FedLink.tiny(), quorum=quorum).run().clients
-    kept = {"ada": ["a", "b"], "bob": ["a", "b"], "cyd": ["b", "c"]}
+    name = {"a": "000000-000001", "b": "000000-000002", "c": "000001-000000"}
+    kept = {site: [name[x] for x in have] for site, have in
+            {"ada": "ab", "bob": "ab", "cyd": "bc"}.items()}
     monkeypatch.setattr(clients, "all", lambda *expected, **request: kept)
-    assert clients.checkpoints() == common
+    assert clients.checkpoints() == {name[x] for x in common}
 
 
 def test_an_arrival_that_failed_at_a_site_is_sent_again(tmp_path):
