@@ -49,7 +49,7 @@ def coarsened(graph: Graph, h: torch.Tensor, kept: np.ndarray, block: int = 1024
 def merged(updates: torch.Tensor, share: float) -> torch.Tensor:
     """Merge updates [K, D] to one [D] (parameter competition balancing, Du et al. 2024).
 
-    Entry d of client k competes by its size within the client and its agreement with the others:
+    Entry d of client k competes by its size within the client and its agreement with the others::
 
         u = sign(v) clamp(|v|),  a = exp(K (minmax |u|)^2),  b = tanh(v sum_j v_j),  c = a b
         w = minmax(max(c, the 1 - share quantile of the client's c)),  sum_k w u / sum_k w
