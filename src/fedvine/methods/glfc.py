@@ -9,7 +9,7 @@ replays,
     compensation * L_GC + distillation * L_RD                                               (a)
 
 - **L_GC**, class-aware gradient compensation: binary cross-entropy, node i weighted by
-  abs(g_i) over the mean abs(g) of its group. g_i is the loss's derivative by the logit of its class;
+  abs(g_i) over the mean abs(g) of its group. g_i is the loss's derivative by its class's logit;
   the groups are new classes (the task's nodes) and old ones (replayed nodes)
 - **L_RD**, relation distillation: binary cross-entropy with a target that is one-hot in the
   task's classes and the old model's probabilities in all others
