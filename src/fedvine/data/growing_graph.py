@@ -20,7 +20,7 @@ _AGAIN = ("a run that goes on needs its rows as they were; put it back, or start
           "another folder.")
 
 
-class News(NamedTuple):
+class GraphNews(NamedTuple):
     """Counts of what a reading added: nodes, labels of nodes known before, edges, classes."""
 
     nodes: int = 0
@@ -40,7 +40,7 @@ def first(table: Graph) -> Graph:
     return replace(table, came=Came(zeros, zeros.copy(), np.zeros(table.edges.shape[1], np.int32)))
 
 
-def merged(kept: Graph, table: Graph, block: int) -> tuple[Graph, News]:
+def merged(kept: Graph, table: Graph, block: int) -> tuple[Graph, GraphNews]:
     """Return the graph ``kept`` with the rows of ``table`` that it does not have, and their counts.
 
     The order of rows of ``table`` decides the numbers of new nodes alone. A class for a node that
@@ -79,7 +79,7 @@ def merged(kept: Graph, table: Graph, block: int) -> tuple[Graph, News]:
                   _stamped(np.where(given, block, kept.came.label), len(new), block), came))
     clients = 0 if grown.owner is None or kept.owner is None else (
         len(grown.owner.names) - len(kept.owner.names))
-    return grown, News(len(new), int(given.sum()), edges.shape[1] - kept.edges.shape[1],
+    return grown, GraphNews(len(new), int(given.sum()), edges.shape[1] - kept.edges.shape[1],
                        len(classes) - len(kept.classes), clients)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
-from fedvine.data.growing_graph import News, first, merged
+from fedvine.data.growing_graph import GraphNews, first, merged
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.task_plan import SHARES, TaskSettings, by_task
 
@@ -53,7 +53,7 @@ def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings:
 
 
 def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
-          ) -> tuple[Graph, OpenTaskPlan, News]:
+          ) -> tuple[Graph, OpenTaskPlan, GraphNews]:
     """Return the graph with the new rows of ``table``, the plan with their tasks, and counts.
 
     Args:
@@ -73,7 +73,7 @@ def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
     return grown, plan.extended(grown, now), news
 
 
-def sentences(graph: Graph, plan: OpenTaskPlan, news: News) -> list[str]:
+def sentences(graph: Graph, plan: OpenTaskPlan, news: GraphNews) -> list[str]:
     """Return what a person should know: what a reading added, and what waits for more."""
     added = [f"{count:,} {what}" for what, count in (
         ("nodes", news.nodes), ("labels of known nodes", news.labels), ("edges", news.edges),
