@@ -20,7 +20,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.federation import kits
 from fedvine.federation.flare import Gate, checked
 from fedvine.federation.launch import read_order
-from fedvine.federation.server import Order
+from fedvine.federation.order import Order
 from fedvine.federation.supervisor import Supervisor
 from fedvine.federation.systemd import join_unit, serve_unit
 

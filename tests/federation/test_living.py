@@ -12,9 +12,10 @@ from fedvine.core.replies import RoundAborted
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.engines.remote import Gone
+from fedvine.engines.remote import Gone, Unreachable
 from fedvine.experiments.run import run as prepare
-from fedvine.federation.server import Order, open_order
+from fedvine.federation.order import Order
+from fedvine.federation.server import carry, learn, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.methods.fedlink import FedLink
@@ -45,7 +46,8 @@ class World:
         self.kits = {n: kit(folder / "kits", n) for n in (SERVER, "ann", "bob", "cy")}
         method = FedLink(rounds=1, capacity=20, width=4)
         self.order = Order.model_validate({
-            "out": str(folder / "run"), "stages": "20", "live": True, "seed": 3, **order,
+            "out": str(folder / "run"), "stages": "20", "live": True, "seed": 3, "forecasts": 0,
+            **order,
             "method": {"name": "fedlink", **method.model_dump(mode="json", exclude_none=True)},
             "protocol": {"positives": 20, "negatives": 5}})
         self.method = self.order.kind()
@@ -185,6 +187,81 @@ def test_rows_that_a_site_lost_stay_its_own_affair(tmp_path, caplog):
     world.restart()
     run, _ = world.night()
     assert scores(run) == scores(whole(world, run))
+
+
+def unread(table, names):
+    def read(name):
+        if name in names:
+            raise FedvineError(f"{name}'s table cannot be read at this moment.")
+        return table(name)
+    return read
+
+
+def test_a_table_that_cannot_be_read_for_a_while_ends_nothing(tmp_path):
+    world = World(tmp_path, quorum=1.0)
+    world.night(70)
+    real = world.table
+    for names in ({"bob"}, {"ann", "bob", "cy"}):
+        world.table = unread(real, names)
+        world.restart()
+        run, state = world.night(100)
+        assert run is None and state["stages"] == 3 and state["next"] == 80
+        assert {n for n, c in state["clients"].items() if c["answers"]} == set(world.names) - names
+    world.table = real
+    world.restart()
+    run, _ = world.night()
+    assert scores(run) == scores(whole(world, run))
+
+
+def test_too_few_sites_that_are_reached_wait_for_the_others(tmp_path):
+    world = World(tmp_path, quorum=1.0)
+    world.night(70)
+    world.away = {"bob"}
+    with pytest.raises((RoundAborted, Unreachable), match="bob"):
+        open_order(world.order, "a run", world.names, world.signer)
+
+
+def carried(world):
+    """Carry the order out as the server's process does; return what it left as its state."""
+    hub = world.folder / "kits" / "hub"
+    hub.mkdir(exist_ok=True)
+    (hub / "a run.json").write_text(world.order.model_dump_json())
+    (world.folder / "kits" / "server").exists() or (
+        world.folder / "kits" / "server").symlink_to(world.kits[SERVER])
+    carry(hub, "a run", world.names, world.deliver,
+          lambda name, seconds: world.sites[name].trusted.session)
+    return json.loads((hub / "a run.state.json").read_text())
+
+
+def test_a_run_that_began_is_tried_again_whatever_a_site_answers(tmp_path, monkeypatch):
+    world = World(tmp_path, quorum=1.0, look=0.01)
+
+    def looks(seconds):
+        raise KeyboardInterrupt
+    monkeypatch.setattr("fedvine.federation.server.time.sleep", looks)
+    world.rows = [r for r in ROWS if r[2] < 70]
+    with pytest.raises(KeyboardInterrupt):      # it waits for the next stage
+        carried(world)
+    real = world.table
+    world.table = lambda name: real(name)[1:] if name == "bob" else real(name)
+    world.restart()
+    world.rows = [r for r in ROWS if r[2] < 100]
+    state = carried(world)
+    assert state["state"] == "lost" and "lost or changed rows" in state["why"]
+
+
+def test_forecasts_that_a_kill_prevented_are_made_again(tmp_path):
+    world = World(tmp_path, forecasts=3)
+    world.rows = [r for r in ROWS if r[2] < 70]
+    made, _ = open_order(world.order, "a run", world.names, world.signer)
+    made.finish()                               # killed before the forecasts
+    world.restart()
+    made, _ = open_order(world.order, "a run", world.names, world.signer)
+    assert made is not None
+    assert learn(made, world.order, tmp_path, "a run") == ""
+    assert {p.parent.name for p in tmp_path.glob("*/*.parquet")} == set(world.names)
+    world.restart()
+    assert open_order(world.order, "a run", world.names, world.signer)[0] is None
 
 
 def test_the_stage_waits_for_a_quorum_and_the_slack(tmp_path):

@@ -12,7 +12,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, loads, pack, unpack
 from fedvine.core.rng import rng
 from fedvine.experiments.experiment import Experiment
-from fedvine.federation.server import Order, open_order
+from fedvine.federation.order import Order
+from fedvine.federation.server import open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.methods.dgcolearn import DgCoLearn

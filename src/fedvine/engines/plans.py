@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -94,8 +94,8 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     if slack is None:
         bounds = even_bounds(min(times), max(times), every, "the federation")
     else:
-        bounds = [min(times), *later_bounds([min(times)], newest(found, quorum, slack),
-                                           str(every))]
+        bounds = [min(times), *later_bounds([min(times)], newest(
+            found, math.ceil(quorum * len(found) - 1e-9), slack), str(every))]
         if len(bounds) < 2:
             raise FedvineError(f"No stage of {every} is whole yet at enough sites; choose shorter "
                                "stages, or wait.")
@@ -115,12 +115,11 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     return made if slack is None else replace(made, live=len(made))
 
 
-def newest(found: Times, quorum: float, slack: float) -> np.ndarray:
-    """Return the time that a quorum of the sites has reached, less ``slack``, float64 [1] or [0].
+def newest(found: Times, needed: int, slack: float) -> np.ndarray:
+    """Return the time that ``needed`` sites have reached, less ``slack``, float64 [1] or [0].
 
     A site without edges has not reached any time.
     """
-    needed = math.ceil(quorum * len(found) - 1e-9)
     last = sorted((f["last"] for f in found.values() if f["last"] is not None), reverse=True)
     return np.array(last[needed - 1:needed]) - slack
 
@@ -132,10 +131,10 @@ def first_stages(found: Times, bounds: tuple[float, ...]) -> dict[str, int]:
     return {name: t for name, t in stages.items() if 0 <= t < len(bounds) - 1}
 
 
-def longer_together(plan: Plan, found: Mapping[str, Any], every: str | float, quorum: float,
-                    slack: float) -> Plan:
-    """Return the open plan with the stages that are whole by now; see :func:`plan_together`."""
-    more = later_bounds(list(plan.bounds), newest(dict(found), quorum, slack), str(every))
+def longer_together(plan: Plan, found: Times, every: str | float, needed: int, slack: float
+                    ) -> Plan:
+    """Return the open plan with the stages that are whole by now at ``needed`` sites."""
+    more = later_bounds(list(plan.bounds), newest(found, needed, slack), str(every))
     return replace(plan, bounds=(*plan.bounds, *more)) if more else plan
 
 

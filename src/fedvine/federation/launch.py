@@ -20,7 +20,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.settings import assignment, build, merged
 from fedvine.federation import tied
-from fedvine.federation.server import Order, SiteFile
+from fedvine.federation.order import Order, SiteFile
 
 STEADY = 60.0  # seconds within which a process that ends has failed to start
 PAUSE = 60.0   # longest pause before a process is started again, in seconds

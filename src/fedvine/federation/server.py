@@ -1,114 +1,39 @@
-"""A run across institutions: the files of the server's process and of a site's process.
+"""A run across institutions: the server's process, and the opening of a site's.
 
-At the server: ``<hub>/<run>.json``, the :class:`Order`. At a site: ``<kit>/site.toml``, the
-:class:`SiteFile`, which names the local table; nothing of it is ever in a job.
+The server carries out an :class:`fedvine.federation.order.Order`. What crosses the wire: before a
+run the sites' counts and times (:mod:`fedvine.engines.plans`) and hashed keys of users; in it the
+calls of the method alone (:class:`fedvine.core.clients.Clients`).
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import time
 import tomllib
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
-
-from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Number
 from fedvine.core.files import atomic
-from fedvine.core.method import At, Method
+from fedvine.core.method import At
 from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
-from fedvine.data.open_plan import later_bounds
-from fedvine.data.plan import Plan, by_time, seconds
-from fedvine.data.spec import Data
+from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.engines.plans import (
-    first_stages,
-    longer_together,
-    plan_together,
-    slack_of,
-    times_of,
-)
-from fedvine.engines.remote import (
-    Gone,
-    RemoteClients,
-    Send,
-    Unreachable,
-    open_run,
-)
+from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
+from fedvine.federation.order import Order, SiteFile
+from fedvine.federation.planning import planned
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
-from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import of
 
 BLOCKS = 100_000  # of users of one site for which forecasts are made
+FORECASTS = "forecasts.json"    # in the run folder: after which stage the sites have made forecasts
 OPENING = 120.0  # seconds a site may take to read its table, also where a later call may take less
-
-
-class Order(BaseModel):
-    """The run that the server carries out; validated again in the process that does."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    out: str = Field(description="the run folder, at the server")
-    method: dict[str, Any] = Field(description="the method's name and constants")
-    data: Data | None = Field(default=None, description="the server's own table, only for a "
-                              "method whose server holds the graph")
-    stages: str = Field(default="30d", description="a duration such as 30d")
-    val: float = Field(default=0.15, ge=0, lt=1, description="share of edges for validation")
-    test: float = Field(default=0.15, ge=0, lt=1, description="share of edges for the test")
-    protocol: LinkPrediction = Field(default_factory=LinkPrediction,
-                                     description="how links are scored")
-    seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
-    threads: int = Field(default=1, ge=1, description="threads of torch")
-    quorum: float = Field(default=1.0, gt=0, le=1, description="share of clients a call needs")
-    deadline: float = Field(default=600.0, gt=0, description="seconds a call may take")
-    silence: float = Field(default=30.0, ge=2, description="seconds without a sign of life after "
-                           "which a client at work counts as dead, whatever the deadline")
-    save_every: float = Field(default=60.0, ge=0, description="seconds between saves in a stage")
-    travelled: bool = Field(default=True, description="score travelled users; the server learns "
-                            "when each hashed user was first seen at which site")
-    clients: list[str] = Field(default_factory=list, description="sites; empty: all that came")
-    forecasts: int = Field(default=10, ge=0, description="items a user for which each site keeps "
-                           "forecasts when the run ends; 0: none")
-    live: bool = Field(default=False, description="the run does not end: the sites' tables are "
-                       "read again, and stages that are whole are learned")
-    slack: str = Field(default="0", description="how long after a stage's end an event must have "
-                       "come, at a quorum of the sites, for it to be whole, such as 6h")
-    look: float = Field(default=60.0, gt=0, description="seconds between two looks at the tables")
-
-    def kind(self) -> Method:
-        """Return the method itself; raises :class:`FedvineError` for one that cannot run here."""
-        found = registry.method(str(self.method.get("name", "")))
-        made = build(found, {k: v for k, v in self.method.items() if k != "name"}, under="method.")
-        if not of(made).federated:
-            raise FedvineError(f"{made.name} names classes here, and a federation carries link "
-                               "prediction alone; fedvine run carries it out in one process.")
-        if made.server_holds_graph and self.data is None:
-            raise FedvineError(f"The server of {made.name} holds the graph; say under [data] where "
-                               "its table lies.")
-        return made
-
-
-class SiteFile(BaseModel):
-    """A site's own file with the place of its table; it never leaves the site."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    data: Data | None = Field(default=None, description="the local table and its columns; none "
-                              "where the server holds the graph")
-    secret: str = Field(default="fedvine", min_length=1, description="the key that sites share "
-                        "and the server never has; names travel as HMACs with it")
-    threads: int = Field(default=1, ge=1, description="threads of torch")
 
 
 def write_state(hub: Path, run: str, state: str, why: str = "", **more: Any) -> None:
@@ -136,8 +61,9 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
     sentence; of a run that lives ``waiting`` between its stages.
     """
     import torch
+    order = read_order(hub, run)
+    began = order.live and (Path(order.out) / "plan.json").exists()
     try:
-        order = read_order(hub, run)
         torch.set_num_threads(order.threads)
         again(hub, run).unlink(missing_ok=True)
         send = Signer(hub.parent / "server", run, deliver, greet)
@@ -159,8 +85,8 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
             made, state = open_order(order, run, here, send)
     except (RoundAborted, Unreachable) as error:
         write_state(hub, run, "lost", str(error))
-    except FedvineError as error:
-        write_state(hub, run, "lost" if "attempts" in str(error) else "failed", str(error))
+    except FedvineError as error:       # a run that lives is tried again
+        write_state(hub, run, "lost" if began or "attempts" in str(error) else "failed", str(error))
     except Exception as error:
         write_state(hub, run, "failed", f"{type(error).__name__}: {error}")
         raise
@@ -184,7 +110,16 @@ def learn(made: Run, order: Order, hub: Path, run: str) -> str:
         scores = stage.scores
         if again(hub, run).exists() and stage.t + 1 < len(made.plan):
             raise RoundAborted(again(hub, run).read_text("utf-8"))
-    return forecast(made, order.forecasts) if order.forecasts else ""
+    why = forecast(made, order.forecasts) if order.forecasts else ""
+    with atomic(Path(order.out) / FORECASTS, "w") as file:      # written again after a kill before
+        json.dump({"stages": len(made.plan)}, file)
+    return why
+
+
+def _forecast_stages(out: Path) -> int:
+    """Return the number of stages after which the sites made forecasts the last time."""
+    file = out / FORECASTS
+    return int(json.loads(file.read_text("utf-8"))["stages"]) if file.exists() else 0
 
 
 def open_order(order: Order, run: str, here: list[str], send: Send
@@ -209,7 +144,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     kept = planned(order, out / "plan.json", sorted(here), send, patience, stream)
     plan, names = Plan.of_facts(kept), kept["clients"]
     summary = read_summary(out) if order.live and out.exists() else None
-    if summary is not None and summary["stages"] == len(plan):
+    if summary is not None and summary["stages"] == len(plan) and (
+            order.forecasts == 0 or _forecast_stages(out) == len(plan)):
         return None, kept["state"]
     ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
                     since=kept.get("since"), until=kept.get("until"),
@@ -222,58 +158,6 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     open_run(clients, run, str(kept["number"]), plan, order.travelled)
     clients.deadline = order.deadline
     return Run(ready, clients, folder, save_every=order.save_every), kept["state"]
-
-
-def planned(order: Order, file: Path, here: list[str], send: Send, patience: float, stream: Any
-            ) -> dict[str, Any]:
-    """Return the plan with its sites, as ``plan.json`` keeps it, and as ``state`` what waits.
-
-    Sites that are new to a run that lives are admitted at its next stage; those that an order does
-    not name any more leave then.
-    """
-    found: dict[str, Any] = {"state": {}}
-    if file.exists():
-        found |= json.loads(file.read_text("utf-8"))
-        if not order.live:
-            return found
-    elif stream is not None:
-        plan = by_time(stream, order.stages, val=order.val, test=order.test)
-        return found | {**plan.facts(), "clients": sorted(order.clients or here),
-                        "number": secrets.token_hex(8)}
-    times, away = times_of(here, send, order.stages, patience, order.quorum, again=order.live)
-    slack = slack_of(order.slack) if order.live else None
-    if not file.exists():
-        plan = plan_together(here, send, order.stages, order.val, order.test, patience,
-                             order.quorum, times, slack)
-        found |= {"clients": sorted(order.clients or here), "number": secrets.token_hex(8),
-                  "since": first_stages(times, plan.bounds), "until": {},
-                  "dates": all(one["dates"] for one in times.values())}
-    else:
-        plan = longer_together(Plan.of_facts(found), times, order.stages, order.quorum,
-                               slack or 0.0)
-        began, now = next_stage(file.parent), set(order.clients or here)
-        first = first_stages(times, plan.bounds)
-        new = [n for n in sorted(now) if n in times and n not in found["clients"]]
-        found["since"] |= {n: max(began, first.get(n, began)) for n in new}
-        found["clients"] = sorted({*found["clients"], *new})
-        if order.clients:
-            left = {n for n in found["clients"] if n not in now}
-            found["until"] |= {n: began for n in sorted(left) if n not in found["until"]}
-    if order.live:
-        further = later_bounds(list(plan.bounds), np.array([2.0 * seconds(order.stages)]) +
-                               plan.bounds[-1], order.stages)
-        found["state"] = {
-            "next": further[0] + (slack or 0.0), "stages": len(plan), "dates": found["dates"],
-            "clients": {name: {"last": times[name]["last"] if name in times else None,
-                               "gone": name in away, "answers": name in times,
-                               "down": 0, "up": 0, "seconds": 0.0} for name in here}}
-    return found | plan.facts()
-
-
-def next_stage(out: Path) -> int:
-    """Return the first stage that the run in ``out`` has not begun, by its saves."""
-    saves = sorted(p.name for p in (out / "saves").glob("[0-9]*"))
-    return int(saves[-1].split("-")[0]) + 1 if saves else 0
 
 
 def forecast(made: Run, count: int) -> str:

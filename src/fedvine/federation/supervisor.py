@@ -19,12 +19,14 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
 from fedvine.federation.launch import Kept, alone, last_line
-from fedvine.federation.server import Order, again, write_state
+from fedvine.federation.order import Order
+from fedvine.federation.server import again, write_state
 
 FAILURES = 5  # times that the server's process may fail to start
 BEGINNING = 300.0  # seconds after which a job that was submitted counts as lost unless it began
 LOSSES = 5    # times that a job may be lost at the same save
 EARLY = 600.0   # seconds after which a job that is lost at the same save is not counted with others
+LONGEST = 300.0     # seconds at most between two jobs of a run that lives
 GRACE = 20.0  # seconds to wait for the other sites once there is a quorum
 Say = Callable[[str], None]
 Show = Callable[[dict[str, Any]], None]
@@ -85,6 +87,12 @@ class Supervisor:
             saves = sorted(p.name for p in out.glob("saves/*"))
             early = time.monotonic() - began < EARLY        # a run that lives waits for long
             losses, before = (losses + 1 if saves == before and early else 1), saves
+            if order.live:
+                pause = min(2.0 ** losses, LONGEST) if losses > 1 else 0.0
+                self.say(f"the job ended early ({state['why'] or 'it was lost'}); it goes on from "
+                         "the last common save" + (f" in {pause:.0f} s" if pause else ""))
+                time.sleep(pause)
+                continue
             if losses >= LOSSES and (out / "summary.json").exists():
                 self.say(f"finished without all forecasts ({state['why'] or 'the job was lost'})")
                 return
@@ -160,7 +168,7 @@ class Supervisor:
                 self.say(f"waiting for clients: {len(here)} of {wanted} are here"
                          + (f" ({', '.join(sorted(here))})" if here else ""))
                 told = here
-            if time.monotonic() > until:
+            if time.monotonic() > until and not order.live:
                 raise FedvineError(f"Only {', '.join(sorted(here)) or 'nobody'} came; start the "
                                    "others with fedvine join, or ask for a lower --quorum.")
             time.sleep(1.0)

@@ -1,0 +1,87 @@
+"""The plan of a federation's run: made once, or longer with the sites' tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedvine.core.errors import FedvineError
+from fedvine.core.replies import RoundAborted
+from fedvine.data.open_plan import later_bounds
+from fedvine.data.plan import Plan, by_time, seconds
+from fedvine.engines.plans import (
+    first_stages,
+    longer_together,
+    plan_together,
+    slack_of,
+    times_of,
+)
+from fedvine.engines.remote import Send
+from fedvine.federation.order import Order
+
+
+def planned(order: Order, file: Path, here: list[str], send: Send, patience: float, stream: Any
+            ) -> dict[str, Any]:
+    """Return the plan with its sites, as ``plan.json`` keeps it, and as ``state`` what waits.
+
+    Sites that are new to a run that lives are admitted at its next stage; those that an order
+    does not name any more leave then. A site whose table cannot be read at this moment counts as
+    one that has not come further; the run waits.
+    """
+    found: dict[str, Any] = {"state": {}}
+    if file.exists():
+        found |= json.loads(file.read_text("utf-8"))
+        if not order.live:
+            return found
+    elif stream is not None:
+        plan = by_time(stream, order.stages, val=order.val, test=order.test)
+        return found | {**plan.facts(), "clients": sorted(order.clients or here),
+                        "number": secrets.token_hex(8)}
+    began = file.exists()
+    try:
+        times, away = times_of(here, send, order.stages, patience,
+                               0.0 if began else order.quorum, again=order.live)
+    except FedvineError:        # no table can be read at this moment: nothing is new
+        if not began:
+            raise
+        times, away = {}, set[str]()
+    if began and away and len(times) < order.quorum * len(here) - 1e-9:
+        raise RoundAborted(f"{', '.join(sorted(away))} cannot be reached")
+    slack = slack_of(order.slack) if order.live else None
+    if not began:
+        plan = plan_together(here, send, order.stages, order.val, order.test, patience,
+                             order.quorum, times, slack)
+        found |= {"clients": sorted(order.clients or here), "number": secrets.token_hex(8),
+                  "since": first_stages(times, plan.bounds), "until": {},
+                  "dates": all(one["dates"] for one in times.values())}
+    else:
+        plan = longer_together(Plan.of_facts(found), times, order.stages,
+                               math.ceil(order.quorum * len(here) - 1e-9), slack or 0.0)
+        first_new, now = next_stage(file.parent), set(order.clients or here)
+        first = first_stages(times, plan.bounds)
+        new = [n for n in sorted(now) if n in times and n not in found["clients"]]
+        found["since"] |= {n: max(first_new, first.get(n, first_new)) for n in new}
+        found["clients"] = sorted({*found["clients"], *new})
+        if order.clients:
+            left = {n for n in found["clients"] if n not in now}
+            found["until"] |= {n: first_new for n in sorted(left) if n not in found["until"]}
+    if order.live:
+        further = later_bounds(list(plan.bounds), np.array([2.0 * seconds(order.stages)]) +
+                               plan.bounds[-1], order.stages)
+        found["state"] = {
+            "next": further[0] + (slack or 0.0), "stages": len(plan), "dates": found["dates"],
+            "clients": {name: {"last": times[name]["last"] if name in times else None,
+                               "gone": name in away, "answers": name in times,
+                               "down": 0, "up": 0, "seconds": 0.0} for name in here}}
+    return found | plan.facts()
+
+
+def next_stage(out: Path) -> int:
+    """Return the first stage that the run in ``out`` has not begun, by its saves."""
+    saves = sorted(p.name for p in (out / "saves").glob("[0-9]*"))
+    return int(saves[-1].split("-")[0]) + 1 if saves else 0
