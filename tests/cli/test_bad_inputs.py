@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from wrong import COLUMNS, GOOD, TABLE, TINY, fedvine, is_sentence, refused
 
+from fedvine import core
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
@@ -226,6 +228,8 @@ def nobody():
         except OSError:
             pytest.skip("root of a namespace that knows nobody else")
     try:
+        if not os.access(core.__file__, os.R_OK, effective_ids=True):
+            pytest.skip("fedvine lies in a folder that nobody else may enter")
         yield
     finally:
         if root:
