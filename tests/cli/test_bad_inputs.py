@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from wrong import COLUMNS, GOOD, TABLE, TINY, fedvine, is_sentence, refused
 
-from fedvine import core
+import fedvine as fedvine_package
 
 
 @pytest.fixture(autouse=True)
@@ -228,8 +228,9 @@ def nobody():
         except OSError:
             pytest.skip("root of a namespace that knows nobody else")
     try:
-        if not os.access(core.__file__, os.R_OK, effective_ids=True):
-            pytest.skip("fedvine lies in a folder that nobody else may enter")
+        for module in (fedvine_package, contextlib):
+            if not os.access(str(module.__file__), os.R_OK, effective_ids=True):
+                pytest.skip(f"{module.__name__} lies in a folder that nobody else may enter")
         yield
     finally:
         if root:
@@ -249,7 +250,7 @@ def test_what_one_may_not_read_or_write(what, monkeypatch):
         monkeypatch.setenv("FEDVINE_CACHE", str(Path(folder, "cache")))
         with nobody():
             code, _, said = fedvine("run", "popularity", *TABLE, "--out", "out/run")
-        assert code == 2
+        assert code == 2, said
         is_sentence(said, {"read": "good.csv", "out": "out/run", "cache": "cache"}[what])
         assert not list(Path("out").iterdir())
         os.chdir("/")
