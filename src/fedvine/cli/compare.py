@@ -23,6 +23,8 @@ def compare(
     time_format: options.TimeFormat = None,
     client: options.Client = None,
     edges: options.Edges = None,
+    users: options.Users = None,
+    items: options.Items = None,
     node: options.Node = None,
     label: options.Label = None,
     bipartite: options.Bipartite = None,

@@ -221,6 +221,8 @@ def join(
     src: Annotated[str | None, typer.Option(help="Its column of users.")] = None,
     dst: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
     when: Annotated[str | None, typer.Option("--time", help="Its column of times.")] = None,
+    users: Annotated[str | None, typer.Option(help="A local table of users.")] = None,
+    items: Annotated[str | None, typer.Option(help="A local table of items.")] = None,
     secret: Annotated[Path | None, typer.Option(
         help="A file with the key that all sites share; the server must not have it.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
@@ -232,7 +234,8 @@ def join(
     if data is not None or not (folder / "site.toml").exists():
         values = {}
         if data is not None:
-            columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when)) if v}
+            columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when),
+                                         ("users", users), ("items", items)) if v}
             values["data"] = {"source": data, **columns}
         else:
             _say("no --data: this site has no table, as where the server holds the graph")

@@ -17,7 +17,7 @@ from fedvine.core.errors import FedvineError
 
 _OF = "Column of a table: "
 _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
-            "bipartite", "sure", "database", "append_only")
+            "bipartite", "sure", "database", "append_only", "users", "items")
 
 # -- the data, and its owners ----------------------------------------------------------------------
 Data = Annotated[str | None, typer.Option(
@@ -32,6 +32,11 @@ Edges = Annotated[str | None, typer.Option(
     help="A second table, of edges, where --data is a table of nodes with classes.")]
 Node = Annotated[str | None, typer.Option(help="Column of a table of nodes: ids.")]
 Label = Annotated[str | None, typer.Option(help="Column of a table of nodes: classes.")]
+Users = Annotated[str | None, typer.Option(
+    help="A table of users (of all nodes, where they are of one kind): a key column, called as "
+    "--src is or the first one, and columns of numbers and categories.")]
+Items = Annotated[str | None, typer.Option(
+    help="A table of items, likewise; its key column is called as --dst is, or the first one.")]
 Bipartite = Annotated[str | None, typer.Option(
     metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")]
 Sure = Annotated[bool | None, typer.Option(

@@ -27,6 +27,8 @@ def run(
     time_format: options.TimeFormat = None,
     client: options.Client = None,
     edges: options.Edges = None,
+    users: options.Users = None,
+    items: options.Items = None,
     node: options.Node = None,
     label: options.Label = None,
     bipartite: options.Bipartite = None,

@@ -23,6 +23,8 @@ def tune(
     time: options.Time = None,
     client: options.Client = None,
     edges: options.Edges = None,
+    users: options.Users = None,
+    items: options.Items = None,
     node: options.Node = None,
     label: options.Label = None,
     stages: options.Stages = None,

@@ -3,7 +3,7 @@
 A run keeps the rows that it has learned (:mod:`fedvine.data.kept`). A table that is read again must
 still have them all: :func:`news` compares both as multisets and returns the other rows. A row that
 is older than the learned time came late; it is appended like any other, so that no node and no row
-is ever renumbered.
+is ever renumbered. A node keeps what its table said when it was first read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import find
 from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
+from fedvine.data.node_table import NodeTable
 from fedvine.data.stream import EventStream, as_time
 
 _VALUES = ("weight", "features", "label", "deleted")
@@ -97,12 +98,12 @@ def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventS
     on_time = found.rest[:np.searchsorted(found.rest, table._rank(upto))]
     rows = table.take(np.concatenate([found.late, on_time]))
     if kept.bipartite:
-        src, src_ids = _renumbered(rows.src, kept.src_ids, table.src_ids)
-        dst, dst_ids = _renumbered(rows.dst, kept.dst_ids, table.dst_ids)
+        src, src_ids, src_new = _renumbered(rows.src, kept.src_ids, table.src_ids)
+        dst, dst_ids, dst_new = _renumbered(rows.dst, kept.dst_ids, table.dst_ids)
     else:
         both = np.stack([rows.src, rows.dst], 1).reshape(-1)
-        both, src_ids = _renumbered(both, kept.src_ids, table.src_ids)
-        src, dst, dst_ids = both[0::2].copy(), both[1::2].copy(), None
+        both, src_ids, src_new = _renumbered(both, kept.src_ids, table.src_ids)
+        src, dst, dst_ids, dst_new = both[0::2].copy(), both[1::2].copy(), None, src_new
     t = rows.t if rows.t.dtype == kept.t.dtype else np.asarray(rows.t, kept.t.dtype)
     arrived = None
     if len(found.late) or kept.arrived is not None:
@@ -120,7 +121,10 @@ def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventS
         codes[column], categories[column] = as_ours[rows.codes[column]], names
     made = EventStream(src, dst, t, src_ids, dst_ids, arrived=arrived, codes=codes,
                        categories=categories, directed=kept.directed, mirrored=kept.mirrored,
-                       name=kept.name, **{c: getattr(rows, c) for c in _VALUES})
+                       name=kept.name, **{c: getattr(rows, c) for c in _VALUES},
+                       **{f"{side}_table": _longer(have, table.tables().get(side), new)
+                          for side, have in kept.tables().items()
+                          for new in [src_new if side == "src" else dst_new]})
     made.dates = kept.dates
     return made
 
@@ -256,8 +260,17 @@ def _beyond(rows: np.ndarray, have: np.ndarray) -> np.ndarray:
     return np.sort(order[np.arange(len(kind)) - start >= have[kind]])
 
 
-def _renumbered(numbers: np.ndarray, ours: Ids, theirs: Ids) -> tuple[np.ndarray, Ids]:
-    """Return numbers of ``theirs`` as those of ``ours``, which gets new names as they appear."""
+def _longer(kept: NodeTable, table: NodeTable | None, new: np.ndarray) -> NodeTable:
+    """Return the kept table with the rows of new nodes, numbered as in ``table``, after its own."""
+    return kept.padded(len(new)) if table is None else kept.joined(table.take(new))
+
+
+def _renumbered(numbers: np.ndarray, ours: Ids, theirs: Ids
+                ) -> tuple[np.ndarray, Ids, np.ndarray]:
+    """Return numbers of ``theirs`` as those of ``ours``, which gets new names as they appear.
+
+    The last value are the numbers in ``theirs`` of the new names, in that order.
+    """
     used, first = np.unique(numbers, return_index=True)
     known = ours.numbers(theirs.take(used))
     new = np.flatnonzero(known < 0)
@@ -265,7 +278,7 @@ def _renumbered(numbers: np.ndarray, ours: Ids, theirs: Ids) -> tuple[np.ndarray
     known[new] = len(ours) + np.arange(len(new))
     place = np.zeros(len(theirs), np.int32)
     place[used] = known
-    return place[numbers], ours.joined(theirs.take(used[new]))
+    return place[numbers], ours.joined(theirs.take(used[new])), used[new]
 
 
 def _row(rows: EventStream, row: int, column: str | None) -> str:

@@ -163,7 +163,7 @@ class KeptRows:
         folder = self.folder / f"part-{number}"
         sides = {"src": rows.src, "dst": rows.dst} if rows.bipartite else {
             "src": np.stack([rows.src, rows.dst], 1).reshape(-1)}
-        local, ids, new = {}, {}, {}
+        local, ids, new, tables = {}, {}, {}, {}
         for side, column in sides.items():
             have = 0 if part is None else len(getattr(part, f"{side}_ids"))
             whole = (np.empty(0, np.int32) if part is None else
@@ -176,11 +176,15 @@ class KeptRows:
             names = getattr(rows, f"{side}_ids").take(new[side])
             local[side] = place
             ids[side] = names if part is None else getattr(part, f"{side}_ids").joined(names)
+            if side in rows.tables():
+                more = rows.tables()[side].take(new[side])
+                tables[f"{side}_table"] = (more if part is None else
+                                           part.tables()[side].joined(more))
         src = local["src"] if rows.bipartite else local["src"][0::2].copy()
         dst = local["dst"] if rows.bipartite else local["src"][1::2].copy()
         values = {c: getattr(rows, c) for c in (*_VALUES[3:], "arrived")}
         made = EventStream(src, dst, rows.t, ids["src"], ids.get("dst"), directed=rows.directed,
-                           mirrored=rows.mirrored, name=name, **values)
+                           mirrored=rows.mirrored, name=name, **tables, **values)
         made.dates = rows.dates
         for side, numbers in new.items():
             if part is not None:
@@ -218,6 +222,8 @@ def _append(folder: Path, held: EventStream, rows: EventStream) -> dict[str, Any
     rows.src_ids.append(folder, "src", held.num_src)
     if held.bipartite:
         rows.dst_ids.append(folder, "dst", held.num_dst)
+    for side, table in rows.tables().items():
+        table.append(folder, side, held.num_src if side == "src" else held.num_dst)
     return {**rows.described(), "edges": count + len(rows), "notes": list(held.notes),
             "arrived": held.arrived is not None or rows.arrived is not None}
 

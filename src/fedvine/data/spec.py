@@ -52,6 +52,11 @@ class Data(BaseModel):
     undirected: bool | None = Field(default=None, description="true: the edges have no direction, "
                                     "and src and dst are of one kind; false: they have one; if not "
                                     "said what the data set knows, and a table's have one")
+    users: str | None = Field(default=None, description="a table of users, or of all nodes of one "
+                              "kind: a key column, called as src is or the first one, and columns "
+                              "of numbers and categories")
+    items: str | None = Field(default=None, description="a table of items, likewise; its key column "
+                              "is called as dst is, or the first one")
     folder: str | None = Field(default=None, description="the folder of a data set's own files")
     share: float | None = Field(default=None, gt=0, le=1, description="share of the edges that are "
                                 "kept, drawn evenly, the same ones in every run")
@@ -66,7 +71,7 @@ class Data(BaseModel):
         default_factory=dict, description="more arguments of the data set's load, of read or of "
         "read_graph, such as features")
 
-    @field_validator("source", "edges", "folder")
+    @field_validator("source", "edges", "users", "items", "folder")
     @classmethod
     def _absolute(cls, value: str | None, info: Any) -> str | None:
         """Make the path of a file absolute, so that it is found again from any folder."""
@@ -147,7 +152,29 @@ class Data(BaseModel):
                                    "out undirected.")
             whole, found = found, found.with_direction(not self.undirected)
             found.notes = whole.notes
+        if self.users or self.items:
+            found = self._with_tables(found, look is not None or bool(self.sure))
         return found if self.share is None else thinned(found, self.share)
+
+    def _with_tables(self, stream: Any, sure: bool) -> EventStream:
+        """Return the stream with the tables of users and items."""
+        from fedvine.data.io.read_nodes import read_nodes
+        if isinstance(stream, Graph):
+            raise FedvineError("A labelled graph has its features in its table of nodes; leave out "
+                               "users and items.")
+        if self.items and not stream.bipartite:
+            raise FedvineError("Nodes of one kind have one table; name it with --users and leave "
+                               "out --items.")
+        tables, notes = dict(stream.tables()), list(stream.notes)
+        for side, kind, table in (("src", "users", self.users), ("dst", "items", self.items)):
+            if table is not None:
+                key = getattr(self, side) or side
+                tables[side], more = read_nodes(table, kind if stream.bipartite else "nodes", key,
+                                                getattr(stream, f"{side}_ids"), sure)
+                notes += more
+        found = stream.with_tables(tables.get("src"), tables.get("dst"))
+        found.notes = tuple(notes)
+        return found
 
     def _whole(self, part: dict[str, Any]) -> Any:
         from fedvine.data.io.read import read
@@ -266,7 +293,8 @@ def digest(stream: EventStream | Graph) -> str:
     for column in (stream.src, stream.dst, stream.t, stream.weight, stream.features, stream.label,
                    stream.deleted, *(stream.codes[c] for c in sorted(stream.codes)),
                    *((stream.nodes.node, stream.nodes.t, stream.nodes.y, stream.nodes.x)
-                     if stream.nodes is not None else ())):
+                     if stream.nodes is not None else ()),
+                   *(column for table in stream.tables().values() for column in table.columns())):
         if column is not None:
             found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
     if not stream.directed:
@@ -288,6 +316,8 @@ def names(stream: EventStream | Graph) -> str:
     found.update(repr(sorted((c, list(v)) for c, v in stream.categories.items())).encode())
     if stream.nodes is not None:
         found.update(repr(stream.nodes.classes).encode())
+    for side, table in stream.tables().items():
+        found.update(repr((side, table.described())).encode())
     return found.hexdigest()
 
 

@@ -143,7 +143,9 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
             features=part.features, label=part.label, deleted=part.deleted,
             arrived=part.arrived, first_seen_elsewhere=elsewhere(seen, users, k),
             directed=stream.directed, mirrored=stream.mirrored, name=f"{stream.name}/{name}",
-            nodes=None if stream.nodes is None else stream.nodes.of(users))
+            nodes=None if stream.nodes is None else stream.nodes.of(users),
+            **{f"{side}_table": table.take(users if side == "src" else items)
+               for side, table in stream.tables().items()})
         found[name].dates = stream.dates
     return found
 

@@ -20,6 +20,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder, mapped
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
+from fedvine.data.node_table import NodeTable
 from fedvine.data.plan import Plan, by_count, by_time
 from fedvine.data.split import Split, split
 
@@ -45,6 +46,8 @@ class EventStream:
     - ``first_seen_elsewhere``: float64 [num_src], only on a client's part: time of each user's
       first edge at any other client (infinity: none); for scoring alone
     - ``nodes``: NodeData, optional: classes and features of nodes, over time
+    - ``src_table``, ``dst_table``: NodeTable, optional: what is known of each user and of each
+      item beforehand; both are the same where nodes are of one kind
     - ``notes``: remarks of the reader of the table, for people
     - ``dates``: whether ``t`` are seconds since 1970 UTC; False also where it is not known
 
@@ -60,6 +63,7 @@ class EventStream:
                  codes: Mapping[str, np.ndarray] | None = None,
                  categories: Mapping[str, Sequence[str]] | None = None,
                  first_seen_elsewhere: np.ndarray | None = None, nodes: NodeData | None = None,
+                 src_table: NodeTable | None = None, dst_table: NodeTable | None = None,
                  directed: bool = True, mirrored: bool = False, name: str = "stream") -> None:
         self.src, self.dst, self.t = src, dst, t
         self.src_ids, self.bipartite = src_ids, dst_ids is not None
@@ -68,6 +72,7 @@ class EventStream:
         self.arrived = arrived
         self.codes, self.categories = dict(codes or {}), dict(categories or {})
         self.first_seen_elsewhere, self.nodes, self.name = first_seen_elsewhere, nodes, name
+        self.src_table, self.dst_table = src_table, dst_table if self.bipartite else src_table
         self.directed, self.mirrored = directed, mirrored
         self.notes: tuple[str, ...] = ()
         self.dates = False
@@ -130,6 +135,7 @@ class EventStream:
             columns.pop("src"), columns.pop("dst"), columns.pop("t"), self.src_ids,
             self.dst_ids if self.bipartite else None, codes=codes, categories=self.categories,
             first_seen_elsewhere=self.first_seen_elsewhere, nodes=self.nodes,
+            src_table=self.src_table, dst_table=self.dst_table,
             directed=self.directed, mirrored=self.mirrored, name=self.name, **columns)
         found.dates = self.dates
         return found
@@ -168,14 +174,34 @@ class EventStream:
     def with_guests(self, names: Sequence[str]) -> EventStream:
         """Return the same edges, with ``names`` added at the end of the sources' dictionary.
 
-        For forecasts about users without an edge here: they have travelled, or are new.
+        For forecasts about users without an edge here: they have travelled, or are new. A table
+        of users has no row for them.
         """
         return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
                              features=self.features, label=self.label, deleted=self.deleted,
                              arrived=self.arrived, codes=self.codes, categories=self.categories,
-                             nodes=self.nodes, directed=self.directed, mirrored=self.mirrored,
-                             name=self.name)
+                             nodes=self.nodes, src_table=None if self.src_table is None else
+                             self.src_table.padded(len(names)), dst_table=self.dst_table,
+                             directed=self.directed, mirrored=self.mirrored, name=self.name)
+
+    def with_tables(self, src: NodeTable | None, dst: NodeTable | None = None) -> EventStream:
+        """Return the same edges with these tables of users and of items, in place of any other.
+
+        Where nodes are of one kind, ``src`` is the table of all. Raises :class:`FedvineError` for a
+        table with another number of rows than its dictionary has names.
+        """
+        if dst is not None and not self.bipartite:
+            raise FedvineError(f"{self.name}: nodes of one kind have one table; name it with "
+                               "--users and leave out --items.")
+        for table, count in ((src, self.num_src), (dst, self.num_dst)):
+            if table is not None and len(table) != count:
+                raise FedvineError(f"{self.name}: a table of {len(table)} nodes does not fit a "
+                                   f"dictionary of {count}.")
+        found = self[:]
+        found.notes = self.notes
+        found.src_table, found.dst_table = src, dst if self.bipartite else src
+        return found
 
     def with_nodes(self, nodes: NodeData | None) -> EventStream:
         """Return the same edges with these classes and features of nodes, in place of any other.
@@ -241,6 +267,8 @@ class EventStream:
             self.src_ids.write(target, "src")
             if self.bipartite:
                 self.dst_ids.write(target, "dst")
+            for side, table in self.tables().items():
+                table.write(target, side)
             (target / "stream.json").write_text(json.dumps(self.described()))
         return EventStream.open(folder)
 
@@ -252,7 +280,14 @@ class EventStream:
                 "notes": list(self.notes), "names": [self.num_src, self.num_dst],
                 "arrived": self.arrived is not None, **({"dates": True} if self.dates else {}),
                 **({} if self.directed else {"directed": False, "mirrored": self.mirrored}),
-                **({"classes": list(self.nodes.classes)} if self.nodes is not None else {})}
+                **({"classes": list(self.nodes.classes)} if self.nodes is not None else {}),
+                **({"tables": {side: table.described() for side, table in tables.items()}}
+                   if (tables := self.tables()) else {})}
+
+    def tables(self) -> dict[str, NodeTable]:
+        """Return the tables that are there, "src" and "dst"; "src" alone for nodes of one kind."""
+        found = {"src": self.src_table, "dst": self.dst_table if self.bipartite else None}
+        return {side: table for side, table in found.items() if table is not None}
 
     @staticmethod
     def open(folder: str | os.PathLike[str], meta: dict[str, Any] | None = None) -> EventStream:
@@ -276,11 +311,14 @@ class EventStream:
             nodes = NodeData(**{c: mapped(folder / f"nodes-{c}.npy") for c in _NODES
                                 if (folder / f"nodes-{c}.npy").exists()},  # type: ignore[arg-type]
                              classes=tuple(meta["classes"])) if "classes" in meta else None
+            tables = {f"{side}_table": NodeTable.open(folder, side, said,
+                                                      src if side == "src" else dst)
+                      for side, said in meta.get("tables", {}).items()}
             stream = EventStream(columns.pop("src"), columns.pop("dst"), columns.pop("t"),
                                  Ids.open(folder, "src", src), dst_ids, codes=codes,
                                  categories=meta["categories"], nodes=nodes, name=meta["name"],
                                  directed=meta.get("directed", True),
-                                 mirrored=meta.get("mirrored", False), **columns)
+                                 mirrored=meta.get("mirrored", False), **tables, **columns)
         except (OSError, EOFError, KeyError, ValueError) as error:
             raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "
                                "delete it and let it be made again.") from error

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
-from fedvine.core.expect import Array, Flag, Maybe, Number, check
+from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Text, check
+from fedvine.data.node_features import SIDES, scales
 from fedvine.data.open_plan import later_bounds
 from fedvine.data.plan import Plan, even_bounds, periods, seconds
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
 
-# By site: "edges", the "first" and "last" time or None, "dates" true or false.
+# By site: "edges", the "first" and "last" time or None, "dates" true or false, "tables" where it
+# has a table of nodes.
 Times = dict[str, dict[str, Any]]
 
 
@@ -46,7 +48,9 @@ def times_of(names: Iterable[str], send: Send, every: str | float, deadline: flo
     def facts(name: str) -> dict[str, Any]:
         found = ask(send, name, deadline, do="facts", **({"again": True} if again else {}))
         check(found, {"edges": Number(0, 2 ** 53, whole=True), "first": Maybe(time_),
-                      "last": Maybe(time_), "dates": Flag()})
+                      "last": Maybe(time_), "dates": Flag(),
+                      **({"tables": Flag()} if isinstance(found, dict) and "tables" in found
+                         else {})})
         times = [found["first"], found["last"]]
         if times.count(None) != (0 if found["edges"] else 2):
             raise Refused("it has edges without times, or times without edges")
@@ -113,6 +117,43 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     enough(counts, missing, quorum)
     made = periods(bounds, np.sum(list(counts.values()), axis=0), val, test)
     return made if slack is None else replace(made, live=len(made))
+
+
+_TEXTS, _ANY, _SQUARE = Several(Text(most=1000), 10_000), Number(-1e150, 1e150), Number(0, 1e150)
+_SUMS = Named({"numbers": Named([_SQUARE, _ANY, _SQUARE], most=10_000), "texts": _TEXTS},
+              only=frozenset(SIDES))
+# What a server says of tables of nodes (World.facts), as a site takes it.
+SCALES = Named({"numbers": Named([_ANY, _SQUARE], most=10_000), "texts": _TEXTS},
+               only=frozenset(SIDES))
+
+
+def scales_together(found: Times, send: Send, stop: float, deadline: float = 600.0
+                    ) -> dict[str, Any]:
+    """Return mean and deviation of the columns of the sites' tables of nodes, from sums alone.
+
+    Args:
+        found: the sites' times; those with ``"tables"`` are asked.
+        send: the transport.
+        stop: end of the first stage, whose nodes are counted.
+        deadline: seconds that an answer may take.
+
+    Returns:
+        As :func:`fedvine.data.node_features.scales`; empty where no site has a table.
+
+    Raises:
+        RoundAborted: if one of these sites does not answer.
+        FedvineError: if all refused, or a column holds numbers at one site and text at another.
+    """
+    def asked(name: str) -> Any:
+        sums = ask(send, name, deadline, do="tables", stop=stop)
+        check(sums, _SUMS)
+        return sums
+
+    those = sorted(name for name, one in found.items() if one.get("tables"))
+    with ThreadPoolExecutor(max(1, len(those))) as threads:
+        sums, lost = gathered({n: threads.submit(asked, n) for n in those}, "tables")
+    enough(sums, lost, 1.0)
+    return scales(sums[name] for name in sorted(sums))
 
 
 def newest(found: Times, needed: int, slack: float) -> np.ndarray:

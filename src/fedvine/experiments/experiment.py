@@ -164,7 +164,7 @@ class Experiment(BaseModel):
             raise FedvineError(f"{path} is not TOML: {error}.") from error
         data = values.get("data")
         if isinstance(data, dict):
-            for key in ("source", "edges", "folder"):
+            for key in ("source", "edges", "users", "items", "folder"):
                 beside = path.absolute().parent / str(data.get(key))
                 if isinstance(data.get(key), str) and exists(beside):
                     data[key] = str(beside)

@@ -102,9 +102,10 @@ def seen(data: Data) -> str | None:
     None for a query, which has to be run. Data sets do not change. Raises :class:`FedvineError`
     where the files are not there.
     """
-    if data.dataset:
+    tables = [table for table in (None if data.dataset else data.source, data.edges, data.users,
+                                  data.items) if table is not None]
+    if not tables:
         return data.source
-    tables = [table for table in (data.source, data.edges) if table is not None]
     if any(map(sources.is_query, tables)):
         return None
     try:

@@ -1,9 +1,9 @@
 """Prepare a run before it has clients, in one process or in a federation.
 
 In one process the whole stream is available; in a federation only where the server holds the graph.
-Otherwise the tables are at the sites, and the server has only their numbers of edges and times:
-``World.facts`` then cannot say whether edges have a direction, nor how many classes and features
-there are, and is empty. No method that runs in a federation needs them there: those of labelled
+Otherwise the tables are at the sites, and the server has only their numbers of edges and times, and
+sums of their tables of nodes: ``World.facts`` then cannot say whether edges have a direction, nor
+how many classes and features there are. No method that runs in a federation needs them there: those of labelled
 nodes run in one process, and the others use a client's own part.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, cast
 from fedvine.core.method import Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import World
+from fedvine.data.node_features import scales, sums, tables
 from fedvine.data.spec import digest
 from fedvine.experiments.run_folder import RunFolder, read_experiment
 from fedvine.tasks.task import Task
@@ -88,7 +89,7 @@ class Prepared:
 def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None,
             since: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None,
-            dates: bool = False) -> Prepared:
+            dates: bool = False, known: Mapping[str, Any] | None = None) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
 
     Args:
@@ -105,6 +106,8 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
             without ``parts``. A client without any data is there from the beginning.
         until: the stage from which clients that left take no part.
         dates: whether times are dates, where ``stream`` is None.
+        known: means and deviations of the sites' tables of nodes
+            (:func:`fedvine.data.node_features.scales`), where ``stream`` is None.
 
     Returns:
         The parts of a run that do not depend on its engine.
@@ -117,6 +120,11 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
     if by in getattr(stream, "codes", ()):
         facts["split"] = by
     facts = {**facts, **getattr(plan, "world", {})}
+    held = {"all": stream} if method.server_holds_graph else parts or {}
+    if known is None and any(map(tables, held.values())):
+        known = scales(sums(plan.stage(held[name], 0)) for name in sorted(held))
+    if known:
+        facts["tables"] = dict(known)
     if since is None and parts and not method.server_holds_graph:
         since = {name: plan.since(part) for name, part in parts.items() if len(part)}
     since = {name: t for name, t in sorted((since or {}).items()) if t > 0}

@@ -18,6 +18,7 @@ from fedvine.engines.plans import (
     first_stages,
     longer_together,
     plan_together,
+    scales_together,
     slack_of,
     times_of,
 )
@@ -59,6 +60,8 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
         found |= {"clients": sorted(order.clients or here), "number": secrets.token_hex(8),
                   "since": first_stages(times, plan.bounds), "until": {},
                   "dates": all(one["dates"] for one in times.values())}
+        if any(one.get("tables") for one in times.values()):
+            found["tables"] = scales_together(times, send, plan.bounds[1], patience)
     else:
         plan = longer_together(Plan.of_facts(found), times, order.stages,
                                math.ceil(order.quorum * len(here) - 1e-9), slack or 0.0)

@@ -149,7 +149,7 @@ def open_order(order: Order, run: str, here: list[str], send: Send
         return None, kept["state"]
     ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
                     since=kept.get("since"), until=kept.get("until"),
-                    dates=kept.get("dates", False))
+                    dates=kept.get("dates", False), known=kept.get("tables"))
     folder = ready.folder(out, "site", name="federation")
     with atomic(out / "plan.json", "w") as file:
         json.dump({key: value for key, value in kept.items() if key != "state"}, file)

@@ -22,6 +22,7 @@ import numpy as np
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
+from fedvine.core.expect import check
 from fedvine.core.files import atomic
 from fedvine.core.message import Packed, Pool, dumps, loads, pack, unpack
 from fedvine.core.method import Method
@@ -29,10 +30,12 @@ from fedvine.core.query import Query
 from fedvine.core.settings import build
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
+from fedvine.data.node_features import sums
 from fedvine.data.plan import Plan, known
 from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
+from fedvine.engines.plans import SCALES
 from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.federation.site_rows import grown_at_a_site
 from fedvine.tasks.task import Task, of
@@ -41,7 +44,8 @@ if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
 
 _LOG = logging.getLogger(__name__)
-FACTS = {"directed": bool, "classes": int, "features": int}     # of a graph at the server
+# Of a graph at the server; and of the sites' tables of nodes.
+FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict}
 KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
 
 
@@ -82,7 +86,8 @@ class Site:
             if not isinstance(request, dict):
                 raise FedvineError("The server's request cannot be read; refused.")
             do = request.pop("do", "")
-            before = {"facts": self.facts, "known": self.known, "arrivals": self.arrivals,
+            before = {"facts": self.facts, "known": self.known, "tables": self.tables,
+                      "arrivals": self.arrivals,
                       "grow": self.grow, "open": self.open}
             during = {"call": self.call, "save": self.save, "restore": self.restore,
                       "moments": self.checkpoints, "forecasts": self.forecasts}
@@ -131,6 +136,8 @@ class Site:
     def facts(self, again: bool = False) -> dict[str, Any]:
         """Return the number of edges, first and last time, and whether times are dates.
 
+        Also that there is a table of users or items, if there is one.
+
         ``again``: read the table again.
         """
         if again:
@@ -138,11 +145,18 @@ class Site:
         table = self._read().both_ways()
         return {"edges": len(table), "first": float(table.t[0]) if len(table) else None,
                 "last": float(table.t[-1]) if len(table) else None,
-                "dates": self._read().dates}
+                "dates": self._read().dates, **({"tables": True} if table.tables() else {})}
 
     def known(self, bounds: list[float]) -> np.ndarray:
         """Count the edges of the table at or before each bound, int64."""
         return known(self._read().both_ways(), bounds)
+
+    def tables(self, stop: float) -> dict[str, Any]:
+        """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).
+
+        Those of nodes with an edge before ``stop`` count.
+        """
+        return sums(self._read().both_ways().before(stop))
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].
@@ -194,6 +208,7 @@ class Site:
         said = facts or {}
         if any(type(value) is not FACTS.get(key) for key, value in said.items()):
             raise FedvineError("The server's facts about its graph cannot be read; refused.")
+        check(said.get("tables", {}), SCALES)
         chosen = dict(method)
         kind = registry.method(str(chosen.pop("name", "")))
         assert issubclass(kind, Method)

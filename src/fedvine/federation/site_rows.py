@@ -37,6 +37,8 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
         nobody = table.take(none)
         nobody.src_ids, nobody.dst_ids = table.src_ids.take(none), table.dst_ids.take(none)
         nobody.codes = {}
+        for side, held in table.tables().items():
+            setattr(nobody, f"{side}_table", held.take(none))
         with atomic_folder(folder) as target:
             KeptRows.create(target, Split({}, nobody, ""), plan.cut(since))
     kept = KeptRows.open(folder)

@@ -71,7 +71,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
             row or column.
     """
     roles = {"label": label, **({} if client is None else {"client": client})}
-    with _opened(nodes, "nodes", [node or "node", "id", *roles.values()]) as table:
+    with opened_table(nodes, "nodes", [node or "node", "id", *roles.values()]) as table:
         known = table.source.columns
         roles = {"node": node or ("id" if "id" in known and "node" not in known else "node"),
                  **roles}
@@ -88,7 +88,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         used = {*roles.values(), *taken}
         notes = doubts.of_unused(table.label, [c for c in known if c not in used])
         bare, origin = len(known) == len(roles), table.label
-    with _opened(edges, "edges", [src, dst]) as table:
+    with opened_table(edges, "edges", [src, dst]) as table:
         ends = _ends(table, {"src": src, "dst": dst}, ids, whole, origin)
         notes += doubts.of_unused(table.label, [c for c in table.source.columns
                                                 if c not in (src, dst)])
@@ -108,7 +108,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
     return replace(graph, x=np.log1p(degree.astype(np.float32))[:, None])
 
 
-class _Table(NamedTuple):
+class OneTable(NamedTuple):
     """A table that DuckDB can read; ``label`` is its name in messages."""
 
     connection: duckdb.DuckDBPyConnection
@@ -147,7 +147,7 @@ class _Table(NamedTuple):
 
 
 @contextlib.contextmanager
-def _opened(table: Any, kind: str, wanted: Sequence[str]) -> Iterator[_Table]:
+def opened_table(table: Any, kind: str, wanted: Sequence[str]) -> Iterator[OneTable]:
     """Open a table; ``wanted`` are columns by which the delimiter of a CSV file is found."""
     query = sources.is_query(table)
     path = Path(table) if isinstance(table, str | os.PathLike) and not query else None
@@ -155,7 +155,7 @@ def _opened(table: Any, kind: str, wanted: Sequence[str]) -> Iterator[_Table]:
     # Each thread needs room for 2,048 rows of its own, and a wide table has many values in them.
     with duckdb.connect(config={**sources.CLOSED, "threads": 1}) as connection:
         try:
-            yield _Table(connection, sources.from_query(connection, str(table)) if query else
+            yield OneTable(connection, sources.from_query(connection, str(table)) if query else
                          sources.from_frame(connection, table) if path is None else
                          sources.from_files(connection, sources.files(path),
                                             list(dict.fromkeys(wanted))), label)
@@ -184,7 +184,7 @@ def _different(label: str, roles: dict[str, str]) -> None:
 
 
 # -- the columns of the nodes --------------------------------------------------------------------
-def _ids(table: _Table, columns: Columns) -> tuple[pa.Array, bool]:
+def _ids(table: OneTable, columns: Columns) -> tuple[pa.Array, bool]:
     """Return the ids [N], and whether they are whole numbers."""
     if table.rows("SELECT count(*) FROM raw") == [(0,)]:
         raise FedvineError(f"{table.label} has no rows.")
@@ -197,7 +197,7 @@ def _ids(table: _Table, columns: Columns) -> tuple[pa.Array, bool]:
     return table.arrow(f"{sql} AS id")["id"].combine_chunks(), whole
 
 
-def _classes(table: _Table, label: str) -> tuple[np.ndarray, list[str]]:
+def _classes(table: OneTable, label: str) -> tuple[np.ndarray, list[str]]:
     """Return the class of each node, int64 [N], and the classes' names."""
     text = "trim(CAST(label AS VARCHAR))"
     found = table.arrow(f"CASE WHEN lower({text}) NOT IN ('', 'nan') THEN {text} END AS label"
@@ -217,7 +217,7 @@ def _classes(table: _Table, label: str) -> tuple[np.ndarray, list[str]]:
     return numbers[found.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)], order
 
 
-def _owner(table: _Table, columns: Columns, client: str) -> Owner:
+def _owner(table: OneTable, columns: Columns, client: str) -> Owner:
     category = columns.category("client")
     (blank,), = table.rows(f"SELECT min(rowid) + 1 FROM raw WHERE trim({category}) = ''")
     if blank is not None:
@@ -231,7 +231,7 @@ def _owner(table: _Table, columns: Columns, client: str) -> Owner:
                  tuple(order), client)
 
 
-def _features_of(table: _Table, features: Any, taken: set[str]) -> list[str]:
+def _features_of(table: OneTable, features: Any, taken: set[str]) -> list[str]:
     """Return the columns of features, or those that may be features."""
     if features is None:
         kinds = {} if table.source.untyped else {row[0]: row[1] for row in table.rows(
@@ -246,7 +246,7 @@ def _features_of(table: _Table, features: Any, taken: set[str]) -> list[str]:
 
 
 # -- the edges -----------------------------------------------------------------------------------
-def _ends(table: _Table, roles: dict[str, str], ids: pa.Array, whole: bool, origin: str
+def _ends(table: OneTable, roles: dict[str, str], ids: pa.Array, whole: bool, origin: str
           ) -> np.ndarray:
     """Return the nodes' numbers of the edges' ends, int64 [2, E]."""
     columns = table.raw(roles)

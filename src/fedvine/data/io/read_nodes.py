@@ -1,0 +1,130 @@
+"""Reading of a table of users or items: a key column, and columns of numbers and of categories."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow as pa
+
+from fedvine.core.errors import FedvineError
+from fedvine.data.ids import Ids
+from fedvine.data.io import doubts
+from fedvine.data.io.columns import Columns
+from fedvine.data.io.read_graph import OneTable, opened_table
+from fedvine.data.node_table import NodeTable, code
+
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
+            "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
+# What people write into an empty cell of a column of numbers; in one of text it is text.
+_NONE = "('', 'na', 'n/a', 'nan', 'null', 'none', '-', '?')"
+
+
+def read_nodes(source: str | os.PathLike[str], kind: str, key: str | None, ids: Ids,
+               sure: bool = False) -> tuple[NodeTable, list[str]]:
+    """Read what a table says of the nodes of a dictionary; rows of other nodes are left out.
+
+    Every column but the key is used. Numbers, dates (as seconds since 1970) and truth values are
+    numbers, also in a CSV file, where all cells of the column are; all else is a category. A cell
+    of a column of numbers may be empty, or say NA, NaN, null, none, - or ?.
+
+    Args:
+        source: a CSV or Parquet file, a folder or pattern of them, or an SQL query over files.
+        kind: "users" or "items", for messages.
+        key: the column of names of nodes; None, or a name that the table does not have: the first.
+        ids: the nodes.
+        sure: accept a table none of whose keys is in ``ids``.
+
+    Returns:
+        The table, and notes for people.
+
+    Raises:
+        FedvineError: for a table that cannot be read, or has no row, no column beside the key, a
+            key that is empty or there twice, or a number that is not finite; and for one without
+            any known key unless ``sure``. The sentence names the file, the row and the key.
+    """
+    with opened_table(source, kind, [] if key is None else [key]) as table:
+        columns = list(table.source.columns)
+        name = key if key in columns else columns[0]
+        others = [column for column in columns if column != name]
+        if not others:
+            raise FedvineError(f'{table.label} has no column beside its key "{name}"; give {kind} '
+                               "a number or a category.")
+        roles = {"k": name, **{f"c{i}": column for i, column in enumerate(others)}}
+        raw = table.raw(roles)
+        keys = _keys(table, raw, name)
+        sql = {role: _number(table, raw, role) for role in list(roles)[1:]}
+        rows = table.arrow(", ".join([keys, *(
+            f"CAST({role} AS VARCHAR) AS {role}" if number is None else f"{number} AS {role}"
+            for role, number in sql.items())]))
+    numbers = {column: rows[role] for (role, column) in list(roles.items())[1:]
+               if sql[role] is not None}
+    texts = {column: rows[role] for (role, column) in list(roles.items())[1:]
+             if sql[role] is None}
+    at = ids.numbers(rows["k"].to_pylist())
+    mine = np.flatnonzero(at >= 0)
+    if not len(mine) and not sure:
+        raise FedvineError(f'{table.label}: no "{name}" is one of the {len(ids):,} {kind} of the '
+                           f'edges, such as "{ids[0]}"; give the key column their names, or say '
+                           "--sure." if len(ids) else f"{table.label}: the edges have no {kind}.")
+    found = NodeTable.empty(len(ids), tuple(numbers), tuple(texts))
+    found.known[at[mine]] = True
+    for j, column in enumerate(numbers.values()):
+        values = column.to_numpy(zero_copy_only=False).astype(np.float32)
+        found.numbers[at[mine], j] = values[mine]
+    for j, (name_, column) in enumerate(texts.items()):
+        found.codes[at[mine], j] = _codes(name_, column)[mine]
+    notes = [f"{table.label}: {int(found.known.sum()):,} of {len(ids):,} {kind} have a row; "
+             + "; ".join(f"{what}: {doubts.listed(list(held))}" for what, held in
+                         (("numbers", numbers), ("categories", texts)) if held) + "."]
+    return found, notes
+
+
+def _keys(table: OneTable, columns: Columns, name: str) -> str:
+    """Return the SQL of the keys as text; refuse empty and repeated ones."""
+    if table.rows("SELECT count(*) FROM raw") == [(0,)]:
+        raise FedvineError(f"{table.label} has no rows.")
+    sql, _ = columns.ids("k")
+    for value, first, last in table.rows(
+            f"SELECT CAST({sql} AS VARCHAR) AS id, min(rowid) + 1 AS first, max(rowid) + 1 "
+            "FROM raw GROUP BY id HAVING count(*) > 1 ORDER BY first LIMIT 1"):
+        raise FedvineError(f'{table.label}: column "{name}" holds "{value}" in rows {first} and '
+                           f"{last}; a node has one row.")
+    return f"CAST({sql} AS VARCHAR) AS k"
+
+
+def _number(table: OneTable, columns: Columns, role: str) -> str | None:
+    """Return the SQL of a column of numbers as FLOAT, null where missing; None for categories."""
+    kind = columns.types[role]
+    if kind in _NUMBERS or kind.startswith("DECIMAL"):
+        value = f"CAST({role} AS DOUBLE)"
+    elif kind == "DATE" or kind.startswith("TIMESTAMP"):
+        value = f"epoch(CAST({role} AS TIMESTAMP))"
+    elif kind == "VARCHAR" and table.source.untyped:
+        there = f"CASE WHEN lower(trim({role})) NOT IN {_NONE} THEN {role} END"
+        (some, numbers, dates), = table.rows(
+            f"SELECT count(x), count(TRY_CAST(x AS DOUBLE)), count(TRY_CAST(x AS TIMESTAMPTZ)) "
+            f"FROM (SELECT {there} AS x FROM raw)")
+        if numbers == some:
+            value = f"TRY_CAST({there} AS DOUBLE)"
+        elif dates == some:
+            value = f"epoch(CAST(TRY_CAST({there} AS TIMESTAMPTZ) AS TIMESTAMP))"
+        else:
+            return None
+    elif kind == "VARCHAR" or kind.startswith("ENUM") or kind in ("UUID", "TIME"):
+        return None
+    else:
+        raise FedvineError(f'{table.label}: column "{columns.names[role]}" is of type {kind}, which '
+                           "is neither a number nor a category; leave it out.")
+    columns._refuse(role, f"NOT isnan({value}) AND (NOT isfinite({value}) OR "
+                    f"TRY_CAST({value} AS FLOAT) IS NULL)", "which is no finite number",
+                    "write a number, or leave the cell empty")
+    return f"CAST(CASE WHEN NOT isnan({value}) THEN {value} END AS FLOAT)"
+
+
+def _codes(column: str, texts: pa.ChunkedArray) -> np.ndarray:
+    """Return the code of each cell, int64 [n]; -1 for an empty one."""
+    found = texts.combine_chunks().dictionary_encode()
+    words = [word.strip() for word in found.dictionary.to_pylist()]
+    codes = np.array([*(code(column, word) if word else -1 for word in words), -1], np.int64)
+    return codes[found.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
