@@ -122,9 +122,8 @@ def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventS
     made = EventStream(src, dst, t, src_ids, dst_ids, arrived=arrived, codes=codes,
                        categories=categories, directed=kept.directed, mirrored=kept.mirrored,
                        name=kept.name, **{c: getattr(rows, c) for c in _VALUES},
-                       **{f"{side}_table": _longer(have, table.tables().get(side), new)
-                          for side, have in kept.tables().items()
-                          for new in [src_new if side == "src" else dst_new]})
+                       src_table=_longer(kept.src_table, table.src_table, src_new),
+                       dst_table=_longer(kept.dst_table, table.dst_table, dst_new))
     made.dates = kept.dates
     return made
 
@@ -260,8 +259,11 @@ def _beyond(rows: np.ndarray, have: np.ndarray) -> np.ndarray:
     return np.sort(order[np.arange(len(kind)) - start >= have[kind]])
 
 
-def _longer(kept: NodeTable, table: NodeTable | None, new: np.ndarray) -> NodeTable:
+def _longer(kept: NodeTable | None, table: NodeTable | None, new: np.ndarray
+            ) -> NodeTable | None:
     """Return the kept table with the rows of new nodes, numbered as in ``table``, after its own."""
+    if kept is None:
+        return None
     return kept.padded(len(new)) if table is None else kept.joined(table.take(new))
 
 

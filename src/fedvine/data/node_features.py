@@ -99,11 +99,13 @@ def width(world: World, side: str) -> int:
 def features(client: Client, side: str) -> np.ndarray | None:
     """Return the features of all users ("users") or items ("items") that a client knows.
 
-    The array is kept in ``client.cache``; it is not to be written to.
+    Args:
+        client: it keeps the array in ``client.cache``.
+        side: "users" or "items".
 
     Returns:
         float32 [``num_src`` or ``num_dst`` of ``client.past``, :func:`width`], row i of local
-        number i, also of guests; None where no client has a table of that side.
+        number i, also of guests, not to be written to; None where no client has such a table.
     """
     if not width(client.world, side):
         return None

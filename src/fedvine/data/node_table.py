@@ -22,7 +22,7 @@ _COLUMNS = ("known", "numbers", "codes")
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """Values of n nodes by number: row i belongs to node i of the stream's ``src_ids`` (``dst_ids``).
+    """Values of n nodes: row i belongs to node i of a stream's ``src_ids`` (or ``dst_ids``).
 
     - ``known``: bool [n], whether the table has a row for the node
     - ``numbers``: float32 [n, F], NaN where a cell is empty or there is no row
@@ -99,8 +99,9 @@ class NodeTable:
     @staticmethod
     def open(folder: Path, side: str, said: dict[str, Any], count: int | None = None) -> NodeTable:
         """Open the files of :meth:`write`, mapped; ``said`` is what :meth:`described` returned."""
-        return NodeTable(*(mapped(folder / f"table-{side}-{column}.npy")[:count]
-                           for column in _COLUMNS), tuple(said["numbers"]), tuple(said["texts"]))
+        known, numbers, codes = (mapped(folder / f"table-{side}-{column}.npy")[:count]
+                                 for column in _COLUMNS)
+        return NodeTable(known, numbers, codes, tuple(said["numbers"]), tuple(said["texts"]))
 
 
 def code(column: str, text: str) -> int:

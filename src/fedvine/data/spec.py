@@ -55,8 +55,8 @@ class Data(BaseModel):
     users: str | None = Field(default=None, description="a table of users, or of all nodes of one "
                               "kind: a key column, called as src is or the first one, and columns "
                               "of numbers and categories")
-    items: str | None = Field(default=None, description="a table of items, likewise; its key column "
-                              "is called as dst is, or the first one")
+    items: str | None = Field(default=None, description="a table of items, likewise; its key "
+                              "column is called as dst is, or the first one")
     folder: str | None = Field(default=None, description="the folder of a data set's own files")
     share: float | None = Field(default=None, gt=0, le=1, description="share of the edges that are "
                                 "kept, drawn evenly, the same ones in every run")

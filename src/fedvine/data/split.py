@@ -144,8 +144,8 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
             arrived=part.arrived, first_seen_elsewhere=elsewhere(seen, users, k),
             directed=stream.directed, mirrored=stream.mirrored, name=f"{stream.name}/{name}",
             nodes=None if stream.nodes is None else stream.nodes.of(users),
-            **{f"{side}_table": table.take(users if side == "src" else items)
-               for side, table in stream.tables().items()})
+            src_table=None if stream.src_table is None else stream.src_table.take(users),
+            dst_table=None if stream.dst_table is None else stream.dst_table.take(items))
         found[name].dates = stream.dates
     return found
 

@@ -302,8 +302,9 @@ class EventStream:
             meta = json.loads((folder / "stream.json").read_text()) if meta is None else meta
             assert meta is not None
             rows, (src, dst) = meta["edges"], meta.get("names", (None, None))
-            columns = {c: mapped(folder / f"{file}.npy") for c, file in _FILES.items()
-                       if (folder / f"{file}.npy").exists() and (c != "arrived" or meta.get(c))}
+            columns: dict[str, Any] = {
+                c: mapped(folder / f"{file}.npy") for c, file in _FILES.items()
+                if (folder / f"{file}.npy").exists() and (c != "arrived" or meta.get(c))}
             columns = {c: v[:src if c == "first_seen_elsewhere" else rows]
                        for c, v in columns.items()}
             codes = {c: mapped(folder / f"code-{c}.npy")[:rows] for c in meta["codes"]}
@@ -311,14 +312,14 @@ class EventStream:
             nodes = NodeData(**{c: mapped(folder / f"nodes-{c}.npy") for c in _NODES
                                 if (folder / f"nodes-{c}.npy").exists()},  # type: ignore[arg-type]
                              classes=tuple(meta["classes"])) if "classes" in meta else None
-            tables = {f"{side}_table": NodeTable.open(folder, side, said,
-                                                      src if side == "src" else dst)
-                      for side, said in meta.get("tables", {}).items()}
+            columns |= {
+                f"{side}_table": NodeTable.open(folder, side, said, src if side == "src" else dst)
+                for side, said in meta.get("tables", {}).items()}
             stream = EventStream(columns.pop("src"), columns.pop("dst"), columns.pop("t"),
                                  Ids.open(folder, "src", src), dst_ids, codes=codes,
                                  categories=meta["categories"], nodes=nodes, name=meta["name"],
                                  directed=meta.get("directed", True),
-                                 mirrored=meta.get("mirrored", False), **tables, **columns)
+                                 mirrored=meta.get("mirrored", False), **columns)
         except (OSError, EOFError, KeyError, ValueError) as error:
             raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "
                                "delete it and let it be made again.") from error

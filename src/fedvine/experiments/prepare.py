@@ -3,8 +3,8 @@
 In one process the whole stream is available; in a federation only where the server holds the graph.
 Otherwise the tables are at the sites, and the server has only their numbers of edges and times, and
 sums of their tables of nodes: ``World.facts`` then cannot say whether edges have a direction, nor
-how many classes and features there are. No method that runs in a federation needs them there: those of labelled
-nodes run in one process, and the others use a client's own part.
+how many classes and features there are. No method that runs in a federation needs them there: those
+of labelled nodes run in one process, and the others use a client's own part.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ from fedvine.data.node_features import sums
 from fedvine.data.plan import Plan, known
 from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
-from fedvine.experiments import run_folder
 from fedvine.engines.plans import SCALES
+from fedvine.experiments import run_folder
 from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.federation.site_rows import grown_at_a_site
 from fedvine.tasks.task import Task, of

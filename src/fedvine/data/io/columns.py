@@ -162,7 +162,7 @@ class Columns:
                     and not self._all(f"NOT contains({role}, '.')")):
                 kind, value = "DOUBLE", f"CAST({role} AS DOUBLE)"
         if _is_float(kind):
-            self._refuse(role, f"NOT ({value} = trunc({value}) AND abs({value}) <= {_EXACT})",
+            self.refuse(role, f"NOT ({value} = trunc({value}) AND abs({value}) <= {_EXACT})",
                          "which is no whole number",
                          "give nodes whole numbers, or names that are text")
             return f"CAST({value} AS BIGINT)", True
@@ -204,7 +204,7 @@ class Columns:
         """Return SQL of FLOAT, finite."""
         self._refuse_missing(role)
         value = f"TRY_CAST(TRY_CAST({role} AS DOUBLE) AS FLOAT)"
-        self._refuse(role, f"{value} IS NULL OR NOT isfinite({value})",
+        self.refuse(role, f"{value} IS NULL OR NOT isfinite({value})",
                      "which is no finite number", "write a number")
         return value
 
@@ -212,7 +212,7 @@ class Columns:
         """Return SQL of INTEGER; an empty cell is -1."""
         value = f"TRY_CAST({role} AS DOUBLE)"
         empty = f"({role} IS NULL OR coalesce(isnan({value}), false))"
-        self._refuse(role, f"NOT {empty} AND ({value} IS NULL OR {value} <> trunc({value}) "
+        self.refuse(role, f"NOT {empty} AND ({value} IS NULL OR {value} <> trunc({value}) "
                      f"OR abs({value}) >= {2 ** 31})", "which is no whole number",
                      "give classes whole numbers, and leave unknown ones empty")
         return f"CASE WHEN {empty} THEN -1 ELSE CAST({value} AS INTEGER) END"
@@ -220,7 +220,7 @@ class Columns:
     def flag(self, role: str) -> str:
         """Return SQL of BOOLEAN; an empty cell is false."""
         value = f"TRY_CAST({role} AS BOOLEAN)"
-        self._refuse(role, f"{role} IS NOT NULL AND {value} IS NULL",
+        self.refuse(role, f"{role} IS NOT NULL AND {value} IS NULL",
                      "which is neither true nor false", "write true, false, 1 or 0")
         return f"coalesce({value}, false)"
 
@@ -236,7 +236,7 @@ class Columns:
             raise FedvineError(f'The time format "{form}" is none; write for example '
                                "%d.%m.%Y %H:%M.") from error
         value = f"try_strptime(CAST({role} AS VARCHAR), {literal(form)})"
-        self._refuse(role, f"{value} IS NULL", f'which is not of the form "{form}"',
+        self.refuse(role, f"{value} IS NULL", f'which is not of the form "{form}"',
                      "give the form that all of them have, such as %d.%m.%Y %H:%M")
         return self._date_time(role, f"CAST({value} AS TIMESTAMP)")
 
@@ -256,7 +256,7 @@ class Columns:
 
     # -- refusing ------------------------------------------------------------------------------
     def _refuse_time(self, role: str, where: str) -> None:
-        self._refuse(role, where, "which is no time",
+        self.refuse(role, where, "which is no time",
                      "write numbers, or dates such as 2012-04-03 18:00:06")
 
     def _refuse_missing(self, role: str) -> None:
@@ -268,7 +268,8 @@ class Columns:
             raise FedvineError(f'{self.source}: column "{self.names[role]}" is empty in {rows}; '
                                "fill it in or leave those rows out.")
 
-    def _refuse(self, role: str, where: str, what: str, remedy: str) -> None:
+    def refuse(self, role: str, where: str, what: str, remedy: str) -> None:
+        """Raise :class:`FedvineError` that names the first row where a condition holds."""
         first, = self._row(f"SELECT min(rowid) FROM raw WHERE {where}")
         if first is not None:
             value, = self._row(f"SELECT CAST({role} AS VARCHAR) FROM raw WHERE rowid = {first}")

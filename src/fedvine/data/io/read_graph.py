@@ -143,6 +143,7 @@ class OneTable(NamedTuple):
             return cursor.sql(f"SELECT {picked} FROM raw ORDER BY rowid").to_arrow_table()
 
     def rows(self, query: str) -> list[tuple]:
+        """Return the rows of a query."""
         return self.connection.execute(query).fetchall()
 
 

@@ -114,9 +114,9 @@ def _number(table: OneTable, columns: Columns, role: str) -> str | None:
     elif kind == "VARCHAR" or kind.startswith("ENUM") or kind in ("UUID", "TIME"):
         return None
     else:
-        raise FedvineError(f'{table.label}: column "{columns.names[role]}" is of type {kind}, which '
-                           "is neither a number nor a category; leave it out.")
-    columns._refuse(role, f"NOT isnan({value}) AND (NOT isfinite({value}) OR "
+        raise FedvineError(f'{table.label}: column "{columns.names[role]}" is of type {kind}, '
+                           "which is neither a number nor a category; leave it out.")
+    columns.refuse(role, f"NOT isnan({value}) AND (NOT isfinite({value}) OR "
                     f"TRY_CAST({value} AS FLOAT) IS NULL)", "which is no finite number",
                     "write a number, or leave the cell empty")
     return f"CAST(CASE WHEN NOT isnan({value}) THEN {value} END AS FLOAT)"
