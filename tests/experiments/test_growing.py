@@ -176,6 +176,40 @@ def test_the_first_run_says_what_waits_and_may_learn_it():
     assert len(night(ROWS[:64], "two", open_end=True, now=True).plan) == 7
 
 
+FAR = ("u1", "i1", 1_000, "ada", 0)
+
+
+@pytest.mark.parametrize("stages", ["10s", "10"])
+@pytest.mark.parametrize("now", [[], ["--now"]], ids=["", "now"])
+def test_a_row_with_a_far_date_ends_no_stages_unless_a_person_is_sure(stages, now):
+    command = ["run", "popularity", "--data", "shop.csv", "--src", "user", "--dst", "item",
+               "--time", "at", "--client", "town", "--stages", stages, "--open", "--out", "run"]
+    Path("cache").mkdir()
+    write([*ROWS[:64], FAR])
+    refused([*command, *now], "shop", "1000", "--sure")
+    assert not Path("run").exists()
+    write(ROWS[:64])
+    assert fedvine(*command)[0] == 0
+    write([*ROWS, FAR])
+    refused([*command, *now], "shop", "is 1000 the time of a row", "--sure")
+    write(ROWS)
+    assert fedvine(*command, "--sure")[0] == 0
+    whole = KeptRows.open(Path("run/data")).plan
+    assert fedvine(*command)[0] == 0 and KeptRows.open(Path("run/data")).plan == whole
+    write([*ROWS, FAR])
+    assert fedvine(*command, "--now", "--sure")[0] == 0
+    assert KeptRows.open(Path("run/data")).plan.bounds[-1] > 1_000
+    assert fedvine(*command)[0] == 0        # it was accepted
+
+
+def test_a_closed_run_that_grows_asks_about_a_far_date_too():
+    night(ROWS[:64])
+    before = everything()
+    with pytest.raises(FedvineError, match="is 1000 the time of a row"):
+        night([*ROWS, FAR])
+    assert everything() == before
+
+
 def test_a_night_without_rows_and_equal_times_at_a_bound():
     rows = [("u1", f"i{i % 5}", t, "ada", 0) for i, t in enumerate([0, 1, 5, 10, 10, 10, 11, 20])]
     found = night(rows[:5], open_end=True)

@@ -14,6 +14,7 @@ from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.engines.remote import Gone, Unreachable
 from fedvine.experiments.run import run as prepare
+from fedvine.federation.dashboard import waits
 from fedvine.federation.order import Order
 from fedvine.federation.server import carry, learn, open_order
 from fedvine.federation.signed import Signer, Trusted
@@ -149,6 +150,29 @@ def test_a_site_that_is_away_for_three_stages_catches_up(tmp_path):
     assert {name for t, q, name in scores(run) if q == len(run.plan) - 1} == {"ann", "bob", "cy"}
     part = world.sites["cy"].part
     assert len(part) == sum(r[3] == "cy" and r[2] < run.plan.bounds[-1] for r in ROWS)
+
+
+@pytest.mark.parametrize("names", [["ann", "bob", "cy"], ["bob"]])
+def test_a_site_whose_clock_is_wrong_makes_no_stages_whole(tmp_path, names):
+    world = World(tmp_path, names=names, quorum=0.3)
+    world.night(70)
+    real, far = world.table, []
+
+    def table(name):
+        world.rows = [*(r for r in world.rows if r[2] < 700), *far]
+        return real(name)
+
+    world.table = table
+    far.append(("u1", "bob-1", 700, "bob"))
+    run, state = world.night(105)
+    assert len(run.plan) == 5 and state["next"] == run.plan.bounds[-1] + 20
+    assert state["clients"]["bob"]["far"] == 700
+    assert "bob has a row at 700, far from its others" in waits(state)
+    assert [c["far"] for n, c in state["clients"].items() if n != "bob"] == [None] * (
+        len(names) - 1)
+    world.sites["bob"].sure = True
+    run, state = world.night()
+    assert run is not None and run.plan.bounds[-1] > 680
 
 
 def test_a_site_is_admitted_and_leaves_at_a_stage(tmp_path):

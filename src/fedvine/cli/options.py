@@ -40,7 +40,7 @@ Items = Annotated[str | None, typer.Option(
 Bipartite = Annotated[str | None, typer.Option(
     metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")]
 Sure = Annotated[bool | None, typer.Option(
-    "--sure", help="The columns are meant as named, also where a question is asked.")]
+    "--sure", help="Columns and times are meant as they are, also where a question is asked.")]
 Database = Annotated[str | None, typer.Option(
     help="Where the query of --data runs: sqlite:FILE or postgres://USER@HOST/NAME.")]
 AppendOnly = Annotated[str | None, typer.Option(

@@ -18,7 +18,7 @@ from fedvine.data.plan import Plan, even_bounds, periods, seconds
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
 
 # By site: "edges", the "first" and "last" time or None, "dates" true or false, "tables" where it
-# has a table of nodes.
+# has a table of nodes, "far" where a time of its table, which grows, is not believed.
 Times = dict[str, dict[str, Any]]
 
 
@@ -34,7 +34,7 @@ def times_of(names: Iterable[str], send: Send, every: str | float, deadline: flo
         every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
         deadline: seconds that an answer may take.
         quorum: share of the sites that must be left.
-        again: let the sites read their tables again.
+        again: let the sites read their tables again, and leave out times far from all others.
 
     Returns:
         The answers, and the names of the sites that cannot be reached.
@@ -46,11 +46,12 @@ def times_of(names: Iterable[str], send: Send, every: str | float, deadline: flo
     names, time_ = sorted(names), Number(-LATEST, LATEST)
 
     def facts(name: str) -> dict[str, Any]:
-        found = ask(send, name, deadline, do="facts", **({"again": True} if again else {}))
+        more = {"again": True, "stages": str(every)} if again else {}
+        found = ask(send, name, deadline, do="facts", **more)
         check(found, {"edges": Number(0, 2 ** 53, whole=True), "first": Maybe(time_),
                       "last": Maybe(time_), "dates": Flag(),
-                      **({"tables": Flag()} if isinstance(found, dict) and "tables" in found
-                         else {})})
+                      **{key: kind for key, kind in {"tables": Flag(), "far": time_}.items()
+                         if isinstance(found, dict) and key in found}})
         times = [found["first"], found["last"]]
         if times.count(None) != (0 if found["edges"] else 2):
             raise Refused("it has edges without times, or times without edges")

@@ -248,7 +248,7 @@ class Experiment(BaseModel):
                                f"{stream.name} is " + ("a labelled graph" if isinstance(
                                    stream, Graph) else "a stream of edges") + ".")
         if self.open_end:
-            growing.check(self)
+            growing.check(self, stream)
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
         split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
                               made.tasks, made.seed)

@@ -138,7 +138,7 @@ class _Follower:
             known = run_folder.read_experiment(self.out).get("data", {})
         except FedvineError:
             return False
-        return known.get("experiment") == self.experiment.plain()
+        return growing.of_folder(self.experiment, known)
 
     def look(self, asked: bool = False) -> None:
         """Look once; ``asked``: also where the same data could not be used before."""

@@ -9,13 +9,14 @@ A run keeps the rows that it has learned. The table is read again and compared w
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.data import append
+from fedvine.data import append, far
 from fedvine.data.append import Facts
 from fedvine.data.dates import moment
 from fedvine.data.growth import News, news, taken
@@ -56,10 +57,9 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
     if not (graph or KeptRows.there(Path(out) / "data")):
         return None
     known = run_folder.read_experiment(out).get("data", {})
-    if known.get("experiment") != experiment.plain():
+    if not of_folder(experiment, known):
         return None     # refused when the folder is opened, with the keys that differ
-    source = {key: known[key] for key in ("digest", "names", "edges") if key in known}
-    source["experiment"] = experiment.plain()
+    source = {key: known[key] for key in ("digest", "names", "edges", "experiment") if key in known}
     if experiment.data.append_only and not graph and table is None:
         return _appended(experiment, Path(out), now), source
     table = experiment.data.open() if table is None else table
@@ -72,8 +72,23 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
         if not isinstance(table, EventStream):
             return None
         with run_folder.alone(out):
-            kept = take_in(KeptRows.open(folder), table, read, now)
+            kept = take_in(KeptRows.open(folder), table, read, now, bool(experiment.data.sure))
     return kept, source
+
+
+def of_folder(experiment: Experiment, known: Mapping[str, Any]) -> bool:
+    """Return whether ``known``, the ``[data]`` of a folder, has this experiment.
+
+    ``data.sure`` may differ: a table that grows may raise a doubt on any day.
+    """
+    return _but_sure(known.get("experiment")) == _but_sure(experiment.plain())
+
+
+def _but_sure(found: Any) -> Any:
+    data = found.get("data") if isinstance(found, dict) else None
+    if not isinstance(data, dict):
+        return found
+    return {**found, "data": {key: value for key, value in data.items() if key != "sure"}}
 
 
 def _appended(experiment: Experiment, out: Path, now: bool) -> KeptRows:
@@ -87,30 +102,36 @@ def _appended(experiment: Experiment, out: Path, now: bool) -> KeptRows:
         again = KeptRows.open(out / "data")
         if again.facts != kept.facts:       # another process was here meanwhile
             kept, found = again, append.look(experiment.data, again, now)
-        return kept if found is None else merged(kept, *found, now)
+        return kept if found is None else merged(kept, *found, now, bool(experiment.data.sure))
 
 
-def take_in(kept: KeptRows, table: EventStream, read: str, now: bool = False) -> KeptRows:
+def take_in(kept: KeptRows, table: EventStream, read: str, now: bool = False, sure: bool = False
+            ) -> KeptRows:
     """Return the kept rows with those of ``table`` that are new, as far as their stages are whole.
 
-    ``read`` identifies the content of ``table``; ``now`` as in :func:`grown`. Raises
-    :class:`FedvineError` where a learned row is gone or has other values.
+    ``read`` identifies the content of ``table``; ``now`` and ``sure`` as in :func:`merged`. Raises
+    :class:`FedvineError` where a learned row is gone or has other values, or a time is doubted.
     """
     column = kept.split.by if kept.split.owner is None else None
     found = news(kept.split.stream, table, kept.plan.bounds[-1], column)
-    return merged(kept, found, lambda _: {"read": read, "files": None}, now)
+    return merged(kept, found, lambda _: {"read": read, "files": None}, now, sure)
 
 
-def merged(kept: KeptRows, found: News, facts: Facts, now: bool = False) -> KeptRows:
+def merged(kept: KeptRows, found: News, facts: Facts, now: bool = False, sure: bool = False
+           ) -> KeptRows:
     """Return the kept rows with the new ones, as far as their stages are whole.
 
     ``facts`` gives values for ``rows.json`` by the time up to which is learned then (None: no row
-    is added); ``now`` as in :func:`grown`.
+    is added); ``now`` as in :func:`grown`; ``sure`` accepts times far from all others. Raises
+    :class:`FedvineError` for such a time otherwise (:mod:`fedvine.data.far`).
     """
     stream, plan, table, learned = kept.split.stream, kept.plan, found.table, kept.plan.bounds[-1]
     t = np.asarray(table.t)[np.concatenate([found.late, found.rest])].astype(stream.t.dtype)
     order = np.concatenate([stream.order, np.maximum(t, as_time(t, learned))])
-    more, step = longer(plan, order, kept.facts["step"], now), kept.facts["step"]
+    step = kept.facts["step"]
+    if not sure:
+        far.ask(stream.name, order, step, stream.dates, learned)
+    more = longer(plan, order, step, now)
     if more is plan:
         changes = {**facts(None), "waiting": [len(found.rest), len(found.late)],
                    "next": _next(plan, order, step)}
@@ -149,8 +170,14 @@ def sentences(kept: KeptRows | Grown) -> list[str]:
     return found
 
 
-def check(experiment: Experiment) -> None:
-    """Raise :class:`FedvineError` where a protocol scores more than one stage ahead."""
+def check(experiment: Experiment, table: Any = None) -> None:
+    """Raise :class:`FedvineError` where a protocol scores more than one stage ahead.
+
+    Also where a time of ``table``, the data of a new run, is far from all others.
+    """
     if getattr(experiment.protocol, "lead", 1) != 1:
         raise FedvineError("protocol.lead is above 1, and each stage of a run that grows is scored "
                            "right before it is learned; set protocol.lead = 1.")
+    if isinstance(table, EventStream) and not experiment.data.sure:
+        far.ask(table.name, table.order, experiment.protocol.stage_size(
+            table, experiment.resolved().stages), table.dates)

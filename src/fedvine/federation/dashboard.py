@@ -79,11 +79,16 @@ class Dashboard:
 def waits(state: dict[str, Any]) -> str:
     """Return for which time a run that lives waits, and how far each site has come."""
     dates = state["dates"]
-    far = ", ".join(f"{name} " + ("is away" if client["gone"] else "has no row" if client["last"] is
-                                  None else f"has come to {moment(client['last'], dates)}")
-                    for name, client in sorted(state["clients"].items()))
+    clients = sorted(state["clients"].items())
+    come = ", ".join(f"{name} " + (
+        "is away" if client["gone"] else "has no row" if client["last"] is None else
+        f"has come to {moment(client['last'], dates)}") for name, client in clients)
+    doubted = "".join(
+        f"; {name} has a row at {moment(client['far'], dates)}, far from its others, that does not "
+        "count: correct it there, or set sure = true under [data] of its site.toml"
+        for name, client in clients if client.get("far") is not None)
     return (f"{state['stages']} stages are learned; the next one waits for events at "
-            f"{moment(state['next'], dates)} or later ({far})")
+            f"{moment(state['next'], dates)} or later ({come}){doubted}")
 
 
 def how(client: dict[str, Any]) -> str:

@@ -79,6 +79,7 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
         found["state"] = {
             "next": further[0] + (slack or 0.0), "stages": len(plan), "dates": found["dates"],
             "clients": {name: {"last": times[name]["last"] if name in times else None,
+                               "far": times.get(name, {}).get("far"),
                                "gone": name in away, "answers": name in times,
                                "down": 0, "up": 0, "seconds": 0.0} for name in here}}
     return found | plan.facts()

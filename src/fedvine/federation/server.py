@@ -203,5 +203,5 @@ def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
         part.src_ids.secret = part.dst_ids.secret = found.secret.encode()
         return part
 
-    return Site(name, open_part, kit / "memory", trusted)
+    return Site(name, open_part, kit / "memory", trusted, bool(found.data and found.data.sure))
 

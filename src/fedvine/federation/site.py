@@ -30,6 +30,7 @@ from fedvine.core.query import Query
 from fedvine.core.settings import build
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
+from fedvine.data.far import believed
 from fedvine.data.node_features import sums
 from fedvine.data.plan import Plan, known
 from fedvine.data.spec import digest, names
@@ -57,12 +58,13 @@ class Site:
         open_part: opens the site's own stream.
         folder: of its saves.
         trusted: checks the server's signature.
+        sure: times that are far from all others are meant.
     """
 
     def __init__(self, name: str, open_part: Callable[[], EventStream], folder: Path,
-                 trusted: Trusted) -> None:
+                 trusted: Trusted, sure: bool = False) -> None:
         self.name, self.open_part, self.folder = name, open_part, folder
-        self.trusted = trusted
+        self.trusted, self.sure = trusted, sure
         self.table: EventStream | None = None       # as it was last read
         self.part: EventStream | None = None        # the client's own data in the run
         self.worker: ClientWorker | None = None
@@ -133,19 +135,25 @@ class Site:
         return self.table
 
     # -- before a run: plain counts, and keys of users -------------------------------------------
-    def facts(self, again: bool = False) -> dict[str, Any]:
+    def facts(self, again: bool = False, stages: str | None = None) -> dict[str, Any]:
         """Return the number of edges, first and last time, and whether times are dates.
 
         Also that there is a table of users or items, if there is one.
 
-        ``again``: read the table again.
+        ``again``: read the table again. With ``stages``, a duration, rows whose times are far from
+        all others do not count for the first and the last time, unless the site is sure of them
+        (:mod:`fedvine.data.far`); ``far`` is then the time of one.
         """
         if again:
             self.table = None
         table = self._read().both_ways()
-        return {"edges": len(table), "first": float(table.t[0]) if len(table) else None,
-                "last": float(table.t[-1]) if len(table) else None,
-                "dates": self._read().dates, **({"tables": True} if table.tables() else {})}
+        t, far = np.asarray(table.t), None
+        if stages is not None and not self.sure:
+            t, far = believed(t, stages)
+        return {"edges": len(table), "first": float(t[0]) if len(t) else None,
+                "last": float(t[-1]) if len(t) else None, "dates": self._read().dates,
+                **({"tables": True} if table.tables() else {}),
+                **({} if far is None else {"far": far})}
 
     def known(self, bounds: list[float]) -> np.ndarray:
         """Count the edges of the table at or before each bound, int64."""
