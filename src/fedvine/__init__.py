@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _method(name: str) -> Any:
-    """``FedLinkLocal`` is in ``methods/fedlink_local.py``."""
+    """Return the method's class; ``FedLinkLocal`` is in ``methods/fedlink_local.py``."""
     from fedvine.core import registry
     for file in registry.names("methods"):
         if file.replace("_", "") == name.lower():

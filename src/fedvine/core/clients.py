@@ -195,7 +195,7 @@ class Clients:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Stage, round and number of the last call."""
+        """Return stage, round and number of the last call."""
         return (*self._place, self._calls)
 
     # -- what the loop uses --------------------------------------------------------------------

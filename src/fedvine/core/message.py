@@ -36,7 +36,7 @@ class Packed(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that cross the wire, without the framing of the transport."""
+        """Return the bytes that cross the wire, without the framing of the transport."""
         return len(self.skeleton) + sum(b.nbytes for b in self.buffers)
 
 

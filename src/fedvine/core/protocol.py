@@ -20,7 +20,7 @@ class PlanLike(Protocol):
 
     @property
     def living(self) -> bool:
-        """Whether further stages may come."""
+        """Return whether further stages may come."""
         ...
 
     def since(self, part: Any) -> int:

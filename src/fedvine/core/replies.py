@@ -30,7 +30,7 @@ class Replies:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The clients that answered."""
+        """Return the clients that answered."""
         return tuple(self._packed)
 
     def __len__(self) -> int:

@@ -59,7 +59,7 @@ class Ids:
 
     @property
     def index(self) -> NameIndex:
-        """The index of the names, built when it is first needed."""
+        """Return the index of the names, built when it is first needed."""
         if self._index is None:
             self._index = NameIndex(self._numbers, self._offsets, self._text)
         return self._index

@@ -34,7 +34,7 @@ class KeptGraph:
 
     @property
     def split(self) -> GraphSplit:
-        """The parts of the clients, those that the run has."""
+        """Return the parts of the clients, those that the run has."""
         assert self.graph.owner is not None
         return self.graph.split(self.graph.owner.column, clients=self.facts["clients"])
 

@@ -43,7 +43,7 @@ class Plan:
 
     @property
     def living(self) -> bool:
-        """Whether the plan grows with its table."""
+        """Return whether the plan grows with its table."""
         return self.live is not None
 
     def since(self, part: EventStream) -> int:

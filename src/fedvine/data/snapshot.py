@@ -60,7 +60,7 @@ class Snapshot:
 
     @property
     def edges(self) -> np.ndarray:
-        """All edges int64 [2, E], sorted."""
+        """Return all edges int64 [2, E], sorted."""
         return unpacked(self.codes)
 
     def state_dict(self) -> dict[str, Any]:

@@ -74,12 +74,12 @@ class Costs:
 
     @property
     def seconds(self) -> float:
-        """The seconds of the run so far, without those between a stop and the next start."""
+        """Return the seconds of the run so far, without those between a stop and the next start."""
         return self.earlier + time.perf_counter() - self._started
 
     @property
     def seconds_cpu(self) -> float:
-        """The CPU seconds that this process spent on the run so far, in all threads."""
+        """Return the CPU seconds that this process spent on the run so far, in all threads."""
         return self.earlier_cpu + time.process_time() - self._started_cpu
 
     def dump(self) -> dict[str, Any]:

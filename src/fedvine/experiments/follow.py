@@ -37,7 +37,7 @@ SELDOM = 64     # looks after which a look that failed is tried again although n
 
 
 class Pausing(Protocol):
-    """How to wait between looks; see :class:`fedvine.experiments.pauses.Pauses`."""
+    """A way to wait between looks; see :class:`fedvine.experiments.pauses.Pauses`."""
 
     stopping: bool
 
@@ -116,7 +116,7 @@ def seen(data: Data) -> str | None:
 
 
 class _Follower:
-    """What is known between looks; memory does not grow with their number."""
+    """The follower of one run; its memory does not grow with the number of looks."""
 
     def __init__(self, experiment: Experiment, out: Path,
                  forecasts: str | os.PathLike[str] | None, top: int,

@@ -18,7 +18,7 @@ from fedvine.tasks.open_tasks import go_on, sentences
 
 
 class Grown(NamedTuple):
-    """What a run keeps now: the clients' graphs, the plan, and sentences for a person."""
+    """Data of a run: the clients' graphs, the plan, and sentences for a person."""
 
     split: GraphSplit
     plan: OpenTaskPlan

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Answers(NamedTuple):
-    """What the model says of a client's nodes: ``p`` float64 [N, classes so far].
+    """Probabilities of the classes of a client's nodes: ``p`` float64 [N, classes so far].
 
     ``client`` has the name of the client of each node, [N].
     """

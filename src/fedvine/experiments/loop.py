@@ -23,7 +23,7 @@ class StageScores:
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
-        """The scores by client of the newest stage that was scored."""
+        """Return the scores by client of the newest stage that was scored."""
         newest = self.found[max(self.found)] if self.found else {}
         return {client: result["scores"] for client, result in newest.items()}
 

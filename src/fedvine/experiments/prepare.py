@@ -46,7 +46,7 @@ class Prepared:
 
     @property
     def self_loops(self) -> int | None:
-        """The number of edges from a node to itself that were left out.
+        """Return the number of edges from a node to itself that were left out.
 
         None where edges have a direction, and where the stream is not here.
         """
@@ -54,7 +54,7 @@ class Prepared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on how the data were read."""
+        """Return sentences on how the data were read."""
         return tuple(getattr(self.stream, "notes", ()))
 
     def folder(self, out: str | os.PathLike[str], by: str | None, *, name: str | None = None,

@@ -95,7 +95,7 @@ class Run:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """The summary's scores: by client, ``mean`` and ``mean_edges``.
+        """Return the summary's scores: by client, ``mean`` and ``mean_edges``.
 
         Raises :class:`FedvineError` if the run is not finished.
         """

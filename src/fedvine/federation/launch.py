@@ -168,7 +168,7 @@ class Kept:
 
     @property
     def runs(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return self.process is not None and self.process.poll() is None
 
     def look(self) -> bool:

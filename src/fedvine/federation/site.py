@@ -118,7 +118,7 @@ class Site:
 
     @property
     def stream(self) -> EventStream:
-        """The client's own data: rows kept by :meth:`grow`, else the table."""
+        """Return the client's own data: rows kept by :meth:`grow`, else the table."""
         if self.part is None:
             self.part = self._read().both_ways()
         return self.part

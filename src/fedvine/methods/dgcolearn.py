@@ -104,7 +104,7 @@ class DgCoLearn(ClientMixin, Method):
 
     @property
     def task(self) -> Literal["link", "label"]:  # type: ignore[override]
-        """What the method answers for."""
+        """Return what is predicted: "link" or "label"."""
         return "link" if self.target == "edges" else "label"
 
     @classmethod
@@ -236,7 +236,7 @@ class DgCoLearn(ClientMixin, Method):
 
     @on_client
     def trained(self, client: Client) -> dict[str, torch.Tensor]:
-        """Up: this client's model, to be averaged."""
+        """Return this client's model, to be averaged."""
         return tree.weights(client.net)
 
     # -- answers ---------------------------------------------------------------------------------

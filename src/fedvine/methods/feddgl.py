@@ -157,7 +157,7 @@ class FedDGL(STFL):
 
 
 class Lesson(NamedTuple):
-    """What a round's steps are held to; lists are of users and of items.
+    """Targets of the distillation in a round's steps; lists are of users and of items.
 
     Sensitive nodes ``at`` [n] and the teacher's embeddings of them ``taught`` [n, d]; the level
     of every node; prototypes [levels, d].

@@ -169,7 +169,7 @@ class FedLink(ArrivalsMixin, Method):
 
     def step(self, client: Client, batch: Batch, touched: Touched,
              now: dict[str, torch.Tensor], draw: np.random.Generator) -> None:
-        """W_k <- W_k - eta grad f_k(W_k; G^s), on the rows ``now`` of one buffer."""
+        """Compute W_k <- W_k - eta grad f_k(W_k; G^s), on the rows ``now`` of one buffer."""
         at = {side: np.searchsorted(getattr(touched, side), getattr(batch, side)) for side in SIDES}
         rows = {side: now[side].index_select(0, torch.from_numpy(at[side])).to(self.device)
                 .requires_grad_() for side in SIDES}

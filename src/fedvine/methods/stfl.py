@@ -32,7 +32,7 @@ class STFL(FedLink):
         """Keep everything: nothing is to be done."""
 
     def refresh(self, client: Client, events: EventStream) -> None:
-        """Nothing is to be done: the history that messages pass over has the events."""
+        """Do nothing: the history that messages pass over has the events."""
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
         """Return the whole history."""

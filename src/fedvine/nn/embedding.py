@@ -45,7 +45,7 @@ class EmbeddingTable:
 
     @property
     def values(self) -> torch.Tensor:
-        """All rows [len, width], a view."""
+        """Return all rows [len, width], a view."""
         return self._values[:len(self)]
 
     def fetch(self, request: dict[str, np.ndarray], new_rows: bool) -> tuple[

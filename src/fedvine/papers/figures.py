@@ -33,7 +33,7 @@ class _Part(BaseModel):
 
 
 class Axis(_Part):
-    """What changes: ``key`` is a key of the experiment, such as ``method.per_class``."""
+    """The values of an axis; ``key`` is a key of the experiment, such as ``method.per_class``."""
 
     name: str
     key: str
@@ -82,7 +82,7 @@ class Figure(_Part):
 
     @property
     def others(self) -> Sequence[Any]:
-        """The values of the second axis; one None where there is no such axis."""
+        """Return the values of the second axis; one None where there is no such axis."""
         return self.other.values if self.other else [None]
 
     def experiment(self, panel: Panel, line: Line, value: Any, other: Any = None) -> Experiment:

@@ -62,7 +62,7 @@ class Found:
 
     @property
     def panels(self) -> list[Panel]:
-        """The chosen panels that have cells."""
+        """Return the chosen panels that have cells."""
         return [p for p in self.chosen if p.name not in self.absent]
 
     @cached_property
@@ -89,12 +89,12 @@ class Found:
 
     @property
     def seeds(self) -> list[str]:
-        """The sentences about how seeds are shown."""
+        """Return the sentences about how seeds are shown."""
         return about_seeds(map(len, self._finished.values()))
 
     @property
     def gaps(self) -> list[str]:
-        """The sentences about cells that were not made, and about panels without data."""
+        """Return the sentences about cells that were not made, and about panels without data."""
         left = [f"{self.left} runs were not made, the budget was spent; the same command goes on."]
         return [*(left if self.left else []),
                 *(f"{name} was not run, its data are not here: {why}"
@@ -102,7 +102,7 @@ class Found:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """All records, with their panel and line."""
+        """Return all records, with their panel and line."""
         return [{"panel": panel, "line": line, **r} for (panel, line), e in self._entries.items()
                 for found in e.records.values() for r in found]
 
@@ -112,12 +112,12 @@ class Named(Protocol):
 
     @property
     def id(self) -> str:
-        """A short name, or ``""``."""
+        """Return a short name, or ``""``."""
         ...
 
     @property
     def name(self) -> str:
-        """The name that pages show."""
+        """Return the name that pages show."""
         ...
 
 

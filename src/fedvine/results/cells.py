@@ -55,17 +55,17 @@ class Job:
 
     @cached_property
     def identity(self) -> Identity:
-        """The settings and data that the cell's scores depend on."""
+        """Return the settings and data that the cell's scores depend on."""
         return Identity(self.experiment, self.content)
 
     @property
     def line(self) -> Line | None:
-        """The kept line of the cell, None if there is none."""
+        """Return the kept line of the cell, None if there is none."""
         return self.kept.find(self.identity) if self.kept is not None else None
 
     @property
     def finished(self) -> bool:
-        """Whether the cell is kept or its run has ended."""
+        """Return whether the cell is kept or its run has ended."""
         return self.line is not None or (self.folder / "summary.json").exists()
 
     def keep(self, **other: Any) -> None:
@@ -94,12 +94,12 @@ class Job:
 
     @property
     def _found(self) -> Line:
-        """The kept line, or the line of the run folder."""
+        """Return the kept line, or the line of the run folder."""
         return self.line or self._written({})
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The summary of the finished run: scores, costs, and the method's report."""
+        """Return the summary of the finished run: scores, costs, and the method's report."""
         return self._found["summary"]
 
     def records(self) -> list[dict[str, Any]]:

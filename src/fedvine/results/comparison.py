@@ -84,7 +84,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """The data, the number of partitions and seeds, and the set that means are over."""
+        """Return the data, the number of partitions and seeds, and the set that means are over."""
         times = f"{self.partitions} partitions x " if self.partitions else ""
         seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
         return f"{self.data}, {times}{seeds}, {self.task.mean_over}"

@@ -52,13 +52,13 @@ class Entry:
 
     @property
     def clients(self) -> list[str]:
-        """The names of the clients, in the order of the records."""
+        """Return the names of the clients, in the order of the records."""
         return list(dict.fromkeys(r["client"] for found in self.records.values() for r in found
                                   if r["client"] is not None))
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The sorted clients that were scored, or ``()`` where it was one whole graph."""
+        """Return the sorted clients that were scored, or ``()`` where it was one whole graph."""
         return tuple(sorted(self.clients)) if len(self.clients) > 1 else ()
 
     def comparable(self, other: Entry) -> bool:

@@ -37,35 +37,35 @@ class Finished:
 
     @cached_property
     def task(self) -> Task:
-        """The task with its settings."""
+        """Return the task with its settings."""
         return task_of(self.experiment)
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines of ``metrics.jsonl``."""
+        """Return the lines of ``metrics.jsonl``."""
         return run_folder.read_lines(self.folder, "metrics.jsonl")
 
     @property
     def method(self) -> str:
-        """The name of the method."""
+        """Return the name of the method."""
         return str(self.experiment["method"]["name"])
 
     @property
     def title(self) -> str:
-        """Method, data and seed."""
+        """Return method, data and seed."""
         return (f"{self.method} on {self.experiment['data']['name']}, "
                 f"seed {self.experiment['seed']}")
 
     @property
     def bounds(self) -> list[float]:
-        """The bounds of the stages in seconds since 1970; empty where times are not dates."""
+        """Return the stages' bounds in seconds since 1970; empty where times are not dates."""
         found = self.summary.get("bounds") if self.summary.get("dates") is True else None
         found = list(map(float, found)) if isinstance(found, list) else []
         return found if dates.shown(found) else []
 
     @cached_property
     def stages(self) -> dict[str, Any]:
-        """The facts of the plan: of ``plan.json`` where there is one, else of the experiment."""
+        """Return the facts of the plan: of ``plan.json`` if it is there, else of the experiment."""
         found = self.experiment["stages"]
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             kept = json.loads((self.folder / "plan.json").read_text("utf-8"))

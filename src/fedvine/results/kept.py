@@ -48,7 +48,7 @@ class Identity:
 
     @cached_property
     def tables(self) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-        """The values and the present defaults of each table of the experiment."""
+        """Return the values and the present defaults of each table of the experiment."""
         made = self.experiment.resolved()
         found: dict[str, BaseModel] = {"method": made.method, "protocol": made.protocol,
                                        "split": made.split, "data": made.data}
@@ -67,17 +67,17 @@ class Identity:
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
-        """All values, by table."""
+        """Return all values, by table."""
         return {name: values for name, (values, _) in self.tables.items()}
 
     @cached_property
     def data(self) -> str:
-        """The name of the data set or table, which names its file of kept cells."""
+        """Return the name of the data set or table, which names its file of kept cells."""
         return self.experiment.data.name
 
     @cached_property
     def revision(self) -> dict[str, int]:
-        """The revisions of method, protocol and partition, without those at 1."""
+        """Return the revisions of method, protocol and partition, without those at 1."""
         made, found = self.experiment.resolved(), {}
         for name, thing in (("method", made.method), ("protocol", made.protocol),
                             *((f"partition {p}", registry.find("partitions", p)) for p in (
@@ -89,7 +89,7 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """A digest of all of it, 16 hex digits."""
+        """Return a digest of all of it, 16 hex digits."""
         facts = [self.experiment.method.name, self.experiment.seed, self.content, self.revision,
                  self.settings]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

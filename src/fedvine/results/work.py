@@ -38,7 +38,7 @@ class Budget:
 
     @property
     def spent(self) -> bool:
-        """Whether the time is over, so that nothing more is started."""
+        """Return whether the time is over, so that nothing more is started."""
         return self.seconds is not None and time.monotonic() - self.began >= self.seconds
 
     def wanted(self, row: Sequence[Job]) -> list[Job]:
@@ -123,7 +123,7 @@ class Work:
 
     @property
     def place(self) -> str:
-        """The number of finished cells of all, as text."""
+        """Return the number of finished cells of all, as text."""
         return f"{self.finished}/{self.total}"
 
     def left(self) -> float:

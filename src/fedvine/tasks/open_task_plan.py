@@ -61,18 +61,18 @@ class OpenTaskPlan(TaskPlan):
 
     @property
     def world(self) -> dict[str, Any]:
-        """Facts that all sides know of the stages: the number of classes at each."""
+        """Return facts that all sides know of the stages: the number of classes at each."""
         return {"classes_at": self.classes_at}
 
     @cached_property
     def classes_at(self) -> list[int]:
-        """The number of classes known at each stage, those of its block and of all before."""
+        """Return the number of classes known at each stage: of its block and of all before."""
         most = np.maximum.accumulate([max(group) + 1 for group in self.groups])
         return [int(most[self.blocks[self.block(t)] - 1]) for t in range(len(self))]
 
     @property
     def living(self) -> bool:
-        """Whether further stages may come."""
+        """Return whether further stages may come."""
         return True
 
     def since(self, part: Graph) -> int:

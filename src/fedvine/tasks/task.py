@@ -85,7 +85,7 @@ class Task(Protocol):
 
     @property
     def compared(self) -> list[str]:
-        """The keys of the one or two scores by which runs and simple rivals are compared."""
+        """Return the keys of the one or two scores by which runs and simple rivals are compared."""
         return list(dict.fromkeys(key for key in (self.judged_by[0], self.chosen_by) if key))
 
     # -- queries and scores -----------------------------------------------------------------------

@@ -70,7 +70,7 @@ class TaskPlan:
 
     @property
     def living(self) -> bool:
-        """Whether further stages may come."""
+        """Return whether further stages may come."""
         return False
 
     def since(self, part: Graph) -> int:

@@ -65,7 +65,7 @@ class Wanted:
 
     @property
     def files(self) -> bool:
-        """Whether the stream gets the column :data:`~fedvine.data.io.look.FILE`."""
+        """Return whether the stream gets the column :data:`~fedvine.data.io.look.FILE`."""
         return self.look is not None and self.look.files is not None
 
     def notes(self, source: Source, label: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a look at a source reads whose rows are only added: new files, or late times of a query."""
+"""The part of a source that is read when its rows are only added: new files, or late times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE = "*file*"     # the column with the file of each row, among the codes of a
 
 @dataclass(frozen=True)
 class Look:
-    """Which rows are read, and how.
+    """The rows that are read, and the form of their values.
 
     - ``files``: these alone; the stream that is read has the column :data:`FILE`; None: a query
     - ``since``: of a query at least the rows from this time on; None: all

@@ -227,7 +227,10 @@ class ClientMixin:
 
     @on_client
     def first(self, client: Client, gradient: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Down: gradients of the first layer's messages [b, m_0]. Up: those of all parameters."""
+        """Go back through the first layer.
+
+        Down: gradients of its messages [b, m_0]. Up: those of all parameters.
+        """
         self.input_gradient(client, 0, gradient)
         return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
                 for n, p in client.net.named_parameters()}

@@ -122,5 +122,5 @@ def walks(src: np.ndarray, dst: np.ndarray, users: int, items: int, u: np.ndarra
 
 
 def _of_each(met: Any, count: np.ndarray) -> Any:
-    """Rows divided by their sums."""
+    """Return rows divided by their sums."""
     return (sparse.diags_array(1 / np.maximum(count, 1)) @ met).tocsr()

@@ -45,7 +45,7 @@ class EdgeBuffers:
 
     @property
     def C(self) -> int:
-        """Edges of one buffer; the oldest may have fewer."""
+        """Return the edges of one buffer; the oldest may have fewer."""
         return -(-self.capacity // self.buffers)
 
     def __len__(self) -> int:

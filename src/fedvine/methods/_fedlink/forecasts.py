@@ -1,4 +1,4 @@
-"""What FedLink computed for a person's question and needs for the next one.
+"""Embeddings that FedLink computed for one question of a person and keeps for the next one.
 
 Between two questions the model stays as it is, so the embeddings of the nodes that a client's edges
 join stay, too, and those of items. A user without such an edge is computed anew each time: two

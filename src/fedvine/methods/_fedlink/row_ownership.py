@@ -1,4 +1,4 @@
-"""Which client keeps the row of an item, where rows of items are not shared before they have to be.
+"""Owners of the rows of items; a row is shared once a second client has the item.
 
 Clients report their items by keyed hashes, each item once. The server remembers the first client
 that reported an item; when a second one does, both have to share the item's row.

@@ -1,4 +1,4 @@
-"""How generators of missing neighbours learn, alone and with gradients of the other clients.
+"""Training of generators of missing neighbours, alone and with gradients of the other clients.
 
 FedSage+ (Zhang et al., NeurIPS 2021): a client hides some of its nodes, and its NeighGen learns to
 say how many neighbours of a node are hidden (L^d) and to make rows like theirs (L^f). The other

@@ -1,4 +1,4 @@
-"""What clients keep of a finished task; POWER and its rivals share it.
+"""Memory that clients keep of a finished task; POWER and its rivals share it.
 
 :class:`Remembering` calls ``store`` at every client at the end of a task. :class:`Buffering` stores
 nodes: rows of features and their classes, no edges; :class:`Replaying` has POWER's loss on them.
