@@ -30,15 +30,14 @@ from fedvine.core.query import Query
 from fedvine.core.settings import build
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
-from fedvine.data.far import believed
-from fedvine.data.node_features import sums
-from fedvine.data.plan import Plan, known
+from fedvine.data.plan import Plan
 from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.engines.plans import SCALES
 from fedvine.experiments import run_folder
 from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.federation.site_rows import grown_at_a_site
+from fedvine.federation.site_table import SiteTable
 from fedvine.tasks.task import Task, of
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict}
 KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
 
 
-class Site:
+class Site(SiteTable):
     """One client of a federation; :meth:`handle` answers the server's requests.
 
     Args:
@@ -63,10 +62,8 @@ class Site:
 
     def __init__(self, name: str, open_part: Callable[[], EventStream], folder: Path,
                  trusted: Trusted, sure: bool = False) -> None:
-        self.name, self.open_part, self.folder = name, open_part, folder
-        self.trusted, self.sure = trusted, sure
-        self.table: EventStream | None = None       # as it was last read
-        self.part: EventStream | None = None        # the client's own data in the run
+        super().__init__(open_part, sure)
+        self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
         self.saves, self.pool = folder / "saves", Pool()
@@ -116,65 +113,7 @@ class Site:
             self._last = place, dumps(pack({"reply": self.call(**request)}))
         return self._last[1]
 
-    @property
-    def stream(self) -> EventStream:
-        """Return the client's own data: rows kept by :meth:`grow`, else the table."""
-        if self.part is None:
-            self.part = self._read().both_ways()
-        return self.part
-
-    def _read(self) -> EventStream:
-        """Return the site's own table, opened at its first use."""
-        if self.table is None:
-            try:
-                self.table = self.open_part()
-            except FedvineError as error:  # its text may hold names, cells and paths
-                _LOG.error("%s", error)
-                raise FedvineError("The site's table cannot be opened; the site's log says "
-                                   "why.") from error
-        return self.table
-
-    # -- before a run: plain counts, and keys of users -------------------------------------------
-    def facts(self, again: bool = False, stages: str | None = None) -> dict[str, Any]:
-        """Return the number of edges, first and last time, and whether times are dates.
-
-        Also that there is a table of users or items, if there is one.
-
-        ``again``: read the table again. With ``stages``, a duration, rows whose times are far from
-        all others do not count for the first and the last time, unless the site is sure of them
-        (:mod:`fedvine.data.far`); ``far`` is then the time of one.
-        """
-        if again:
-            self.table = None
-        table = self._read().both_ways()
-        t, far = np.asarray(table.t), None
-        if stages is not None and not self.sure:
-            t, far = believed(t, stages)
-        return {"edges": len(table), "first": float(t[0]) if len(t) else None,
-                "last": float(t[-1]) if len(t) else None, "dates": self._read().dates,
-                **({"tables": True} if table.tables() else {}),
-                **({} if far is None else {"far": far})}
-
-    def known(self, bounds: list[float]) -> np.ndarray:
-        """Count the edges of the table at or before each bound, int64."""
-        return known(self._read().both_ways(), bounds)
-
-    def tables(self, stop: float) -> dict[str, Any]:
-        """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).
-
-        Those of nodes with an edge before ``stop`` count.
-        """
-        return sums(self._read().both_ways().before(stop))
-
-    def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].
-
-        For scores of travelled users.
-        """
-        part = self.stream
-        users, first = np.unique(part.src, return_index=True)
-        return part.src_ids.keys(users), np.asarray(part.order)[first].astype(float)
-
+    # -- rows of a run that grows ------------------------------------------------------------------
     def grow(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], seed: int, since: int) -> None:
         """Take in the rows of the stages that a growing plan has got since the last time.
@@ -183,7 +122,7 @@ class Site:
         are kept in the run's folder here; :meth:`open` comes next. Raises :class:`FedvineError`
         where the table has lost or changed rows that the run has learned.
         """
-        stages, table = Plan.of_facts(plan), self._read()
+        stages, table = Plan.of_facts(plan), self.read()
         folder = self._place(run, number, method, stages, protocol, seed) / "data"
         try:
             self.part = grown_at_a_site(folder, table, stages, since).both_ways()

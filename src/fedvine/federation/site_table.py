@@ -1,0 +1,90 @@
+"""A site's own table, and what the server learns of it before a run: counts, times, keys, sums."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedvine.core.errors import FedvineError
+from fedvine.data.far import believed
+from fedvine.data.node_features import sums
+from fedvine.data.plan import known
+from fedvine.data.stream import EventStream
+
+_LOG = logging.getLogger(__name__)
+
+
+class SiteTable:
+    """The table of one site, opened at its first use.
+
+    Args:
+        open_part: opens the site's own stream.
+        sure: times that are far from all others are meant.
+    """
+
+    def __init__(self, open_part: Callable[[], EventStream], sure: bool = False) -> None:
+        self.open_part, self.sure = open_part, sure
+        self.table: EventStream | None = None       # as it was last read
+        self.part: EventStream | None = None        # the client's own data in the run
+
+    @property
+    def stream(self) -> EventStream:
+        """Return the client's own data: the rows that a run that grows keeps, else the table."""
+        if self.part is None:
+            self.part = self.read().both_ways()
+        return self.part
+
+    def read(self) -> EventStream:
+        """Return the site's own table, opened at its first use."""
+        if self.table is None:
+            try:
+                self.table = self.open_part()
+            except FedvineError as error:  # its text may hold names, cells and paths
+                _LOG.error("%s", error)
+                raise FedvineError("The site's table cannot be opened; the site's log says "
+                                   "why.") from error
+        return self.table
+
+    # -- asked before a run: plain counts, and keys of users -------------------------------------
+    def facts(self, again: bool = False, stages: str | None = None) -> dict[str, Any]:
+        """Return the number of edges, first and last time, and whether times are dates.
+
+        Also that there is a table of users or items, if there is one.
+
+        ``again``: read the table again. With ``stages``, a duration, rows whose times are far from
+        all others do not count for the first and the last time, unless the site is sure of them
+        (:mod:`fedvine.data.far`); ``far`` is then the time of one.
+        """
+        if again:
+            self.table = None
+        table = self.read().both_ways()
+        t, far = np.asarray(table.t), None
+        if stages is not None and not self.sure:
+            t, far = believed(t, stages)
+        return {"edges": len(table), "first": float(t[0]) if len(t) else None,
+                "last": float(t[-1]) if len(t) else None, "dates": self.read().dates,
+                **({"tables": True} if table.tables() else {}),
+                **({} if far is None else {"far": far})}
+
+    def known(self, bounds: list[float]) -> np.ndarray:
+        """Count the edges of the table at or before each bound, int64."""
+        return known(self.read().both_ways(), bounds)
+
+    def tables(self, stop: float) -> dict[str, Any]:
+        """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).
+
+        Those of nodes with an edge before ``stop`` count.
+        """
+        return sums(self.read().both_ways().before(stop))
+
+    def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].
+
+        For scores of travelled users.
+        """
+        part = self.stream
+        users, first = np.unique(part.src, return_index=True)
+        return part.src_ids.keys(users), np.asarray(part.order)[first].astype(float)
