@@ -27,6 +27,7 @@ from fedvine.data.stream import EventStream
 from fedvine.engines import bad_replies, refresh_check
 from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
+from fedvine.experiments import growth_check
 from fedvine.experiments.run import Run, run
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import of
@@ -212,6 +213,16 @@ def check_refresh(method: Method) -> None:
     assert not wrong, "refresh: " + "; ".join(sorted(set(wrong)))
 
 
+def check_growth(method: Method) -> None:
+    """Check that a run whose table grows, night by night, has the scores of one run on all rows.
+
+    Methods are left out whose task says that its runs do not go on, and those of labelled graphs.
+    """
+    if of(method).data != "graph":
+        wrong = growth_check.check(method, tiny_stream())
+        assert wrong is None, f"a table that grows: {wrong}"
+
+
 def check_randomness_is_local(method: Method) -> None:
     """Check that global random generators are neither read nor advanced."""
     torch.random.manual_seed(1)
@@ -242,8 +253,8 @@ def check_fields_are_documented(method: Method) -> None:
 
 CHECKS = (check_engines_agree, check_killed_in_a_round, check_resume, check_no_future_leak,
           check_client_order, check_empty_single_idle_late, check_missing_replies,
-          check_bad_replies, check_refresh, check_randomness_is_local, check_messages_are_counted,
-          check_fields_are_documented)
+          check_bad_replies, check_refresh, check_growth, check_randomness_is_local,
+          check_messages_are_counted, check_fields_are_documented)
 
 
 def check_method(method: Method | type[Method]) -> None:

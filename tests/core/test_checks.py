@@ -64,11 +64,21 @@ class Nan(Fifo):
         return values.new_full((len(queries),), float("nan"))
 
 
+class Counting(Fifo):
+    """Answers by the number of users that will ever be there."""
+
+    @on_client
+    def predict(self, client, values, queries):
+        wrong = torch.from_numpy(queries.dst * len(client.past.src_ids) % 7)
+        return super().predict(client, values, queries) + wrong
+
+
 @pytest.mark.parametrize(("broken", "check"), [
     (Hides, testing.check_engines_agree), (Counts, testing.check_resume),
     (Counts, testing.check_killed_in_a_round), (Global, testing.check_randomness_is_local),
     (Peeks, testing.check_no_future_leak), (Bare, testing.check_fields_are_documented),
-    (Nan, testing.check_empty_single_idle_late)], ids=lambda x: x.__name__)
+    (Nan, testing.check_empty_single_idle_late), (Counting, testing.check_growth)],
+    ids=lambda x: x.__name__)
 def test_a_broken_method_is_caught(broken, check):
     with pytest.raises((AssertionError, ValueError)):
         check(broken.tiny())

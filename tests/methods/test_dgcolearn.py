@@ -21,6 +21,7 @@ from fedvine.data.plan import Plan
 from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
 from fedvine.engines.faults import MockClients
+from fedvine.experiments import growth_check
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise
 from fedvine.methods._dgcolearn.placement import Placement, affected
@@ -606,3 +607,18 @@ def test_local_models_are_averaged_by_the_pairs_they_learned_from(epochs):
     for name, value in made.server.net.named_parameters():
         expected = sum(models[n][name].double() * s for n, s in sizes.items()) / sum(ours)
         torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("one_kind", [False, True])
+@pytest.mark.parametrize("options", [
+    {"min_group": 2}, {"window": 1, "scope": "changed", "exchange_gradients": False}])
+def test_nodes_keep_their_clients_and_states_when_there_are_new_users(options, one_kind):
+    """Items are numbered after users: each new user moves the numbers of all items."""
+    stream = testing.tiny_stream()
+    if one_kind:
+        ids = Ids.of([*(f"u{i}" for i in range(stream.num_src)), *stream.dst_ids])
+        stream = EventStream(stream.src, stream.dst + np.int32(stream.num_src), stream.t, ids,
+                             codes=stream.codes, categories=stream.categories)
+    assert stream.bipartite != one_kind
+    method = DgCoLearn.tiny().model_copy(update=options)
+    assert growth_check.check(method, stream) is None

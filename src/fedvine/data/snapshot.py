@@ -28,7 +28,7 @@ class Snapshot:
         self.codes = np.empty(0, np.int64)      # of the edges, sorted
         self.last = np.empty(0, np.int64)       # the stage in which each was last seen
         self.known = np.zeros(0, bool)          # nodes that were ever seen
-        self.t = -1
+        self.users, self.t = -1, -1             # number of users in the numbers of nodes
 
     def advance(self, events: EventStream) -> np.ndarray:
         """Take in the events of the next stage, in their order; return the nodes never seen before.
@@ -36,7 +36,7 @@ class Snapshot:
         Nodes are int64 [n], in order of appearance.
         """
         self.t += 1
-        count = nodes_of(events)
+        count, self.users = nodes_of(events), events.num_src
         src, dst = ends_of(events)
         if len(self.known) < count:
             self.known = np.concatenate([self.known, np.zeros(count - len(self.known), bool)])
@@ -65,12 +65,13 @@ class Snapshot:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a save."""
-        return {"codes": self.codes, "last": self.last, "known": self.known, "t": self.t}
+        return {"codes": self.codes, "last": self.last, "known": self.known, "t": self.t,
+                "users": self.users}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of :meth:`state_dict`."""
         self.codes, self.last, self.known = (np.array(state[k]) for k in ("codes", "last", "known"))
-        self.t = int(state["t"])
+        self.t, self.users = int(state["t"]), int(state.get("users", -1))   # older saves: none
 
 
 def nodes_of(events: EventStream) -> int:

@@ -158,10 +158,11 @@ def sentences(kept: KeptRows | Grown) -> list[str]:
     facts, found = kept.facts, []
     rest, late = facts.get("waiting", [0, 0])
     if rest or late:
-        end = facts.get("next")
-        found.append(f"{rest + late:,} rows wait for the end of their stage"
+        end, one = facts.get("next"), rest + late == 1
+        found.append(("1 row waits for the end of its stage" if one else
+                      f"{rest + late:,} rows wait for the end of their stage")
                      + ("" if end is None else f" ({moment(end, kept.split.stream.dates)})")
-                     + ", an event at or past it; --now learns them at once.")
+                     + f", an event at or past it; --now learns {'it' if one else 'them'} at once.")
     if late:
         found.append(f"{late:,} of them came late: their times are before the end of the last "
                      "learned stage.")

@@ -37,6 +37,7 @@ from fedvine.methods._dgcolearn.exchange import Border, Layerwise
 from fedvine.methods._dgcolearn.part import ClientMixin, Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
 from fedvine.methods._dgcolearn.raw_features import RawFeatures
+from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.methods._dgcolearn.targets import targets
 from fedvine.nn.evolvegcn import network
 from fedvine.nn.roland import Network
@@ -152,6 +153,7 @@ class DgCoLearn(ClientMixin, Method):
     def arrive(self, server, clients, at: At) -> None:
         placement, snapshot, stage, past = (
             server.placement, server.snapshot, server.stage, server.past)
+        renumber(server, stage)                                     # users and items that are new
         fresh, began = snapshot.advance(stage), time.perf_counter()
         before = placement.assign(stage, past, snapshot)            # (i) partition, Section 4.1
         server.cache[f"partition {snapshot.t}"] = time.perf_counter() - began

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedvine.core.method import At, Server
+from fedvine.methods._dgcolearn.renumber import renumber
 
 BLOCK = 1 << 13     # pairs that are scored at a time
 
@@ -27,6 +28,7 @@ def links(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]
     Beside ``scores`` there is ``across``, bool [Q]: whether a pair's ends are at two clients.
     """
     server = ahead(server)
+    renumber(server, server.stage)
     rows, _ = method.exchange_in(clients.world).forward(server, clients)
     shift = server.stage.num_src if server.stage.bipartite else 0
     ends = server.queries.src, server.queries.dst + shift

@@ -41,7 +41,7 @@ class Border:
     def __init__(self, clients: int, group: int = 1) -> None:
         self.clients, self.group = clients, group
         self.allowed, self.served = np.zeros(0, bool), np.empty(0, np.int64)
-        self._build(np.empty((2, 0), np.int64), np.empty(0, np.int32))
+        self.rebuild(np.empty((2, 0), np.int64), np.empty(0, np.int32))
 
     @classmethod
     def of(cls, edges: np.ndarray, owner: np.ndarray, clients: int, group: int = 1) -> Self:
@@ -54,9 +54,10 @@ class Border:
         """Take new ``edges``, and the client of each node, ``owner`` [N]."""
         if self.group > 1:
             self.allowed, self.served = allowed(edges, owner, self.group, self.served)
-        self._build(edges, owner)
+        self.rebuild(edges, owner)
 
-    def _build(self, edges: np.ndarray, owner: np.ndarray) -> None:
+    def rebuild(self, edges: np.ndarray, owner: np.ndarray) -> None:
+        """Take ``edges`` and ``owner`` as they are, without a new decision on what is served."""
         self.edges, self.owner = edges, owner
         a, b = edges[:, owner[edges[0]] != owner[edges[1]]]
         ends, others = np.concatenate([a, b]), np.concatenate([b, a])
@@ -95,7 +96,7 @@ class Border:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
         self.allowed, self.served = state["allowed"], state["served"]
-        self._build(state["edges"], state["owner"])
+        self.rebuild(state["edges"], state["owner"])
 
 
 class Layerwise:
