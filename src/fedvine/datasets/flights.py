@@ -16,7 +16,12 @@ on: BOEING 1,627, AIRBUS 736, BOMBARDIER 375 (9 of them listed as CANADAIR, of a
 list as BOMBARDIER), EMBRAER 299, MCDONNELL DOUGLAS 236. The other 764 are not known (-1): 721 are
 not in the table, most of them of American and Envoy, which give fleet numbers in place of tail
 numbers; for 43 it has a Cessna, a helicopter or the like of that number, not the aircraft that
-flew. There are no features: the table's engines, seats and model would reveal the maker.
+flew. The classes have no features: the table's engines, seats and model would reveal the maker.
+
+With ``features`` (``--set data.options.features=true``) the stream also has tables of both sides, for
+forecasts of links: of an aircraft its year, seats, engines, type, maker, model and kind of engine,
+and of a destination its position, altitude and time zone. 3,316 aircraft have a row, and all
+destinations but the four in Puerto Rico and the Virgin Islands.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from pathlib import Path
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
 from fedvine.data.io.read import read
+from fedvine.data.io.read_nodes import read_nodes
 from fedvine.data.io.source import literal
 from fedvine.data.stream import EventStream
 from fedvine.datasets import found
@@ -53,13 +59,20 @@ _MAKERS = {
     "MCDONNELL DOUGLAS AIRCRAFT CO": "MCDONNELL DOUGLAS"}
 
 
-def load(folder: Path | None = None) -> EventStream:
+_PLANES = """
+SELECT tailnum, year, seats, engines, type, manufacturer, model, engine
+FROM read_csv({file}, header = true, nullstr = 'NA')"""
+_AIRPORTS = "SELECT faa, lat, lon, alt, tz FROM read_csv({file}, header = true, nullstr = 'NA')"
+
+
+def load(folder: Path | None = None, features: bool = False) -> EventStream:
     """Return the stream: 328,521 edges, columns ``src``, ``dst``, ``t`` and the code ``origin``.
 
     ``t`` is int64, seconds since 1970; ``nodes`` has the maker of each aircraft as its class.
     ``folder`` holds ``flights.csv.zip`` or ``flights.csv``; by default that of the installed
-    package. Without a ``planes.csv`` beside it there are no ``nodes``. Raises :class:`FedvineError`
-    if there are no flights, or a file cannot be read.
+    package. Without a ``planes.csv`` beside it there are no ``nodes``. ``features`` adds the tables
+    of both sides, from ``planes.csv`` and ``airports.csv``. Raises :class:`FedvineError` if there
+    are no flights, or a file cannot be read.
     """
     places = [Path(folder)] if folder is not None else _package()
     file = found(place / name for place in places for name in ("flights.csv.zip", "flights.csv"))
@@ -69,7 +82,14 @@ def load(folder: Path | None = None) -> EventStream:
                            'pip install "fedvine[demo]".')
     stream = kept("flights", [file], _QUERY, lambda store: _read(file, store))
     planes = file.with_name("planes.csv")
-    return with_classes(stream, _makers(planes)) if planes.is_file() else stream
+    stream = with_classes(stream, _makers(planes)) if planes.is_file() else stream
+    if not features:
+        return stream
+    known = [read_nodes(query.format(file=literal(str(file.with_name(name)))), side, None, ids,
+                        sure=True)[0] for query, name, side, ids in (
+        (_PLANES, "planes.csv", "users", stream.src_ids),
+        (_AIRPORTS, "airports.csv", "items", stream.dst_ids))]
+    return stream.with_tables(*known)
 
 
 def _makers(file: Path) -> dict[str, str]:

@@ -36,7 +36,7 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._fedlink import buffers
+from fedvine.methods._fedlink import buffers, inputs
 from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, Touched, edges
 from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite, BipartiteSage
@@ -126,8 +126,9 @@ class FedDGL(STFL):
         old = [np.searchsorted(getattr(batch, side), x[:known])
                for side, x in zip(SIDES, ends, strict=True)]
         before = Bipartite(old[0], old[1], len(batch.users), len(batch.items)).to(self.device)
-        users, items = (now[side].to(self.device) for side in SIDES)  # a batch is all edges
+        rows = {side: now[side].to(self.device) for side in SIDES}    # a batch is all edges
         with torch.no_grad():
+            users, items = inputs.joined(client, client.model, batch, rows).values()
             then = client.model(users, items, before, before.weight)
             today = client.model(users, items, batch.graph, batch.graph.weight)
         for i, side in enumerate(SIDES):

@@ -9,7 +9,8 @@ row, so a user who travels is known on arrival (Section 3.2.2).
 Other than in the box, only rows of nodes in the chosen buffers travel (the mathematics is the
 same), and a row's sum is by default divided by the number of clients that touched the row: most
 items belong to one client, and 1/K would make their steps K times smaller. Not in the box either:
-Adam, ``masked``, ``capacity="auto"``, ``join``, ``share_items`` (docs/reference-fedlink.md).
+Adam, ``masked``, ``capacity="auto"``, ``join``, ``share_items``, features of users and items
+(docs/reference-fedlink.md).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink import buffers, forecasts
+from fedvine.methods._fedlink import buffers, forecasts, inputs
 from fedvine.methods._fedlink.arrivals import ARRIVAL, ArrivalsMixin
 from fedvine.methods._fedlink.auto_capacity import SMALLEST, AutoCapacity
 from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, EdgeBuffers, Touched
@@ -86,15 +87,19 @@ class FedLink(ArrivalsMixin, Method):
         """Return the network w; a subclass may return another with this ``forward``, ``logits``."""
         return BipartiteSage(self.width, seed=seed)
 
+    def net(self, world: World) -> Any:
+        """Return the network, with weights for features of users and items where there are any."""
+        return inputs.with_features(self.encoder(world.seed), self.width, world)
+
     def start(self, world: World) -> Server:
-        server = Server(model=tree.weights(self.encoder(world.seed)), claims=RowOwnership(),
+        server = Server(model=tree.weights(self.net(world)), claims=RowOwnership(),
                         joining=None)   # names of the clients in a stage's rounds; None: all
         server.users = EmbeddingTable(world.seed, self.width, self.init_scale)
         server.items = EmbeddingTable(world.seed, self.width, self.init_scale)
         return server
 
     def setup(self, client: Client) -> None:
-        client.model = self.encoder(client.world.seed)
+        client.model = self.net(client.world)
         weights = client.model.to(self.device).parameters()
         client.optimizer = (torch.optim.Adam(weights, lr=self.learning_rate, fused=True)
                             if self.optimizer == "adam" else
@@ -173,7 +178,8 @@ class FedLink(ArrivalsMixin, Method):
         at = {side: np.searchsorted(getattr(touched, side), getattr(batch, side)) for side in SIDES}
         rows = {side: now[side].index_select(0, torch.from_numpy(at[side])).to(self.device)
                 .requires_grad_() for side in SIDES}
-        self.loss(client, rows["users"], rows["items"], batch.graph, draw).backward()
+        x = inputs.joined(client, client.model, batch, rows)
+        self.loss(client, x["users"], x["items"], batch.graph, draw).backward()
         client.optimizer.step()
         client.model.zero_grad()    # frees the memory of gradients
         for side, x in rows.items():
@@ -186,7 +192,7 @@ class FedLink(ArrivalsMixin, Method):
         """Return f_k(W; G^s): binary cross-entropy of supervised pairs and of negatives.
 
         W is ``client.model`` and the rows of the graph's nodes, ``users`` [users, d] and ``items``
-        [items, d]; a step differentiates all three. A subclass may add a term.
+        [items, d], with their features; a step differentiates all three. A subclass may add a term.
         """
         count, weight = graph.split(self.masked, draw)  # supervised, and carrying messages
         chosen = count.nonzero()[:, 0]
@@ -249,7 +255,8 @@ class FedLink(ArrivalsMixin, Method):
         graph = self.alone(nodes) if again else self.passing(client, nodes)
         with torch.no_grad():
             rows = buffers.rows_of(nodes, known, buffers.receive(client, known, sent))
-            users, items = net(*(rows[side].to(self.device) for side in SIDES), graph, graph.weight)
+            x = inputs.joined(client, net, nodes, {s: rows[s].to(self.device) for s in SIDES})
+            users, items = net(x["users"], x["items"], graph, graph.weight)
             if again:
                 nodes, users, items = held.joined(nodes, users, items)
             elif held:

@@ -28,6 +28,7 @@ from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Server, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.core.rng import hashed_uniform, rng
+from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.buffers import SIDES, Touched, graph_of, ids_of, touched_by
 from fedvine.methods.fedlink import FedLink
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
@@ -189,11 +190,12 @@ class FedLinkPrivate(SecureSums, FedLink):
         src, dst = self.retained(client)
         nodes = Touched(np.union1d(src, queries.src).astype(np.int64),
                         np.union1d(dst, queries.dst).astype(np.int64))
-        net = client.model if model is None else tree.load(self.encoder(0), model)
+        net = client.model if model is None else tree.load(self.net(client.world), model)
         with torch.no_grad():
             rows = {s: self.rows(client, s, getattr(nodes, s), sent) for s in SIDES}
             graph = graph_of(nodes, src, dst, "cpu")
-            users, items = net(rows["users"], rows["items"], graph, graph.weight)
+            x = inputs.joined(client, net, nodes, rows)
+            users, items = net(x["users"], x["items"], graph, graph.weight)
             u, i = (torch.from_numpy(np.searchsorted(known, asked)) for known, asked in
                     zip(nodes, (queries.src, queries.dst), strict=True))
             return net.logits(users, items, u, i, self.score_by == "cosine")
