@@ -6,7 +6,7 @@ from typing import Any
 
 from fedvine.data.plan import Plan
 
-SUBSETS = ("all", "new", "travelled", "arrived", "across")
+SUBSETS = ("all", "new", "travelled", "arrived", "across", "cold")
 
 
 def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, Any]:

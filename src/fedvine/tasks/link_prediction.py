@@ -3,7 +3,8 @@
 A query is drawn from (part, seed, stage) alone, never by a method. Positives are the edges of the
 stage that was not learned yet; negatives are items that the client knows by then. Every score names
 its negatives and its pairs: all pairs, new pairs (not seen before at this client), travelled users
-(seen before at another client), and arrived users (travelled, without an edge at this client yet).
+(seen before at another client), arrived users (travelled, without an edge at this client yet), and with
+``cold`` pairs of a user without an edge at any client yet or an item without one at this client.
 
 Where edges have no direction (:meth:`fedvine.data.stream.EventStream.both_ways`), an edge is
 queried from both of its ends: against other nodes for the one, and for the other. A node is not a
@@ -31,7 +32,8 @@ from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score
 from fedvine.tasks.task import Line, Task
 
 __all__ = ["EdgeQueries", "LinkPrediction", "Scorer"]
-_SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "arrived"}
+_SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "arrived",
+            "_cold": "cold"}
 
 
 class LinkPrediction(Task):
@@ -47,6 +49,7 @@ class LinkPrediction(Task):
         "auc_inductive": Score("AUC induct."), "auc_travelled": Score("AUC travelled"),
         "auc_arrived": Score("AUC arrived"), "auc_across": Score("AUC across"),
         "ap_across": Score("AP across"), "ap_nodes_across": Score("AP across, any nodes"),
+        "auc_cold": Score("AUC cold"), "mrr_cold": Score("MRR cold"),
         "accuracy": Score("accuracy")}
     main: ClassVar[tuple[str, ...]] = ("auc_new", "mrr_new", "auc", "mrr")
     more: ClassVar[tuple[Group, ...]] = (
@@ -54,7 +57,8 @@ class LinkPrediction(Task):
               ("ap", "auc_historical", "auc_inductive")),
         Group("Users who travelled, and those who just arrived", ("auc_travelled", "auc_arrived")),
         Group("Pairs whose ends are at two clients",
-              ("auc_across", "ap_across", "ap_nodes_across")))
+              ("auc_across", "ap_across", "ap_nodes_across")),
+        Group("Pairs with a user or an item that did not have an edge", ("auc_cold", "mrr_cold")))
     by_client: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
     chosen_by: ClassVar[str] = "auc"
     judged_by: ClassVar[tuple[str, str]] = ("auc_new", "On new pairs (AUC)")
@@ -65,7 +69,7 @@ class LinkPrediction(Task):
         Axis("MRR", (("mrr_new", "new pairs"), ("mrr", "all pairs"))))
     ranked_by: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
     no_self: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = ("drift", "refresh")
+    later: ClassVar[tuple[str, ...]] = ("drift", "refresh", "cold")
 
     negatives: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
         default=100, description="random negatives a positive for MRR and hits; all: every known "
@@ -79,6 +83,8 @@ class LinkPrediction(Task):
     lead: int = Field(default=1, ge=1, description="how many stages ahead is scored; 2 leaves one "
                       "between learning and the test, to choose by")
     k: int = Field(default=10, ge=1, description="the k of hits@k")
+    cold: bool = Field(default=False, description="also score the pairs of users without an edge "
+                       "at any client, and of items without one at theirs, by themselves")
     refresh: Literal["stage", "event"] | Annotated[int, Field(ge=1)] = Field(
         default="stage", description="when a client lets its own new events, before any round has "
         "learned them, into the local state that it answers from: not before their stage is "
@@ -202,7 +208,7 @@ def _by_client(found: Mapping[str, Any]) -> Iterator[Rows]:
     names = list(found["client"])
     total = {key: sum(found["n"][name].get(key, 0) for name in names)
              for key in found["n"][names[0]]}
-    for pair in (("_new", ""), ("_travelled", "_arrived")):
+    for pair in (("_new", ""), ("_travelled", "_arrived"), ("_cold",)):
         ends = [end for end in pair if total.get(f"n{end}")]
         if ends:
             yield Rows(

@@ -183,6 +183,8 @@ class Scorer:
                 if self.part.first_seen_elsewhere is not None else np.zeros(count, bool))
         masks = {"all": np.ones(count, bool), "new": ~known, "travelled": away,
                  "arrived": away & ~self._users[src]}
+        if self.protocol.cold:
+            masks["cold"] = ~(self._users[src] | away) | ~self._items[dst]
         time = events.t.astype(float)
         blocks = [code, (src[:, None] * width + single)[:, 0], historical, inductive,
                   (src[:, None] * width + wide).reshape(-1)]
