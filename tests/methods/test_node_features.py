@@ -8,11 +8,12 @@ from fedvine import testing
 from fedvine.data.node_features import width
 from fedvine.data.node_table import NodeTable
 from fedvine.experiments.run import run
+from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.feddgl import FedDGL
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.fedprox import FedProx
-from fedvine.methods.feddgl import FedDGL
 from fedvine.methods.scaffold import Scaffold
 from fedvine.methods.stfl import STFL
 
@@ -32,11 +33,11 @@ def table(count, seed=0, numbers=2, categories=1, missing=0.2):
 
 def stream_with_tables(*arguments):
     stream = plain_stream(*arguments)
-    return stream.with_tables(table(stream.num_src), table(stream.num_dst, 1, categories=0))
+    return stream.with_tables(table(stream.num_src), table(stream.num_dst, seed=1, categories=0))
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("method", [FedLink, STFL], ids=lambda m: m.name)
+@pytest.mark.parametrize("method", [FedLink, STFL, DgCoLearn], ids=lambda m: m.name)
 def test_contract_with_tables(method, check, monkeypatch):
     monkeypatch.setattr(testing, "tiny_stream", stream_with_tables)
     check(method.tiny())
@@ -74,7 +75,7 @@ def test_tables_without_values_change_no_score(method):
 
 @pytest.mark.parametrize("method", [FedLink, STFL], ids=lambda m: m.name)
 def test_a_user_without_an_edge_is_answered_from_its_features(method):
-    """Two streams that differ in the features of one user, who has no edge before the last stage."""
+    """Two streams differ in the features of one user, without an edge before the last stage."""
     stream = plain_stream()
     last = stream.between(3000, 4000)
     late = np.setdiff1d(last.src, stream.before(3000).src)
@@ -110,3 +111,12 @@ def test_a_guest_has_no_features_and_is_answered():
     pairs = {"src": np.full(3, part.num_src), "dst": np.arange(3), "t": np.full(3, 4000.0),
              "guests": ["somebody new"]}
     assert np.isfinite(np.asarray(done.ask("ada", pairs))).all()
+
+
+def test_dgcolearn_has_features_beside_its_own_columns():
+    stream = stream_with_tables()
+    done, plain = (made(DgCoLearn.tiny(), s).finish() for s in (stream, plain_stream()))
+    x, bare = (next(iter(d.clients.workers.values())).client.part.x for d in (done, plain))
+    assert x.shape[1] - bare.shape[1] == (2 * 2 + 32 + 1) + (2 * 2 + 1)
+    assert torch.equal(x[:, :2], bare[:, :2]) and torch.equal(x[:, -2:], bare[:, -2:])
+    assert x[:, 2:-2].any(1).any() and done.scores != plain.scores

@@ -18,10 +18,10 @@ not in the table, most of them of American and Envoy, which give fleet numbers i
 numbers; for 43 it has a Cessna, a helicopter or the like of that number, not the aircraft that
 flew. The classes have no features: the table's engines, seats and model would reveal the maker.
 
-With ``features`` (``--set data.options.features=true``) the stream also has tables of both sides, for
-forecasts of links: of an aircraft its year, seats, engines, type, maker, model and kind of engine,
-and of a destination its position, altitude and time zone. 3,316 aircraft have a row, and all
-destinations but the four in Puerto Rico and the Virgin Islands.
+With ``features`` (``--set data.options.features=true``) the stream also has tables of both sides,
+for forecasts of links: of an aircraft its year, seats, engines, type, maker, model and kind of
+engine, and of a destination its position, altitude and time zone. 3,316 aircraft have a row, and
+all destinations but the four in Puerto Rico and the Virgin Islands.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.snapshot import Snapshot
+from fedvine.methods._dgcolearn import node_tables
 from fedvine.methods._dgcolearn.answers import classes, links
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise
 from fedvine.methods._dgcolearn.part import ClientMixin, Part
@@ -143,7 +144,8 @@ class DgCoLearn(ClientMixin, Method):
 
     def width(self, world: World) -> int:
         """Return the number of columns F of features."""
-        return world.facts.get("features", 0) + 2 if world.facts.get("features") else self.features
+        own = world.facts.get("features", 0)
+        return (own + 2 if own else self.features) + node_tables.columns(world)
 
     def exchange_in(self, world: World) -> Layerwise:
         """Return the exchange that the field ``exchange`` chooses."""

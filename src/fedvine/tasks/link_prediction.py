@@ -3,8 +3,8 @@
 A query is drawn from (part, seed, stage) alone, never by a method. Positives are the edges of the
 stage that was not learned yet; negatives are items that the client knows by then. Every score names
 its negatives and its pairs: all pairs, new pairs (not seen before at this client), travelled users
-(seen before at another client), arrived users (travelled, without an edge at this client yet), and with
-``cold`` pairs of a user without an edge at any client yet or an item without one at this client.
+(seen before at another client), arrived users (travelled, without an edge at this client yet), and
+with ``cold`` pairs of a user without an edge at any client or an item without one at this client.
 
 Where edges have no direction (:meth:`fedvine.data.stream.EventStream.both_ways`), an edge is
 queried from both of its ends: against other nodes for the one, and for the other. A node is not a

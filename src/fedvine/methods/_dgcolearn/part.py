@@ -79,17 +79,20 @@ class ClientMixin:
     @on_client
     def meet(self, client: Client, new: dict[str, np.ndarray]) -> None:
         """Add new nodes with states of 0. Down: ``keys`` uint64 of the nodes; where the data have
-        features, ``x`` of them, and ``changed`` features of own nodes at ``places``."""
+        features, ``x`` of them, and ``changed`` features of own nodes at ``places``; and where they
+        have tables of nodes, what these say of the new ones, ``said``."""
         part, count, x = self.part_of(client), len(new["keys"]), self.part_of(client).x
+        said = torch.from_numpy(new["said"]).to(x) if "said" in new else x.new_zeros(count, 0)
+        width = x.shape[1] - said.shape[1] - 2
         if "x" in new:
             x = x.clone()
-            x[torch.from_numpy(new["places"]), :-2] = torch.from_numpy(new["changed"]).to(x)
+            x[torch.from_numpy(new["places"]), :width] = torch.from_numpy(new["changed"]).to(x)
             fresh = torch.from_numpy(new["x"]).to(x)
         else:
-            width = x.shape[1] - 2
             fresh = torch.from_numpy(hashed_uniform(client.world.seed, new["keys"], width)).to(x)
             fresh *= (3 / width) ** 0.5                 # uniform, of variance 1 / width
-        part.x = torch.cat([x, torch.cat([fresh, x.new_tensor([1.0, 0.0]).expand(count, 2)], 1)])
+        fresh = [fresh, said, x.new_tensor([1.0, 0.0]).expand(count, 2)]
+        part.x = torch.cat([x, torch.cat(fresh, 1)])
         part.states = [torch.cat([s, s.new_zeros(count, s.shape[1])]) for s in part.states]
         part.active = np.concatenate([part.active, np.ones(count, bool)])
 

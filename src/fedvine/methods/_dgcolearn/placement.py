@@ -19,6 +19,7 @@ from fedvine.core.method import Server, World
 from fedvine.core.rng import key
 from fedvine.data.snapshot import Snapshot, nodes_of
 from fedvine.data.stream import EventStream
+from fedvine.methods._dgcolearn import node_tables
 from fedvine.methods._dgcolearn.exchange import Border
 from fedvine.methods._dgcolearn.partition import classes_of, cut, first_client, known_graph
 from fedvine.partitions import _incremental, _quality, colearn
@@ -151,14 +152,15 @@ class Placement:
                   ) -> dict[str, dict[str, np.ndarray]]:
         """Give the nodes ``fresh`` int64 places at their owners.
 
-        Return by client the keys of its new nodes and, where the data have features, these and
-        changed ones of its other nodes.
+        Return by client the keys of its new nodes, where the data have features these and changed
+        ones of its other nodes, and where they have tables of users or items what these say.
         """
         users, owner = events.num_src, self.owner
         own, keys = fresh < users, np.empty(len(fresh), np.uint64)
         keys[own] = events.src_ids.keys(fresh[own])
         keys[~own] = ~events.dst_ids.keys(fresh[~own] - users)
         x, again, found = None, np.empty(0, np.int64), {}
+        said = node_tables.said(events, self.world, fresh)
         if events.nodes is not None and past.nodes is not None and past.nodes.x is not None:
             x = np.zeros((nodes_of(events), past.nodes.features), np.float32)
             x[:users] = past.nodes.at(np.inf, users)[0]
@@ -170,6 +172,7 @@ class Placement:
             found[name] = {"keys": keys[mine]} if x is None else {
                 "keys": keys[mine], "x": x[fresh[mine]], "places": self.place[changed],
                 "changed": x[changed]}
+            found[name] |= {} if said is None else {"said": said[mine]}
         self.sizes = self.sizes + np.bincount(owner[fresh], minlength=len(self.sizes))
         return found
 

@@ -1,0 +1,106 @@
+"""Tables of users and items of a run that grows: new nodes get a row, known ones keep theirs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedvine.core.errors import FedvineError
+from fedvine.data.kept import KeptRows
+from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.reopened import forecasts_of
+from fedvine.experiments.run import run as prepare
+
+ROWS = [(f"u{i * i % 13 + i // 40}", f"i{i * 7 % 11 + i // 60}", i, "ab"[i % 2])
+        for i in range(120)]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+
+
+def write(rows, users=None, items=None):
+    Path("shop.csv").write_text("src,dst,time,town\n" + "".join(
+        ",".join(map(str, row)) + "\n" for row in rows))
+    for file, names, more in (("users.csv", [r[0] for r in rows], users),
+                              ("items.csv", [r[1] for r in rows], items)):
+        lines = more or {n: f"{int(n[1:]) ** 2},{'xyz'[int(n[1:]) % 3]}"
+                         for n in sorted(set(names)) if n != "u3"}
+        Path(file).write_text("name,size,kind\n" + "".join(
+            f"{name},{line}\n" for name, line in lines.items()))
+
+
+def made(**more):
+    return Experiment.model_validate({
+        "data": {"source": "shop.csv", "client": "town", "users": "users.csv",
+                 "items": "items.csv"}, "open_end": True,
+        "method": {"name": "fedlink", "rounds": 1, "capacity": 20, "width": 4}, "stages": "10",
+        "protocol": {"positives": 20, "negatives": 5}, **more})
+
+
+def scores(run):
+    return {(stage.t, s, name): result["scores"] for stage in run.stages
+            for s, by in stage.found.items() for name, result in by.items()}
+
+
+@pytest.mark.parametrize("bipartite", [True, False], ids=["two kinds", "one kind"])
+def test_nights_give_the_scores_of_one_run(bipartite):
+    data = {"source": "shop.csv", "client": "town", "users": "users.csv",
+            **({"items": "items.csv"} if bipartite else {"bipartite": False})}
+    for end in (47, 47, 58, 90, 120):
+        write(ROWS[:end])
+        found = made(data=data).run("run").finish()
+    assert len(found.plan) > 9
+    stream = made(data=data).data.open().before(found.plan.bounds[-1])
+    other = prepare(found.method, stream.split("town"), found.plan,
+                    protocol=found.protocol).finish()
+    assert scores(found) == scores(other)
+    assert found.ready.world.facts["tables"] == other.ready.world.facts["tables"]
+    assert found.server.model["features"].abs().sum() > 0
+
+
+def test_known_rows_stay_and_new_columns_are_left_out():
+    write(ROWS[:60])
+    first = made().run("run").finish()
+    held = KeptRows.open(Path("run/data")).split.stream
+    write(ROWS, users={n: f"{7 + i},x" for i, n in enumerate(sorted({r[0] for r in ROWS}))})
+    text = Path("users.csv").read_text().splitlines()
+    Path("users.csv").write_text("".join(
+        f"{line},{'more' if i == 0 else i}\n" for i, line in enumerate(text)))
+    found = made().run("run").finish()
+    now = KeptRows.open(Path("run/data")).split.stream
+    assert now.num_src > held.num_src and now.src_table.named == held.src_table.named == ("size",)
+    assert np.array_equal(now.src_table.numbers[:held.num_src], held.src_table.numbers,
+                          equal_nan=True)
+    assert (now.src_table.numbers[held.num_src:] >= 7).all()
+    assert found.ready.world.facts["tables"] == first.ready.world.facts["tables"]
+    for part in KeptRows.open(Path("run/data")).split.parts.values():
+        at = now.src_ids.numbers(part.src_ids)
+        assert np.array_equal(part.src_table.numbers, now.src_table.numbers[at], equal_nan=True)
+
+
+def test_a_column_that_becomes_text_is_refused_and_nothing_is_changed():
+    write(ROWS[:60])
+    made().run("run").finish()
+    before = Path("run/data/rows.json").read_bytes()
+    write(ROWS, users=dict.fromkeys(sorted({r[0] for r in ROWS}), "large,x"))
+    with pytest.raises(FedvineError, match='"size" of the table of nodes held numbers when'):
+        made().run("run")
+    assert Path("run/data/rows.json").read_bytes() == before
+
+
+def test_a_run_is_asked_without_its_tables():
+    write(ROWS)
+    made().run("run").finish()
+    for file in ("shop.csv", "users.csv", "items.csv"):
+        Path(file).unlink()
+    asked = forecasts_of("run")
+    assert asked.top("a", "u5", 3) and asked.top("a", "u5", 3)[0].score is not None
+
+
+def test_an_experiment_without_tables_is_as_it_was():
+    plain = made(data={"source": "shop.csv", "client": "town"}).plain()
+    assert "users" not in json.dumps(plain["data"]) and "items" not in json.dumps(plain["data"])
