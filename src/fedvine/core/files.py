@@ -7,6 +7,7 @@ import io
 import os
 import secrets
 import shutil
+import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,6 +18,8 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 
 _OWN: ContextVar[Path | None] = ContextVar("cache", default=None)
+# NumPy reads a header by ast.literal_eval, which may fail in Python 3.11 when two threads call it.
+_HEADERS = threading.Lock()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -94,7 +97,8 @@ def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None
             version = np.lib.format.read_magic(file)
             read = (np.lib.format.read_array_header_1_0 if version == (1, 0) else
                     np.lib.format.read_array_header_2_0)
-            shape, fortran, dtype = read(file)
+            with _HEADERS:
+                shape, fortran, dtype = read(file)
             start = file.tell()
             if dtype != rows.dtype or shape[1:] != rows.shape[1:] or fortran or shape[0] < at:
                 raise OSError(None, f"it has {shape[0]} rows of another kind")
@@ -125,13 +129,14 @@ def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None
 
 def mapped(path: str | os.PathLike[str]) -> np.ndarray:
     """Open a ``.npy`` file as a read-only mapped array; an empty one, as it cannot be, is read."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError:
-        array = np.load(path, allow_pickle=False)
-        if array.size:
-            raise
-        return array
+    with _HEADERS:
+        try:
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError:
+            array = np.load(path, allow_pickle=False)
+            if array.size:
+                raise
+            return array
 
 
 def cache_folder() -> Path:
