@@ -91,3 +91,27 @@ def test_without_the_package(tmp_path, monkeypatch):
     (tmp_path / "flights.csv.zip").write_bytes(b"PK\x03\x04 cut short")
     with pytest.raises(FedvineError, match="is not a zip file"):
         flights.load(tmp_path)
+
+
+def test_features_of_aircraft_and_destinations_are_an_option(tmp_path):
+    (tmp_path / "flights.csv").write_text(
+        HEADER + "2013,1,1,517,2,N1,EWR,IAH,15,2013-01-01T10:00:00Z\n"
+        "2013,1,1,517,2,N2,EWR,BQN,15,2013-01-01T10:00:00Z\n")
+    (tmp_path / "planes.csv").write_text(
+        "tailnum,year,type,manufacturer,model,engines,seats,speed,engine\n"
+        "N1,2004,Fixed wing multi engine,EMBRAER,EMB-145XR,2,55,NA,Turbo-fan\n"
+        "N9,NA,Rotorcraft,BELL,206B,1,5,NA,Turbo-shaft\n")
+    (tmp_path / "airports.csv").write_text("faa,name,lat,lon,alt,tz,dst,tzone\n"
+                                           "IAH,Intercontinental,29.98,-95.34,97,-6,A,Chicago\n")
+    assert not flights.load(tmp_path).tables()
+    stream = flights.load(tmp_path, features=True)
+    assert stream.src_table.named == ("year", "seats", "engines")
+    assert stream.src_table.texts == ("type", "manufacturer", "model", "engine")
+    at = stream.src_ids.find("N1")
+    assert stream.src_table.numbers[at].tolist() == [2004, 55, 2]
+    assert stream.src_table.known.sum() == stream.dst_table.known.sum() == 1
+    assert stream.dst_table.numbers[stream.dst_ids.find("IAH")].tolist() == pytest.approx(
+        [29.98, -95.34, 97, -6])
+    (tmp_path / "airports.csv").unlink()
+    with pytest.raises(FedvineError, match="airports"):
+        flights.load(tmp_path, features=True)

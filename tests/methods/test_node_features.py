@@ -9,7 +9,9 @@ from fedvine.data.node_features import width
 from fedvine.data.node_table import NodeTable
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.fed4dgnn import Fed4DGnn
 from fedvine.methods.feddgl import FedDGL
+from fedvine.methods.feddy import Feddy
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.fedlink_private import FedLinkPrivate
@@ -48,8 +50,8 @@ def made(method, stream):
     return run(method, parts, plan, seed=7, protocol=testing.PROTOCOL)
 
 
-@pytest.mark.parametrize("method", [FedLinkLocal, FedLinkPrivate, FedProx, FedDGL, Scaffold],
-                         ids=lambda m: m.name)
+@pytest.mark.parametrize("method", [FedLinkLocal, FedLinkPrivate, FedProx, FedDGL, Scaffold, Feddy,
+                                    Fed4DGnn], ids=lambda m: m.name)
 def test_the_family_learns_from_tables(method):
     done = made(method.tiny(), stream_with_tables()).finish()
     world = done.ready.world

@@ -83,7 +83,7 @@ def test_some_negatives_may_be_items_met_before(case, share):
 
 @pytest.mark.parametrize("name", ["ada", "bob", "cyd"])
 def test_subsets_and_scores_equal_a_slow_reference(case, name):
-    made = scorer(case, name)
+    made = scorer(case, name, cold=True)
     parts, plan = case
     for t in (1, 3):
         part, _ = blocks(made, t)
@@ -93,7 +93,7 @@ def test_subsets_and_scores_equal_a_slow_reference(case, name):
         Q = len(part)
         past = plan.past(made.part, t - 1)
         known = set(zip(past.src.tolist(), past.dst.tolist(), strict=True))
-        here = set(past.src.tolist())
+        here, items = set(past.src.tolist()), set(past.dst.tolist())
         start = plan.bounds[t]
 
         def away(local, start=start):
@@ -106,7 +106,10 @@ def test_subsets_and_scores_equal_a_slow_reference(case, name):
                  "_new": [(u, i) not in known for u, i in
                           zip(part.src.tolist(), part.dst.tolist(), strict=True)],
                  "_travelled": [away(u) for u in part.src.tolist()],
-                 "_arrived": [away(u) and u not in here for u in part.src.tolist()]}
+                 "_arrived": [away(u) and u not in here for u in part.src.tolist()],
+                 "_cold": [i not in items or not (away(u) or u in here) for u, i in
+                           zip(part.src.tolist(), part.dst.tolist(), strict=True)]}
+        assert "n_cold" not in scorer(case, name).measure(t, scores)["n"]
         wide = scores[4 * Q:].reshape(Q, -1)
         for end, mask in masks.items():
             m = np.array(mask)
