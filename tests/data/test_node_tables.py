@@ -213,3 +213,19 @@ def test_sites_may_have_other_columns_but_not_other_kinds():
         scales([sums(a), sums(text)])
     with pytest.raises(FedvineError, match="held numbers when the run began, and holds text"):
         a.src_table.joined(text.src_table)
+
+
+def test_from_python_tables_may_be_frames(tmp_path):
+    import pandas as pd
+
+    import fedvine as fv
+    users = pd.DataFrame({"name": ["u0", "u1"], "age": [5, 6]})
+    edges = pd.read_csv(tmp_path / "edges.csv")
+    for stream in (fv.read("edges.csv", src="src", dst="dst", time="time", users=users),
+                   fv.from_frame(edges, src="src", dst="dst", time="time", users=users)):
+        assert stream.src_table.numbers[stream.src_ids.find("u1")] == 6
+        assert stream.dst_table is None and stream.src_table.known.sum() == 2
+    (tmp_path / "users.csv").write_text("src,age\nu1,5\n")
+    found = fv.read("SELECT * FROM 'edges.csv'", src="src", dst="dst", time="time",
+                    users="SELECT src, 2 * CAST(age AS INT) AS twice FROM 'users.csv'")
+    assert found.src_table.numbers[found.src_ids.find("u1")] == 10

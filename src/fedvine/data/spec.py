@@ -90,6 +90,9 @@ class Data(BaseModel):
         if "store" in value:
             raise FedvineError("There is no key data.options.store; FEDVINE_CACHE says where "
                                "streams are kept.")
+        if found := {"users", "items"} & set(value):
+            raise FedvineError(f"There is no key data.options.{min(found)}; write "
+                               f"data.{min(found)}.")
         if found := {"look", "database"} & set(value):
             raise FedvineError(f"There is no key data.options.{found.pop()}; a database is named "
                                "by data.database.")
@@ -153,28 +156,13 @@ class Data(BaseModel):
             whole, found = found, found.with_direction(not self.undirected)
             found.notes = whole.notes
         if self.users or self.items:
-            found = self._with_tables(found, look is not None or bool(self.sure))
+            from fedvine.data.io.read_nodes import with_tables
+            if isinstance(found, Graph):
+                raise FedvineError("A labelled graph has its features in its table of nodes; leave "
+                                   "out users and items.")
+            found = with_tables(found, self.users, self.items, src=self.src or "src",
+                                dst=self.dst or "dst", sure=look is not None or bool(self.sure))
         return found if self.share is None else thinned(found, self.share)
-
-    def _with_tables(self, stream: Any, sure: bool) -> EventStream:
-        """Return the stream with the tables of users and items."""
-        from fedvine.data.io.read_nodes import read_nodes
-        if isinstance(stream, Graph):
-            raise FedvineError("A labelled graph has its features in its table of nodes; leave out "
-                               "users and items.")
-        if self.items and not stream.bipartite:
-            raise FedvineError("Nodes of one kind have one table; name it with --users and leave "
-                               "out --items.")
-        tables, notes = dict(stream.tables()), list(stream.notes)
-        for side, kind, table in (("src", "users", self.users), ("dst", "items", self.items)):
-            if table is not None:
-                key = getattr(self, side) or side
-                tables[side], more = read_nodes(table, kind if stream.bipartite else "nodes", key,
-                                                getattr(stream, f"{side}_ids"), sure)
-                notes += more
-        found = stream.with_tables(tables.get("src"), tables.get("dst"))
-        found.notes = tuple(notes)
-        return found
 
     def _whole(self, part: dict[str, Any]) -> Any:
         from fedvine.data.io.read import read

@@ -189,11 +189,10 @@ class EventStream:
         """Return the same edges with these tables of users and of items, in place of any other.
 
         Where nodes are of one kind, ``src`` is the table of all. Raises :class:`FedvineError` for a
-        table with another number of rows than its dictionary has names.
+        second one, and for one with another number of rows than its dictionary has names.
         """
         if dst is not None and not self.bipartite:
-            raise FedvineError(f"{self.name}: nodes of one kind have one table; name it with "
-                               "--users and leave out --items.")
+            raise FedvineError(f"{self.name}: nodes of one kind have one table.")
         for table, count in ((src, self.num_src), (dst, self.num_dst)):
             if table is not None and len(table) != count:
                 raise FedvineError(f"{self.name}: a table of {len(table)} nodes does not fit a "

@@ -17,6 +17,7 @@ from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.columns import Wanted
 from fedvine.data.io.look import Look
 from fedvine.data.io.pyg import from_pyg, to_pyg
+from fedvine.data.io.read_nodes import with_tables
 from fedvine.data.io.store import made
 from fedvine.data.stream import EventStream
 
@@ -27,8 +28,9 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
          client: str | None = None, weight: str | None = None, label: str | None = None,
          features: Sequence[str] = (), deleted: str | None = None, bipartite: bool = True,
          time_format: str | None = None, sure: bool = False, database: str | None = None,
-         store: str | os.PathLike[str] | None = None, name: str | None = None,
-         memory_limit: str | None = None, look: Look | None = None) -> EventStream:
+         users: Any = None, items: Any = None, store: str | os.PathLike[str] | None = None,
+         name: str | None = None, memory_limit: str | None = None, look: Look | None = None
+         ) -> EventStream:
     """Read a table of edges into a stream sorted by time; equal times keep their order.
 
     A source is a CSV file (also ``.tsv`` and gzip; with a header), a Parquet file, or many of one
@@ -58,6 +60,9 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         sure: accept times that look like amounts, and very many clients.
         database: where a query runs: ``"sqlite:shop.db"``, or ``"postgres://user@host/name"``;
             libpq finds the password (``PGPASSWORD``, ``~/.pgpass``).
+        users: a table of users, or of all nodes where they are of one kind
+            (:func:`fedvine.data.io.read_nodes.read_nodes`).
+        items: a table of items, likewise.
         store: the folder that the stream is kept in; None: one in the cache.
         name: of the stream; None: that of the file, or ``query``.
         memory_limit: bound of DuckDB's memory, such as ``"2GB"``; None: 80 % of the machine's.
@@ -83,8 +88,9 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
             from fedvine.data.io.database import from_database
             return from_database(connection, database, str(source), columns.names(), time, look)
 
-        return made(opened, f"the query {name}" if name != "query" else "the query", columns, name,
-                    store, memory_limit)
+        return with_tables(
+            made(opened, f"the query {name}" if name != "query" else "the query", columns, name,
+                 store, memory_limit), users, items, src=src, dst=dst, sure=columns.sure)
     if database is not None:
         raise FedvineError(f"{source} is no query; write what of the database is read, such as "
                            "SELECT * FROM sales.")
@@ -92,21 +98,23 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
     for path in paths:
         sources.first_bytes(path)
     name = name or sources.title(source)
-    return made(lambda connection: sources.from_files(connection, paths, columns.names(),
-                                                      columns.files),
+    found = made(lambda connection: sources.from_files(connection, paths, columns.names(),
+                                                       columns.files),
                  str(source), columns, name, store, memory_limit,
                  fingerprint(paths, (name, columns.facts())),
                  fingerprint([], (str(Path(source).absolute()), name, whole.facts())))
+    return with_tables(found, users, items, src=src, dst=dst, sure=columns.sure)
 
 
 def from_frame(frame: Any, *, src: str, dst: str, time: str, client: str | None = None,
                weight: str | None = None, label: str | None = None,
                features: Sequence[str] = (), deleted: str | None = None, bipartite: bool = True,
-               time_format: str | None = None, sure: bool = False,
-               store: str | os.PathLike[str] | None = None, name: str | None = None,
-               memory_limit: str | None = None) -> EventStream:
+               time_format: str | None = None, sure: bool = False, users: Any = None,
+               items: Any = None, store: str | os.PathLike[str] | None = None,
+               name: str | None = None, memory_limit: str | None = None) -> EventStream:
     """Read a pandas or polars frame or a pyarrow table of edges; see :func:`read`."""
     columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
                      time_format, sure)
-    return made(lambda connection: sources.from_frame(connection, frame), "the frame", columns,
+    found = made(lambda connection: sources.from_frame(connection, frame), "the frame", columns,
                  name or "frame", store, memory_limit)
+    return with_tables(found, users, items, src=src, dst=dst, sure=sure)

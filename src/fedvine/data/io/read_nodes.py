@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from fedvine.data.io import doubts
 from fedvine.data.io.columns import Columns
 from fedvine.data.io.read_graph import OneTable, opened_table
 from fedvine.data.node_table import NodeTable, code
+from fedvine.data.stream import EventStream
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
             "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
@@ -20,7 +21,41 @@ _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "
 _NONE = "('', 'na', 'n/a', 'nan', 'null', 'none', '-', '?')"
 
 
-def read_nodes(source: str | os.PathLike[str], kind: str, key: str | None, ids: Ids,
+def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, src: str = "src",
+                dst: str = "dst", sure: bool = False) -> EventStream:
+    """Return a stream with tables of its users and items.
+
+    Args:
+        stream: the edges; a table that it has already stays where none is given.
+        users: of users, or of all nodes of one kind, as :func:`read_nodes` takes it; None: none.
+        items: of items, likewise.
+        src: the key column of ``users``, if it has one of that name.
+        dst: the key column of ``items``, likewise.
+        sure: as :func:`read_nodes` takes it.
+
+    Returns:
+        The same edges with the tables; notes on these are in ``notes``.
+
+    Raises:
+        FedvineError: as :func:`read_nodes`, and for ``items`` where nodes are of one kind.
+    """
+    if users is None and items is None:
+        return stream
+    if items is not None and not stream.bipartite:
+        raise FedvineError("Nodes of one kind have one table; name it with --users and leave out "
+                           "--items.")
+    tables, notes = dict(stream.tables()), list(stream.notes)
+    for side, kind, table, key in (("src", "users", users, src), ("dst", "items", items, dst)):
+        if table is not None:
+            tables[side], more = read_nodes(table, kind if stream.bipartite else "nodes", key,
+                                            getattr(stream, f"{side}_ids"), sure)
+            notes += more
+    found = stream.with_tables(tables.get("src"), tables.get("dst"))
+    found.notes = tuple(notes)
+    return found
+
+
+def read_nodes(source: Any, kind: str, key: str | None, ids: Ids,
                sure: bool = False) -> tuple[NodeTable, list[str]]:
     """Read what a table says of the nodes of a dictionary; rows of other nodes are left out.
 
@@ -29,7 +64,8 @@ def read_nodes(source: str | os.PathLike[str], kind: str, key: str | None, ids: 
     of a column of numbers may be empty, or say NA, NaN, null, none, - or ?.
 
     Args:
-        source: a CSV or Parquet file, a folder or pattern of them, or an SQL query over files.
+        source: a CSV or Parquet file, a folder or pattern of them, an SQL query over files, or a
+            pandas or polars frame or pyarrow table.
         kind: "users" or "items", for messages.
         key: the column of names of nodes; None, or a name that the table does not have: the first.
         ids: the nodes.
