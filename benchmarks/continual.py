@@ -90,7 +90,7 @@ def _clients(method: Any, part: Any, plan: TaskPlan, whole: Graph) -> tuple[floa
             else:
                 if at.first:
                     method.classes(ours)
-                method.learn(ours, model, _rows(means))
+                method.learn(ours, model, _rows(means), None)
             between = time.process_time()
             sent = plain.train(other, model)
             spent[0] += between - began

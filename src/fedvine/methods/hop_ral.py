@@ -41,13 +41,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_matrix, diags, issparse
+from scipy.sparse import csr_matrix, diags
 
 from fedvine.core.expect import Array, Maybe
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power.propagation import with_loops
+from fedvine.methods._power.closed_form import whole
+from fedvine.methods._power.propagation import unit, with_loops
 from fedvine.tasks.class_incremental import NodeQueries
 
 UNKNOWN = -1e4      # the score of a class that was not learned
@@ -190,13 +191,6 @@ class HopRalIsolated(HopRal):
         return self.scores(client, client.weight, queries)
 
 
-def unit(x: Any) -> Any:
-    """Divide each row of features [N, F], dense or CSR, by its L2 norm; rows of 0 stay."""
-    norm = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel() if issparse(x) else (x * x).sum(1))
-    shrink = (1 / np.maximum(norm, 1e-12)).astype(np.float32)
-    return diags(shrink) @ x if issparse(x) else x * shrink[:, None]
-
-
 def adjacency(graph: Graph) -> csr_matrix:
     """Return D^-1/2 (A + I) D^-1/2, float32 [N, N], D being the row sums of A + I."""
     near = with_loops(graph)
@@ -210,10 +204,3 @@ def solved(G: np.ndarray, Q: np.ndarray, ridge: float) -> np.ndarray:
         return cho_solve(cho_factor(G + ridge * np.eye(len(G))), Q)
     except np.linalg.LinAlgError:
         return np.full_like(Q, np.nan)
-
-
-def whole(upper: np.ndarray, size: int) -> np.ndarray:
-    """Return the symmetric matrix float64 [size, size] of its upper half, row by row."""
-    found = np.zeros((size, size))
-    found[np.triu_indices(size)] = upper
-    return found + np.triu(found, 1).T

@@ -1,29 +1,34 @@
-"""Beyond POWER: class means of smoothed features are replayed, and used in prediction too.
+"""Beyond POWER: regression in closed form and class means of smoothed features beside the network.
 
-The memory is one row a class, as in POWER with b = 1, but shared by all clients and used twice.
-Each choice was made on validation; the page of results for nodes has the effect of each:
+A node is answered by three opinions, :mod:`fedvine.methods._power.choice`, Eq. (d):
 
-- **the row** is the mean of the labelled nodes' features after averaging over neighbours. A
-  replayed row has no neighbours, so it should resemble nodes after a layer's aggregation; the
-  features of a single covering node are an outlier by comparison
-- **over all clients**: sums and counts are added over all clients, so a client also replays
-  classes that none of its own tasks had. Only sums are needed, so ``secure`` can hide every
-  client's own
-- **the loss** is the mean over classes, not over nodes, in place of POWER's beta
-- **prediction**: the network's log probabilities of a node are added to the cosines of its
-  smoothed features and the rows. The rows do not forget, and the network represents more than
-  means. Cosines of similar features are close to each other, so they are taken in units of
-  their spread over the classes
-- **no transfer** at the server, no reconstruction, no trajectories
+- **the closed form**: ridge regression on features that are averaged over neighbours
+  (:mod:`fedvine.methods._power.closed_form`). Its weights follow from sums over nodes, so they do
+  not depend on the order of tasks nor on the cut into clients, and forget nothing
+- **the rows**: cosines of a node and the classes' mean rows, which need fewer nodes
+- **the network**, trained for some rounds on each task. Every client replays the mean features of
+  all classes that its task does not have; the loss is the mean over classes. ``rounds=0`` leaves
+  the network out
 
-**What the server learns**: the sum over clients of each class's features and counts, once a task,
-and the models. Without ``secure`` it has each client's sums too. ``clip`` and ``noise`` add
-calibrated noise at every client.
+How much each counts, the penalty, averages of scores, and whether a node's own features stand
+beside the averaged ones, is chosen after each task: the sums are made in ``folds``, each fold's
+nodes are answered without it, and clients count right answers. So nothing is set by hand for a
+data set, and where neighbours differ averages are left out.
+
+**A task** has three calls: class sums (which say how often a class is there), sums of products,
+and the counts of right answers, then ``rounds``. The server adds; ``secure`` hides every client's
+part of all three.
+
+**What the server learns**: these sums over clients, and the models. Without ``secure`` it has each
+client's sums too, from which rows of a task of few nodes can be computed: ``least`` withholds such
+tasks. ``clip`` and ``noise`` add calibrated noise to the class means at every client; products of
+unbounded number have none, so noise needs ``width=0``: the class means and the network alone, with
+``rows`` as their weight.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -31,58 +36,74 @@ from scipy.sparse import issparse
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._power.propagation import smoothed
-from fedvine.methods._power.training import Continual, average
+from fedvine.methods._power import choice
+from fedvine.methods._power.propagation import means, smoothed
+from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs, below
 from fedvine.privacy.class_means import class_sums
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
-from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.class_incremental import NodeQueries
 
 
-class PowerPlus(SecureSums, Continual):
-    """Class means of smoothed features, replayed at clients and added to the network's scores."""
+class PowerPlus(choice.Choosing):
+    """Closed form and class means of smoothed features, and a network that replays the means."""
 
     name: ClassVar[str] = "power_plus"
-    space: ClassVar[dict[str, Any]] = {"old": (0.5, 4.0, "log"), "hops": [1, 2, 3]}
+    revision: ClassVar[int] = 2         # the closed form
+    space: ClassVar[dict[str, Any]] = {"old": (0.5, 4.0, "log"), "hops": [2, 3]}
 
     criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
         default="cross-entropy", description="of a node; the loss is its mean over classes")
     secure: bool = Field(default=False, description="add the class sums so that the server sees "
                          "only their total (needs fedvine[flare])")
-    hops: int = Field(default=2, ge=0, description="steps of averaging over neighbours")
     old: float = Field(default=2.0, ge=0, description="weight of a replayed class in the loss; one "
                        "of the task weighs 1; 0: no replay")
-    rows: float = Field(default=4.0, ge=0, description="weight of a node's cosines with the rows "
-                        "(in units of their spread over classes) beside the network's log "
-                        "probabilities; 0: none")
+    rows: float = Field(default=4.0, ge=0, description="without a closed form: weight of a node's "
+                        "cosines with the rows (in units of their spread over classes) beside the "
+                        "network's log probabilities; with it the weight is chosen; 0: none")
     clip: float | None = Field(default=None, gt=0, description="largest L2 norm of a node's "
-                               "smoothed features in a sum")
+                               "smoothed features in a class sum")
     noise: float = Field(default=0.0, ge=0, description="noise multiplier on a class's sum, in "
-                         "units of clip; needs clip")
+                         "units of clip; needs clip, and width = 0")
 
+    @classmethod
+    def tiny(cls) -> Self:
+        return cls(rounds=2, epochs=2, hidden=4, width=24, expansion=3, hops=2)
+
+    # -- memory ------------------------------------------------------------------------------------
     def start(self, world: World) -> Server:
         C, F = world.facts["classes"], world.facts["features"]
         return Server(model=super().start(world).model, sums=torch.zeros(C, F),
-                      counts=torch.zeros(C))
+                      counts=torch.zeros(C), closed=self.nothing(world) if self.width else {})
 
     def setup(self, client: Client) -> None:
         super().setup(client)
         facts = client.world.facts
         client.means = torch.zeros(facts["classes"], facts["features"])
+        client.closed = {}
 
+    def trials(self) -> list[choice.Trial]:
+        """Return all ways to answer that are judged; the first is used without a choice."""
+        return choice.trials(self.rows > 0, self.rounds > 0)
+
+    # -- a task begins -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
+        if self.noise and self.width:
+            raise FedvineError("noise has no place in the sums of products of the closed form; "
+                               "set method.width to 0 too.")
         total, _ = self.secure_sum(clients, self.classes, length=server.sums.numel()
                                    + len(server.counts))
         found = torch.from_numpy(from_fixed(total).astype(np.float32))
+        now = found[:len(server.counts)].round()
         server.sums = server.sums + found[len(server.counts):].view_as(server.sums)
-        server.counts = server.counts + found[:len(server.counts)].round()
-
-    def round(self, server, clients, at: At) -> None:
-        means = server.sums / server.counts.clamp(min=1)[:, None]
-        sent = clients.call(self.learn, server.model, means * (server.counts > 0)[:, None],
-                            expect=self.reply(server), only=clients.choose(self.fraction))
-        server.model = average(sent, server.model)
+        server.counts = server.counts + now
+        if self.width:
+            if not vars(server).get("closed"):      # saved before there was a closed form
+                server.closed = self.nothing(clients.world)
+            self.add_products(server, clients, now.numpy())
+            self.solve(server, clients.world)
+            if not self.rounds:
+                self.choose(server, clients)
 
     @on_client
     def classes(self, client: Client, sealed: dict[str, bytes] | None = None) -> np.ndarray:
@@ -90,9 +111,8 @@ class PowerPlus(SecureSums, Continual):
 
         The result is uint64 [C + C F] in fixed point: counts, then sums.
         """
-        y = client.stage.y
-        sums, counts = class_sums(smoothed(client.stage, self.hops), y, len(client.means),
-                                  self.clip)
+        sums, counts = class_sums(smoothed(client.stage, self.hops), self.shared(client),
+                                  len(client.means), self.clip)
         if self.noise:
             if self.clip is None:
                 raise FedvineError("noise is measured in clip; set method.clip too.")
@@ -100,16 +120,39 @@ class PowerPlus(SecureSums, Continual):
             sums = sums + drawn * (counts > 0)[:, None]
         return self.mask(client, to_fixed(np.concatenate([counts, sums.ravel()])), sealed)
 
+    # -- rounds ------------------------------------------------------------------------------------
+    def round(self, server, clients, at: At) -> None:
+        means = server.sums / server.counts.clamp(min=1)[:, None]
+        closed = self.told(server) if at.first else None
+        sent = clients.call(self.learn, server.model, means * (server.counts > 0)[:, None], closed,
+                            expect=self.reply(server), only=clients.choose(self.fraction))
+        server.model = average(sent, server.model)
+        if at.last and self.width:
+            self.choose(server, clients)
+
+    def told(self, server: Server) -> dict[str, Any] | None:
+        """Return what a client needs to answer by the closed form; None without one."""
+        if not vars(server).get("closed"):
+            return None
+        held = server.closed
+        return {"weight": held["weight"], "rows": held["rows"], "order": held["order"],
+                "scale": held["scale"], "trial": list(self.trials()[held["chosen"]])}
+
     @on_client
-    def learn(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor
-              ) -> dict[str, Any]:
+    def learn(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor,
+              closed: dict[str, Any] | None) -> dict[str, Any]:
         """Train E epochs from the global model; ``means`` float32 [C, F] are the rows to replay."""
         client.means = means
+        client.closed = client.closed if closed is None else closed
         return self.train(client, model)
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute the cross-entropy: the mean within each class, then over classes and rows."""
         cross, (_, nodes, y) = torch.nn.functional.cross_entropy, self.labelled(client)
+        if "seen" not in client.cache:
+            client.cache["seen"] = torch.from_numpy(~self.unseen(client))
+        seen = client.cache["seen"][nodes]
+        nodes, y = nodes[seen], y[seen]
         classes, of, count = torch.unique(y, return_inverse=True, return_counts=True)
         graph, others = self.with_rows(client, classes)
         scores = client.model(graph, draw)
@@ -132,8 +175,31 @@ class PowerPlus(SecureSums, Continual):
             client.cache["rows"] = kept = client.means, graph, others
         return kept[1], kept[2]
 
+    # -- answers -----------------------------------------------------------------------------------
+    def answer(self, server, clients, at: At):
+        model = server.model if self.answers == "global" and self.rounds else None
+        return clients.call(self.predict, model, self.told(server))
+
+    def now(self, client: Client, queries: NodeQueries) -> torch.Tensor:
+        return self.predict(client, None, client.closed, queries)
+
     @on_client
-    def predict(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
+    def predict(self, client: Client, model: Any, closed: dict[str, Any] | None,
+                queries: NodeQueries) -> torch.Tensor:
+        """Compute scores [Q, classes] by Eq. (d); without a closed form by network and rows."""
+        graph, nodes = queries.graph, queries.nodes
+        if not closed:
+            return self.by_rows(client, model, queries)
+        trial = choice.Trial(*closed["trial"])
+        h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
+        found, alike = choice.opinions(h, means(graph), closed["weight"], closed["rows"],
+                                       trial.steps)
+        found = found + trial.rows * alike
+        if trial.net:
+            found = found + trial.net * self.network(client, model, graph)                  # (d)
+        return torch.from_numpy(found[nodes])
+
+    def by_rows(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
         """Compute scores [Q, classes]: log probabilities, plus weighted cosines with the rows."""
         scores = super().predict(client, model, queries)
         has = known(client.means)
@@ -146,6 +212,14 @@ class PowerPlus(SecureSums, Continual):
         spread = (alike[:, has] - middle).square().mean(1, keepdim=True).sqrt()
         alike = ((alike - middle) / spread.clamp(min=1e-6)).where(has, torch.tensor(-1e4))
         return scores.log_softmax(1) + self.rows * alike
+
+    def report(self, server: Server) -> dict[str, Any]:
+        if not vars(server).get("closed") or self.folds == 1:
+            return {}
+        held = server.closed
+        chosen, T = self.trials()[held["chosen"]], max(held["tried"], 1)
+        alone = self.trials().index(chosen._replace(net=0.0))
+        return {"chosen": chosen._asdict(), "right": float(held["right"][alone] / T)}
 
 
 def known(means: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ from fedvine.papers import (
     figures,
     power,
     power_figure2,
+    power_parts,
     published,
     refresh,
     tables,
@@ -29,7 +30,8 @@ from fedvine.results.work import CAP, SEEDS, Budget, Rows, Tell
 
 #: Pages that are written in Python; the others are ``.toml`` files.
 STUDIES: dict[str, Callable[[], Study]] = {
-    **power.STUDIES, **power_figure2.STUDIES, **dgcolearn.STUDIES, **dgcolearn_partitions.STUDIES,
+    **power.STUDIES, **power_figure2.STUDIES, **power_parts.STUDIES,
+    **dgcolearn.STUDIES, **dgcolearn_partitions.STUDIES,
     **fedlink.STUDIES, **fedlink_buffers.STUDIES, **refresh.STUDIES,
     **tgb.STUDIES}
 ALL = "all"

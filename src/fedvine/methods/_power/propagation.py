@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, identity, issparse
+from scipy.sparse import csr_matrix, diags, identity, issparse
 
-from fedvine.data.graph import Graph
+from fedvine.data.graph import Features, Graph
 
 
 def with_loops(graph: Graph) -> csr_matrix:
@@ -18,14 +18,28 @@ def with_loops(graph: Graph) -> csr_matrix:
     return csr_matrix(near + identity(count, "float32", format="csr"))
 
 
-def smoothed(graph: Graph, hops: int) -> np.ndarray | csr_matrix:
-    """Average features [N, F] over each node and its neighbours, ``hops`` times."""
+def means(graph: Graph) -> csr_matrix:
+    """Return the matrix float32 [N, N] that averages over each node and its neighbours."""
     near = with_loops(graph)
-    near = csr_matrix(near.multiply(1 / np.asarray(near.sum(1))))
-    x: Any = graph.x
+    return csr_matrix(near.multiply(1 / np.asarray(near.sum(1))))
+
+
+def smoothed(graph: Graph, hops: int, x: Features | None = None) -> np.ndarray | csr_matrix:
+    """Average rows over each node and its neighbours, ``hops`` times.
+
+    ``x`` [N, F] are the rows, dense or CSR; None: the graph's features.
+    """
+    near, rows = means(graph), graph.x if x is None else x
     for _ in range(hops):
-        x = near @ x
-    return csr_matrix(x) if issparse(x) else np.asarray(x)
+        rows = near @ rows
+    return csr_matrix(rows) if issparse(rows) else np.asarray(rows)
+
+
+def unit(x: Any) -> Any:
+    """Divide each row of features [N, F], dense or CSR, by its L2 norm; rows of 0 stay."""
+    norm = np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel() if issparse(x) else (x * x).sum(1))
+    shrink = (1 / np.maximum(norm, 1e-12)).astype(np.float32)
+    return diags(shrink) @ x if issparse(x) else x * shrink[:, None]
 
 
 def spread(near: csr_matrix, start: np.ndarray, steps: int, keep: float) -> list[np.ndarray]:

@@ -1,0 +1,202 @@
+"""What ``power_plus`` chooses for itself: opinions about a node, their weights, and the counts.
+
+A node's score of class c, with E = mean(diag G) lambda of the closed form, is
+
+    closed_c + rows alike_c + net log p_c                                                     (d)
+
+where closed is h W, alike the cosine of u and the mean row of class c, both averaged ``steps``
+times over neighbours and in units of their spread over classes, and p are the network's
+probabilities. A :class:`Trial` is one choice of everything in it.
+
+Each fold of labelled nodes is answered by sums without it, and clients count right answers of all
+trials. Of the network, which has seen most nodes, only the answers for nodes that it has not seen
+count. Answers are noisy: a trial must win by more, the farther it is from the usual one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from fedvine.core.clients import Clients
+from fedvine.core.method import Client, Server, World, on_client
+from fedvine.core.rng import rng
+from fedvine.data.graph import Graph
+from fedvine.methods._power.closed_form import ClosedForm, folded
+from fedvine.methods._power.propagation import means
+from fedvine.tasks.class_incremental import NodeQueries
+
+RIDGES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+STEPS = (2, 0)
+ROWS = (0.5, 0.0, 1.0, 2.0)
+NETS = (0.2, 0.0, 0.5, 1.0)
+UNKNOWN = -1e4      # the score of a class that was not learned
+UNSEEN = 8          # one labelled node in so many judges the network, which does not learn from it
+
+
+class Trial(NamedTuple):
+    """One way to answer.
+
+    - ``own``: the regression has the node's own features v beside u
+    - ``steps``: averages of scores over neighbours
+    - ``ridge``: lambda
+    - ``rows``, ``net``: weights of the other two opinions; the closed form's is 1
+    """
+
+    own: bool
+    steps: int
+    ridge: float
+    rows: float
+    net: float
+
+
+@lru_cache
+def trials(rows: bool, net: bool) -> list[Trial]:
+    """Return all trials; the first is the usual one. Without an opinion its weight is 0."""
+    ridges = sorted(RIDGES, key=lambda ridge: ridge != 0.3)
+    return [Trial(*values) for values in product(
+        (True, False), STEPS, ridges, ROWS if rows else (0.0,), NETS if net else (0.0,))]
+
+
+def opinions(h: np.ndarray, near: csr_matrix, weight: np.ndarray, rows: np.ndarray, steps: int
+             ) -> tuple[np.ndarray, np.ndarray]:
+    """Compute closed and alike of all nodes, float32 [N, C] both, of Eq. (d).
+
+    Args:
+        h: rows of Eq. (a), float32 [N, D].
+        near: averages over neighbours, [N, N].
+        weight: W [D, C]; with fewer rows it uses the first columns of ``h`` alone.
+        rows: mean rows of length 1, [columns of u, C]; 0 for classes that are not known.
+        steps: averages of scores over neighbours.
+    """
+    known = rows.any(0)
+    closed, alike = h[:, :len(weight)] @ weight, h[:, :len(rows)] @ rows
+    alike = spread(alike, known)
+    for _ in range(steps):
+        closed, alike = near @ closed, near @ alike
+    return np.where(known, spread(closed, known), UNKNOWN).astype(np.float32), alike
+
+
+def spread(scores: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return scores [N, C] less their mean, in units of their spread, over the known classes."""
+    if not known.any():
+        return np.zeros_like(scores)
+    found = scores - scores[:, known].mean(1, keepdims=True)
+    unit = np.sqrt((found[:, known] ** 2).mean(1, keepdims=True))
+    return np.where(known, found / np.maximum(unit, 1e-6), 0).astype(np.float32)
+
+
+def penalty(trial: Trial, usual: Trial) -> float:
+    """Return how far a trial is from the usual one; the network's weight is not counted."""
+    return ((trial.own != usual.own) + (trial.steps != usual.steps)
+            + abs(np.log(trial.ridge / usual.ridge)) / np.log(9) + abs(trial.rows - usual.rows))
+
+
+def best(every: list[Trial], right: np.ndarray, held: np.ndarray, tried: int, unseen: int) -> int:
+    """Return the position of the trial to answer by.
+
+    First all but the network's weight is chosen, by ``right`` answers [T] of trials without the
+    network to ``tried`` nodes, then this weight, by right answers ``held`` [T] to the ``unseen``
+    nodes that it was not trained on. A step away from the usual trial must win by a fifth of a
+    standard error of a count, one of the network's weight by a whole one.
+    """
+    usual = every[0]
+    alone = [i for i, t in enumerate(every) if t.net == 0]
+    margin = 0.2 * error(float(right[alone].max()), tried)
+    first = max(alone, key=lambda i: right[i] - margin * penalty(every[i], usual))
+    same = [i for i, t in enumerate(every) if t[:-1] == every[first][:-1]]
+    margin = error(float(held[same].max()), unseen)
+    return max(same, key=lambda i: held[i] - margin * (every[i].net != usual.net))
+
+
+def error(right: float, tried: int) -> float:
+    """Return the standard error of a count of right answers among ``tried``, at least 1."""
+    share = right / max(tried, 1)
+    return float(np.sqrt(max(tried * share * (1 - share), 1)))
+
+
+class Choosing(ClosedForm):
+    """Base of a method that chooses a trial after each task; ``server.closed`` has the counts."""
+
+    def trials(self) -> list[Trial]:
+        """Return all trials; the first is used without a choice."""
+        raise NotImplementedError
+
+    def nothing(self, world: World) -> dict[str, Any]:
+        none = np.zeros(len(self.trials()), np.int64)
+        return {**super().nothing(world), "right": none, "held": none, "tried": 0, "unseen": 0,
+                "chosen": 0}
+
+    def solve(self, server: Server, world: World) -> None:
+        """Compute the weights and rows to answer by, as the chosen trial has them."""
+        held, trial = server.closed, self.trials()[server.closed["chosen"]]
+        W, held["rows"] = self.fitted(held, self.form(world), list(range(self.folds)), trial.own,
+                                      (trial.ridge,))
+        held["weight"] = W[0]
+
+    def choose(self, server: Server, clients: Clients) -> None:
+        """Choose a trial by the right answers to each fold without it, over all tasks so far."""
+        if self.folds == 1:
+            return
+        held, form, every = server.closed, self.form(clients.world), self.trials()
+        others = [[g for g in range(self.folds) if g != f] for f in range(self.folds)]
+        own, near = ([self.fitted(held, form, fs, columns, RIDGES) for fs in others]
+                     for columns in (True, False))
+        without = {"own": [W for W, _ in own], "near": [W for W, _ in near],
+                   "rows": [rows for _, rows in own]}
+        model = server.model if self.answers == "global" and self.rounds else None
+        T = len(every)
+        total, _ = self.secure_sum(clients, self.judge, model, without, held["order"],
+                                   held["scale"], length=2 * T + 2)
+        right, seldom, sizes = np.split(total.view(np.int64), [T, 2 * T])
+        held["right"], held["held"] = held["right"] + right, held["held"] + seldom
+        held["tried"] += int(sizes[0])
+        held["unseen"] += int(sizes[1])
+        held["chosen"] = best(every, held["right"], held["held"], held["tried"], held["unseen"])
+        self.solve(server, clients.world)
+
+    @on_client
+    def judge(self, client: Client, model: Any, without: dict[str, Any], order: np.ndarray,
+              scale: float, sealed: dict[str, bytes] | None = None) -> np.ndarray:
+        """Count right answers to each fold by sums ``without`` it, masked, uint64 [2 T + 2].
+
+        They are those of each trial to all labelled nodes, and to those that the network has not
+        seen, then the numbers of both.
+        """
+        graph, fold, y = client.stage, self.fold(client), self.shared(client)
+        h, near = self.form(client.world).rows(graph, order, scale), means(graph)
+        unseen, net = self.unseen(client), self.network(client, model, graph)
+        found = np.zeros((2, len(self.trials())), np.int64)
+        for f in range(self.folds):
+            nodes, kept = np.flatnonzero(fold == f), {}
+            for i, trial in enumerate(self.trials()):
+                if trial[:3] not in kept:
+                    W = without["own" if trial.own else "near"][f][RIDGES.index(trial.ridge)]
+                    kept[trial[:3]] = [a[nodes] for a in opinions(
+                        h, near, W, without["rows"][f], trial.steps)]
+                closed, alike = kept[trial[:3]]
+                scores = closed + trial.rows * alike + trial.net * net[nodes]               # (d)
+                right = scores.argmax(1) == y[nodes]
+                found[:, i] += right.sum(), right[unseen[nodes]].sum()
+        counted = [*found.ravel(), (fold >= 0).sum(), unseen.sum()]
+        return self.mask(client, np.array(counted, np.int64).view(np.uint64), sealed)
+
+    def unseen(self, client: Client) -> np.ndarray:
+        """Return which nodes of the task the network does not learn from, bool [N]."""
+        y = self.shared(client)
+        if not self.width or not self.rounds or self.folds == 1:
+            return np.zeros(len(y), bool)
+        many = np.bincount(y[y >= 0], minlength=1) >= UNSEEN
+        drawn = folded(y, UNSEEN, rng(client.world.seed, client.name, client.place[0], "unseen"))
+        return (drawn == 0) & many[np.where(drawn == 0, y, 0)]
+
+    def network(self, client: Client, model: Any, graph: Graph) -> np.ndarray:
+        """Compute the network's log probabilities of all nodes, [N, C]; 0 without rounds."""
+        if not self.rounds:
+            return np.zeros((len(graph), client.world.facts["classes"]), np.float32)
+        every = NodeQueries(graph, np.arange(len(graph)))
+        return ClosedForm.predict(self, client, model, every).log_softmax(1).numpy()

@@ -1,0 +1,334 @@
+"""The closed form of power_plus: sums against regression on all nodes at once, and the choice."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+
+from fedvine import testing
+from fedvine.core.errors import FedvineError
+from fedvine.core.rng import rng
+from fedvine.core.state import Client, World
+from fedvine.data.graph import Graph, GraphSplit
+from fedvine.experiments.run import run
+from fedvine.methods._power import choice, closed_form
+from fedvine.methods._power.closed_form import Form
+from fedvine.methods.power_plus import PowerPlus
+from fedvine.privacy.fixed_point import from_fixed
+from fedvine.tasks.class_incremental import NodeQueries
+from fedvine.tasks.task_plan import TaskPlan, by_task
+
+
+def blobs(count=240, classes=4, features=6, linked=3.0, same=True, sparse=False, seed=0) -> Graph:
+    """Nodes around a centre of their class; edges join the same class, or two fixed others."""
+    draw = rng("blobs", seed)
+    y = np.arange(count) % classes
+    x = (draw.normal(size=(classes, features))[y] + draw.normal(size=(count, features))).clip(0)
+    ends = draw.integers(0, count, (2, int(linked * count * classes)))
+    a, b = y[ends]
+    near = a == b if same else (a + 1) % classes == b
+    return Graph.make(csr_matrix(x) if sparse else x, ends[:, near], y, name="blobs")
+
+
+def case(graph: Any, k=3, classes=2) -> Any:
+    owner = rng("owner").integers(0, k, len(graph))
+    names = [f"client-{i}" for i in range(k)]
+    parts: Any = {n: graph.induced(np.flatnonzero(owner == i), n) for i, n in enumerate(names)}
+    return GraphSplit(parts, graph, "hand"), by_task(graph, classes)
+
+
+def score(method, split, plan) -> float:
+    return run(method, split, plan).finish().scores["val"]["mean"]["am"]
+
+
+@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("options", [{"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0}], ids=str)
+def test_the_contract(options, check):
+    check(PowerPlus.tiny().model_copy(update=options))
+
+
+# -- sums ------------------------------------------------------------------------------------------
+def dense_row(graph, hops, scale):
+    """Rows of one block without a reduction, by loops over neighbours."""
+    x = np.asarray(graph.x.todense() if hasattr(graph.x, "todense") else graph.x, float)
+    x = np.concatenate([x, np.full((len(x), 1), scale)], 1)
+    x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    for _ in range(hops):
+        x = np.array([np.mean([x[i], *(x[b if a == i else a] for a, b in graph.edges.T
+                                       if i in (a, b))], 0) for i in range(len(graph))])
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+def test_a_row_is_the_mean_over_neighbours_beside_the_features(sparse):
+    graph, form = blobs(30, sparse=sparse), Form(6, 44, 3, 2, 5)
+    h = form.rows(graph, np.zeros(0, np.int32), 0.7)
+    assert h.shape == (30, form.columns) and (form.near, form.columns) == (10, 20)
+    u, v = dense_row(graph, 2, 0 if sparse else 0.7), dense_row(graph, 0, 0 if sparse else 0.7)
+    np.testing.assert_allclose(h[:, :7], u, atol=1e-5)
+    np.testing.assert_allclose(h[:, 10:17], v, atol=1e-5)
+    P = rng(5, "closed form", "near").normal(size=(7, 3)) * (2 / 3) ** 0.5
+    np.testing.assert_allclose(h[:, 7:10], np.maximum(u @ P, 0), atol=1e-5)
+
+
+@pytest.mark.parametrize("features", [1, 5, 64, 1000, 5000])
+def test_rows_have_as_many_columns_as_said_whatever_the_features(features):
+    form = Form(features, 60, 8, 1, 0)
+    x = csr_matrix((np.ones(20), (np.arange(20), np.arange(20) % features)), (20, features))
+    graph = Graph.make(x, [[0, 1], [1, 2]], np.zeros(20, int))
+    h = form.rows(graph, np.arange(features) if form.reduced else np.zeros(0), 1.0)
+    assert h.shape == (20, form.columns) and form.columns <= 60 and np.isfinite(h).all()
+
+
+def test_frequent_features_keep_a_column_of_their_own():
+    order = rng("order").permutation(50)
+    R = closed_form.reducing(order, 20, rng("R")).toarray()
+    assert (np.abs(R).sum(1) == 1).all()
+    np.testing.assert_array_equal(R[order[:10], :10], np.eye(10))
+    assert (np.abs(R).sum(0)[10:] == 4).all()       # 40 others over 10 columns
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_federated_sums_give_the_regression_on_all_nodes_at_once(secure):
+    """Over clients and tasks, in fixed point: 1e-6 of numpy's solution in floating point."""
+    if secure:
+        pytest.importorskip("cryptography")
+    split, plan = case(blobs(), classes=4)
+    method = PowerPlus(rounds=0, secure=secure, hops=2, folds=1, expansion=4)
+    done = run(method, split, plan).finish()
+    form = method.form(done.clients.world)
+    graphs = [plan.stage(part, 0) for part in split.parts.values()]
+    scale = done.server.closed["scale"]
+    h = np.concatenate([form.rows(g, np.zeros(0), scale)[g.y >= 0] for g in graphs]).astype(float)
+    y = np.concatenate([g.y[g.y >= 0] for g in graphs])
+    G = (h / np.bincount(y)[y][:, None]).T @ h
+    Q = np.stack([h[y == c].mean(0) for c in range(4)], 1)
+    W = np.linalg.solve(G + 0.3 * np.diag(G).mean() * np.eye(len(G)), Q)
+    held: Any = done.server.closed
+    found = closed_form.solved(closed_form.whole(held["gram"][0], form.columns),
+                               closed_form.class_means(held["counts"][0], held["cross"][0]), (0.3,))
+    np.testing.assert_allclose(found[0], W, atol=1e-6 * np.abs(W).max())
+    np.testing.assert_allclose(held["weight"], W, atol=1e-6 * np.abs(W).max())
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_secure_sums_change_no_answer(rounds):
+    pytest.importorskip("cryptography")
+    split, plan = case(blobs(120))
+    plain, hidden = (run(PowerPlus(rounds=rounds, secure=s, width=40), split, plan).finish()
+                     for s in (False, True))
+    assert plain.scores == hidden.scores
+    for name, value in plain.server.closed.items():
+        np.testing.assert_array_equal(value, hidden.server.closed[name])
+
+
+class AllTrain(TaskPlan):
+    """A plan in which every node is for training, whatever the seed draws."""
+
+    def stage(self, part, t):
+        return part.induced(np.flatnonzero(np.isin(part.y, self.groups[self.order(part)[t]])))
+
+
+def test_the_order_of_tasks_changes_no_weight():
+    """One class a task: each order of them ends with the same regression."""
+    split, _ = case(blobs())
+    found, orders = [], []
+    for seed in (1, 2):
+        plan = AllTrain(((0,), (1,), (2,), (3,)), seed=seed, orders="same")
+        orders.append(plan.order(split.parts["client-0"]).tolist())
+        found.append(run(PowerPlus(rounds=0, folds=1), split, plan).finish().server.closed)
+    assert orders[0] != orders[1]
+    np.testing.assert_allclose(found[0]["gram"], found[1]["gram"], atol=1e-9)
+
+
+def test_folds_of_a_class_differ_by_one_node():
+    y = np.array([0] * 7 + [1] * 4 + [2] + [-1] * 5)
+    fold = closed_form.folded(y, 3, rng("folds"))
+    assert (fold[y < 0] == -1).all()
+    for c in range(3):
+        counts = np.bincount(fold[y == c], minlength=3)
+        assert counts.max() - counts.min() <= 1
+
+
+# -- the choice ------------------------------------------------------------------------------------
+def test_right_answers_are_those_of_regressions_without_the_fold():
+    """Against numpy: for each fold, a regression on the nodes of the other."""
+    split, plan = case(blobs(160), k=1, classes=4)
+    method = PowerPlus(rounds=0, hops=1, expansion=0)
+    done = run(method, split, plan).finish()
+    held, every = done.server.closed, method.trials()
+    (part,), form = split.parts.values(), method.form(done.clients.world)
+    graph = plan.stage(part, 0)
+    client = Client("client-0", done.clients.world)
+    client.stage, client.place = graph, (0, 0, 1)
+    fold, y = method.fold(client), graph.y
+    h, near = form.rows(graph, np.zeros(0), held["scale"]).astype(float), np.eye(len(graph))
+    near[graph.edges[0], graph.edges[1]] = near[graph.edges[1], graph.edges[0]] = 1
+    near /= near.sum(1, keepdims=True)
+    n = np.bincount(y[y >= 0])
+
+    def answered(trial):
+        right = 0
+        for f in (0, 1):
+            use = np.flatnonzero((fold >= 0) & (fold != f))
+            z = h[:, :form.columns if trial.own else form.near]
+            G = (z[use] / n[y[use]][:, None]).T @ z[use]
+            mean = np.stack([z[use][y[use] == c].mean(0) for c in range(4)], 1)
+            W = np.linalg.solve(G + trial.ridge * np.diag(G).mean() * np.eye(len(G)), mean)
+            rows = mean[:form.near] / np.linalg.norm(mean[:form.near], axis=0)
+            away = np.linalg.matrix_power(near, trial.steps)
+            closed, alike = away @ z @ W, h[:, :form.near] @ rows
+            closed, alike = ((s - s.mean(1, keepdims=True)) / s.std(1, keepdims=True)
+                             for s in (closed, alike))
+            scores = closed + trial.rows * (away @ alike)
+            right += (scores.argmax(1) == y)[fold == f].sum()
+        return right
+
+    for i in range(0, len(every), 7):
+        assert held["right"][i] == pytest.approx(answered(every[i]), abs=1)
+    assert held["tried"] == (y >= 0).sum() and held["unseen"] == 0
+
+
+def test_averages_are_left_out_where_neighbours_differ():
+    """In a graph whose edges never join two nodes of a class."""
+    split, plan = case(blobs(400, features=8, same=False), classes=4)
+    chosen = PowerPlus(rounds=0)
+    done = run(chosen, split, plan).finish()
+    assert chosen.report(done.server)["chosen"]["own"]
+    alone = score(PowerPlus(rounds=0, hops=0), split, plan)
+    assert done.scores["val"]["mean"]["am"] > alone - 5
+
+
+def trial_counts(every, wins, right):
+    """Counts of 1000 nodes: ``right`` of every trial, and more of those in ``wins``."""
+    counts = np.full(len(every), right)
+    for i, trial in enumerate(every):
+        for test, more in wins:
+            counts[i] += more * bool(test(trial))
+    return counts
+
+
+def test_the_usual_trial_stays_unless_another_is_clearly_better():
+    every = choice.trials(True, True)
+    same = trial_counts(every, [], 800)
+    assert every[choice.best(every, same, same, 1000, 1000)] == every[0]
+    small = trial_counts(every, [(lambda t: not t.own and t.ridge == 3, 2)], 800)
+    assert every[choice.best(every, small, same, 1000, 1000)] == every[0]
+    large = trial_counts(every, [(lambda t: not t.own and t.ridge == 3, 60)], 800)
+    found = every[choice.best(every, large, same, 1000, 1000)]
+    assert (found.own, found.ridge, found.net) == (False, 3, every[0].net)
+    net = trial_counts(every, [(lambda t: t.net == 1, 60)], 800)
+    assert every[choice.best(every, same, net, 1000, 1000)] == every[0]._replace(net=1.0)
+
+
+def test_a_useless_network_is_left_out_and_a_good_one_kept():
+    every = choice.trials(True, True)
+    right = trial_counts(every, [], 600)
+    worse = trial_counts(every, [(lambda t: t.net > 0, -100)], 600)
+    assert every[choice.best(every, right, worse, 1000, 1000)].net == 0
+    none = np.zeros(len(every), int)
+    assert every[choice.best(every, none, none, 0, 0)] == every[0]
+
+
+def test_the_network_does_not_learn_from_the_nodes_that_judge_it():
+    split, plan = case(blobs(400), k=1)
+    client = Client("client-0", World(("client-0",), 0, 2, split.stream.facts()))
+    client.stage, client.place = plan.stage(split.parts["client-0"], 0), (0, 1, 1)
+    method = PowerPlus(rounds=1)
+    method.setup(client)
+    unseen = method.unseen(client)
+    assert 0 < unseen.sum() <= (client.stage.y >= 0).sum() / 8 + 2
+    before = method.loss(client, torch.Generator().manual_seed(0))
+    y = client.stage.y.copy()
+    y[unseen] = 1 - y[unseen]                           # other labels for these nodes
+    client.cache["labelled"] = (*client.cache["labelled"][:2], torch.from_numpy(y[y >= 0]))
+    assert torch.equal(before, method.loss(client, torch.Generator().manual_seed(0)))
+
+
+# -- defaults, on data of other kinds --------------------------------------------------------------
+KINDS: dict[str, dict[str, Any]] = {
+    "few nodes": {"count": 24, "classes": 2}, "five features": {"features": 5},
+    "one feature": {"features": 1}, "no edges": {"linked": 0.0},
+    "neighbours differ": {"same": False}, "sparse": {"sparse": True, "features": 200},
+    "many features": {"sparse": True, "features": 3000, "count": 80}}
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_defaults_hold_and_are_never_far_below_the_method_without_a_closed_form(kind, classes):
+    split, plan = case(blobs(**KINDS[kind]), classes=classes)
+    found = score(PowerPlus(), split, plan)
+    assert np.isfinite(found) and found >= score(PowerPlus(width=0), split, plan) - 12
+
+
+def test_no_network_is_trained_or_used_without_rounds(monkeypatch):
+    monkeypatch.setattr("fedvine.methods._power.training.Continual.scores", None)
+    split, plan = case(blobs(120))
+    done = run(PowerPlus(rounds=0), split, plan).finish()
+    assert done.scores["val"]["mean"]["am"] > 60
+
+
+def test_a_task_of_few_nodes_is_withheld():
+    split, plan = case(blobs(120), k=1)
+    (part,) = split.parts.values()
+    world = World(("client-0",), 0, 2, split.stream.facts())
+    client = Client("client-0", world)
+    client.stage, client.place = plan.stage(part, 0), (0, 0, 1)
+    count = int((client.stage.y >= 0).sum())
+    for least, sent in ((count, True), (count + 1, False)):
+        method = PowerPlus(rounds=0, least=least)
+        method.setup(client)
+        assert from_fixed(method.classes(client)).any() == sent
+        assert method.products(client, np.ones(4), np.zeros(0, np.int32), 1.0).any() == sent
+        assert method.judge(client, None, _nothing(method, world), np.zeros(0, np.int32),
+                            1.0).any() == sent
+
+
+def _nothing(method, world):
+    form, L = method.form(world), len(choice.RIDGES)
+    W = {name: [np.zeros((L, n, 4), np.float32)] * 2 for name, n in (
+        ("own", form.columns), ("near", form.near))}
+    return {**W, "rows": [np.zeros((form.near, 4), np.float32)] * 2}
+
+
+def test_noise_is_refused_beside_the_closed_form():
+    split, plan = case(blobs(60))
+    with pytest.raises(FedvineError, match="noise has no place in the sums of products"):
+        run(PowerPlus(noise=1.0, clip=1.0), split, plan).finish()
+
+
+def test_a_client_sends_at_most_eight_megabytes_of_many_features():
+    form = Form(3703, 960, 128, 3, 0)                   # the size of CiteSeer, six classes
+    assert 8 * (closed_form.length(2, 6, form.columns) + 6 * 3704) < 8e6
+
+
+def test_a_save_without_a_closed_form_is_continued():
+    split, plan = case(blobs(120))
+    made: Any = run(PowerPlus.tiny(), split, plan)
+    steps = iter(made)
+    next(steps)
+    del made.server.closed
+    for _ in steps:
+        pass
+    assert np.isfinite(made.scores["val"]["mean"]["am"])
+
+
+def test_a_new_class_gets_the_least_score_until_it_was_learned():
+    world = World(("ada",), 0, 2, {"features": 6, "classes": 5})
+    method, graph = PowerPlus(rounds=0), blobs(60)
+    server = method.start(World(("ada",), 0, 2, {"features": 6, "classes": 4}))
+    draw = rng("W")
+    server.closed["weight"] = draw.normal(size=server.closed["weight"].shape).astype(np.float32)
+    server.closed["rows"] = draw.normal(size=server.closed["rows"].shape).astype(np.float32)
+    client = Client("ada", world)
+    method.setup(client)
+    queries = NodeQueries(graph, np.arange(60))
+    client_before = Client("ada", World(("ada",), 0, 2, {"features": 6, "classes": 4}))
+    method.setup(client_before)
+    before = method.predict(client_before, None, method.told(server), queries)
+    method.grow(server, method.start(world))
+    after = method.predict(client, None, method.told(server), queries)
+    torch.testing.assert_close(after[:, :4], before)
+    assert (after[:, 4] < before.min() - 100).all()
