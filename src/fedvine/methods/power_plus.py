@@ -178,25 +178,24 @@ class PowerPlus(choice.Choosing):
     # -- answers -----------------------------------------------------------------------------------
     def answer(self, server, clients, at: At):
         model = server.model if self.answers == "global" and self.rounds else None
-        return clients.call(self.predict, model, self.told(server))
+        return clients.call(self.predict, {"network": model, "closed": self.told(server)})
 
     def now(self, client: Client, queries: NodeQueries) -> torch.Tensor:
-        return self.predict(client, None, client.closed, queries)
+        return self.predict(client, {"network": None, "closed": client.closed}, queries)
 
     @on_client
-    def predict(self, client: Client, model: Any, closed: dict[str, Any] | None,
-                queries: NodeQueries) -> torch.Tensor:
+    def predict(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
         """Compute scores [Q, classes] by Eq. (d); without a closed form by network and rows."""
-        graph, nodes = queries.graph, queries.nodes
+        graph, nodes, closed = queries.graph, queries.nodes, model["closed"]
         if not closed:
-            return self.by_rows(client, model, queries)
+            return self.by_rows(client, model["network"], queries)
         trial = choice.Trial(*closed["trial"])
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
         found, alike = choice.opinions(h, means(graph), closed["weight"], closed["rows"],
                                        trial.steps)
         found = found + trial.rows * alike
         if trial.net:
-            found = found + trial.net * self.network(client, model, graph)                  # (d)
+            found = found + trial.net * self.network(client, model["network"], graph)       # (d)
         return torch.from_numpy(found[nodes])
 
     def by_rows(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:

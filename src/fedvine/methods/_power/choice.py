@@ -72,8 +72,11 @@ def opinions(h: np.ndarray, near: csr_matrix, weight: np.ndarray, rows: np.ndarr
         weight: W [D, C]; with fewer rows it uses the first columns of ``h`` alone.
         rows: mean rows of length 1, [columns of u, C]; 0 for classes that are not known.
         steps: averages of scores over neighbours.
+
+    Returns:
+        closed and alike; closed is :data:`UNKNOWN` for classes that are not known.
     """
-    known = rows.any(0)
+    known = np.asarray(rows.any(0))
     closed, alike = h[:, :len(weight)] @ weight, h[:, :len(rows)] @ rows
     alike = spread(alike, known)
     for _ in range(steps):

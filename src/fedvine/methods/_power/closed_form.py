@@ -84,7 +84,8 @@ class Form:
     def _block(self, graph: Graph, room: int, hops: int, name: str, order: np.ndarray,
                scale: float) -> np.ndarray:
         """Compute unit(A^hops x R) and its expansion, float32 [N, room]."""
-        draw, x = rng(self.seed, "closed form", name), graph.x
+        draw = rng(self.seed, "closed form", name)
+        x: Any = graph.x
         if self.features >= room:
             x = unit(x) @ reducing(order, room, draw)
         elif not issparse(x):
