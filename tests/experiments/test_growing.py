@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -200,6 +201,19 @@ def test_a_row_with_a_far_date_ends_no_stages_unless_a_person_is_sure(stages, no
     assert fedvine(*command, "--now", "--sure")[0] == 0
     assert KeptRows.open(Path("run/data")).plan.bounds[-1] > 1_000
     assert fedvine(*command)[0] == 0        # it was accepted
+
+
+def test_many_clients_need_few_open_files():
+    """A process may have 1,024 files open on many systems, and a mapped column takes one."""
+    rows = [(f"u{i % 90}", f"i{i % 7}", i // 20, f"town {i % 30}", 0) for i in range(600)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    now = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (now + 60, limits[1]))
+    try:
+        night(rows[:450], open_end=True)
+        assert len(night(rows, open_end=True).clients.names) == 30
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_closed_run_that_grows_asks_about_a_far_date_too():

@@ -17,6 +17,8 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 
+SMALL = 1 << 16     # bytes of a file that is read and not mapped
+
 _OWN: ContextVar[Path | None] = ContextVar("cache", default=None)
 # NumPy reads a header by ast.literal_eval, which may fail in Python 3.11 when two threads call it.
 _HEADERS = threading.Lock()
@@ -128,15 +130,16 @@ def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None
 
 
 def mapped(path: str | os.PathLike[str]) -> np.ndarray:
-    """Open a ``.npy`` file as a read-only mapped array; an empty one, as it cannot be, is read."""
+    """Open a ``.npy`` file as a read-only mapped array.
+
+    A small one is read: each mapping takes one of the files that a process may have open.
+    """
+    small = Path(path).stat().st_size <= SMALL
     with _HEADERS:
-        try:
-            return np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError:
-            array = np.load(path, allow_pickle=False)
-            if array.size:
-                raise
-            return array
+        array = np.load(path, mmap_mode=None if small else "r", allow_pickle=False)
+    if small:
+        array.setflags(write=False)
+    return array
 
 
 def cache_folder() -> Path:

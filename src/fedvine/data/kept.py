@@ -88,14 +88,16 @@ class KeptRows:
                      [mapped(folder / f"owner-{stream.num_dst}.npy")])
             split = Split({}, stream, facts["by"], *owner, names=tuple(facts["names"]),
                           seed=facts["seed"])
-            parts = {}
+            parts, number_of, seen = {}, dict[str, int](), np.empty(0)
+            if facts["grows"] and facts["parts"]:
+                number_of = {name: k for k, name in enumerate(_names(split, stream))}
+                seen = mapped(folder / f"seen-{len(stream)}.npy")
             for number, (name, meta) in enumerate(facts["parts"]):
                 parts[name] = EventStream.open(folder / f"part-{number}", meta)
                 if facts["grows"]:
                     users = mapped(folder / f"part-{number}" / "whole-src.npy")
                     parts[name].first_seen_elsewhere = elsewhere(
-                        mapped(folder / f"seen-{len(stream)}.npy"), users[:parts[name].num_src],
-                        _names(split, stream).index(name))
+                        seen, users[:parts[name].num_src], number_of[name])
             split = replace(split, parts=dict(sorted(parts.items())))
             return KeptRows(folder, split, Plan.of_facts(facts["plan"]), facts)
         except (OSError, KeyError, TypeError, ValueError) as error:
