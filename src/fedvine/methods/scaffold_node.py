@@ -1,15 +1,7 @@
 """SCAFFOLD on class-incremental tasks: control variates remove the drift between clients.
 
-Sai Praneeth Karimireddy, Satyen Kale, Mehryar Mohri, Sashank Reddi, Sebastian Stich, Ananda
-Theertha Suresh: *SCAFFOLD: Stochastic Controlled Averaging for Federated Learning*, ICML 2020,
-Algorithm 1. With the global model x, a client's model y_i and control c_i, the mean control c, and
-K steps of learning rate eta:
-
-    y_i <- y_i - eta (g_i(y_i) - c_i + c)                               (local step)
-    c_i+ = c_i - c + (x - y_i) / (K eta)                                (option II)
-    x <- x + mean of y_i - x,    c <- c + sum of (c_i+ - c_i) / N       (over the sampled clients)
-
-What the paper leaves open here:
+Karimireddy et al., ICML 2020, Algorithm 1; its steps and symbols stand in
+:mod:`fedvine.methods.scaffold`, the same for links. What the paper leaves open here:
 
 - the paper's solver is SGD. Put into option II, its steps give c_i+ = mean of g_i over the K steps;
   this mean is what is computed, so that it holds for Adam too, which rescales each step. Adam is
