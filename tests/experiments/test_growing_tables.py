@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from fedvine.core.errors import FedvineError
@@ -99,6 +100,43 @@ def test_a_run_is_asked_without_its_tables():
         Path(file).unlink()
     asked = forecasts_of("run")
     assert asked.top("a", "u5", 3) and asked.top("a", "u5", 3)[0].score is not None
+
+
+def test_a_user_without_any_edge_is_answered_from_the_table_of_users():
+    write(ROWS)
+    made().run("run").finish()
+    found = {}
+    for line in ("1,x", "400,z"):
+        with open("users.csv", "a", encoding="utf-8") as file:
+            file.write(f"new{line[0]},{line}\n")
+        asked = forecasts_of("run")
+        found[line] = [f.score for f in sorted(asked.top("a", f"new{line[0]}", 20))]
+    assert found["1,x"] != found["400,z"]
+    pairs = pa.table({"client": ["a", "a", "b"], "user": ["new1", "nobody", "new4"],
+                      "item": ["i0", "i0", "i1"]})
+    assert [s is not None for s in asked.scored(pairs)["score"].to_pylist()] == [True, False, True]
+    with pytest.raises(FedvineError, match='No client has ever seen a user called "nobody"'):
+        asked.top("a", "nobody")
+    Path("users.csv").unlink()
+    with pytest.raises(FedvineError, match='No client has ever seen a user called "new1"'):
+        forecasts_of("run").top("a", "new1")
+
+
+def test_a_user_of_another_client_brings_its_row():
+    write([(u, i, t, "b" if u in ("u1", "u4") else town) for u, i, t, town in ROWS])
+    done = made().run("run").finish()
+    part = done.parts["a"]
+    assert part.src_ids.numbers(["u1"])[0] < 0
+    there = forecasts_of("run").top("a", "u1", 20)
+    other = done.parts["b"]
+    row = other.src_table.take(other.src_ids.numbers(["u1"]))
+    query = {"src": np.full(part.num_dst, part.num_src), "dst": np.arange(part.num_dst),
+             "t": np.full(part.num_dst, done.plan.bounds[-1]), "guests": ["u1"]}
+    said = {"known": row.known, "numbers": row.numbers, "codes": row.codes}
+    bare, known = (dict(zip((part.dst_ids[i] for i in range(part.num_dst)),
+                            np.asarray(done.ask("a", q), float).tolist(), strict=True))
+                   for q in (query, {**query, "said": said}))
+    assert {f.item: f.score for f in there} == known != bare
 
 
 def test_an_experiment_without_tables_is_as_it_was():

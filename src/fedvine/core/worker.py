@@ -148,7 +148,8 @@ class ClientWorker:
         """Show the method a person's ``guests``, users without an edge here; return the part."""
         client, t = self.client, self.client.place[0]
         client.guests = len(pairs.get("guests", ()))
-        part = self.part.with_guests(pairs["guests"]) if client.guests else self.part
+        part = self.part.with_guests(pairs["guests"], pairs.get("said")) if client.guests else (
+            self.part)
         client.stage, client.past = self.plan.stage(part, t), self.plan.past(part, t)
         return part
 

@@ -110,11 +110,11 @@ def features(client: Client, side: str) -> np.ndarray | None:
     if not width(client.world, side):
         return None
     count = client.past.num_src if side == "users" else client.past.num_dst
-    kept = client.cache.get(f"features of {side}")
-    if kept is None or len(kept) != count:
-        kept = encoded(tables(client.past).get(side), client.world.facts["tables"][side], count)
+    table, kept = tables(client.past).get(side), client.cache.get(f"features of {side}")
+    if kept is None or kept[0] is not table or len(kept[1]) != count:
+        kept = table, encoded(table, client.world.facts["tables"][side], count)
         client.cache[f"features of {side}"] = kept
-    return kept
+    return kept[1]
 
 
 def encoded(table: NodeTable | None, said: Mapping[str, Any], count: int) -> np.ndarray:

@@ -76,6 +76,18 @@ class NodeTable:
         return replace(self, **{c: np.concatenate([getattr(self, c), rows]) for c, rows in zip(
             _COLUMNS, (more.known, empty.numbers, empty.codes), strict=True)})
 
+    def filled(self, other: NodeTable, at: np.ndarray) -> NodeTable:
+        """Return the table with rows of ``other`` for nodes without one.
+
+        ``at`` int64 [n] has the number there of each node, -1 where it has none.
+        """
+        mine = np.flatnonzero(~self.known & (at >= 0))
+        rows = self.take(np.empty(0, np.int64)).joined(other.take(at[mine]))
+        found = self.take(np.arange(len(self)))
+        for into, given in zip(found.columns(), rows.columns(), strict=True):
+            into[mine] = given
+        return found
+
     # -- disk ------------------------------------------------------------------------------------
     def columns(self) -> list[np.ndarray]:
         """Return the arrays that hold the values."""

@@ -11,6 +11,7 @@ import json
 import mmap
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,18 +172,22 @@ class EventStream:
         found.mirrored = True
         return found
 
-    def with_guests(self, names: Sequence[str]) -> EventStream:
+    def with_guests(self, names: Sequence[str], said: Mapping[str, np.ndarray] | None = None
+                    ) -> EventStream:
         """Return the same edges, with ``names`` added at the end of the sources' dictionary.
 
-        For forecasts about users without an edge here: they have travelled, or are new. A table
-        of users has no row for them.
+        For forecasts about users without an edge here: they have travelled, or are new. ``said``
+        are the columns of their rows in the table of users, if there is one; None: no rows.
         """
+        users = self.src_table
+        if users is not None:
+            users = users.padded(len(names)) if said is None else users.joined(
+                replace(users, **said))
         return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
                              features=self.features, label=self.label, deleted=self.deleted,
                              arrived=self.arrived, codes=self.codes, categories=self.categories,
-                             nodes=self.nodes, src_table=None if self.src_table is None else
-                             self.src_table.padded(len(names)), dst_table=self.dst_table,
+                             nodes=self.nodes, src_table=users, dst_table=self.dst_table,
                              directed=self.directed, mirrored=self.mirrored, name=self.name)
 
     def with_tables(self, src: NodeTable | None, dst: NodeTable | None = None) -> EventStream:

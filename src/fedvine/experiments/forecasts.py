@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, near
+from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.as_of import plan_at
 from fedvine.experiments.forecast_tables import Best, read_pairs, rows_of, write_tables
+from fedvine.experiments.run_folder import read_experiment
 
 if TYPE_CHECKING:
+    from fedvine.data.node_table import NodeTable
     from fedvine.experiments.run import Run
     from fedvine.tasks.task import Task
 
@@ -68,13 +72,14 @@ class Forecasts:
     def top(self, client: str, user: str, count: int = 5) -> list[Forecast]:
         """Return the most likely items of one user at one client, best first.
 
-        The user may be a guest: not seen at this client, but known at another one. Ties are in
-        order of arrival. Raises :class:`FedvineError` for an unknown client or user.
+        The user may be a guest: not seen at this client, but known at another one, or in the run's
+        table of users. Ties are in order of arrival. Raises :class:`FedvineError` for an unknown
+        client or user.
         """
         part, guests = self._part(client), []
         number = part.src_ids.numbers([user])
         if number[0] < 0:
-            if not self.homes(user):
+            if not self._guests(client, [user]):
                 near = next((n for p in [part, *self.parts.values()]
                              if (n := p.src_ids.index.near(user))), "")
                 raise FedvineError(f'No client has ever seen a user called "{user}"{near}.')
@@ -101,8 +106,8 @@ class Forecasts:
     def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
         """Score the pairs of a table, and write it with two columns more, ``score`` and ``known``.
 
-        A user may be a guest, known at another client; where no client knows the user, or the
-        client has not seen the item, the score is empty.
+        A user may be a guest, known at another client or by the run's table of users; where nobody
+        knows the user, or the client has not seen the item, the score is empty.
 
         Args:
             table: CSV or Parquet file with the columns ``client``, ``user`` and ``item``.
@@ -152,15 +157,52 @@ class Forecasts:
         return self.parts[client]
 
     def _guests(self, client: str, users: list[str]) -> list[str]:
-        """Return the ``users`` that another client knows, each once."""
+        """Return the ``users`` that another client or the table of users knows, each once."""
         found = np.zeros(len(users), bool)
         for name, part in self.parts.items():
             if name != client and users:
                 found |= part.src_ids.numbers(users) >= 0
+        if not found.all() and (rows := self._rows(users)) is not None:
+            found |= rows.known
         return list(dict.fromkeys(u for u, known in zip(users, found, strict=True) if known))
+
+    def _rows(self, users: list[str]) -> NodeTable | None:
+        """Return what tables say of users: those of other clients, then the run's own file.
+
+        None where the run does not have a table of users.
+        """
+        held = [part for part in self.parts.values() if part.src_table is not None]
+        if not held:
+            return None
+        found = held[0].src_table.take(np.empty(0, np.int64)).padded(len(users))
+        for part in held:
+            found = found.filled(part.src_table, part.src_ids.numbers(users))
+        file, key = self._users
+        if file is not None and not found.known.all():
+            from fedvine.data.io.read_nodes import read_nodes
+            names = Ids.of(users)
+            found = found.filled(read_nodes(file, "users", key, names, sure=True)[0],
+                                 np.arange(len(users)))
+        return found
+
+    @functools.cached_property
+    def _users(self) -> tuple[str | None, str]:
+        """The run's table of users, None where there is none, and its key column."""
+        if self.run.folder is None:
+            return None, ""
+        said = (read_experiment(self.run.folder.path).get("data", {}).get("experiment") or {})
+        data = said.get("data", {})
+        file, key = data.get("users"), data.get("src", "src")
+        if file is None:
+            return None, key
+        from fedvine.data.io.source import exists, is_query
+        return file if is_query(file) or exists(file) else None, key
 
     def _ask(self, client: str, query: dict[str, Any]) -> np.ndarray:
         """Return the scores float64 that answer a query, in its order."""
+        if query.get("guests") and (rows := self._rows(query["guests"])) is not None:
+            query = {**query, "said": {"known": rows.known, "numbers": rows.numbers,
+                                       "codes": rows.codes}}
         if self.fresh:
             query = {**query, "refresh": True}
         found = self.run.ask(client, query)     # some methods also say which pairs lie across
