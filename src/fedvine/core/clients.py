@@ -224,6 +224,16 @@ class Clients:
         finally:
             self._query, self._given = None, {}
 
+    @contextlib.contextmanager
+    def unasked(self) -> Iterator[None]:
+        """Call functions without queries in this block, also clients that are not asked."""
+        kept = self._query, self._given
+        self._query, self._given = None, {}
+        try:
+            yield
+        finally:
+            self._query, self._given = kept
+
     def score(self, method: Method, server: Any, at: At) -> dict[int, Any]:
         """Return the scores of the stages that the protocol scores.
 

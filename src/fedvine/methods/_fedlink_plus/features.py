@@ -1,0 +1,353 @@
+"""Features of pairs of a user and an item, from what a client has counted.
+
+:func:`fill` computes one row of float32 for each pair, in the parts of :data:`PARTS`. Below, c_d
+are decayed sums, B(z) is the item's smoothed share of all edges, span is the mean duration of a
+stage, and an age is a time since, in spans.
+
+Soft neighbours: the row of a user u is x_u = log(1 + c_.9) over its items, here and elsewhere, and
+kappa = cos(x_u, x_v)^q for q in 1, 4, 16. Only the newest items of a user, the newest users of an
+item and the most similar users are looked at, so that a pair costs the same however long the
+history is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from fedvine.methods._fedlink_plus.counts import Counter, Nodes, Pairs, clock, code
+from fedvine.methods._fedlink_plus.table import row_of
+
+#: Parts of the features: number of the first one and of the one after the last.
+PARTS = {"items": (0, 12), "pairs": (12, 29), "steps": (29, 38), "clocks": (38, 41),
+         "elsewhere": (41, 47), "neighbours": (47, 53), "turned": (53, 63)}
+WIDTH = 63
+FLOOR = 1e-3        # ages below it are alike
+_LOG_FLOOR = float(np.log(0.05))
+
+
+class Facts(NamedTuple):
+    """Numbers that all pairs of a batch share."""
+
+    now: int            # the stage up to which sums are taken
+    span: float         # seconds
+    items: int          # items and users known here
+    users: int
+    total: float        # all edges, decayed by .9
+    total_long: float   # all edges
+    repeating: float    # share of edges that repeat a pair, smoothed
+    one_kind: bool
+    row: int            # newest items of a user, at most
+    list: int           # newest users of an item, at most
+    near: int           # users alike most, at least
+
+
+class Lent(NamedTuple):
+    """Rows of users without an edge here, from other clients, user by user."""
+
+    users: np.ndarray       # int64, ascending
+    start: np.ndarray       # int64 [users + 1]
+    column: np.ndarray      # int64
+    n: np.ndarray           # float32: c_.9
+    last: np.ndarray        # float64
+
+
+class Scratch(NamedTuple):
+    """Zeros by user and by column; loops leave them as they found them."""
+
+    dot: np.ndarray         # float32 [users]
+    weight: np.ndarray      # float32 [users]
+    place: np.ndarray       # int32 [columns]: 1 + place of the item among the user's newest
+    sums: np.ndarray        # float32 [columns, 4]
+    total: np.ndarray       # float32 [3]: what the users met, weighted by kappa
+    touched_users: np.ndarray
+    touched: np.ndarray
+    buckets: np.ndarray     # int64 [256]: users by likeness
+
+
+@njit(cache=True)
+def sum_at(count: np.ndarray, stamp: Any, now: Any, d: Any, powers: np.ndarray) -> Any:
+    """Return a sum [3] decayed to stage ``now``."""
+    return count[d] * powers[d, min(max(now - stamp, 0), powers.shape[1] - 1)]
+
+
+@njit(cache=True)
+def make(pairs: Pairs, row: Any, now: Any, powers: np.ndarray) -> None:
+    """Make a pair's x = log(1 + c_.9) over all kinds of meeting, and its c_.9 here."""
+    f = powers[1, min(max(now - pairs.stamp[row], 0), powers.shape[1] - 1)]
+    total = here = np.float32(0.0)
+    for kind in range(pairs.sums.shape[1]):
+        total += pairs.sums[row, kind, 1]
+        if kind % 2 == 0:
+            here += pairs.sums[row, kind, 1]
+    pairs.x[row, 0], pairs.x[row, 1] = np.log1p(total * f), here * f
+    pairs.x_stamp[row] = now
+
+
+@njit(cache=True)
+def length(pairs: Pairs, u: Any, facts: Facts, powers: np.ndarray) -> Any:
+    """Return the length of a user's row, over its newest items."""
+    if pairs.norm_stamp[u] != facts.now:
+        total, row, seen = np.float32(0.0), pairs.user_head[u], 0
+        while row >= 0 and seen < facts.row:
+            if pairs.x_stamp[row] != facts.now:
+                make(pairs, row, facts.now, powers)
+            total += pairs.x[row, 0] * pairs.x[row, 0]
+            row, seen = pairs.links[row, 1], seen + 1
+        pairs.norm[u], pairs.norm_stamp[u] = np.sqrt(total), facts.now
+    return pairs.norm[u]
+
+
+@njit(cache=True)
+def log_age(t: Any, last: Any, span: Any, least: Any) -> Any:
+    """Return the log of the time since ``last`` in spans plus ``least``; that of 1,000 if never."""
+    if last == -np.inf:
+        return np.log(1000.0)
+    return np.log(min(max((t - last) / span, 0.0), 1000.0) + least)
+
+
+@njit(cache=True)
+def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Pairs, facts: Facts,
+         powers: np.ndarray, s: Scratch) -> tuple[int, int, Any]:
+    """Find users like the row (cols, x), and sum what they met, by column.
+
+    Returns the numbers of touched users and columns, and the length of the row.
+    """
+    s.total[:] = 0.0
+    norm = np.float32(1e-9)
+    for i in range(many):
+        norm += x[i] * x[i]
+    norm = np.sqrt(norm)
+    users = columns = 0
+    for i in range(many):
+        row, seen = pairs.item_head[cols[i]], 0
+        while row >= 0 and seen < facts.list:
+            v = pairs.keys[row] >> 32
+            if v != u:
+                if pairs.x_stamp[row] != facts.now:
+                    make(pairs, row, facts.now, powers)
+                if s.dot[v] == 0.0:
+                    s.touched_users[users] = v
+                    users += 1
+                s.dot[v] += x[i] * pairs.x[row, 0]
+            row, seen = pairs.links[row, 3], seen + 1
+    s.buckets[:] = 0
+    for k in range(users):
+        v = s.touched_users[k]
+        s.weight[v] = min(s.dot[v] / (norm * length(pairs, v, facts, powers) + np.float32(1e-9)),
+                          np.float32(1.0))
+        s.buckets[int(s.weight[v] * 255)] += 1
+    least, above = 255, s.buckets[255]
+    while least > 0 and above < facts.near:     # the users alike most
+        least -= 1
+        above += s.buckets[least]
+    for k in range(users):
+        v = s.touched_users[k]
+        alike = s.weight[v]
+        if int(alike * 255) < least:
+            continue
+        four = alike * alike * alike * alike
+        sixteen = four * four * four * four
+        row, seen = pairs.user_head[v], 0
+        while row >= 0 and seen < facts.row:
+            c = pairs.keys[row] & 0x7FFFFFFF
+            if s.sums[c, 0] == 0.0:
+                s.touched[columns] = c
+                columns += 1
+            n = pairs.x[row, 1]
+            s.sums[c, 0] += alike * n + np.float32(1e-12)
+            s.sums[c, 1] += four * n
+            s.sums[c, 2] += sixteen * n
+            s.sums[c, 3] += s.dot[v] * pairs.x[row, 0]
+            s.total[0] += alike * n
+            s.total[1] += four * n
+            s.total[2] += sixteen * n
+            row, seen = pairs.links[row, 1], seen + 1
+    return users, columns, norm
+
+
+@njit(cache=True)
+def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order: np.ndarray,
+         column: np.ndarray, away: np.ndarray, away_stamp: np.ndarray, items: Nodes, users: Nodes,
+         pairs: Pairs, steps: Counter, window: Counter, clocks: Counter, lent: Lent, facts: Facts,
+         s: Scratch, powers: np.ndarray) -> None:
+    """Compute the features of pairs into ``out`` [Q, WIDTH]; ``order`` sorts the pairs by user."""
+    now, span, one, e3 = facts.now, facts.span, facts.one_kind, np.float32(np.log(0.1))
+    cols = np.empty(facts.row, np.int64)
+    x = np.empty(facts.row, np.float32)
+    begin = 0
+    while begin < len(order):
+        u, stop = src[order[begin]], begin
+        while stop < len(order) and src[order[stop]] == u:
+            stop += 1
+        known = u < facts.users
+        # the user's row: its newest items, here and elsewhere
+        many = 0
+        row = pairs.user_head[u] if known else -1
+        while row >= 0 and many < facts.row:
+            cols[many] = pairs.keys[row] & 0x7FFFFFFF
+            if pairs.x_stamp[row] != now:
+                make(pairs, row, now, powers)
+            x[many] = pairs.x[row, 0]
+            many, row = many + 1, pairs.links[row, 1]
+        guest = -1
+        if many == 0 and len(lent.users):
+            guest = np.searchsorted(lent.users, u)
+            if guest < len(lent.users) and lent.users[guest] == u:
+                for k in range(lent.start[guest], min(lent.start[guest + 1],
+                                                      lent.start[guest] + facts.row)):
+                    cols[many], x[many] = lent.column[k], np.log1p(lent.n[k])
+                    many += 1
+            else:
+                guest = -1
+        for i in range(many):
+            s.place[cols[i]] = i + 1
+        touched_users, touched, norm = walk(cols, x, many, u, pairs, facts, powers, s)
+        n = sum_at(users.sums[u], users.stamp[u], now, 2, powers) if known else np.float32(0.0)
+        distinct = users.others[u, 0] if known else 0.0
+        odds = 0.0
+        if known:
+            odds = np.log((users.others[u, 1] + 2 * facts.repeating)
+                          / (distinct + 2 * (1 - facts.repeating)))
+        long = np.log(n + 1)
+        for q in order[begin:stop]:
+            z, at, f = dst[q], t[q], out[q]
+            f[:] = 0
+            here = z < facts.items
+            c5 = c9 = c1 = a9 = a1 = np.float32(0.0)
+            others, left, left3, last = 0.0, 0.0, 0.0, -np.inf
+            c = -1
+            if here:
+                c5 = sum_at(items.sums[z], items.stamp[z], now, 0, powers)
+                c9 = sum_at(items.sums[z], items.stamp[z], now, 1, powers)
+                c1 = items.sums[z, 2]
+                a9 = sum_at(away[z], away_stamp[z], now, 1, powers)
+                a1 = away[z, 2]
+                others, last, c = items.others[z, 0], items.last[z, 0], column[z]
+            share = (c9 + 0.1) / (facts.total + 0.1 * max(facts.items, 1))
+            log_share = np.log(share)
+            l5, l9 = np.log(c5 + 0.1), np.log(c9 + 0.1)
+            age = min(max((at - last) / span, 0.0), 1000.0)
+            # items
+            f[0], f[1], f[2] = l5, l9, np.log(c1 + 0.1)
+            f[3], f[4] = np.log(c9 + a9 + 0.1), np.log(c1 + a1 + 0.1)
+            f[5] = np.log(others + 0.1)
+            f[6] = -log_age(at, last, span, 0.01)
+            f[7], f[8] = np.exp(-age), np.exp(-10 * age)
+            f[9] = 1.0 if c1 == 0 else 0.0
+            f[10] = (others + 1) / (c1 + 1)
+            f[11] = np.log(distinct + 1) * (l9 - e3)
+            # pairs, here and elsewhere
+            row = -1
+            if known and c >= 0:
+                row = row_of(pairs.slots, pairs.keys, code(u, c))
+            p1 = np.float32(0.0)
+            if row >= 0:
+                p1 = pairs.sums[row, 0, 2]
+            seen = p1 > 0
+            if seen:
+                p5 = sum_at(pairs.sums[row, 0], pairs.stamp[row], now, 0, powers)
+                p9 = sum_at(pairs.sums[row, 0], pairs.stamp[row], now, 1, powers)
+                met = pairs.last[row, 0]
+                gone = min(max((at - met) / span, 0.0), 1000.0)
+                rank = float(s.place[c] - 1 if s.place[c] > 0 else facts.row)
+                f[12] = 1.0
+                f[13], f[14] = np.log(p5 + 0.05) - _LOG_FLOOR, np.log(p9 + 0.05) - _LOG_FLOOR
+                f[15] = np.log(p1 + 0.05) - _LOG_FLOOR
+                f[16] = np.log(p1 / (n + 1))
+                f[17], f[18], f[19] = np.exp(-gone / 0.03), np.exp(-gone / 0.3), np.exp(-gone / 3)
+                f[20] = -np.log(gone + 0.003)
+                f[21], f[22], f[23] = odds, long, np.log(distinct + 1)
+                f[25], f[26] = 1 / (1 + rank), np.log1p(rank)
+                f[27] = 1.0 if rank == 0 else 0.0
+                f[28] = np.log((p1 + 0.1) / (c1 + 1))
+            else:
+                f[24] = long * (l5 - e3)
+            # steps from the user's last items, and clocks
+            for k in range(3):
+                v = int(users.others[u, 2 + k]) if known else -1
+                if v < 0:
+                    break
+                found = row_of(steps.slots, steps.keys, code(v, z))
+                many_steps = steps.n[found] if found >= 0 else np.float32(0.0)
+                left = items.others[v, 1]
+                f[29 + k] = np.log((many_steps + share) / (left + 1)) - log_share
+                found = row_of(window.slots, window.keys, code(v, z))
+                many_steps = window.n[found] if found >= 0 else np.float32(0.0)
+                left3 = items.others[v, 2]
+                f[32 + k] = np.log((many_steps + share) / (left3 + 1)) - log_share
+                f[35 + k] = 1.0 if v == z else 0.0
+            before = log_share
+            for which in range(3):
+                h = clock(at, which)
+                found = row_of(clocks.slots, clocks.keys, code(h, 0x7FFFFFFF))
+                whole = clocks.n[found] if found >= 0 else np.float32(0.0)
+                found = row_of(clocks.slots, clocks.keys, code(h, z))
+                part = clocks.n[found] if found >= 0 else np.float32(0.0)
+                prior = log_share if which == 0 else before
+                found_log = np.log((part + 5 * np.exp(prior)) / (whole + 5))
+                f[38 + which] = found_log - prior
+                if which == 0:
+                    before = found_log
+            # elsewhere
+            e9, e1, e_last = np.float32(0.0), np.float32(0.0), -np.inf
+            if row >= 0:
+                e9 = sum_at(pairs.sums[row, 1], pairs.stamp[row], now, 1, powers)
+                e1, e_last = pairs.sums[row, 1, 2], pairs.last[row, 1]
+            elif guest >= 0 and c >= 0 and s.place[c] > 0:
+                k = lent.start[guest] + s.place[c] - 1
+                e9 = e1 = lent.n[k]
+                e_last = lent.last[k]
+            if e1 > 0:
+                f[42 if seen else 41] = 1.0
+                f[44 if seen else 43] = np.log(e9 + 0.05) - _LOG_FLOOR
+                f[45] = np.log(1000.0) - log_age(at, e_last, span, 0.003)
+            f[46] = np.log(a9 + 0.1) - e3
+            # soft neighbours
+            if touched_users and c >= 0:
+                for k in range(3):
+                    f[47 + k] = np.log((s.sums[c, k] + share) / (s.total[k] + 1)) - log_share
+                f[50] = np.log1p(20 * s.sums[c, 3] / ((norm + 1e-6) * np.sqrt(others + 1)))
+                f[51] = 1.0 if s.sums[c, 0] > 0 else 0.0
+                f[52] = 0.0 if seen else f[48]
+            # the pair turned round
+            if one and here:
+                if row >= 0:
+                    b1 = pairs.sums[row, 2, 2]
+                    if b1 > 0:
+                        f[53] = 1.0
+                        f[54] = np.log(sum_at(pairs.sums[row, 2], pairs.stamp[row], now, 0, powers)
+                                       + 0.05) - _LOG_FLOOR
+                        f[55] = np.log(b1 + 0.05) - _LOG_FLOOR
+                        f[56] = np.log(1000.0) - log_age(at, pairs.last[row, 2], span, 0.003)
+                        f[57] = np.exp(-max(at - pairs.last[row, 2], 0.0) / span / 0.3)
+                    b1 = pairs.sums[row, 3, 2]
+                    if b1 > 0:
+                        f[58] = 1.0
+                        f[59] = np.log(b1 + 0.05) - _LOG_FLOOR
+                        f[60] = np.log(1000.0) - log_age(at, pairs.last[row, 3], span, 0.003)
+                if z < facts.users:
+                    f[61] = np.log(sum_at(users.sums[z], users.stamp[z], now, 1, powers) + 0.1)
+                    f[62] = s.weight[z]
+                else:
+                    f[61] = e3
+        for k in range(touched_users):
+            s.dot[s.touched_users[k]] = 0.0
+            s.weight[s.touched_users[k]] = 0.0
+        for k in range(touched):
+            s.sums[s.touched[k]] = 0.0
+        for i in range(many):
+            s.place[cols[i]] = 0
+        begin = stop
+
+
+@njit(cache=True)
+def weighted(features: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return each row's sum of features times ``w``, float64; it does not depend on other rows."""
+    found = np.zeros(len(features))
+    for q in range(len(features)):
+        for j in range(len(w)):
+            found[q] += features[q, j] * w[j]
+    return found

@@ -1,0 +1,122 @@
+"""The weights of the features: a softmax against negatives, by Newton's method on sums.
+
+The loss of one edge against its negatives is -log softmax of the edge's score, so only differences
+of features count: with D [m, F] the negatives' features less the edge's, it is
+log(1 + sum_j exp(D_j w)). The sum over all clients' edges, with a ridge, is convex, and its
+derivatives are sums over clients: the result is the same however edges are divided among them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
+
+LENGTH = 2 + 2 * WIDTH + WIDTH * (WIDTH + 1) // 2
+_UPPER = np.triu_indices(WIDTH)
+
+
+def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndarray) -> np.ndarray:
+    """Return one client's sums for a Newton step, float64 [LENGTH].
+
+    Args:
+        samples: by stage differences of features, float32 [n, m, F].
+        weights: of the edges, float32 [n].
+        w: float64 [F].
+
+    Returns:
+        Sums over edges of the weight, the loss, its gradient [F], squares of the features [F], and
+            the upper triangle of the Hessian [F (F + 1) / 2].
+    """
+    found = np.zeros(2 + 2 * WIDTH)
+    hessian = np.zeros((WIDTH, WIDTH))
+    for D, each in zip(samples, weights, strict=True):
+        if not len(D):
+            continue
+        n, m, F = D.shape
+        flat = D.reshape(n * m, F)
+        score = (flat @ w.astype(np.float32)).reshape(n, m).astype(float)
+        top = np.maximum(score.max(1), 0.0)
+        rest = np.exp(score - top[:, None])
+        whole = rest.sum(1) + np.exp(-top)
+        p = (rest / whole[:, None] * each[:, None]).astype(np.float32)      # weighted
+        mean = np.einsum("nm,nmf->nf", p, D)                # the edge's gradient, weighted
+        found[0] += each.sum(dtype=float)
+        found[1] += float((each * (np.log(whole) + top)).sum())
+        found[2:2 + F] += mean.sum(0, dtype=float)
+        found[2 + F:] += np.einsum("nmf,nmf,n->f", D, D, each / m)
+        root = flat * np.sqrt(p.reshape(-1, 1))
+        centre = mean / np.sqrt(np.maximum(each, 1e-12))[:, None]
+        hessian += root.T @ root - centre.T @ centre
+    return np.concatenate([found, hessian[_UPPER]])
+
+
+class Newton:
+    """The server's search: the accepted weights, and the ones that clients evaluate next."""
+
+    def __init__(self, ridge: float) -> None:
+        self.ridge = ridge
+        self.w = np.zeros(WIDTH)            # accepted
+        self.trial = np.zeros(WIDTH)
+        self.step = np.zeros(WIDTH)
+        self.loss, self.done, self.fresh = np.inf, False, True
+        self.hessian = np.eye(WIDTH)
+
+    def begin(self) -> None:
+        """Begin a stage: its edges make another loss, whose search starts from the last weights."""
+        self.trial, self.loss, self.done, self.fresh = self.w.copy(), np.inf, False, True
+
+    def take(self, sums: np.ndarray, negatives: int) -> None:
+        """Take the clients' sums at ``trial``; decide what is evaluated next."""
+        weight, loss = sums[:2]
+        gradient, squares = sums[2:2 + WIDTH], sums[2 + WIDTH:2 + 2 * WIDTH]
+        ridge = self.ridge * np.maximum(squares / max(weight, 1.0), 1e-6)
+        loss += 0.5 * float((ridge * self.trial ** 2).sum())
+        if weight <= 0:
+            self.done = True
+            return
+        if self.fresh and self.trial.any() and loss > weight * np.log1p(negatives):
+            self.w, self.trial, self.fresh = np.zeros(WIDTH), np.zeros(WIDTH), False
+            return                          # the old weights cost more than none: begin at none
+        self.fresh = False
+        if loss > self.loss + 1e-9 * abs(self.loss):
+            self.step *= 0.5
+            self.trial = self.w + self.step
+            self.done = bool(np.abs(self.step).max() < 1e-6)
+            return
+        self.w, self.loss = self.trial.copy(), loss
+        hessian = np.zeros((WIDTH, WIDTH))
+        hessian[_UPPER] = sums[2 + 2 * WIDTH:]
+        hessian = hessian + np.triu(hessian, 1).T + np.diag(ridge)
+        gradient = gradient + ridge * self.w
+        self.hessian = hessian
+        self.step = -np.linalg.solve(hessian, gradient)
+        self.done = bool(-gradient @ self.step < 1e-5 * weight)
+        self.trial = self.w + self.step
+
+    def variants(self) -> dict[str, np.ndarray]:
+        """Return weights by name, float64 [F]: all parts, each part left out, and two simple rules.
+
+        Without a part S the quadratic loss at the minimum has its own at
+        w - H^-1[:, S] (H^-1[S, S])^-1 w_S.
+        """
+        inverse = np.linalg.inv(self.hessian)
+        found = {"all": self.w}
+        for part, (begin, end) in PARTS.items():
+            s = slice(begin, end)
+            if part != "items" and self.w[s].any():
+                found[f"without {part}"] = self.w - inverse[:, s] @ np.linalg.solve(
+                    inverse[s, s], self.w[s])
+                found[f"without {part}"][s] = 0.0
+        popularity, recency = np.zeros(WIDTH), np.zeros(WIDTH)
+        popularity[0] = recency[0] = 1.0
+        recency[PARTS["pairs"][0]], recency[PARTS["pairs"][0] + 8] = 1e5, 1e3
+        return found | {"popularity": popularity, "recency": recency}
+
+    def state_dict(self) -> dict[str, object]:
+        """Return what a save keeps."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        vars(self).update(state)

@@ -1,0 +1,178 @@
+"""A client's side of learning: edges with their features before they are counted, and scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedvine.core.method import Client
+from fedvine.core.refresh import batches
+from fedvine.methods._fedlink.events import edges
+from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
+from fedvine.methods._fedlink_plus.features import (
+    PARTS,
+    WIDTH,
+    Facts,
+    Lent,
+    Scratch,
+    fill,
+    weighted,
+)
+from fedvine.methods._fedlink_plus.rows import lent as lent_rows
+from fedvine.tasks import negatives
+
+CHUNK = 1 << 15     # pairs whose features are in memory at a time
+
+
+def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, lent: Lent,
+             near: tuple[int, ...]) -> np.ndarray:
+    """Return features float32 [Q, WIDTH] of pairs in local numbers at times ``t``."""
+    counts: Counts = client.counts
+    out = np.empty((len(src), WIDTH), np.float32)
+    if not len(src):
+        return out
+    repeats, met = counts.users.others[:len(counts.users), 1].sum(), counts.totals[2]
+    facts = Facts(counts.now, counts.span or 1.0, len(counts.items), len(counts.users),
+                  counts.totals[DECAYS.index(0.9)], met, (repeats + 1) / (met + 2),
+                  counts.one_kind, *near)
+    items, users, pairs, steps, window, clocks = counts.loops()
+    fill(out, np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(t, float),
+         np.argsort(src, kind="stable"), counts.items.column, counts.items.away,
+         counts.items.away_stamp, items, users, pairs, steps, window, clocks, lent, facts,
+         scratch(client), POWERS)
+    return out
+
+
+def scratch(client: Client) -> Scratch:
+    """Return zeros by user and column; they are kept as long as they fit."""
+    users, columns = len(client.counts.users.stamp) + 1, len(client.counts.columns.keys) + 1
+    made = client.cache.get("scratch")
+    if made is None or len(made.dot) < users or len(made.place) < columns:
+        made = client.cache["scratch"] = Scratch(
+            np.zeros(users, np.float32), np.zeros(users, np.float32), np.zeros(columns, np.int32),
+            np.zeros((columns, 4), np.float32), np.zeros(3, np.float32), np.zeros(users, np.int64),
+            np.zeros(columns, np.int64), np.zeros(256, np.int64))
+    return made
+
+
+def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[int, ...]
+           ) -> np.ndarray:
+    """Return features of the queries times ``w``, float64 [Q]."""
+    found = np.empty(len(queries))
+    order = np.argsort(queries.src, kind="stable")      # a user's queries together
+    for begin in range(0, len(order), CHUNK):
+        at = order[begin:begin + CHUNK]
+        found[at] = weighted(features(client, queries.src[at], queries.dst[at], queries.t[at],
+                                      lent, near), w)
+    return found
+
+
+def count(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> None:
+    """Count events, and enter their users and items."""
+    counts: Counts = client.counts
+    if not len(src):
+        return
+    users, items = int(src.max()) + 1, int(dst.max()) + 1
+    if counts.one_kind:
+        users = items = max(users, items)
+    have = len(client.keys["items"])
+    if items > have:
+        new = client.past.dst_ids.keys(np.arange(have, items))
+        client.keys["items"] = np.concatenate([client.keys["items"], new])
+    if not counts.one_kind and users > len(client.keys["users"]):
+        new = client.past.src_ids.keys(np.arange(len(client.keys["users"]), users))
+        client.keys["users"] = np.concatenate([client.keys["users"], new])
+    if counts.one_kind:
+        client.keys["users"] = client.keys["items"]
+    counts.met(max(users, len(counts.users)), max(items, have), client.keys["items"][
+        len(counts.items):max(items, have)].view(np.int64))
+    counts.push(np.asarray(src, np.int64), np.asarray(dst, np.int64), t)
+
+
+def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int, ...],
+            step: int | None, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sample edges of the stage, with what was counted before them; count the stage.
+
+    Args:
+        client: with the stage.
+        sampled: edges at most.
+        many: negatives an edge.
+        new: weight of an edge whose pair was not met before; others have 1.
+        near: see :class:`fedvine.methods._fedlink_plus.features.Facts`.
+        step: after how many events of the stage features know them; None: they do not.
+        t: number of the stage.
+
+    Returns:
+        Features of negatives less those of the edge, float32 [n, many, WIDTH]; weights float32 [n];
+            whether the pair is new, bool [n].
+    """
+    counts, stage = client.counts, client.stage
+    src, dst = edges(stage)
+    when = np.asarray(stage.t, float)
+    when = when if stage.deleted is None else when[~stage.deleted]
+    counts.begin(t, not stage.bipartite)
+    none = (np.empty((0, many, WIDTH), np.float32), np.empty(0, np.float32), np.empty(0, bool))
+    if not len(src):
+        counts.begin(t + 1, counts.one_kind)
+        return none
+    first = counts.end == -np.inf
+    if first:       # nothing is known yet: the first stage is learned in four parts
+        counts.end, counts.span = float(when[0]), max(float(when[-1] - when[0]), 0.0) or 1.0
+    else:
+        span = max(float(when.max()) - counts.end, 0.0)
+        counts.span = 0.7 * counts.span + 0.3 * span if span else counts.span
+    counts.end = max(counts.end, float(when.max()))
+    draw = client.rng("edges")
+    place = np.sort(draw.choice(len(src), min(sampled, len(src)), replace=False))
+    known = np.zeros(max(int(dst.max()) + 1, len(counts.items)), bool)
+    known[:len(counts.items)] = known[dst] = True
+    if counts.one_kind:
+        known = np.append(known, np.zeros(max(int(src.max()) + 1 - len(known), 0), bool))
+        known[src] = True
+    width = max(len(known), 1)
+    now = np.unique(src.astype(np.int64) * width + dst)
+    if counts.one_kind:
+        both = np.unique(src).astype(np.int64)
+        now = np.union1d(now, both * width + both)      # a node is no negative of itself
+    wrong = negatives.random(draw, src[place].astype(np.int64), np.flatnonzero(known), now, many,
+                             width)
+    if first and step is None:
+        step = max(len(src) // 4, 1)
+    seen = [(0, np.arange(len(place)))] if step is None else batches(
+        when, when[place], step)
+    found, fresh = np.empty((len(place), many, WIDTH), np.float32), np.empty(len(place), bool)
+    done = 0
+    empty = lent_rows(counts, None)
+    for upto, at in seen:
+        count(client, src[done:upto], dst[done:upto], when[done:upto])
+        done = max(done, upto)
+        user, item = src[place[at]].astype(np.int64), dst[place[at]].astype(np.int64)
+        pairs = np.concatenate([item[:, None], wrong[at]], 1)
+        x = features(client, np.repeat(user, many + 1), pairs.reshape(-1),
+                     np.repeat(when[place[at]], many + 1), empty, near
+                     ).reshape(len(at), many + 1, WIDTH)
+        found[at] = x[:, 1:] - x[:, :1]
+        fresh[at] = x[:, 0, PARTS["pairs"][0]] == 0
+    count(client, src[done:], dst[done:], when[done:])
+    counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
+    return found, np.where(fresh, np.float32(new), np.float32(1)), fresh
+
+
+def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray) -> np.ndarray:
+    """Return sums over sampled edges for each variant of the weights, float64 [V, 5].
+
+    They are AUC and reciprocal rank of new pairs, those of all pairs, scaled to the number of edges
+    in the last column.
+    """
+    found = np.zeros((len(variants), 5))
+    if not len(sampled):
+        return found
+    for v, w in enumerate(variants):
+        more = sampled.astype(float) @ w
+        above = (more > 0).sum(1) + 0.5 * (more == 0).sum(1)
+        auc, rank = 1 - above / sampled.shape[1], 1 / (1 + above)
+        n = len(sampled)
+        pairs = fresh if fresh.any() else np.ones(n, bool)
+        found[v] = [auc[pairs].mean() * n, rank[pairs].mean() * n, auc.sum(), rank.sum(), n]
+    return found

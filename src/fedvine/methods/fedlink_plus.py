@@ -1,0 +1,294 @@
+"""fedlink_plus: federated forecasts from counts, with one small model that all clients share.
+
+Beyond FedLink. A client counts its own edges: items, users, pairs, steps from item to item, and
+clocks (:mod:`fedvine.methods._fedlink_plus.counts`). A pair of a user and an item has some 60
+features of these counts (:mod:`fedvine.methods._fedlink_plus.features`), and its score is their sum
+weighted by shared weights. The weights are those of a softmax of each edge against items that its
+user did not meet, by Newton's method on derivatives that are summed over clients
+(:mod:`fedvine.methods._fedlink_plus.newton`).
+
+Users who are known to two clients travel: each gets what the other counts of them, as rows of pairs
+by keyed hash (:mod:`fedvine.methods._fedlink_plus.rows`).
+
+The method checks itself. Before a stage is learned, its edges are scored by the model, by the model
+without each part of the features, by popularity, and by recency; what was best over the last stages
+answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedvine.core.clients import Clients
+from fedvine.core.expect import Array, Flag
+from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.refresh import Refresh, step_of
+from fedvine.data.stream import EventStream
+from fedvine.methods._fedlink.events import edges
+from fedvine.methods._fedlink_plus import rows as travelling
+from fedvine.methods._fedlink_plus import samples
+from fedvine.methods._fedlink_plus.counts import Counts
+from fedvine.methods._fedlink_plus.members import Members
+from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, derivatives
+from fedvine.tasks.link_prediction import EdgeQueries
+
+SIDES = ("users", "items")
+KEYS = Array("uint64", (None,), keys="unique")
+MARGIN = 0.005      # by how much another answer must have been better than the whole model
+RECENT = 0.8        # what a stage's measure keeps a stage later
+
+
+class FedLinkPlus(Method):
+    """Shared weights for features of counts; rows of users that several clients know travel."""
+
+    name: ClassVar[str] = "fedlink_plus"
+    refreshes: ClassVar[Refresh] = "event"
+    space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
+                                      "fade": (0.7, 1.0)}
+
+    rounds: int = Field(default=10, ge=1, description="Newton steps a stage, at most")
+    share: Literal["rows", "none"] = Field(
+        default="rows", description="rows: clients exchange what they count of users and items "
+        "that they both know; none: sums of derivatives alone")
+    sampled: int = Field(default=1000, ge=1, description="edges a client and stage in the loss")
+    negatives: int = Field(default=8, ge=1, description="items that an edge is compared with")
+    stages: int = Field(default=10, ge=1, description="stages whose edges are in the loss")
+    fade: float = Field(default=0.9, gt=0, le=1, description="what the weight of an edge in the "
+                        "loss keeps from stage to stage")
+    new: float = Field(default=2.0, gt=0, description="weight in the loss of a pair that did not "
+                       "meet before; others weigh 1")
+    ridge: float = Field(default=1.0, ge=0, description="ridge, in units of a feature's square")
+    fresh: Refresh = Field(default="stage", description="what features know in the loss: the "
+                           "stages before; or the events before, after every so many or each "
+                           "(event), as with protocol.refresh")
+    items: int = Field(default=64, ge=1, description="newest items of a user that similar users "
+                       "are found by")
+    users: int = Field(default=1024, ge=1, description="newest users of an item, of which the "
+                       "similar ones are found")
+    near: int = Field(default=128, ge=1, description="most similar users whose items are summed")
+    capacity: int = Field(default=1_000_000, ge=16, description="pairs that a client keeps, at "
+                          "most; those with the least decayed counts are dropped")
+
+    @classmethod
+    def tiny(cls):
+        return cls(rounds=3, sampled=20, negatives=3, stages=2, capacity=400)
+
+    def start(self, world: World) -> Server:
+        return Server(newton=Newton(self.ridge), users=Members(), items=Members(), one_kind=False,
+                      gains={}, chosen=[])
+
+    def setup(self, client: Client) -> None:
+        client.counts = Counts()
+        client.keys = {side: np.empty(0, np.uint64) for side in SIDES}      # by local number
+        client.shared = {side: np.empty(0, bool) for side in SIDES}
+        client.samples, client.weights = [], []
+
+    # -- a stage ---------------------------------------------------------------------------------
+    def arrive(self, server, clients, at: At) -> None:
+        # Each client scores the new edges by every kind of answer, then counts them.
+        before = {side: {n: self.members(server, side).reported(n) for n in clients.names}
+                  for side in SIDES}
+        variants = server.newton.variants()
+        found = clients.call(
+            self.observe, np.array(list(variants.values())), at.t,
+            expect={"measures": Array("float64", (len(variants), 5), low=0), "one_kind": Flag(),
+                    **dict.fromkeys(SIDES, KEYS)},
+            per_client={n: [before[side][n] for side in SIDES] for n in clients.names})
+        self.choose(server, list(variants), found)
+        server.newton.begin()
+        if self.share == "rows":
+            self.exchange(server, clients, found, before)
+
+    def round(self, server, clients, at: At) -> None:
+        # w <- w - H^-1 g, with the sums of all clients' derivatives at w
+        if server.newton.done:
+            return
+        sums = clients.call(self.derive, server.newton.trial, expect=Array("float64", (LENGTH,)))
+        server.newton.take(np.sum(list(sums), axis=0), self.negatives)
+
+    @on_client
+    def observe(self, client: Client, variants: np.ndarray, t: int, reported: list[int]
+                ) -> dict[str, Any]:
+        """Sample the stage's edges with their features, score them by ``variants``, count them.
+
+        Returns the measures, and the keys of nodes that were not reported yet.
+        """
+        stage, counts = client.stage, client.counts
+        sampled, weights, fresh = samples.take_in(
+            client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t)
+        client.samples = [*client.samples, sampled][-self.stages:]
+        client.weights = [*(self.fade * w for w in client.weights), weights][-self.stages:]
+        counts.trim(self.capacity)
+        client.cache.clear()
+        one_kind = not stage.bipartite
+        return {"measures": samples.measured(sampled, fresh, variants), "one_kind": one_kind,
+                "users": client.keys["users"][reported[0]:0 if one_kind else None],
+                "items": client.keys["items"][reported[1]:]}
+
+    @on_client
+    def derive(self, client: Client, w: np.ndarray) -> np.ndarray:
+        """Return this client's sums of the loss and its derivatives at ``w``."""
+        return derivatives(client.samples, client.weights, w)
+
+    @property
+    def near_by(self) -> tuple[int, int, int]:
+        """Return the bounds on neighbours, as features take them."""
+        return self.items, self.users, self.near
+
+    # -- what answers ----------------------------------------------------------------------------
+    def choose(self, server: Server, names: list[str], found: Any) -> None:
+        """Add a stage's measures, and choose what answers next."""
+        came = [m["measures"] for m in found if m["measures"][0, 4] > 0]
+        if came and server.newton.w.any():
+            mean = np.mean([m[:, :4] / m[:, 4:] for m in came], 0).mean(1)
+            for k, name in enumerate(names):        # better than the whole model by
+                gain, stages = server.gains.get(name, (0.0, 0.0))
+                server.gains[name] = (RECENT * gain + float(mean[k] - mean[0]), RECENT * stages + 1)
+        gain = {name: server.gains[name][0] / server.gains[name][1] for name in names
+                if name in server.gains}
+        best = max(gain, key=lambda n: (gain[n], n), default="all")
+        server.chosen.append(best if gain.get(best, 0.0) > MARGIN else "all")
+
+    def answer(self, server, clients, at: At):
+        w = server.newton.variants().get(server.chosen[-1], server.newton.w)
+        if self.share == "none" or len(clients.names) == 1:
+            return clients.call(self.predict, w, None)
+        return clients.call(self.predict, w, per_client=self.lend_unknown(server, clients))
+
+    @on_client
+    def predict(self, client: Client, w: np.ndarray, lent: dict[str, np.ndarray] | None,
+                queries: EdgeQueries) -> np.ndarray:
+        """Return scores float64 [Q]: weighted sums of the pairs' features."""
+        kept = client.cache.get("lent")
+        if kept is None or kept[0] is not lent:
+            client.cache["lent"] = kept = lent, travelling.lent(client.counts, lent)
+        return samples.scores(client, queries, w, kept[1], self.near_by)
+
+    def refresh(self, client: Client, events: EventStream) -> None:
+        """Count new events as a part of the last stage."""
+        samples.count(client, *edges(events), np.asarray(events.t)[
+            slice(None) if events.deleted is None else ~events.deleted])
+
+    # -- rows that travel ------------------------------------------------------------------------
+    def members(self, server: Server, side: str) -> Members:
+        """Return who knows which user or item; nodes of one kind are listed once, as items."""
+        return server.items if server.one_kind else getattr(server, side)
+
+    def exchange(self, server: Server, clients: Clients, found: Any,
+                 before: dict[str, dict[str, int]]) -> None:
+        """Let clients that know the same user or item exchange what they counted."""
+        server.one_kind = any(reply["one_kind"] for reply in found)
+        for name, reply in found.items():
+            for side in SIDES:
+                if len(reply[side]):
+                    getattr(server, side).add(name, reply[side])
+        if server.one_kind:
+            before = dict.fromkeys(SIDES, before["items"])
+        marks = {n: {side: {"shared": [], "whole": []} for side in SIDES} for n in clients.names}
+        for side in SIDES:
+            members = self.members(server, side)
+            for name in found.names:
+                new = np.arange(before[side][name], members.reported(name))
+                which, owner, local = members.others(name, new) if len(new) else ((),) * 3
+                if not len(which):
+                    continue
+                marks[name][side]["shared"].append(new[np.unique(which)])
+                for k in np.unique(owner):
+                    if members.names[k] in marks:
+                        for mark in marks[members.names[k]][side].values():
+                            mark.append(np.unique(local[owner == k]))
+        message = {n: {side: {mark: np.unique(np.concatenate([np.empty(0, int), *several])).astype(
+            np.int32) for mark, several in by.items()} for side, by in sides.items()}
+            for n, sides in marks.items()}
+        if any(len(members.names) > 1 for members in (server.users, server.items)):
+            rows = clients.call(self.lend, per_client=message, expect=lambda n: {
+                "users": {part: travelling.rows(self.members(server, "users").reported(n), part)
+                          for part in ("step", "whole")},
+                "items": {part: travelling.counted(server.items.reported(n), part)
+                          for part in ("step", "whole")}})
+            sent = {side: travelling.deliver(
+                self.members(server, side), before[side],
+                {n: reply[side] for n, reply in rows.items()}) for side in SIDES}
+            to = {n: [sent["users"].get(n), sent["items"].get(n)]
+                  for n in clients.names if any(n in sent[side] for side in SIDES)}
+            if to:
+                clients.call(self.receive, per_client=to)
+
+    @on_client
+    def lend(self, client: Client, marks: dict[str, Any]) -> dict[str, Any]:
+        """Return what this client counted of users and items that others know, too."""
+        counts = client.counts
+        for side in SIDES:
+            shared = np.zeros(len(client.keys[side]), bool)
+            shared[:len(client.shared[side])] = client.shared[side]
+            shared[marks[side]["shared"]] = True
+            client.shared[side] = shared
+        src, dst = edges(client.stage)
+        t = np.asarray(client.stage.t, float)
+        t = t if client.stage.deleted is None else t[~client.stage.deleted]
+        step, whole = travelling.counted_items(counts, dst, client.shared["items"],
+                                               marks["items"]["whole"])
+        return {"users": {
+            "step": travelling.rows_of_stage(counts, client.keys["items"], src, dst, t,
+                                             client.shared["users"]),
+            "whole": travelling.whole_rows(counts, marks["users"]["whole"])},
+            "items": {"step": step, "whole": whole}}
+
+    @on_client
+    def receive(self, client: Client, sent: list[Any]) -> None:
+        """Enter what other clients counted of this client's users and items."""
+        users, items = sent
+        if users is not None:
+            travelling.receive(client.counts, users)
+        if items is not None:
+            travelling.receive_items(client.counts, travelling.summed(items))
+        client.counts.trim(self.capacity)
+        client.cache.clear()
+
+    def lend_unknown(self, server: Server, clients: Clients) -> dict[str, Any]:
+        """Return by client the rows of users who are asked about and have no edge there."""
+        members = self.members(server, "users")
+        asked = clients.call(self.look, expect={"local": Array("int64", ("n",), low=0),
+                                                "key": Array("uint64", ("n",))})
+        wanted: dict[str, list[np.ndarray]] = {}
+        for reply in asked:
+            for k, local in zip(*members.find(reply["key"])[1:], strict=True):
+                wanted.setdefault(members.names[k], []).append(local)
+        wanted = {n: [np.unique(several).astype(np.int32)] for n, several in wanted.items()
+                  if n in clients.names}
+        empty: dict[str, Any] = dict.fromkeys(asked.names)
+        if not wanted:
+            return empty
+        with clients.unasked():
+            given = clients.call(self.give, expect=lambda n: travelling.rows(members.reported(n)),
+                                 per_client={n: several[0] for n, several in wanted.items()})
+        for name, reply in asked.items():
+            several = []
+            for of, rows in given.items():
+                if of == name or not len(rows["local"]):
+                    continue
+                place = travelling.places(reply["key"], members.keys[of][rows["local"]])
+                kept = place >= 0
+                several.append({key: value[kept] for key, value in rows.items()}
+                               | {"local": reply["local"][place[kept]]})
+            if several:
+                empty[name] = {key: np.concatenate([one[key] for one in several])
+                               for key in several[0]}
+        return empty
+
+    @on_client
+    def look(self, client: Client, queries: EdgeQueries) -> dict[str, np.ndarray]:
+        """Return local numbers and keys of the queried users without an edge here."""
+        users = travelling.unknown(client.counts, queries.src)
+        return {"local": users, "key": client.past.src_ids.keys(users)}
+
+    @on_client
+    def give(self, client: Client, users: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the rows of users who are asked about elsewhere."""
+        return travelling.whole_rows(client.counts, users)
+
+    def report(self, server: Server) -> dict[str, Any]:
+        """Return which answer was used after each stage."""
+        return {"answers": list(server.chosen)}
