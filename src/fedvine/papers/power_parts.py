@@ -46,7 +46,7 @@ def _scores(cells: list[Job]) -> list[str]:
     sent = [c.summary["bytes_up"] / 1e6 / (c.summary["stages"] * len(c.summary["sizes"]))
             for c in cells]
     return [*(spread((m[name] for m in of if name in m), 1) for of in means
-              for name in ("am", "fm")), f"{sum(sent) / len(sent):.1f}" if sent else "-"]
+              for name in ("am", "fm")), f"{sum(sent) / len(sent):.2f}" if sent else "-"]
 
 
 STUDIES: dict[str, Callable[[], Study]] = {"power-plus-parts": parts}
