@@ -15,9 +15,8 @@ beside the averaged ones, is chosen after each task: the sums are made in ``fold
 nodes are answered without it, and clients count right answers. So nothing is set by hand for a
 data set, and where neighbours differ averages are left out.
 
-**A task** has three calls: class sums (which say how often a class is there), sums of products,
-and the counts of right answers, then ``rounds``. The server adds; ``secure`` hides every client's
-part of all three.
+**A task** has two sums when it begins, of features by class and of products, then ``rounds``, and
+at its end the counts of right answers. ``secure`` hides every client's part of all three.
 
 **What the server learns**: these sums over clients, and the models. Without ``secure`` it has each
 client's sums too, from which rows of a task of few nodes can be computed: ``least`` withholds such
@@ -49,7 +48,7 @@ class PowerPlus(choice.Choosing):
     """Closed form and class means of smoothed features, and a network that replays the means."""
 
     name: ClassVar[str] = "power_plus"
-    revision: ClassVar[int] = 2         # the closed form
+    revision: ClassVar[int] = 3         # the closed form
     space: ClassVar[dict[str, Any]] = {"old": (0.5, 4.0, "log"), "hops": [2, 3]}
 
     criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
@@ -100,7 +99,7 @@ class PowerPlus(choice.Choosing):
         if self.width:
             if not vars(server).get("closed"):      # saved before there was a closed form
                 server.closed = self.nothing(clients.world)
-            self.add_products(server, clients, now.numpy())
+            self.add_products(server, clients)
             self.solve(server, clients.world)
             if not self.rounds:
                 self.choose(server, clients)

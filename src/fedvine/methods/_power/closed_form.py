@@ -8,12 +8,14 @@ maps to fewer columns where there are many features, a node's row h is
 with P, P' drawn from the seed where columns are left. Of few dense features the length tells much:
 they get one more, the same for all nodes, before x has length 1. Of the labelled nodes of a fold
 
-    G = sum h h^T / n_c,   Q_c = sum over class c of h,   N_c their number                    (b)
+    S = sum h h^T,   Q_c = sum over class c of h,   N_c their number                          (b)
 
-where n_c is the number of the task's nodes of class c at all clients, so that classes count the
-same. Sums over folds, clients and tasks are sums of G, Q and N. The weights are
+are the same for every order of tasks and every cut into clients. With m_c = Q_c / N_c, of C classes
+with N nodes, all classes count the same and have the same scatter around their means, as in linear
+discriminant analysis:
 
-    W = (G + lambda mean(diag G) I)^-1 (Q_1 / N_1, ..., Q_C / N_C)                            (c)
+    G = sum_c m_c m_c^T + C / N (S - sum_c N_c m_c m_c^T),
+    W = (G + lambda mean(diag G) I)^-1 (m_1, ..., m_C)                                        (c)
 
 A regression on the first columns alone, of u, is made of a corner of G.
 :class:`ClosedForm` is the part of a method that adds these sums.
@@ -37,7 +39,7 @@ from fedvine.methods._power.training import Continual
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import SecureSums
 
-SCALE = 2.0 ** 20       # of G in fixed point; an entry is at most the number of a task's classes
+SCALE = 2.0 ** 12       # of S in fixed point; an entry is at most the number of a task's nodes
 
 
 @dataclass(frozen=True)
@@ -125,20 +127,18 @@ def folded(y: np.ndarray, folds: int, draw: np.random.Generator) -> np.ndarray:
     return fold
 
 
-def sums(h: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: int, counts: np.ndarray
-         ) -> np.ndarray:
-    """Compute N [C], Q [C, D] and the upper half of G of each fold, in fixed point, Eq. (b).
+def sums(h: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: int, classes: int) -> np.ndarray:
+    """Compute N [C], Q [C, D] and the upper half of S of each fold, in fixed point, Eq. (b).
 
-    ``counts`` are the n_c [C]. The result is uint64 of ``length(folds, C, D)``.
+    The result is uint64 of ``length(folds, classes, D)``.
     """
-    parts, C = [], len(counts)
+    parts = []
     for f in range(folds):
         mine = np.flatnonzero(fold == f)
-        z, of = h[mine].astype(np.float64), y[mine]
-        member = np.eye(C)[of]                                          # [n, C]
-        G = (z / counts[of][:, None]).T @ z
+        z, member = h[mine].astype(np.float64), np.eye(classes)[y[mine]]
+        S = z.T @ z
         parts += [to_fixed(member.sum(0)), to_fixed(member.T @ z).ravel(),
-                  to_fixed(SCALE * G[np.triu_indices(len(G))])]                              # (b)
+                  to_fixed(SCALE * S[np.triu_indices(len(S))])]                              # (b)
     return np.concatenate(parts)
 
 
@@ -155,16 +155,17 @@ def parted(total: np.ndarray, folds: int, classes: int, columns: int) -> dict[st
             "gram": gram / SCALE}
 
 
-def class_means(counts: np.ndarray, cross: np.ndarray) -> np.ndarray:
-    """Return Q_c / N_c of all classes, float64 [C, D]; 0 for classes without nodes."""
-    return cross / np.maximum(counts, 1)[:, None]
-
-
 def whole(upper: np.ndarray, size: int) -> np.ndarray:
     """Return the symmetric matrix float64 [size, size] of its upper half, row by row."""
     found = np.zeros((size, size))
     found[np.triu_indices(size)] = upper
     return found + np.triu(found, 1).T
+
+
+def balanced(S: np.ndarray, means: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Compute G of Eq. (c), float64 [D, D], of S, the m_c [C, D] and the N_c [C]."""
+    share = (counts > 0).sum() / max(counts.sum(), 1)                   # C / N
+    return share * S + (means * (1 - share * counts)[:, None]).T @ means                     # (c)
 
 
 def solved(G: np.ndarray, means: np.ndarray, ridges: tuple[float, ...]) -> np.ndarray:
@@ -202,16 +203,16 @@ class ClosedForm(SecureSums, Continual):
                 "weight": np.zeros((form.columns, C), np.float32),
                 "rows": np.zeros((form.near, C), np.float32)}
 
-    def add_products(self, server: Server, clients: Clients, counts: np.ndarray) -> None:
-        """Add the sums of a task that has ``counts`` [C] nodes of each class at all clients."""
-        form, K, C, held = self.form(clients.world), self.folds, len(counts), server.closed
-        if not held["scale"] and counts.any():
+    def add_products(self, server: Server, clients: Clients) -> None:
+        """Add the sums of a task."""
+        form, K, C, held = self.form(clients.world), self.folds, len(server.counts), server.closed
+        if not held["scale"] and server.counts.any():
             often, there = server.sums.abs().sum(0).numpy(), server.counts > 0
             if form.reduced:
                 held["order"] = np.argsort(-often, kind="stable").astype(np.int32)
             typical = (server.sums[there] / server.counts[there][:, None]).square().sum(1)
             held["scale"] = float(typical.mean().sqrt())        # of the classes' mean rows
-        total, _ = self.secure_sum(clients, self.products, counts, held["order"], held["scale"],
+        total, _ = self.secure_sum(clients, self.products, held["order"], held["scale"],
                                    length=length(K, C, form.columns))
         for name, found in parted(total, K, C, form.columns).items():
             held[name] = held[name] + found
@@ -223,18 +224,19 @@ class ClosedForm(SecureSums, Continual):
         Mean rows have length 1. Without ``own`` W has the columns of u alone.
         """
         D = form.columns if own else form.near
-        means = class_means(held["counts"][folds].sum(0), held["cross"][folds].sum(0))
-        G = whole(held["gram"][folds].sum(0), form.columns)
+        counts = held["counts"][folds].sum(0)
+        means = held["cross"][folds].sum(0) / np.maximum(counts, 1)[:, None]                # m_c
+        G = balanced(whole(held["gram"][folds].sum(0), form.columns), means, counts)
         rows = unit(means[:, :form.near]).T.astype(np.float32)
         return solved(G[:D, :D], means[:, :D], ridges), rows
 
     @on_client
-    def products(self, client: Client, counts: np.ndarray, order: np.ndarray, scale: float,
+    def products(self, client: Client, order: np.ndarray, scale: float,
                  sealed: dict[str, bytes] | None = None) -> np.ndarray:
-        """Compute the sums (b) of the task's folds, masked, uint64; ``counts`` [C] are the n_c."""
+        """Compute the sums (b) of the task's folds, masked, uint64."""
         h = self.form(client.world).rows(client.stage, order, scale)
         return self.mask(client, sums(h, self.shared(client), self.fold(client), self.folds,
-                                      np.maximum(counts, 1)), sealed)
+                                      client.world.facts["classes"]), sealed)
 
     def shared(self, client: Client) -> np.ndarray:
         """Return the task's labels int [N]; all are -1 where fewer than ``least`` are known."""
