@@ -225,8 +225,9 @@ class Counts:
                 "last": ("float64", (1,), NEVER)}
         self.items = Columns(**node, others=("float64", (3,), 0), column=("int32", (), -1),
                              away=("float32", (3,), 0), away_stamp=("int32", (), 0))
-        self.users = Columns(**node, others=("float64", (5,), 0), head=("int32", (), -1),
-                             _norm=("float32", (), 0), _norm_stamp=("int32", (), -1))
+        self.users = Columns(**node, others=("float64", (5,), (0, 0, -1, -1, -1)),
+                             head=("int32", (), -1), _norm=("float32", (), 0),
+                             _norm_stamp=("int32", (), -1))
         self.columns = Table(head=("int32", (), -1))
         self.pairs = self._pairs(2)
         self.steps, self.window, self.clocks = (Table(n=("float32", (), 0)) for _ in range(3))

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 NONE = -1
+Column = tuple[str, tuple[int, ...], float | tuple[float, ...]]
 
 
 @njit(cache=True)
@@ -77,7 +78,7 @@ class Columns:
         **columns: name of each column: (dtype, shape of one row, value of a new row).
     """
 
-    def __init__(self, **columns: tuple[str, tuple[int, ...], float]) -> None:
+    def __init__(self, **columns: Column) -> None:
         self.columns = columns
         self.used = np.zeros(1, np.int64)       # rows used; an array, so that loops can count
         for name, (dtype, shape, value) in columns.items():
@@ -125,7 +126,7 @@ class Columns:
 class Table(Columns):
     """Columns by key, an int64; keys are entered into a hash of open addresses."""
 
-    def __init__(self, **columns: tuple[str, tuple[int, ...], float]) -> None:
+    def __init__(self, **columns: Column) -> None:
         super().__init__(keys=("int64", (), 0), **columns)
         self.slots = np.full(2, NONE, np.int32)
 

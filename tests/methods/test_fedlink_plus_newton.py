@@ -1,0 +1,92 @@
+"""fedlink_plus: derivatives are those of the loss, and Newton's method finds its minimum."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
+from fedvine.methods._fedlink_plus.newton import Newton, derivatives
+
+EDGES, NEGATIVES, RIDGE = 120, 4, 1.0
+
+
+def made(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return differences of features [EDGES, NEGATIVES, WIDTH] of unlike scales, and weights."""
+    draw = np.random.default_rng(seed)
+    D = draw.normal(size=(EDGES, NEGATIVES, WIDTH)) * draw.uniform(0.2, 2, WIDTH)
+    D -= 0.1 * draw.normal(size=WIDTH)
+    D[:, :, slice(*PARTS["turned"])] = 0        # a part that is not there
+    return D.astype(np.float32), draw.uniform(0.5, 2, EDGES).astype(np.float32)
+
+
+def loss(D: np.ndarray, weights: np.ndarray, w: np.ndarray) -> float:
+    """-log softmax of the edge's score, sum over edges, as the definition has it."""
+    score = np.concatenate([np.zeros((len(D), 1)), D.astype(float) @ w], 1)
+    return float(weights @ np.log(np.exp(score).sum(1)))
+
+
+def found(samples: list[np.ndarray], weights: list[np.ndarray]) -> Newton:
+    """Return the search after it ended; each entry is a client of one stage."""
+    newton = Newton(RIDGE)
+    newton.begin()
+    for _ in range(40):
+        if newton.done:
+            break
+        newton.take(np.sum([derivatives([D], [each], newton.trial) for D, each in
+                            zip(samples, weights, strict=True)], 0), NEGATIVES)
+    assert newton.done
+    return newton
+
+
+def test_derivatives_are_finite_differences():
+    D, weights = made(0)
+    w = np.random.default_rng(1).normal(size=WIDTH).astype(np.float32).astype(float) / 8
+    sums = derivatives([D[:50], D[50:]], [weights[:50], weights[50:]], w)
+    assert sums[0] == pytest.approx(weights.sum())
+    assert sums[1] == pytest.approx(loss(D, weights, w), rel=1e-5)
+    slopes, step = np.zeros(WIDTH), 1e-4
+    hessian = np.zeros((WIDTH, WIDTH))
+    for j, unit in enumerate(np.eye(WIDTH) * step):
+        slopes[j] = (loss(D, weights, w + unit) - loss(D, weights, w - unit)) / (2 * step)
+        for k, other in enumerate(np.eye(WIDTH) * 1e-3):
+            if k >= j and k - j < 3:
+                big = unit * 10
+                hessian[j, k] = sum(a * b * loss(D, weights, w + a * big + b * other)
+                                    for a in (1, -1) for b in (1, -1)) / 4e-6
+    assert sums[2:2 + WIDTH] == pytest.approx(slopes, rel=1e-3, abs=1e-2)
+    squares = np.einsum("nmf,n->f", D.astype(float) ** 2, weights) / NEGATIVES
+    assert sums[2 + WIDTH:2 + 2 * WIDTH] == pytest.approx(squares, rel=1e-4)
+    upper = np.zeros((WIDTH, WIDTH))
+    upper[np.triu_indices(WIDTH)] = sums[2 + 2 * WIDTH:]
+    near = np.triu(np.ones((WIDTH, WIDTH), bool)) & ~np.triu(np.ones((WIDTH, WIDTH), bool), 3)
+    assert upper[near] == pytest.approx(hessian[near], rel=1e-2, abs=2e-2)
+
+
+@pytest.mark.parametrize("cut", [[], [60], [1, 2, 119], [40, 40, 80]],
+                         ids=["one client", "two", "uneven", "one without edges"])
+def test_the_minimum_does_not_depend_on_the_clients(cut):
+    D, weights = made(2)
+    newton = found(np.split(D, cut), np.split(weights, cut))
+    ridge = RIDGE * np.maximum(np.einsum("nmf,n->f", D.astype(float) ** 2, weights)
+                               / NEGATIVES / weights.sum(), 1e-6)
+
+    def whole(w):
+        return loss(D, weights, w) + 0.5 * float(ridge @ w ** 2)
+
+    best = minimize(whole, np.zeros(WIDTH), method="L-BFGS-B", options={"maxiter": 500})
+    assert whole(newton.w) <= best.fun + 1e-4 * weights.sum()
+    assert newton.w == pytest.approx(best.x, abs=0.05)
+    assert newton.w == pytest.approx(found([D], [weights]).w, abs=1e-4)
+
+
+def test_without_a_part_is_the_minimum_of_the_quadratic_without_it():
+    D, weights = made(3)
+    newton = found([D], [weights])
+    for part in ("pairs", "neighbours"):
+        left = np.ones(WIDTH, bool)
+        left[slice(*PARTS[part])] = False
+        H = newton.hessian
+        w = np.zeros(WIDTH)
+        w[left] = np.linalg.solve(H[np.ix_(left, left)], (H @ newton.w)[left])
+        assert newton.variants()[f"without {part}"] == pytest.approx(w, abs=1e-6)
+    assert "without turned" not in newton.variants()
