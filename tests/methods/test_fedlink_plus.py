@@ -7,5 +7,6 @@ from fedvine.testing import CHECKS
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_contract(check):
-    check(FedLinkPlus.tiny())
+@pytest.mark.parametrize("share", ["rows", "sums"])
+def test_contract(check, share):
+    check(FedLinkPlus(**FedLinkPlus.tiny().model_dump() | {"share": share, "buckets": 64}))

@@ -20,10 +20,11 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import model_validator
 
 from fedvine.core.clients import Clients
 from fedvine.core.expect import Array, Flag
-from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.events import edges
@@ -32,6 +33,8 @@ from fedvine.methods._fedlink_plus import samples
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.members import Members
 from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, derivatives
+from fedvine.privacy.fixed_point import from_fixed, to_fixed
+from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.link_prediction import EdgeQueries
 
 SIDES = ("users", "items")
@@ -40,7 +43,7 @@ MARGIN = 0.005      # by how much another answer must have been better than the 
 RECENT = 0.8        # what a stage's measure keeps a stage later
 
 
-class FedLinkPlus(Method):
+class FedLinkPlus(SecureSums):
     """Shared weights for features of counts; rows of users that several clients know travel."""
 
     name: ClassVar[str] = "fedlink_plus"
@@ -49,9 +52,14 @@ class FedLinkPlus(Method):
                                       "fade": (0.7, 1.0)}
 
     rounds: int = Field(default=10, ge=1, description="Newton steps a stage, at most")
-    share: Literal["rows", "none"] = Field(
+    share: Literal["rows", "sums", "none"] = Field(
         default="rows", description="rows: clients exchange what they count of users and items "
-        "that they both know; none: sums of derivatives alone")
+        "that they both know; sums: secure sums of all clients' counts of items, by hash, and of "
+        "derivatives; none: sums of derivatives alone")
+    secure: bool = Field(default=False, description="hide each client's sums from the server, "
+                         "which sees their total (needs fedvine[flare]); true where share is sums")
+    buckets: int = Field(default=1 << 14, ge=1, description="hashes of items whose counts are "
+                         "summed where share is sums")
     sampled: int = Field(default=1000, ge=1, description="edges a client and stage in the loss")
     negatives: int = Field(default=8, ge=1, description="items that an edge is compared with")
     stages: int = Field(default=10, ge=1, description="stages whose edges are in the loss")
@@ -83,7 +91,13 @@ class FedLinkPlus(Method):
         client.counts = Counts()
         client.keys = {side: np.empty(0, np.uint64) for side in SIDES}      # by local number
         client.shared = {side: np.empty(0, bool) for side in SIDES}
-        client.samples, client.weights = [], []
+        client.samples, client.weights, client.measured = [], [], np.zeros(0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sums_are_secure(cls, values: Any) -> Any:
+        secure = isinstance(values, dict) and values.get("share") == "sums"
+        return {"secure": True, **values} if secure else values
 
     # -- a stage ---------------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
@@ -93,27 +107,34 @@ class FedLinkPlus(Method):
         variants = server.newton.variants()
         found = clients.call(
             self.observe, np.array(list(variants.values())), at.t,
-            expect={"measures": Array("float64", (len(variants), 5), low=0), "one_kind": Flag(),
-                    **dict.fromkeys(SIDES, KEYS)},
+            expect={"one_kind": Flag(), **dict.fromkeys(SIDES, KEYS)},
             per_client={n: [before[side][n] for side in SIDES] for n in clients.names})
-        self.choose(server, list(variants), found)
+        self.choose(server, list(variants), self.summed(clients, self.measures, 1 + 4 * len(
+            variants)))
         server.newton.begin()
         if self.share == "rows":
             self.exchange(server, clients, found, before)
+        elif self.share == "sums":
+            clients.call(self.total, self.summed(clients, self.counted, self.buckets).astype(
+                np.float32))
 
     def round(self, server, clients, at: At) -> None:
         # w <- w - H^-1 g, with the sums of all clients' derivatives at w
         if server.newton.done:
             return
-        sums = clients.call(self.derive, server.newton.trial, expect=Array("float64", (LENGTH,)))
-        server.newton.take(np.sum(list(sums), axis=0), self.negatives)
+        sums = self.summed(clients, self.derive, LENGTH, server.newton.trial)
+        server.newton.take(sums * self.sampled, self.negatives)
+
+    def summed(self, clients: Clients, function: Any, length: int, *same: Any) -> np.ndarray:
+        """Return the sum of the clients' vectors float64 [length], exact in fixed point."""
+        return from_fixed(self.secure_sum(clients, function, *same, length=length)[0])
 
     @on_client
     def observe(self, client: Client, variants: np.ndarray, t: int, reported: list[int]
                 ) -> dict[str, Any]:
         """Sample the stage's edges with their features, score them by ``variants``, count them.
 
-        Returns the measures, and the keys of nodes that were not reported yet.
+        Returns the keys of nodes that were not reported yet; none unless rows travel.
         """
         stage, counts = client.stage, client.counts
         sampled, weights, fresh = samples.take_in(
@@ -122,15 +143,34 @@ class FedLinkPlus(Method):
         client.weights = [*(self.fade * w for w in client.weights), weights][-self.stages:]
         counts.trim(self.capacity)
         client.cache.clear()
-        one_kind = not stage.bipartite
-        return {"measures": samples.measured(sampled, fresh, variants), "one_kind": one_kind,
-                "users": client.keys["users"][reported[0]:0 if one_kind else None],
-                "items": client.keys["items"][reported[1]:]}
+        client.measured = samples.measured(sampled, fresh, variants)
+        one_kind, rows = not stage.bipartite, self.share == "rows"
+        return {"one_kind": one_kind,
+                "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],
+                "items": client.keys["items"][reported[1]:None if rows else 0]}
 
     @on_client
-    def derive(self, client: Client, w: np.ndarray) -> np.ndarray:
-        """Return this client's sums of the loss and its derivatives at ``w``."""
-        return derivatives(client.samples, client.weights, w)
+    def measures(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
+        return self.mask(client, to_fixed(client.measured), sealed)
+
+    @on_client
+    def counted(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Return how often the stage meets the items of each hash, [buckets]."""
+        return self.mask(client, to_fixed(samples.by_hash(client, self.buckets)), sealed)
+
+    @on_client
+    def total(self, client: Client, totals: np.ndarray) -> None:
+        """Enter what the other clients counted of this client's items: all less its own."""
+        others = totals - samples.by_hash(client, self.buckets)
+        samples.enter_totals(client, np.maximum(others, 0.0))
+        client.cache.clear()
+
+    @on_client
+    def derive(self, client: Client, w: np.ndarray, sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Return this client's sums of the loss and its derivatives at ``w``, over ``sampled``."""
+        found = derivatives(client.samples, client.weights, w)
+        return self.mask(client, to_fixed(found / self.sampled), sealed)
 
     @property
     def near_by(self) -> tuple[int, int, int]:
@@ -138,11 +178,10 @@ class FedLinkPlus(Method):
         return self.items, self.users, self.near
 
     # -- what answers ----------------------------------------------------------------------------
-    def choose(self, server: Server, names: list[str], found: Any) -> None:
-        """Add a stage's measures, and choose what answers next."""
-        came = [m["measures"] for m in found if m["measures"][0, 4] > 0]
-        if came and server.newton.w.any():
-            mean = np.mean([m[:, :4] / m[:, 4:] for m in came], 0).mean(1)
+    def choose(self, server: Server, names: list[str], sums: np.ndarray) -> None:
+        """Take a stage's measures, summed over clients, and choose what answers next."""
+        if sums[0] > 0 and server.newton.w.any():
+            mean = sums[1:].reshape(len(names), 4).mean(1) / sums[0]
             for k, name in enumerate(names):        # better than the whole model by
                 gain, stages = server.gains.get(name, (0.0, 0.0))
                 server.gains[name] = (RECENT * gain + float(mean[k] - mean[0]), RECENT * stages + 1)
@@ -153,7 +192,7 @@ class FedLinkPlus(Method):
 
     def answer(self, server, clients, at: At):
         w = server.newton.variants().get(server.chosen[-1], server.newton.w)
-        if self.share == "none" or len(clients.names) == 1:
+        if self.share != "rows" or len(clients.names) == 1:
             return clients.call(self.predict, w, None)
         return clients.call(self.predict, w, per_client=self.lend_unknown(server, clients))
 

@@ -20,6 +20,7 @@ from fedvine.methods._fedlink_plus.features import (
     weighted,
 )
 from fedvine.methods._fedlink_plus.rows import lent as lent_rows
+from fedvine.methods._fedlink_plus.rows import receive_items
 from fedvine.tasks import negatives
 
 CHUNK = 1 << 15     # pairs whose features are in memory at a time
@@ -160,19 +161,30 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
 
 
 def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray) -> np.ndarray:
-    """Return sums over sampled edges for each variant of the weights, float64 [V, 5].
+    """Return how well each variant of the weights ranks sampled edges, float64 [1 + 4 V].
 
-    They are AUC and reciprocal rank of new pairs, those of all pairs, scaled to the number of edges
-    in the last column.
+    The first number is 1, or 0 without any edge; then come by variant AUC and mean reciprocal rank
+    of new pairs (of all where none is new), and of all pairs.
     """
-    found = np.zeros((len(variants), 5))
-    if not len(sampled):
-        return found
-    for v, w in enumerate(variants):
+    found = np.zeros((len(variants), 4))
+    for v, w in enumerate(variants if len(sampled) else ()):
         more = sampled.astype(float) @ w
         above = (more > 0).sum(1) + 0.5 * (more == 0).sum(1)
         auc, rank = 1 - above / sampled.shape[1], 1 / (1 + above)
-        n = len(sampled)
-        pairs = fresh if fresh.any() else np.ones(n, bool)
-        found[v] = [auc[pairs].mean() * n, rank[pairs].mean() * n, auc.sum(), rank.sum(), n]
-    return found
+        new = fresh if fresh.any() else slice(None)
+        found[v] = auc[new].mean(), rank[new].mean(), auc.mean(), rank.mean()
+    return np.append(float(len(sampled) > 0), found)
+
+
+def by_hash(client: Client, buckets: int) -> np.ndarray:
+    """Return how often the stage meets the items of each hash, float64 [buckets]."""
+    met = client.keys["items"][edges(client.stage)[1]] % np.uint64(buckets)
+    return np.bincount(met.astype(np.int64), minlength=buckets).astype(float)
+
+
+def enter_totals(client: Client, others: np.ndarray) -> None:
+    """Enter other clients' counts of a stage by hash of the item, [buckets]."""
+    there = others[(client.keys["items"] % np.uint64(len(others))).astype(np.int64)]
+    local = np.flatnonzero(there)
+    receive_items(client.counts, {"local": local,
+                                  "count": there[local, None].astype(np.float32) * POWERS[:, 1]})
