@@ -14,6 +14,7 @@ from fedvine.methods.feddgl import FedDGL
 from fedvine.methods.feddy import Feddy
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_local import FedLinkLocal
+from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.fedprox import FedProx
 from fedvine.methods.scaffold import Scaffold
@@ -39,7 +40,8 @@ def stream_with_tables(*arguments):
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("method", [FedLink, STFL, DgCoLearn], ids=lambda m: m.name)
+@pytest.mark.parametrize("method", [FedLink, STFL, DgCoLearn, FedLinkPlus],
+                         ids=lambda m: m.name)
 def test_contract_with_tables(method, check, monkeypatch):
     monkeypatch.setattr(testing, "tiny_stream", stream_with_tables)
     check(method.tiny())

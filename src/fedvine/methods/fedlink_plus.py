@@ -33,6 +33,7 @@ from fedvine.methods._fedlink_plus import samples
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.members import Members
 from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, derivatives
+from fedvine.methods._fedlink_plus.tables import Profiles
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.link_prediction import EdgeQueries
@@ -88,7 +89,7 @@ class FedLinkPlus(SecureSums):
                       gains={}, chosen=[])
 
     def setup(self, client: Client) -> None:
-        client.counts = Counts()
+        client.counts, client.profiles = Counts(), Profiles()
         client.keys = {side: np.empty(0, np.uint64) for side in SIDES}      # by local number
         client.shared = {side: np.empty(0, bool) for side in SIDES}
         client.samples, client.weights, client.measured = [], [], np.zeros(0)

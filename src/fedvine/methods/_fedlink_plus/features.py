@@ -22,8 +22,8 @@ from fedvine.methods._fedlink_plus.table import row_of
 
 #: Parts of the features: number of the first one and of the one after the last.
 PARTS = {"items": (0, 12), "pairs": (12, 29), "steps": (29, 38), "clocks": (38, 41),
-         "elsewhere": (41, 47), "neighbours": (47, 53), "turned": (53, 63)}
-WIDTH = 63
+         "elsewhere": (41, 47), "neighbours": (47, 53), "turned": (53, 63), "tables": (63, 71)}
+WIDTH = 71
 FLOOR = 1e-3        # ages below it are alike
 _LOG_FLOOR = float(np.log(0.05))
 

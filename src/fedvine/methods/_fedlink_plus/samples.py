@@ -42,6 +42,7 @@ def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, le
          np.argsort(src, kind="stable"), counts.items.column, counts.items.away,
          counts.items.away_stamp, items, users, pairs, steps, window, clocks, lent, facts,
          scratch(client), POWERS)
+    client.profiles.features(client, np.asarray(src), np.asarray(dst), out)
     return out
 
 
@@ -89,6 +90,7 @@ def count(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> No
     counts.met(max(users, len(counts.users)), max(items, have), client.keys["items"][
         len(counts.items):max(items, have)].view(np.int64))
     counts.push(np.asarray(src, np.int64), np.asarray(dst, np.int64), t)
+    client.profiles.add(client, src, dst)
 
 
 def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int, ...],
