@@ -20,6 +20,7 @@ _PUBLIC = {  # name: the file it is in; opened when it is first asked for
     "from_frame": "data.io.read", "from_pyg": "data.io.read", "load": "data.spec",
     "on_client": "core.method",
     "open_run": "experiments.opened", "read": "data.io.read", "run": "experiments.run",
+    "run_auto": "experiments.auto",
     "to_pyg": "data.io.read", "tracked": "experiments.track"}
 
 

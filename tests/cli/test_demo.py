@@ -12,6 +12,7 @@ from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
+from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.results.plot_style import COLOURS
 from fedvine.testing import PROTOCOL, tiny_case
 
@@ -21,7 +22,7 @@ def runs(place):
     split, plan = tiny_case()
     return {method.name: run(method, split, plan, seed=1, protocol=PROTOCOL,
                              out=place / method.name).finish()
-            for method in (FedLink.tiny(), EdgeBank())}
+            for method in (FedLinkPlus.tiny(), FedLink.tiny(), EdgeBank())}
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +41,21 @@ def shown(table):
 def test_the_table_holds_every_client_and_the_mean_as_the_summary_has_them(place):
     made = runs(place)
     lines = shown(demo.table(made)).splitlines()
-    assert len(lines) == 1 + 2 * 4                      # a heading; 3 clients and the mean, twice
+    assert len(lines) == 1 + 3 * 4              # a heading; 3 clients and the mean, three times
     for i, client in enumerate(("ada", "bob", "cyd", "mean")):
-        for line, (method, one) in zip(lines[1 + 2 * i:], made.items(), strict=False):
+        for line, (method, one) in zip(lines[1 + 3 * i:], made.items(), strict=False):
             found = one.scores["test"]
             scores = found["mean"] if client == "mean" else found["client"][client]
             words = line.split()
             assert words[-5:] == [method, *(f"{scores[k]:.3f}" for k in
                                             ("auc_new", "mrr_new", "auc", "mrr"))]
-    assert [lines[1 + 2 * i].split()[0] for i in range(4)] == ["ada", "bob", "cyd", "mean"]
+    assert [lines[1 + 3 * i].split()[0] for i in range(4)] == ["ada", "bob", "cyd", "mean"]
 
 
 def test_a_score_that_there_is_not_is_a_dash(place):
     made = runs(place)
     del made["edgebank"].scores["test"]["client"]["bob"]["auc_new"]
-    assert shown(demo.table(made)).splitlines()[4].split()[:2] == ["edgebank", "-"]
+    assert shown(demo.table(made)).splitlines()[6].split()[:2] == ["edgebank", "-"]
 
 
 def test_the_plot_has_a_line_for_each_method_and_is_the_same_when_the_runs_are_opened_again(
@@ -74,7 +75,7 @@ def test_the_plot_has_a_line_for_each_method_and_is_the_same_when_the_runs_are_o
 
 
 def test_forecasts_name_five_items_best_first_and_say_which_are_new(place):
-    found = Forecasts(runs(place)["fedlink"])
+    found = Forecasts(runs(place)["fedlink_plus"])
     part = found.parts["ada"]
     lines = shown(demo.forecasts(found, "ada", part.src_ids[0])).splitlines()
     best = found.top("ada", part.src_ids[0], 5)

@@ -1,4 +1,4 @@
-"""The first look: FedLink and EdgeBank on a year of flights, tables, forecasts, a plot.
+"""The first look: fedlink_plus, FedLink and EdgeBank on a year of flights, with forecasts.
 
     python -m fedvine.cli.demo [FOLDER]
 
@@ -27,7 +27,7 @@ from fedvine.experiments.progress import follow
 from fedvine.experiments.run import Run
 from fedvine.results import plot_style
 
-METHODS = ("fedlink", "edgebank")
+METHODS = ("fedlink_plus", "fedlink", "edgebank")
 TRAVELLER, AT = "N14228", "JFK"  # flies from Newark and LaGuardia, never from JFK
 
 
@@ -81,7 +81,7 @@ def forecasts(made: Forecasts, client: str, user: str) -> Table:
 
 
 def main(folder: Path) -> None:
-    """Run both methods (finished ones are read from disk), show all results and their place."""
+    """Run all methods (finished ones are read from disk), show all results and their place."""
     began, console = time.perf_counter(), Terminal(soft_wrap=True, highlight=False)
     say = console.print
     say("fedvine", style="bold", end="")
@@ -95,20 +95,22 @@ def main(folder: Path) -> None:
     say("\nTest period, forecast before it was learned. New pairs: that airport had never seen the "
         "two together.\nNegatives: random destinations of the same airport, one a flight for AUC, "
         "100 for MRR.\n", table(runs), sep="\n")
-    asked = Forecasts(runs["fedlink"])
+    asked = Forecasts(runs["fedlink_plus"])
     known = asked.parts[AT].src_ids[0]
     say(f"\n{AT} has never seen {TRAVELLER}; what {' and '.join(asked.homes(TRAVELLER))} learned "
         "of it came along:", forecasts(asked, AT, TRAVELLER), sep="\n")
     say(f"\n{known} is known there:", forecasts(asked, AT, known), sep="\n")
     plot(runs, folder / "flights.png")
-    moved, tool = runs["fedlink"].summary or {}, Path(sys.executable).with_name("fedvine")
+    tool = Path(sys.executable).with_name("fedvine")
     fedvine = "fedvine" if shutil.which("fedvine") else os.path.relpath(tool)
-    say(f"\nPlot: {folder / 'flights.png'}   runs: {folder / 'fedlink'}, {folder / 'edgebank'}\n"
-        f"FedLink moved {size(moved['bytes_up'])} up, {size(moved['bytes_down'])} down. All of "
-        f"this took {seconds(time.perf_counter() - began)}; again, it is answered at once.\n\n"
-        f"Next:\n  {fedvine} predict {folder / 'fedlink'} --client {AT} --user {TRAVELLER}"
-        f"\n  {fedvine} compare fedlink stfl local edgebank --data flights --seeds 3\n  {fedvine} "
-        "run fedlink --data YOUR.csv --src user --dst item --time at --client region")
+    moved = "; ".join(f"{name} {size(found['bytes_up'])} up, {size(found['bytes_down'])} down"
+                      for name in METHODS if (found := runs[name].summary))
+    say(f"\nPlot: {folder / 'flights.png'}   runs: {', '.join(str(folder / m) for m in METHODS)}\n"
+        f"Moved: {moved}.\nAll of this took {seconds(time.perf_counter() - began)}; again, it is "
+        "answered at once.\n\n"
+        f"Next:\n  {fedvine} predict {folder / METHODS[0]} --client {AT} --user {TRAVELLER}\n  "
+        f"{fedvine} compare fedlink_plus fedlink popularity recency --data flights --seeds 3\n  "
+        f"{fedvine} run auto --data YOUR.csv --src user --dst item --time at --client region")
 
 
 if __name__ == "__main__":

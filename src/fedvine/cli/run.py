@@ -17,9 +17,10 @@ from fedvine.core.errors import FedvineError
 
 def run(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="METHOD|METHOD.py|EXPERIMENT.toml",
-                                        help="A method's name, a Python file with a method of your "
-                                        "own (it is carried out), or an experiment's file.")],
+    what: Annotated[str, typer.Argument(metavar="METHOD|auto|METHOD.py|EXPERIMENT.toml",
+                                        help="A method's name; auto, which chooses one; a Python "
+                                        "file with a method of your own (it is carried out); or "
+                                        "an experiment's file.")],
     data: options.Data = None,
     src: options.Src = None,
     dst: options.Dst = None,
@@ -64,6 +65,8 @@ def run(
         "users' likeliest items, or the labels of all nodes.")] = None,
     top: Annotated[int | None, typer.Option(
         min=1, help="Items a user in --forecasts [default: 5].")] = None,
+    budget: Annotated[str | None, typer.Option(
+        help="Of auto: time for all candidates together, such as 90s or 1h [default: 5m].")] = None,
     track: Annotated[str | None, typer.Option(
         metavar="mlflow|tensorboard|wandb", help="Tell this tracker scores, costs and settings; "
         'needs pip install "fedvine[track]".')] = None,
@@ -77,11 +80,21 @@ def run(
     if not stay and not (every is forecasts is top is None):
         raise FedvineError("--every, --forecasts and --top belong to --follow; fedvine predict RUN "
                            "--all --out FILE writes the forecasts of any run.")
+    from fedvine.experiments import command
     from fedvine.experiments.allocator import keep_large_blocks
-    from fedvine.experiments.command import from_command
     keep_large_blocks()
-    experiment, name = from_command(what, options.values(context.params), settings or [])
-    out = out or Path("runs") / f"{name}-s{experiment.seed}"
+    words = options.values(context.params), settings or []
+    automatic = command.automatic(what, *words)
+    if automatic is not None:
+        values, name = automatic
+        out = out or Path("runs") / f"{name}-s{values.get('seed', 0)}"
+        with _stoppable(out):
+            experiment = command.chosen(values, out, budget=budget, keep=keep, say=options.tell)
+    elif budget is not None:
+        raise FedvineError("--budget belongs to fedvine run auto; leave it out.")
+    else:
+        experiment, name = command.from_command(what, *words)
+        out = out or Path("runs") / f"{name}-s{experiment.seed}"
     from fedvine.experiments import progress
     from fedvine.experiments.track import check, tracked
     from fedvine.results.records import records, tables, write_json

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, merged
-from fedvine.experiments.experiment import Experiment
+from fedvine.data.graph import Graph
+from fedvine.data.spec import Data
+from fedvine.experiments import auto
+from fedvine.experiments.experiment import AUTO, Experiment
+from fedvine.experiments.run import Run
+from fedvine.experiments.run_files import read_choice
+from fedvine.tasks import task as tasks
+from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.link_prediction import LinkPrediction
+
+NO_DATA = ("Say with --data what to run on: a data set, a file or a query; fedvine list shows the "
+           "data sets.")
+
+
+class Auto(BaseModel):
+    """The table ``[method]`` where a method is to be chosen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["auto"] = "auto"
+    budget: str = auto.BUDGET
+    candidates: list[str] | None = None
 
 
 def from_command(what: str, options: dict[str, Any], settings: Iterable[str]) -> tuple[
@@ -27,9 +51,7 @@ def from_command(what: str, options: dict[str, Any], settings: Iterable[str]) ->
     Raises:
         FedvineError: where no data are named, or a key or value does not fit.
     """
-    given = {key: {k: v for k, v in value.items() if v is not None}
-             if isinstance(value, dict) else value for key, value in options.items()}
-    changes = [{k: v for k, v in given.items() if v not in (None, {})}, *map(assignment, settings)]
+    changes = _changes(options, settings)
     if what.endswith(".toml"):
         return Experiment.read(what).updated(*changes), Path(what).stem
     values: dict[str, Any] = {"method": {"name": what}}
@@ -40,7 +62,85 @@ def from_command(what: str, options: dict[str, Any], settings: Iterable[str]) ->
     for change in changes:
         values = merged(values, change)
     if "data" not in values:
-        raise FedvineError("Say with --data what to run on: a data set, a file or a query; fedvine "
-                           "list shows the data sets.")
+        raise FedvineError(NO_DATA)
     made = build(Experiment, values)
     return made, f"{what}-{made.data.name}"
+
+
+def automatic(what: str, options: dict[str, Any], settings: Iterable[str]) -> tuple[
+        dict[str, Any], str] | None:
+    """Return the experiment's values and its folder's name where a method is to be chosen.
+
+    That is for the word ``auto``, and for a TOML file whose method is; else None. Arguments and
+    errors are those of :func:`from_command`.
+    """
+    if what != AUTO and not what.endswith(".toml"):
+        return None
+    values = {"method": AUTO} if what == AUTO else Experiment.values_of(what)
+    if values.get("method") == AUTO:
+        values = {**values, "method": {"name": AUTO}}
+    if not isinstance(values.get("method"), dict) or values["method"].get("name") != AUTO:
+        return None
+    if isinstance(values.get("data"), str):
+        values["data"] = {"source": values["data"]}
+    for change in _changes(options, settings):
+        values = merged(values, change)
+    if not isinstance(values.get("data"), dict):
+        raise FedvineError(NO_DATA)
+    return values, (f"{AUTO}-{build(Data, values['data'], under='data.').name}" if what == AUTO
+                    else Path(what).stem)
+
+
+def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str | None = None,
+           keep: bool = True, say: Callable[[str], object] = print) -> Experiment:
+    """Return the experiment with the method that is best before its test period.
+
+    Args:
+        values: those of :func:`automatic`; ``method`` may have ``budget`` and ``candidates``.
+        out: the run folder, which gets the choice and the chosen run so far.
+        budget: time of the clock for all candidates; None: that of ``values``.
+        keep: the folder gets a copy of the data.
+        say: gets a line for each candidate.
+
+    Returns:
+        The experiment of the chosen method; its run in ``out`` goes on.
+
+    Raises:
+        FedvineError: for a setting that does not fit, data that cannot be read, a folder with
+            another run, and where no candidate can be run.
+    """
+    settings = build(Auto, values["method"], under="method.")
+    limit = auto.seconds_of(budget or settings.budget)
+
+    def experiment(word: str) -> Experiment:
+        return build(Experiment, {**values, "method": auto.values_of(word)})
+
+    table = None
+
+    def start(word: str, folder: Path) -> Run:
+        return experiment(word).run(folder, keep=keep, table=table)
+
+    known = read_choice(out)
+    if known is None:
+        table = build(Data, values["data"], under="data.").open()
+        words = auto.words_of(_task(values, table), settings.candidates)
+        for word in words:
+            registry.method(auto.values_of(word)["name"])
+    else:
+        words = [known["chosen"]]
+    return experiment(auto.choose(words, start, out, budget=limit, say=say)["chosen"])
+
+
+def _task(values: dict[str, Any], table: Any) -> type[tasks.Task]:
+    """Return the task of the protocol; where it names none, that of the data."""
+    named = values.get("protocol", {})
+    if isinstance(named, dict) and isinstance(named.get("task"), str):
+        return tasks.named(named["task"])
+    return ClassIncremental if isinstance(table, Graph) else LinkPrediction
+
+
+def _changes(options: dict[str, Any], settings: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the values that were given, as tables to merge in their order."""
+    given = {key: {k: v for k, v in value.items() if v is not None}
+             if isinstance(value, dict) else value for key, value in options.items()}
+    return [{k: v for k, v in given.items() if v not in (None, {})}, *map(assignment, settings)]

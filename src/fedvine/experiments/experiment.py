@@ -37,6 +37,8 @@ from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task, of
 from fedvine.tasks.task_plan import TaskPlan, TaskSettings
 
+AUTO = "auto"     # stands for a method where one is to be chosen
+
 
 class SplitBy(BaseModel):
     """The table ``[split]`` of an experiment: the arguments of ``stream.split``."""
@@ -59,6 +61,9 @@ def _method(value: Any) -> Any:
         return value
     if not isinstance(value.get("name"), str):
         raise FedvineError('The key "method.name" is missing; fedvine list shows the methods.')
+    if value["name"] == AUTO:
+        raise FedvineError("auto is not a method: it chooses one; use fedvine run auto, or "
+                           "fedvine.run_auto.")
     digest = value.get("file_digest")
     found = (registry.method(value["name"]) if digest is None else
              registry.of_digest(value["name"], str(digest)))
@@ -155,6 +160,14 @@ class Experiment(BaseModel):
 
         Raises :class:`FedvineError` that names the file and the key.
         """
+        return build(Experiment, Experiment.values_of(path), str(path))
+
+    @staticmethod
+    def values_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+        """Return the values of a TOML file, with paths as :meth:`read` takes them.
+
+        Raises :class:`FedvineError` where the file cannot be read or is not TOML.
+        """
         path = Path(path)
         try:
             values = tomllib.loads(path.read_text("utf-8"))
@@ -172,7 +185,7 @@ class Experiment(BaseModel):
             if f"sqlite:{base}" == data.get("database") and exists(
                     path.absolute().parent / base):
                 data["database"] = f"sqlite:{path.absolute().parent / base}"
-        return build(Experiment, values, str(path))
+        return values
 
     @staticmethod
     def of_run(folder: str | os.PathLike[str]) -> Experiment:
@@ -255,7 +268,7 @@ class Experiment(BaseModel):
         return made.method, split, plan
 
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
-            keep: bool = True, **options: Any) -> Run:
+            keep: bool = True, table: Any = None, **options: Any) -> Run:
         """Prepare the run; ``options`` are those of :func:`fedvine.run`.
 
         Sets the number of threads that torch uses in this process.
@@ -265,6 +278,7 @@ class Experiment(BaseModel):
                 since are taken in (:func:`fedvine.experiments.growing.grown`).
             now: make a stage of the rows after the last whole one, too.
             keep: the folder gets a copy of the data.
+            table: the data, opened before; None: they are opened.
             **options: of :func:`fedvine.run`.
 
         Returns:
@@ -276,12 +290,12 @@ class Experiment(BaseModel):
         """
         if "torch" in sys.modules:      # where the method uses it, its file has imported it
             sys.modules["torch"].set_num_threads(self.threads)
-        found, table = growing.grown(self, out, now) if out is not None else None, None
+        found = growing.grown(self, out, now) if out is not None else None
         if found is not None:
             kept, source = found
             method, split, plan = self.resolved().method, kept.split, kept.plan
         else:
-            table = self.data.open()
+            table = self.data.open() if table is None else table
             method, split, plan = self._prepared(table)
             source = {"digest": digest(split.stream), "names": names(split.stream),
                       "experiment": self.plain()}

@@ -22,6 +22,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.loop import OnRound, StageScores, loop, show
 from fedvine.experiments.prepare import Prepared, prepare
+from fedvine.experiments.run_files import read_choice
 from fedvine.experiments.summary import lines, logged, summary
 from fedvine.tasks.task import Task, of
 
@@ -191,6 +192,8 @@ class Run:
         assert self.server is not None
         self.summary = summary(self.ready, self.server, self.stages, self.costs)
         if self.folder:
+            if found := read_choice(self.folder.path):
+                self.summary["auto"] = found
             self.folder.finish(self.summary)
 
     # -- forecasts -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedvine.core.errors import FedvineError
 
+CHOICE = "auto.json"
 _KEYS = {"t", "stage", "client", "n", "scores"}
 
 
@@ -46,6 +47,23 @@ def read_summary(path: str | os.PathLike[str], stages: int = 0) -> dict[str, Any
     except (OSError, ValueError) as error:
         raise FedvineError(f"{path}/summary.json cannot be read ({error}); delete it and give the "
                            "run's command again.") from error
+
+
+def read_choice(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return ``auto.json``: what ``fedvine run auto`` chose for this folder; None without one.
+
+    Raises :class:`FedvineError` if it cannot be read.
+    """
+    try:
+        found = json.loads((Path(path) / CHOICE).read_text("utf-8"))
+        if not (isinstance(found, dict) and isinstance(found.get("chosen"), str)):
+            raise ValueError("it names no method")
+        return found
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise FedvineError(f"{path}/{CHOICE} cannot be read ({error}); delete the folder to choose "
+                           "anew.") from error
 
 
 def files_of(path: str | os.PathLike[str], log: str) -> list[str]:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
+from fedvine.core.units import seconds, size
 from fedvine.experiments import run_folder
 from fedvine.tasks.shown import Rows
 from fedvine.tasks.task import Task
@@ -56,9 +57,23 @@ def write_json(found: list[dict[str, Any]], file: str | os.PathLike[str]) -> Non
 
 
 def tables(summary: Mapping[str, Any], task: Task) -> list[RenderableType]:
-    """Return the task's sentences and tables about the test period, and the sentences on drift."""
-    return [*(rows if isinstance(rows, str) else table(rows) for rows in task.tables(summary)),
+    """Return sentences and tables for a person: a choice, the test period's scores, drift."""
+    return [*(_choice(summary["auto"]) if "auto" in summary else ()),
+            *(rows if isinstance(rows, str) else table(rows) for rows in task.tables(summary)),
             *map(str, summary.get("drift", []))]
+
+
+def _choice(found: Mapping[str, Any]) -> list[RenderableType]:
+    """Return the sentence on a method that was chosen, and the table of its candidates."""
+    def ahead(value: Any) -> str:
+        return "" if value is None else f"{value[0]:+.3f} ±{value[1]:.3f}"
+    rows = [[one["name"], "-" if one["score"] is None else f"{one['score']:.3f}",
+             ahead(one["difference"]), seconds(one["seconds"]), size(one["bytes"]),
+             one["left_out"] or ("chosen" if one["name"] == found["chosen"] else "")]
+            for one in found["candidates"]]
+    return [str(found["why"]), table(Rows(
+        ["candidate", f"{found['score']}, before the test", "above the chosen", "time", "moved",
+         ""], rows))]
 
 
 def table(rows: Rows) -> Table:

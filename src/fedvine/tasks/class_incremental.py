@@ -19,6 +19,7 @@ from fedvine.core.expect_scores import Measured
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.tasks import open_tasks
+from fedvine.tasks.judging import Judged
 from fedvine.tasks.node_scorer import NodeQueries, NodeScorer
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
@@ -41,6 +42,8 @@ class ClassIncremental(Task):
     main: ClassVar[tuple[str, ...]] = ("am", "fm")
     by_client: ClassVar[tuple[str, ...]] = ("am", "fm")
     chosen_by: ClassVar[str] = "am"
+    tried: ClassVar[tuple[str, ...]] = ("common", "power_plus:rounds=0", "fedavg", "power",
+                                        "power_plus")
     judged_by: ClassVar[tuple[str, str]] = ("am", "By AM")
     simple: ClassVar[tuple[str, ...]] = ("common",)
     mean_over: ClassVar[str] = "all clients' nodes"
@@ -124,6 +127,17 @@ class ClassIncremental(Task):
         ``matrix`` (A[i][j] for j <= i).
         """
         return {period: summarise(stages, period) for period in ("test", "val")}
+
+    def judged_until(self, plan: TaskPlan) -> int:
+        """Return the last task, after which all tasks are scored."""
+        return len(plan) - 1
+
+    def judged(self, stages: Sequence[Any], plan: TaskPlan) -> Judged:
+        """Return the accuracy on nodes for validation after the last task, by task and client."""
+        return {(j, name): (result["scores"]["accuracy_val"], result["n"]["n_val"])
+                for stage in stages if stage.t == len(plan) - 1
+                for j, by in stage.found.items() for name, result in by.items()
+                if "accuracy_val" in result["scores"]}
 
     # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:

@@ -61,6 +61,8 @@ class LinkPrediction(Task):
         Group("Pairs with a user or an item that did not have an edge", ("auc_cold", "mrr_cold")))
     by_client: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
     chosen_by: ClassVar[str] = "auc"
+    tried: ClassVar[tuple[str, ...]] = ("popularity", "recency", "edgebank", "fedlink_plus",
+                                        "fedlink")
     judged_by: ClassVar[tuple[str, str]] = ("auc_new", "On new pairs (AUC)")
     simple: ClassVar[tuple[str, ...]] = ("edgebank", "popularity", "recency")
     mean_over: ClassVar[str] = "test period, mean over clients"

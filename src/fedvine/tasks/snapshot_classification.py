@@ -36,6 +36,8 @@ class SnapshotClassification(Task):
         "accuracy": Score("accuracy"), "f1_micro": Score("micro F1"), "f1_macro": Score("macro F1")}
     main: ClassVar[tuple[str, ...]] = ("accuracy", "f1_micro", "f1_macro")
     chosen_by: ClassVar[str] = "f1_micro"
+    tried: ClassVar[tuple[str, ...]] = ("last_label", "common_dyn", "mlp_dyn:target=classes",
+                                        "fedavg_dyn:target=classes", "dgcolearn:target=classes")
     judged_by: ClassVar[tuple[str, str]] = ("f1_macro", "By macro F1")
     simple: ClassVar[tuple[str, ...]] = ("last_label", "common_dyn")
     mean_over: ClassVar[str] = "nodes set aside, two stages ahead"

@@ -20,6 +20,7 @@ from fedvine.core.expect_scores import Measured
 from fedvine.core.protocol import Scorer
 from fedvine.data.ids import Ids
 from fedvine.data.open_plan import open_plan
+from fedvine.tasks import judging
 from fedvine.tasks.protocol import Protocol
 from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score, by_stage
 
@@ -51,7 +52,8 @@ class Task(Protocol):
     - ``main``: keys of the first table of a comparison
     - ``more``: its other tables
     - ``by_client``: keys that get a table with a row a client
-    - ``chosen_by``: the key that ``fedvine tune`` searches by
+    - ``chosen_by``: the key that ``fedvine tune`` searches by, and ``fedvine run auto`` chooses by
+    - ``tried``: methods that ``fedvine run auto`` chooses from, from the cheapest on
     - ``judged_by``: the key by which methods are compared with simple ones, and the first words of
       the sentence about it
     - ``simple``: methods without a model
@@ -74,6 +76,7 @@ class Task(Protocol):
     more: ClassVar[tuple[Group, ...]] = ()
     by_client: ClassVar[tuple[str, ...]] = ()
     chosen_by: ClassVar[str] = ""
+    tried: ClassVar[tuple[str, ...]] = ()
     judged_by: ClassVar[tuple[str, str]] = ("", "")
     simple: ClassVar[tuple[str, ...]] = ()
     mean_over: ClassVar[str] = "mean over clients"
@@ -150,6 +153,14 @@ class Task(Protocol):
         Each has ``mean`` and ``client`` (scores by key) and ``n`` (counts by client).
         """
         raise NotImplementedError
+
+    def judged_until(self, plan: Any) -> int:
+        """Return the last stage to learn before methods are chosen between; -1: none is scored."""
+        return judging.until(self, plan)
+
+    def judged(self, stages: Sequence[Any], plan: Any) -> judging.Judged:
+        """Return the scores that methods are chosen by; see :mod:`fedvine.tasks.judging`."""
+        return judging.judged(self, stages, plan)
 
     @property
     def step(self) -> int | None:

@@ -1,0 +1,236 @@
+"""The choice of a method by its scores before the test period, and the run that goes on with it."""
+
+import numpy as np
+import pytest
+import shop
+
+from fedvine.cli import main
+from fedvine.core.errors import FedvineError
+from fedvine.data.io.read import from_frame
+from fedvine.experiments import auto
+from fedvine.experiments.auto import choose, difference, run_auto
+from fedvine.experiments.costs import Costs
+from fedvine.experiments.run import run
+from fedvine.experiments.run_files import read_choice, read_summary
+from fedvine.methods.popularity import Popularity
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.testing import PROTOCOL, tiny_case, tiny_graphs
+
+QUICK = ["popularity", "recency", "edgebank"]
+PLUS = "fedlink_plus:rounds=4:sampled=200:stages=4"
+
+
+def frame(user, item, edges, clients=3):
+    import pandas
+    return pandas.DataFrame({"user": [f"u{u}" for u in user], "item": [f"i{i}" for i in item],
+                             "at": np.arange(edges), "town": [f"t{u % clients}" for u in user]})
+
+
+def case(user, item):
+    stream = from_frame(frame(user, item, len(user)), src="user", dst="item", time="at",
+                        client="town")
+    return stream.split(by="town"), stream.by_count(len(user) // 10)
+
+
+def without_structure(edges=4000):
+    """Every user draws items by the same law, so that nothing is to be known of a user."""
+    draw = np.random.default_rng(1)
+    return draw.integers(0, 2000, edges), np.minimum(draw.zipf(1.6, edges), 60)
+
+
+def with_structure(edges=4000):
+    """Users and items are of 6 groups, and a user draws from the items of the own group alone."""
+    draw = np.random.default_rng(2)
+    user = draw.integers(0, 240, edges)
+    return user, 30 * (user // 3 % 6) + draw.integers(0, 30, edges)
+
+
+def quiet(line):
+    pass
+
+
+@pytest.mark.parametrize(("made", "taken"), [(without_structure, "popularity"),
+                                             (with_structure, PLUS)])
+def test_what_fits_the_data_is_taken(made, taken, tmp_path):
+    said = []
+    found = run_auto(*case(*made()), out=tmp_path / "run", candidates=[*QUICK, PLUS],
+                     protocol=LinkPrediction(positives=300), say=said.append).finish()
+    chosen = found.summary["auto"]
+    assert chosen["chosen"] == taken and chosen["why"].startswith(f"{taken} is taken: ")
+    assert [c["name"] for c in chosen["candidates"]] == [*QUICK, PLUS]
+    assert [line.split(": auc")[0] for line in said] == [*QUICK, PLUS]
+    assert found.predict("t0", found.parts["t0"].src_ids[0], top=2)
+
+
+def test_the_run_is_the_one_that_the_chosen_method_has_by_itself(tmp_path):
+    split, plan = tiny_case()
+    found = run_auto(split, plan, out=tmp_path / "run", candidates=QUICK, seed=3,
+                     protocol=PROTOCOL, say=quiet).finish()
+    method = auto.method_of(found.summary["auto"]["chosen"])
+    alone = run(method, split, plan, seed=3, protocol=PROTOCOL).finish()
+    assert found.scores == alone.scores
+    assert not (tmp_path / "run" / auto.FOLDER).exists()
+    assert read_summary(tmp_path / "run")["auto"] == read_choice(tmp_path / "run")
+
+
+def test_no_candidate_is_scored_on_the_test_period(tmp_path):
+    split, plan = tiny_case()
+    kept = {}
+
+    def start(word, folder):
+        kept[word] = run(auto.method_of(word), split, plan, protocol=PROTOCOL, out=folder)
+        return kept[word]
+
+    choose(QUICK, start, tmp_path / "run", say=quiet)
+    for made in kept.values():
+        assert {plan.period(s) for stage in made.stages for s in stage.found} <= {"train", "val"}
+
+
+def test_the_simpler_is_taken_within_the_interval_and_not_outside_of_it():
+    better = {(t, "a"): (0.8 + 0.01 * (t % 2), 100) for t in range(6)}
+    equal = {(t, "a"): (0.8 + 0.01 * ((t + 1) % 2), 100) for t in range(6)}
+    worse = {key: (score - 0.05, n) for key, (score, n) in better.items()}
+    simple, other = auto.Candidate("simple", equal), auto.Candidate("other", better)
+    task = LinkPrediction()
+    assert auto._chosen([simple, other], [simple, other], task, 1)["chosen"] == "simple"
+    simple = auto.Candidate("simple", worse)
+    assert auto._chosen([simple, other], [simple, other], task, 1)["chosen"] == "other"
+
+
+def test_of_few_scores_the_interval_follows_from_the_number_of_queries():
+    def half(n):
+        return difference({(0, "a"): (0.8, n)}, {(0, "a"): (0.7, n)})[1]
+    assert half(100) > 0.1 > half(2000) > 0
+    assert difference({(0, "a"): (0.8, 9)}, {(1, "a"): (0.7, 9)}) == (0.0, float("inf"))
+
+
+def test_what_does_not_fit_into_the_budget_is_left_out_and_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(Costs, "seconds", property(lambda self: float(len(self.rounds))))
+    split, plan = tiny_case()
+    words, said = ["popularity", PLUS, "recency", "fedlink:rounds=1"], []
+    found = run_auto(split, plan, out=tmp_path / "run", candidates=words, budget=2,
+                     protocol=PROTOCOL, say=said.append)
+    left = {c["name"]: c["left_out"] for c in read_choice(tmp_path / "run")["candidates"]}
+    assert left == {"popularity": None, PLUS: "it did not fit into the budget",
+                    "recency": "the budget was spent", "fedlink:rounds=1": "the budget was spent"}
+    assert found.method == Popularity() and "left out" in said[1]
+
+
+def test_a_choice_that_was_killed_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+    split, plan = tiny_case()
+    asked = {"candidates": QUICK, "protocol": PROTOCOL, "say": quiet}
+    whole = run_auto(split, plan, out=tmp_path / "whole", **asked).finish()
+
+    def stop(line):
+        if line.startswith("recency"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_auto(split, plan, out=tmp_path / "run", **asked | {"say": stop})
+    kept = tmp_path / "run" / auto.FOLDER / "popularity" / auto.MEASURED
+    before = kept.read_text()
+    with monkeypatch.context() as patch:
+        def half(out, place):
+            (place / "experiment.toml").replace(out / "experiment.toml")
+            assert kept.read_text() == before       # its costs: it was not run again
+            raise KeyboardInterrupt
+        patch.setattr(auto, "_take", half)
+        with pytest.raises(KeyboardInterrupt):
+            run_auto(split, plan, out=tmp_path / "run", **asked)
+    again = run_auto(split, plan, out=tmp_path / "run", **asked).finish()
+    assert again.scores == whole.scores and again.method == whole.method
+
+
+def test_a_choice_stays(tmp_path):
+    split, plan = tiny_case()
+    asked = {"protocol": PROTOCOL, "say": quiet, "out": tmp_path / "run"}
+    run_auto(split, plan, candidates=["recency"], **asked).finish()
+    again = run_auto(split, plan, candidates=["popularity"], **asked)
+    assert again.method.name == "recency" and again.summary is not None
+
+
+def test_classes_of_a_labelled_graph_are_chosen_for(tmp_path):
+    found = run_auto(*tiny_graphs(), out=tmp_path / "run", say=quiet,
+                     candidates=["common", "power_plus:rounds=0"]).finish()
+    assert found.summary["auto"]["score"] == "AM"
+    assert all(c["scores"] for c in found.summary["auto"]["candidates"])
+
+
+def test_a_candidate_that_fails_is_left_out_and_without_any_the_reason_is_said(tmp_path):
+    split, plan = tiny_case()
+    asked = {"protocol": PROTOCOL, "say": quiet}
+    found = run_auto(split, plan, out=tmp_path / "a", candidates=["common", "popularity"], **asked)
+    assert found.method == Popularity()
+    assert read_choice(tmp_path / "a")["candidates"][0]["left_out"]
+    with pytest.raises(FedvineError):
+        run_auto(split, plan, out=tmp_path / "b", candidates=["common"], **asked)
+    assert not (tmp_path / "b").exists()
+
+
+# -- the command -----------------------------------------------------------------------------------
+def command(*words):
+    with pytest.raises(SystemExit) as ended:
+        main.main([*map(str, words)])
+    return ended.value.code
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(shop.write(tmp_path).parent)
+    return tmp_path
+
+
+TABLE = ["--data", "shop.csv", "--src", "user", "--dst", "item", "--time", "at", "--client", "town"]
+FEW = ["--set", f"method.candidates={QUICK}"]
+
+
+def test_the_command_chooses_and_the_same_command_goes_on(place, capsys):
+    assert command("run", "auto", *TABLE, *FEW) == 0
+    first = capsys.readouterr()
+    assert "is taken: " in first.out and "Kept in runs/auto-shop-s0" in first.out
+    assert first.err.count("before the test period") == 3
+    assert command("run", "auto", *TABLE, *FEW) == 0
+    again = capsys.readouterr()
+    assert again.out == first.out and "before the test period" not in again.err
+    assert command("predict", "runs/auto-shop-s0", "--all", "--out", "all.csv") == 0
+    assert command("report", "runs/auto-shop-s0") == 0
+    assert "above the chosen" in (place / "report.html").read_text()
+    assert command("run", "auto", *TABLE, *FEW, "--seed", "1", "--out", "runs/auto-shop-s0") == 2
+    assert "holds a run of another experiment (seed" in capsys.readouterr().err
+
+
+def test_an_experiments_file_may_ask_for_a_choice_and_a_table_may_grow(place, capsys):
+    (place / "exp.toml").write_text(
+        'method = "auto"\nstages = 100\nopen_end = true\n[data]\nsource = "shop.csv"\n'
+        'src = "user"\ndst = "item"\ntime = "at"\nclient = "town"\n')
+    assert command("run", "exp.toml", *FEW) == 0
+    rows = (place / "shop.csv").read_text().splitlines()
+    more = [f"{row.split(',')[0]},{row.split(',')[1]},{5000 + i},ada"
+            for i, row in enumerate(rows[1:151])]
+    (place / "shop.csv").write_text("\n".join([*rows, *more]) + "\n")
+    stages = read_summary("runs/exp-s0")["stages"]
+    assert command("run", "exp.toml", *FEW) == 0
+    grown = read_summary("runs/exp-s0")
+    assert grown["stages"] > stages and grown["auto"] == read_choice("runs/exp-s0")
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["run", "auto"], "Say with --data what to run on"),
+    (["run", "auto", *TABLE, "--budget", "soon"], "'soon' is no time above 0"),
+    (["run", "auto", *TABLE, "--budget", "0s"], "no time above 0"),
+    (["run", "auto", *TABLE, "--set", "method.rounds=3"], 'no key "method.rounds"'),
+    (["run", "auto", *TABLE, "--set", "method.candidates=['nobody']"], 'no method called "nobody"'),
+    (["run", "auto", *TABLE, "--set", "method.candidates=[]"], "no candidate to choose from"),
+    (["run", "auto", *TABLE, "--set", "method.candidates=['recency', 'recency']"], "there twice"),
+    (["run", "auto", *TABLE, "--set", "protocol.task=nothing"], 'no task called "nothing"'),
+    (["run", "auto", *TABLE, "--set", "protocol.positive=3"], 'no key "protocol.positive"'),
+    (["run", "auto", "--data", "absent.csv"], "absent.csv"),
+    (["run", "recency", *TABLE, "--budget", "5m"], "--budget belongs to fedvine run auto"),
+    (["compare", "auto", "recency", *TABLE], "auto is not a method"),
+    (["run", "auto", *TABLE, "--out", "."], "has other things in it"),
+    (["run", "auto", *TABLE, "--out", "shop.csv"], "shop.csv"),
+])
+def test_bad_input_gets_a_sentence_and_leaves_no_folder(words, sentence, place, capsys):
+    assert command(*words) == 2
+    assert sentence in capsys.readouterr().err.replace("\n", " ")
+    assert not list(place.glob("runs/auto*"))
