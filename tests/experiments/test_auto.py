@@ -35,7 +35,7 @@ def case(user, item):
 def without_structure(edges=4000):
     """Every user draws items by the same law, so that nothing is to be known of a user."""
     draw = np.random.default_rng(1)
-    return draw.integers(0, 2000, edges), np.minimum(draw.zipf(1.6, edges), 60)
+    return draw.integers(0, 2000, edges), (60 * draw.random(edges) ** 2).astype(int)
 
 
 def with_structure(edges=4000):
