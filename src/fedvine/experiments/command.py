@@ -76,7 +76,7 @@ def automatic(what: str, options: dict[str, Any], settings: Iterable[str]) -> tu
     """
     if what != AUTO and not what.endswith(".toml"):
         return None
-    values = {"method": AUTO} if what == AUTO else Experiment.values_of(what)
+    values: dict[str, Any] = {"method": AUTO} if what == AUTO else Experiment.values_of(what)
     if values.get("method") == AUTO:
         values = {**values, "method": {"name": AUTO}}
     if not isinstance(values.get("method"), dict) or values["method"].get("name") != AUTO:
