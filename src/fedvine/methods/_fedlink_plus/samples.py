@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,15 @@ from fedvine.methods._fedlink_plus.rows import receive_items
 from fedvine.tasks import negatives
 
 CHUNK = 1 << 15     # pairs whose features are in memory at a time
+MARGIN = 0.005      # by how much another answer must have been better than the whole model
+RECENT = 0.8        # what a stage's measure keeps a stage later
+
+#: Enters further features of pairs: (features float32 [Q, WIDTH], users [Q], items [Q]).
+Also = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
 def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, lent: Lent,
-             near: tuple[int, ...]) -> np.ndarray:
+             near: tuple[int, ...], also: Also | None = None) -> np.ndarray:
     """Return features float32 [Q, WIDTH] of pairs in local numbers at times ``t``."""
     counts: Counts = client.counts
     out = np.empty((len(src), WIDTH), np.float32)
@@ -43,6 +49,8 @@ def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, le
          counts.items.away_stamp, items, users, pairs, steps, window, clocks, lent, facts,
          scratch(client), POWERS)
     client.profiles.features(client, np.asarray(src), np.asarray(dst), out)
+    if also is not None:
+        also(out, src, dst)
     return out
 
 
@@ -58,15 +66,15 @@ def scratch(client: Client) -> Scratch:
     return made
 
 
-def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[int, ...]
-           ) -> np.ndarray:
+def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[int, ...],
+           also: Also | None = None) -> np.ndarray:
     """Return features of the queries times ``w``, float64 [Q]."""
     found = np.empty(len(queries))
     order = np.argsort(queries.src, kind="stable")      # a user's queries together
     for begin in range(0, len(order), CHUNK):
         at = order[begin:begin + CHUNK]
         found[at] = weighted(features(client, queries.src[at], queries.dst[at], queries.t[at],
-                                      lent, near), w)
+                                      lent, near, also), w)
     return found
 
 
@@ -94,7 +102,8 @@ def count(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> No
 
 
 def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int, ...],
-            step: int | None, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            step: int | None, t: int, also: Also | None = None
+            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sample edges of the stage, with what was counted before them; count the stage.
 
     Args:
@@ -105,6 +114,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         near: see :class:`fedvine.methods._fedlink_plus.features.Facts`.
         step: after how many events of the stage features know them; None: they do not.
         t: number of the stage.
+        also: enters features that are not of counts.
 
     Returns:
         Features of negatives less those of the edge, float32 [n, many, WIDTH]; weights float32 [n];
@@ -153,7 +163,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         user, item = src[place[at]].astype(np.int64), dst[place[at]].astype(np.int64)
         pairs = np.concatenate([item[:, None], wrong[at]], 1)
         x = features(client, np.repeat(user, many + 1), pairs.reshape(-1),
-                     np.repeat(when[place[at]], many + 1), empty, near
+                     np.repeat(when[place[at]], many + 1), empty, near, also
                      ).reshape(len(at), many + 1, WIDTH)
         found[at] = x[:, 1:] - x[:, :1]
         fresh[at] = x[:, 0, PARTS["pairs"][0]] == 0
@@ -190,3 +200,22 @@ def enter_totals(client: Client, others: np.ndarray) -> None:
     local = np.flatnonzero(there)
     receive_items(client.counts, {"local": local,
                                   "count": there[local, None].astype(np.float32) * POWERS[:, 1]})
+
+
+def choose(server: Any, names: list[str], sums: np.ndarray) -> None:
+    """Take a stage's measures, summed over clients, and choose what answers next.
+
+    Args:
+        server: with ``newton``; ``gains`` and ``chosen`` are brought up to date.
+        names: of the variants of the weights.
+        sums: of what :func:`measured` returned.
+    """
+    if sums[0] > 0 and server.newton.w.any():
+        mean = sums[1:].reshape(len(names), 4).mean(1) / sums[0]
+        for k, name in enumerate(names):        # better than the whole model by
+            gain, stages = server.gains.get(name, (0.0, 0.0))
+            server.gains[name] = (RECENT * gain + float(mean[k] - mean[0]), RECENT * stages + 1)
+    gain = {name: server.gains[name][0] / server.gains[name][1] for name in names
+            if name in server.gains}
+    best = max(gain, key=lambda n: (gain[n], n), default="all")
+    server.chosen.append(best if gain.get(best, 0.0) > MARGIN else "all")

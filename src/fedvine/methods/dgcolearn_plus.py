@@ -1,0 +1,118 @@
+"""dgcolearn_plus: features of pairs beside the rows of DG-CoLearn's exchange.
+
+Beyond the paper. The server of DG-CoLearn holds the graph, so it can count what each pair of nodes
+did, whichever clients these are at: nothing more travels, and the counts do not depend on the
+partition. A pair's score is the sum of some 60 features of counts, those of ``fedlink_plus``
+(:mod:`fedvine.methods._fedlink_plus.features`), of features of the snapshot, and of DG-CoLearn's
+own logit (:mod:`fedvine.methods._dgcolearn.pair_features`), with weights of a softmax of each edge
+against pairs that were not met (:mod:`fedvine.methods._fedlink_plus.newton`).
+
+A stage's edges are scored before they are learned, by the rows of the stage before, and the weights
+are fitted to these scores: the logit weighs as much as it was worth for edges that are new to it.
+The same scores decide which parts of the features answer next, as in ``fedlink_plus``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedvine.core.method import At, Field, Server, World
+from fedvine.methods._dgcolearn import pair_features
+from fedvine.methods._dgcolearn.answers import ahead
+from fedvine.methods._dgcolearn.renumber import renumber
+from fedvine.methods._fedlink_plus import samples
+from fedvine.methods._fedlink_plus.counts import Counts
+from fedvine.methods._fedlink_plus.newton import Newton, derivatives
+from fedvine.methods._fedlink_plus.rows import lent
+from fedvine.methods.dgcolearn import DgCoLearn
+
+STEPS = 20      # of Newton's method a stage, at most; it mostly ends after 5 to 10
+
+
+class DgCoLearnPlus(DgCoLearn):
+    """DG-CoLearn's logit is one feature of a pair among counts, recencies and neighbours."""
+
+    name: ClassVar[str] = "dgcolearn_plus"
+    space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
+                                      "fade": (0.7, 1.0)}
+
+    target: Literal["edges"] = Field(  # type: ignore[assignment]
+        default="edges", description="what is predicted: the next stage's edges")
+    sampled: int = Field(default=2000, ge=1, description="edges a stage in the weights' loss")
+    negatives: int = Field(default=16, ge=1, description="nodes that an edge is compared with")
+    stages: int = Field(default=10, ge=1, description="stages whose edges are in that loss")
+    fade: float = Field(default=0.9, gt=0, le=1, description="what the weight of an edge in that "
+                        "loss keeps from stage to stage")
+    new: float = Field(default=2.0, gt=0, description="weight in that loss of a pair that did not "
+                       "meet before; others weigh 1")
+    ridge: float = Field(default=1.0, ge=0, description="ridge, in units of a feature's square")
+    items: int = Field(default=64, ge=1, description="newest neighbours of a node that similar "
+                       "nodes are found by")
+    users: int = Field(default=1024, ge=1, description="newest nodes at a neighbour, of which the "
+                       "similar ones are found")
+    near: int = Field(default=128, ge=1, description="most similar nodes whose neighbours are "
+                      "summed")
+    capacity: int = Field(default=1_000_000, ge=16, description="pairs that are kept, at most; "
+                          "those with the least decayed counts are dropped")
+
+    @classmethod
+    def tiny(cls):
+        return cls(rounds=2, features=4, hidden=4, sampled=20, negatives=3, stages=2, capacity=400)
+
+    def start(self, world: World) -> Server:
+        server = super().start(world)
+        server.counts, server.newton = Counts(), Newton(self.ridge)
+        server.keys = {side: np.empty(0, np.uint64) for side in ("users", "items")}
+        server.samples, server.weights, server.gains, server.chosen = [], [], {}, []
+        return server
+
+    def arrive(self, server, clients, at: At) -> None:
+        renumber(server, server.stage)
+        rows = None
+        if at.R and server.snapshot.known.any():    # of the stages before
+            rows, _ = self.exchange_in(clients.world).forward(server, clients)
+        self.learn(server, clients.world, at.t, rows)
+        super().arrive(server, clients, at)
+
+    def learn(self, server: Server, world: World, t: int, rows: Any) -> None:
+        """Score the stage's edges as new ones, count them, and fit the weights of the features."""
+        graph, variants = pair_features.counter(server, world, t), server.newton.variants()
+        sampled, weights, fresh = samples.take_in(
+            graph, self.sampled, self.negatives, self.new, self.near_by, None, t,
+            pair_features.beside(server, rows))
+        server.samples = [*server.samples, sampled][-self.stages:]
+        server.weights = [*(self.fade * w for w in server.weights), weights][-self.stages:]
+        server.counts.trim(self.capacity)
+        server.cache.pop("scratch", None)
+        samples.choose(server, list(variants), samples.measured(
+            sampled, fresh, np.array(list(variants.values()))))
+        server.newton.begin()
+        for _ in range(STEPS):                      # w <- w - H^-1 g
+            if server.newton.done:
+                break
+            server.newton.take(derivatives(server.samples, server.weights, server.newton.trial),
+                               self.negatives)
+
+    @property
+    def near_by(self) -> tuple[int, int, int]:
+        """Return the bounds on neighbours, as features take them."""
+        return self.items, self.users, self.near
+
+    def answer(self, server, clients, at: At) -> dict[str, np.ndarray]:
+        """Return the scores [Q] of queried pairs, and which of them are across clients."""
+        server = ahead(server)
+        renumber(server, server.stage)
+        rows = self.exchange_in(clients.world).forward(server, clients)[0] if at.R else None
+        w = server.newton.variants().get(server.chosen[-1], server.newton.w)
+        graph, asked = pair_features.counter(server, clients.world, at.t), server.queries
+        shift = server.stage.num_src if server.stage.bipartite else 0
+        a, b = (server.placement.part[e] for e in (asked.src, asked.dst + shift))
+        return {"across": (a != b) & (a >= 0) & (b >= 0), "scores": samples.scores(
+            graph, asked, w, lent(server.counts, None), self.near_by,
+            pair_features.beside(server, rows))}
+
+    def report(self, server: Server) -> dict[str, Any]:
+        """Return facts of the partition, and which answer was used after each stage."""
+        return super().report(server) | {"answers": list(server.chosen)}
