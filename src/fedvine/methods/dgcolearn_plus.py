@@ -38,8 +38,8 @@ class DgCoLearnPlus(DgCoLearn):
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
-    rounds: int = Field(default=2, ge=0, description="rounds a stage, R, in which DG-CoLearn's rows "
-                        "are trained; 0: no rows, counts and the snapshot alone")
+    rounds: int = Field(default=2, ge=0, description="rounds a stage, R, in which "
+                        "DG-CoLearn's rows are trained; 0: no rows, counts and the snapshot alone")
     target: Literal["edges"] = Field(  # type: ignore[assignment]
         default="edges", description="what is predicted: the next stage's edges")
     sampled: int = Field(default=2000, ge=1, description="edges a stage in the weights' loss")

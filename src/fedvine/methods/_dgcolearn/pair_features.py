@@ -45,6 +45,9 @@ def beside(server: Server, rows: torch.Tensor | None) -> Also:
     Args:
         server: with ``snapshot``, and with ``placement`` where there are rows.
         rows: float [nodes, hidden], client by client; None: there are none, and ROWS and NEW are 0.
+
+    Returns:
+        A function of features [Q, WIDTH], into which it enters these, and of both ends int64 [Q].
     """
     edges, codes, count = server.snapshot.edges, server.snapshot.codes, len(server.snapshot.known)
     both = np.concatenate([edges, edges[::-1]], 1)
