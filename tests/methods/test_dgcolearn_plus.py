@@ -10,12 +10,13 @@ import torch
 from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
+from fedvine.data.node_table import NodeTable
 from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import pair_features
 from fedvine.methods._dgcolearn.pair_features import BOTH, COMMON, DEGREE, LIVE, NEW, ROWS
-from fedvine.methods._fedlink_plus.features import WIDTH
+from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.popularity import Popularity
@@ -31,6 +32,21 @@ def test_contract(check):
 @pytest.mark.parametrize("options", [{"exchange_gradients": False}, {"rounds": 0}])
 def test_variants_keep_the_contract(options):
     testing.check_method(DgCoLearnPlus.tiny().model_copy(update=options))
+
+
+def test_tables_of_users_and_items_are_used_and_saved(monkeypatch):
+    def stream(*arguments):
+        made = tiny(*arguments)
+        tables = [NodeTable(np.ones(n, bool), np.arange(n, dtype=np.float32)[:, None],
+                            np.arange(n)[:, None] % 3, ("x",), ("c",))
+                  for n in (made.num_src, made.num_dst)]
+        return made.with_tables(*tables)
+    tiny = testing.tiny_stream
+    monkeypatch.setattr(testing, "tiny_stream", stream)
+    testing.check_resume(DgCoLearnPlus.tiny())
+    split, plan = testing.tiny_case(testing.tiny_stream(200))
+    done = run(DgCoLearnPlus.tiny(), split, plan, protocol=testing.PROTOCOL).finish()
+    assert done.server.newton.w[slice(*PARTS["tables"])].any()
 
 
 @pytest.mark.parametrize("bipartite", [False, True])

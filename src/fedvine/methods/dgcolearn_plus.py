@@ -26,6 +26,7 @@ from fedvine.methods._fedlink_plus import samples
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives
 from fedvine.methods._fedlink_plus.rows import lent
+from fedvine.methods._fedlink_plus.tables import Profiles
 from fedvine.methods.dgcolearn import DgCoLearn
 
 STEPS = 20      # of Newton's method a stage, at most; it mostly ends after 5 to 10
@@ -65,7 +66,7 @@ class DgCoLearnPlus(DgCoLearn):
 
     def start(self, world: World) -> Server:
         server = super().start(world)
-        server.counts, server.newton = Counts(), Newton(self.ridge)
+        server.counts, server.profiles, server.newton = Counts(), Profiles(), Newton(self.ridge)
         server.keys = {side: np.empty(0, np.uint64) for side in ("users", "items")}
         server.samples, server.weights, server.gains, server.chosen = [], [], {}, []
         return server

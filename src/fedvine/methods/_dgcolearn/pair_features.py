@@ -29,8 +29,8 @@ def counter(server: Server, world: World, t: int) -> Any:
     Both directions of an event are there where edges have no direction.
     """
     return SimpleNamespace(
-        counts=server.counts, keys=server.keys, cache=server.cache, past=server.past,
-        stage=server.stage.both_ways(),
+        counts=server.counts, profiles=server.profiles, keys=server.keys, cache=server.cache,
+        past=server.past, world=world, stage=server.stage.both_ways(),
         rng=lambda purpose: rng(world.seed, "pair features", purpose, t))
 
 
