@@ -73,9 +73,9 @@ def beside(server: Server, rows: torch.Tensor | None) -> Also:
 
 def common(weighed: csr_matrix, graph: csr_matrix, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the weights of common neighbours of pairs, float [P]."""
-    first, at = np.unique(a, return_inverse=True)
+    (first, at), count = np.unique(a, return_inverse=True), len(graph.indptr) - 1
     two = csr_matrix(weighed[first] @ graph)        # rows of nodes at distance 2
     two.sort_indices()
-    places = np.repeat(np.arange(len(first)), np.diff(two.indptr)) * graph.shape[1] + two.indices
-    found = find(places, at * graph.shape[1] + b)
+    places = np.repeat(np.arange(len(first)), np.diff(two.indptr)) * count + two.indices
+    found = find(places, at * count + b)
     return np.where(found >= 0, np.append(two.data, 0)[found], 0)
