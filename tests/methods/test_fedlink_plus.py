@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedvine.experiments.forecasts import Forecasts
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.testing import CHECKS, PROTOCOL, run, tiny_case, tiny_stream
 
@@ -39,3 +40,20 @@ def test_sums_of_counts_by_hash_are_those_of_all_other_clients():
         away = worker.client.counts.items.away[:len(worker.client.keys["items"]), 2]
         for key, n in zip(worker.client.keys["items"], away, strict=True):
             assert n == sum(v for other, v in met[int(key)].items() if other != name)
+
+
+def test_forecasts_say_why(tmp_path):
+    parts, plan = tiny_case()
+    made = run(FedLinkPlus.tiny(), parts, plan, seed=7, protocol=PROTOCOL)
+    made.finish()
+    asked = Forecasts(made)
+    part = parts.parts["bob"]
+    user = part.src_ids[int(part.src[-1])]
+    best = asked.top("bob", user, 4)
+    said = asked.why("bob", user, [one.item for one in best])
+    met = [part.dst_ids[int(i)] for i in part.dst[part.src == part.src[-1]]]
+    for one, why in zip(best, said, strict=True):
+        assert one.known == why.startswith("met "), (one, why)
+        if one.known:
+            assert f"met {met.count(one.item):,} time" in why
+    assert asked.why("bob", "nobody", []) == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -154,7 +155,8 @@ def predict(
               "score, since their client has never seen the user or the item"))
     else:
         assert client is not None and user is not None
-        _show(found.top(client, user, top))
+        best = found.top(client, user, top)
+        _show(best, found.why(client, user, [one.item for one in best]))
         homes = found.homes(user)
         if client not in homes:
             console().print(f"{client} has no edge of {user} yet; known at {', '.join(homes)}.",
@@ -200,11 +202,11 @@ def _as_of(made: Any) -> None:
               f"{len(made.plan)}.", file=sys.stderr)
 
 
-def _show(forecasts: list[Any]) -> None:
+def _show(forecasts: list[Any], why: Sequence[str] = ()) -> None:
     from rich.table import Table
-    table = Table("item", "score", "", box=None)
-    for item, score, known in forecasts:
-        table.add_row(item, f"{score:.4g}", "known" if known else "new")
+    table = Table("item", "score", "", *(["why"] if why else []), box=None)
+    for n, (item, score, known) in enumerate(forecasts):
+        table.add_row(item, f"{score:.4g}", "known" if known else "new", *why[n:n + 1])
     console().print(table)
 
 

@@ -89,6 +89,19 @@ class Forecasts:
         return [Forecast(names[int(item)], float(score), bool(known)) for item, score, known
                 in zip(best.item[0], best.score[0], best.known[0], strict=True)]
 
+    def why(self, client: str, user: str, items: Sequence[str]) -> list[str]:
+        """Return why the items of :meth:`top` have their scores, in words.
+
+        Empty where the method does not say, for a guest, and where nodes have no directions.
+        """
+        part = self._part(client)
+        number = part.src_ids.numbers([user])
+        if number[0] < 0 or not part.directed or not hasattr(self.run.method, "explain"):
+            return []
+        numbers = part.dst_ids.numbers(items)
+        pairs = self.task.pairs(self.plan, np.repeat(number, len(numbers)), numbers, [])
+        return self.run.explain(client, pairs) if len(numbers) and numbers.min() >= 0 else []
+
     def homes(self, user: str) -> list[str]:
         """Return the clients that have seen a user."""
         return [name for name, part in self.parts.items() if part.src_ids.numbers([user])[0] >= 0]

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
+from fedvine.core.expect import Several, Text
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike
@@ -225,6 +226,19 @@ class Run:
                 return self.method.answer(server, self.clients, at)[client]
         finally:
             self.clients.log = []       # nothing of a question is kept
+
+    def explain(self, client: str, pairs: dict[str, Any]) -> list[str]:
+        """Return why pairs have their scores, one text a pair, of a method with ``explain``.
+
+        ``pairs`` are those of :meth:`ask`.
+        """
+        self.at_the_end()
+        try:
+            with self.clients.querying(Query("given"), {client: pairs}):
+                return self.clients.call(self.method.explain,  # type: ignore[attr-defined]
+                                         expect=Several(Text()))[client]
+        finally:
+            self.clients.log = []
 
     def at_the_end(self) -> tuple[Memory, At]:
         """Return the server, the clients ready for queries, and the last learned place."""

@@ -33,6 +33,7 @@ from fedvine.methods._fedlink_plus import samples
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.members import Members
 from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, derivatives
+from fedvine.methods._fedlink_plus.reasons import reasons
 from fedvine.methods._fedlink_plus.tables import Profiles
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import SecureSums
@@ -205,6 +206,13 @@ class FedLinkPlus(SecureSums):
         if kept is None or kept[0] is not lent:
             client.cache["lent"] = kept = lent, travelling.lent(client.counts, lent)
         return samples.scores(client, queries, w, kept[1], self.near_by)
+
+    @on_client
+    def explain(self, client: Client, queries: EdgeQueries) -> list[str]:
+        """Return why each pair has its score, one text a pair."""
+        lent = client.cache.get("lent", (None, travelling.lent(client.counts, None)))[1]
+        x = samples.features(client, queries.src, queries.dst, queries.t, lent, self.near_by)
+        return reasons(client, queries, x)
 
     def refresh(self, client: Client, events: EventStream) -> None:
         """Count new events as a part of the last stage."""

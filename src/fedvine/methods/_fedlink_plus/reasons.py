@@ -1,0 +1,52 @@
+"""Why a pair has its score, in words: what was counted of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedvine.core.method import Client
+from fedvine.data.dates import moment
+from fedvine.methods._fedlink_plus.counts import AWAY, HERE, Counts
+from fedvine.methods._fedlink_plus.features import PARTS
+
+OFTEN = 1.0     # a log ratio above it is worth a word
+
+
+def reasons(client: Client, queries: Any, x: np.ndarray) -> list[str]:
+    """Return one text a queried pair, such as "met 12 times, last on 2013-05-03".
+
+    Args:
+        client: with what it counted.
+        queries: the pairs.
+        x: their features, float32 [Q, WIDTH].
+    """
+    counts: Counts = client.counts
+    found = []
+    for q in range(len(queries)):
+        u, z, f = int(queries.src[q]), int(queries.dst[q]), x[q]
+        said = []
+        row = -1
+        if u < len(counts.users) and z < len(counts.items):
+            key = np.array([u << 32 | int(counts.items.column[z])])
+            row = int(counts.pairs.find(key)[0])
+        for kind, where in ((HERE, "met"), (AWAY, "met elsewhere")):
+            n = round(float(counts.pairs.count[row, kind, 2])) if row >= 0 else 0
+            if n:
+                last = moment(float(counts.pairs.last[row, kind]), client.past.dates)
+                said.append(f"{where} {n:,} time{'s' * (n > 1)}, last at {last}")
+        begin = {part: first for part, (first, _) in PARTS.items()}
+        if f[begin["steps"]] > OFTEN:
+            said.append("often next after the last item")
+        if f[begin["clocks"]] > OFTEN:
+            said.append("likely at this hour")
+        if f[begin["neighbours"] + 1] > OFTEN:
+            said.append("similar users met it")
+        if f[begin["tables"]] > OFTEN or f[begin["tables"] + 4] > OFTEN:
+            said.append("features as of those who met it")
+        if z < len(counts.items) and not (said and row >= 0):
+            n = int(counts.items.others[z, 0])
+            said.append(f"{n:,} user{'s' * (n != 1)} met it here")
+        found.append("; ".join(said) or "never met here")
+    return found
