@@ -21,6 +21,9 @@ def reasons(client: Client, queries: Any, x: np.ndarray) -> list[str]:
         client: with what it counted.
         queries: the pairs.
         x: their features, float32 [Q, WIDTH].
+
+    Returns:
+        The texts.
     """
     counts: Counts = client.counts
     found = []
