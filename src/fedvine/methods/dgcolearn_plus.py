@@ -1,10 +1,11 @@
 """dgcolearn_plus: features of pairs beside the rows of DG-CoLearn's exchange.
 
 Beyond the paper. The server of DG-CoLearn holds the graph, so it can count what each pair of nodes
-did, whichever clients these are at: no count travels, and none depends on the partition. A pair's score is the sum of some 60 features of counts, those of ``fedlink_plus``
+did, whichever clients these are at: no count travels, and none depends on the partition. A pair's
+score is a weighted sum of some 60 features of counts, those of ``fedlink_plus``
 (:mod:`fedvine.methods._fedlink_plus.features`), of features of the snapshot, and of DG-CoLearn's
-own logit (:mod:`fedvine.methods._dgcolearn.pair_features`), with weights of a softmax of each edge
-against pairs that were not met (:mod:`fedvine.methods._fedlink_plus.newton`).
+own logit (:mod:`fedvine.methods._dgcolearn.pair_features`). The weights are those of a softmax of
+each edge against pairs that were not met (:mod:`fedvine.methods._fedlink_plus.newton`).
 
 A stage's edges are scored before they are learned, by the rows of the stage before, and the weights
 are fitted to these scores: the logit weighs as much as it was worth for edges that are new to it.
