@@ -52,7 +52,8 @@ def test_the_test_of_the_guide_passes():
 def test_the_lines_of_the_readme_run(tmp_path, monkeypatch, capsys):
     lines = code("README.md")
     assert len([line for line in lines.splitlines() if line.strip()]) <= 12
-    small = lines.replace("buffers=4)", "buffers=4, rounds=1, width=8)")
+    small = lines.replace('"runs/first")', '"runs/first", protocol=fv.LinkPrediction('
+                          "positives=50))").replace("Plus()", "Plus(sampled=50, stages=2)")
     assert small != lines
     monkeypatch.chdir(tmp_path)
     exec(compile(small, "README.md", "exec"), {"__name__": "readme"})

@@ -69,11 +69,13 @@ def _choice(found: Mapping[str, Any]) -> list[RenderableType]:
         return "" if value is None else f"{value[0]:+.3f} ±{value[1]:.3f}"
     rows = [[one["name"], "-" if one["score"] is None else f"{one['score']:.3f}",
              ahead(one["difference"]), seconds(one["seconds"]), size(one["bytes"]),
-             one["left_out"] or ("chosen" if one["name"] == found["chosen"] else "")]
+             "left out" if one["left_out"] else "chosen" if one["name"] == found["chosen"] else ""]
             for one in found["candidates"]]
-    return [str(found["why"]), table(Rows(
-        ["candidate", f"{found['score']}, before the test", "above the chosen", "time", "moved",
-         ""], rows))]
+    return [str(found["why"]),
+            table(Rows(["candidate", str(found["score"]), "above the chosen", "time", "moved", ""],
+                       rows)),
+            *(f"{one['name']} is left out: {one['left_out']}".rstrip(".") + "."
+              for one in found["candidates"] if one["left_out"])]
 
 
 def table(rows: Rows) -> Table:
