@@ -41,8 +41,6 @@ from fedvine.tasks.link_prediction import EdgeQueries
 
 SIDES = ("users", "items")
 KEYS = Array("uint64", (None,), keys="unique")
-MARGIN = 0.005      # by how much another answer must have been better than the whole model
-RECENT = 0.8        # what a stage's measure keeps a stage later
 
 
 class FedLinkPlus(SecureSums):
@@ -111,8 +109,8 @@ class FedLinkPlus(SecureSums):
             self.observe, np.array(list(variants.values())), at.t,
             expect={"one_kind": Flag(), **dict.fromkeys(SIDES, KEYS)},
             per_client={n: [before[side][n] for side in SIDES] for n in clients.names})
-        self.choose(server, list(variants), self.summed(clients, self.measures, 1 + 4 * len(
-            variants)))
+        samples.choose(server, list(variants), self.summed(
+            clients, self.measures, 1 + 4 * len(variants)))
         server.newton.begin()
         if self.share == "rows":
             self.exchange(server, clients, found, before)
@@ -180,18 +178,6 @@ class FedLinkPlus(SecureSums):
         return self.items, self.users, self.near
 
     # -- what answers ----------------------------------------------------------------------------
-    def choose(self, server: Server, names: list[str], sums: np.ndarray) -> None:
-        """Take a stage's measures, summed over clients, and choose what answers next."""
-        if sums[0] > 0 and server.newton.w.any():
-            mean = sums[1:].reshape(len(names), 4).mean(1) / sums[0]
-            for k, name in enumerate(names):        # better than the whole model by
-                gain, stages = server.gains.get(name, (0.0, 0.0))
-                server.gains[name] = (RECENT * gain + float(mean[k] - mean[0]), RECENT * stages + 1)
-        gain = {name: server.gains[name][0] / server.gains[name][1] for name in names
-                if name in server.gains}
-        best = max(gain, key=lambda n: (gain[n], n), default="all")
-        server.chosen.append(best if gain.get(best, 0.0) > MARGIN else "all")
-
     def answer(self, server, clients, at: At):
         w = server.newton.variants().get(server.chosen[-1], server.newton.w)
         if self.share != "rows" or len(clients.names) == 1:
