@@ -51,7 +51,7 @@ def short(entry: Entry) -> str:
 
 def whole(name: str, made: Comparison) -> Table:
     """Return the table of a data set: scores of each seed, bytes and CPU seconds of a run."""
-    return Table(f"{name}, {SEEDS} seeds, test period, mean over clients",
+    return Table(f"{name}, test period, mean over clients",
                  ["method", *KEYS.values(), "moved", "CPU s"],
                  [[e.label, *(made.score(e, key) for key in KEYS), text(moved(e), size),
                    text(e.cost("seconds_cpu"), seconds)] for e in made.entries])
