@@ -82,7 +82,7 @@ class DgCoLearnPlus(DgCoLearn):
     def learn(self, server: Server, world: World, t: int, rows: Any) -> None:
         """Score the stage's edges as new ones, count them, and fit the weights of the features."""
         graph, variants = pair_features.counter(server, world, t), server.newton.variants()
-        sampled, weights, fresh = samples.take_in(
+        sampled, weights, fresh, *_ = samples.take_in(
             graph, self.sampled, self.negatives, self.new, self.near_by, None, t,
             pair_features.beside(server, rows))
         server.samples = [*server.samples, sampled][-self.stages:]

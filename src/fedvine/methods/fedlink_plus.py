@@ -10,9 +10,10 @@ user did not meet, by Newton's method on derivatives that are summed over client
 Users who are known to two clients travel: each gets what the other counts of them, as rows of pairs
 by keyed hash (:mod:`fedvine.methods._fedlink_plus.rows`).
 
-The method checks itself. Before a stage is learned, its edges are scored by the model, by the model
-without each part of the features, by popularity, and by recency; what was best over the last stages
-answers.
+The method checks itself. Before a stage is learned, some of its edges are ranked among 100 items by
+the model, by the model without each part of the features, by popularity, and by recency; what was
+best over the last stages answers. Where popularity or recency was above the model in one of the
+four scores, the odds of pairs that met before are divided by 2, 4 or 8 if that brings it nearer.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class FedLinkPlus(SecureSums):
         # Each client scores the new edges by every kind of answer, then counts them.
         before = {side: {n: self.members(server, side).reported(n) for n in clients.names}
                   for side in SIDES}
-        variants = server.newton.variants()
+        variants = server.newton.variants(milder=True)
         found = clients.call(
             self.observe, np.array(list(variants.values())), at.t,
             expect={"one_kind": Flag(), **dict.fromkeys(SIDES, KEYS)},
@@ -137,13 +138,14 @@ class FedLinkPlus(SecureSums):
         Returns the keys of nodes that were not reported yet; none unless rows travel.
         """
         stage, counts = client.stage, client.counts
-        sampled, weights, fresh = samples.take_in(
-            client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t)
+        sampled, weights, _, ranks, fresh = samples.take_in(
+            client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
+            ranked=samples.RANKED)
         client.samples = [*client.samples, sampled][-self.stages:]
         client.weights = [*(self.fade * w for w in client.weights), weights][-self.stages:]
         counts.trim(self.capacity)
         client.cache.clear()
-        client.measured = samples.measured(sampled, fresh, variants)
+        client.measured = samples.measured(ranks, fresh, variants)
         one_kind, rows = not stage.bipartite, self.share == "rows"
         return {"one_kind": one_kind,
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],
@@ -179,7 +181,7 @@ class FedLinkPlus(SecureSums):
 
     # -- what answers ----------------------------------------------------------------------------
     def answer(self, server, clients, at: At):
-        w = server.newton.variants().get(server.chosen[-1], server.newton.w)
+        w = server.newton.variants(milder=True).get(server.chosen[-1], server.newton.w)
         if self.share != "rows" or len(clients.names) == 1:
             return clients.call(self.predict, w, None)
         return clients.call(self.predict, w, per_client=self.lend_unknown(server, clients))

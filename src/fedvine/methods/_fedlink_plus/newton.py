@@ -13,6 +13,8 @@ import numpy as np
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 
 LENGTH = 2 + 2 * WIDTH + WIDTH * (WIDTH + 1) // 2
+SIMPLE = ("popularity", "recency")
+MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
 _UPPER = np.triu_indices(WIDTH)
 
 
@@ -94,9 +96,11 @@ class Newton:
         self.done = bool(-gradient @ self.step < 1e-5 * weight)
         self.trial = self.w + self.step
 
-    def variants(self) -> dict[str, np.ndarray]:
-        """Return weights by name, float64 [F]: all parts, each part left out, and two simple rules.
+    def variants(self, milder: bool = False) -> dict[str, np.ndarray]:
+        """Return weights by name, float64 [F].
 
+        They are those of all parts, of each part left out, of :data:`SIMPLE` rules, and if asked
+        for of :data:`MILDER`: all parts, the odds of pairs that met before divided by a number.
         Without a part S the quadratic loss at the minimum has its own at
         w - H^-1[:, S] (H^-1[S, S])^-1 w_S.
         """
@@ -111,7 +115,10 @@ class Newton:
         popularity, recency = np.zeros(WIDTH), np.zeros(WIDTH)
         popularity[0] = recency[0] = 1.0
         recency[PARTS["pairs"][0]], recency[PARTS["pairs"][0] + 8] = 1e5, 1e3
-        return found | {"popularity": popularity, "recency": recency}
+        for name, by in MILDER.items() if milder else ():
+            found[name] = self.w.copy()
+            found[name][PARTS["pairs"][0]] -= np.log(by)
+        return found | dict(zip(SIMPLE, (popularity, recency), strict=True))
 
     def state_dict(self) -> dict[str, object]:
         """Return what a save keeps."""

@@ -20,11 +20,13 @@ from fedvine.methods._fedlink_plus.features import (
     fill,
     weighted,
 )
+from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
 from fedvine.methods._fedlink_plus.rows import lent as lent_rows
 from fedvine.methods._fedlink_plus.rows import receive_items
 from fedvine.tasks import negatives
 
 CHUNK = 1 << 15     # pairs whose features are in memory at a time
+RANKED, AGAINST = 200, 100      # edges that the method measures itself by, and items beside each
 MARGIN = 0.005      # by how much another answer must have been better than the whole model
 RECENT = 0.8        # what a stage's measure keeps a stage later
 
@@ -102,8 +104,8 @@ def count(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> No
 
 
 def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int, ...],
-            step: int | None, t: int, also: Also | None = None
-            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            step: int | None, t: int, also: Also | None = None, ranked: int = 0
+            ) -> tuple[np.ndarray, ...]:
     """Sample edges of the stage, with what was counted before them; count the stage.
 
     Args:
@@ -115,17 +117,20 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         step: after how many events of the stage features know them; None: they do not.
         t: number of the stage.
         also: enters features that are not of counts.
+        ranked: how many of the edges are compared with :data:`AGAINST` items, too.
 
     Returns:
         Features of negatives less those of the edge, float32 [n, many, WIDTH]; weights float32 [n];
-            whether the pair is new, bool [n].
+            whether the pair is new, bool [n]; of the ranked edges the same features beside
+            :data:`AGAINST` items, float32 [r, AGAINST, WIDTH], and whether the pair is new.
     """
     counts, stage = client.counts, client.stage
     src, dst = edges(stage)
     when = np.asarray(stage.t, float)
     when = when if stage.deleted is None else when[~stage.deleted]
     counts.begin(t, not stage.bipartite)
-    none = (np.empty((0, many, WIDTH), np.float32), np.empty(0, np.float32), np.empty(0, bool))
+    none = (np.empty((0, many, WIDTH), np.float32), np.empty(0, np.float32), np.empty(0, bool),
+            np.empty((0, AGAINST, WIDTH), np.float32), np.empty(0, bool))
     if not len(src):
         counts.begin(t + 1, counts.one_kind)
         return none
@@ -154,8 +159,14 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         step = max(len(src) // 4, 1)
     seen = [(0, np.arange(len(place)))] if step is None else batches(
         when, when[place], step)
+    chosen = np.empty(0, np.int64)
+    if ranked:
+        draw = client.rng("ranks")
+        chosen = np.sort(draw.choice(len(place), min(ranked, len(place)), replace=False))
+    beside = negatives.random(draw, src[place[chosen]].astype(np.int64), np.flatnonzero(known), now,
+                              AGAINST, width)
     found, fresh = np.empty((len(place), many, WIDTH), np.float32), np.empty(len(place), bool)
-    done = 0
+    ranks, done = np.empty((len(chosen), AGAINST, WIDTH), np.float32), 0
     empty = lent_rows(counts, None)
     for upto, at in seen:
         count(client, src[done:upto], dst[done:upto], when[done:upto])
@@ -167,9 +178,14 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
                      ).reshape(len(at), many + 1, WIDTH)
         found[at] = x[:, 1:] - x[:, :1]
         fresh[at] = x[:, 0, PARTS["pairs"][0]] == 0
+        mine = np.flatnonzero(np.isin(chosen, at))
+        here = np.searchsorted(at, chosen[mine])
+        ranks[mine] = features(client, np.repeat(user[here], AGAINST), beside[mine].reshape(-1),
+                               np.repeat(when[place[at[here]]], AGAINST), empty, near, also
+                               ).reshape(len(mine), AGAINST, WIDTH) - x[here, :1]
     count(client, src[done:], dst[done:], when[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
-    return found, np.where(fresh, np.float32(new), np.float32(1)), fresh
+    return found, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks, fresh[chosen]
 
 
 def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray) -> np.ndarray:
@@ -179,8 +195,9 @@ def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray) -> np
     of new pairs (of all where none is new), and of all pairs.
     """
     found = np.zeros((len(variants), 4))
+    sampled = sampled.astype(float)
     for v, w in enumerate(variants if len(sampled) else ()):
-        more = sampled.astype(float) @ w
+        more = sampled @ w
         above = (more > 0).sum(1) + 0.5 * (more == 0).sum(1)
         auc, rank = 1 - above / sampled.shape[1], 1 / (1 + above)
         new = fresh if fresh.any() else slice(None)
@@ -211,11 +228,18 @@ def choose(server: Any, names: list[str], sums: np.ndarray) -> None:
         sums: of what :func:`measured` returned.
     """
     if sums[0] > 0 and server.newton.w.any():
-        mean = sums[1:].reshape(len(names), 4).mean(1) / sums[0]
-        for k, name in enumerate(names):        # better than the whole model by
-            gain, stages = server.gains.get(name, (0.0, 0.0))
-            server.gains[name] = (RECENT * gain + float(mean[k] - mean[0]), RECENT * stages + 1)
-    gain = {name: server.gains[name][0] / server.gains[name][1] for name in names
-            if name in server.gains}
-    best = max(gain, key=lambda n: (gain[n], n), default="all")
-    server.chosen.append(best if gain.get(best, 0.0) > MARGIN else "all")
+        mean = sums[1:].reshape(len(names), 4) / sums[0]
+        for k, name in enumerate(names):        # better than the whole model by, and stages
+            server.gains[name] = RECENT * server.gains.get(name, np.zeros(5)) + np.append(
+                mean[k] - mean[0], 1.0)
+    gains = {name: server.gains[name][:4] / server.gains[name][4] for name in names
+             if name in server.gains}
+    best = max((n for n in gains if n not in MILDER), key=lambda n: (gains[n].mean(), n),
+               default="all")
+    if not gains or gains[best].mean() <= MARGIN:
+        best = "all"
+    simple = np.max([gains[n] for n in SIMPLE if n in gains] or [np.zeros(4)], axis=0)
+    if best == "all" and (simple > MARGIN).any():       # a column is below a simple rule
+        best = min(("all", *(n for n in MILDER if n in gains)),
+                   key=lambda n: np.maximum(simple - gains[n], 0).sum())
+    server.chosen.append(best)
