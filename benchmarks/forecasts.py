@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.living import carried_out
 
 DATA, METHODS = ("flights", "foursquare"), ("fedlink_plus", "fedlink", "stfl")
-CAPACITY, SHORT, TIMES, LAST = 4_000, 16, 10, 8
+CAPACITY, SHORT, TIMES, LAST = 4_000, 6, 10, 3
 FEDGRAPH, PREDICT = 0.81, 2.0
 CITIES = 40.0, 800.0
 
@@ -37,8 +37,8 @@ def costs(data: str, method: str, out: str) -> dict[str, Any]:
 
     def on_round(at: Any, clients: Any) -> None:
         now = time.process_time()
-        if at.r:
-            spent.append(now - began[0])
+        if at.r and any((line["t"], line["r"]) == (at.t, at.r) for line in clients.log):
+            spent.append(now - began[0])        # after the last Newton step nothing is computed
         began[0] = now
 
     made = Experiment.model_validate({"data": data, "method": {"name": method}})
@@ -51,18 +51,27 @@ def costs(data: str, method: str, out: str) -> dict[str, Any]:
             "rounds": len(spent), "round": statistics.mean(spent)}
 
 
-def grown(folder: str, stages: int) -> dict[str, Any]:
-    """Return the median CPU seconds of the last stages of a stream of so many."""
-    from benchmarks.longer import STAGE, Unscored
+def grown(stages: int) -> dict[str, Any]:
+    """Return the median CPU seconds of the last stages of a stationary stream of so many."""
+    import numpy as np
+
+    from benchmarks.longer import CLIENTS, ITEMS, STAGE, USERS, Unscored
+    from fedvine.core.rng import rng
+    from fedvine.data.ids import Ids
     from fedvine.data.plan import Plan
-    from fedvine.data.split import Split
     from fedvine.data.stream import EventStream
     from fedvine.experiments.run import run
     from fedvine.methods.fedlink_plus import FedLinkPlus
-    parts = Split.open(Path(folder) / "split", EventStream.open(Path(folder) / "stream"))
+    draw, count = rng(0, "forecasts"), STAGE * stages
+    src = (USERS * draw.random(count) ** 2).astype(np.int32)
+    dst = (ITEMS * draw.random(count) ** 3).astype(np.int32)
+    stream = EventStream(src, dst, np.arange(count), Ids.of(np.arange(USERS)),
+                         Ids.of(np.arange(ITEMS)), categories={"client": list("abc")},
+                         codes={"client": (dst % CLIENTS).astype(np.int32)})
     plan = Plan(tuple(float(STAGE * i) for i in range(stages + 1)), stages, stages)
     clock, each = [time.process_time()], []
-    for _ in run(FedLinkPlus(capacity=CAPACITY), parts, plan, protocol=Unscored()):
+    for _ in run(FedLinkPlus(capacity=CAPACITY), stream.split("client"), plan,
+                 protocol=Unscored()):
         clock.append(time.process_time())
         each.append(clock[-1] - clock[-2])
     return {"stage": statistics.median(each[-LAST:])}
@@ -110,12 +119,7 @@ def measure() -> Iterator[dict[str, Any]]:
         asked = carried_out([sys.executable, "-m", "fedvine", "predict", f"{name}/foursquare-"
                              f"{METHODS[0]}", "--client", client, "--user", user])
         yield line("predict, from nothing: CPU seconds", asked["cpu"], PREDICT)
-    stage = {}
-    for stages in (SHORT, SHORT * TIMES):
-        with tempfile.TemporaryDirectory() as name:
-            carried_out([sys.executable, "-m", "benchmarks.forecasts", "make", name, str(stages)])
-            stage[stages] = apart("grown", name, stages)
-    short, long = stage.values()
+    short, long = (apart("grown", stages) for stages in (SHORT, SHORT * TIMES))
     yield line(f"history x {TIMES}: CPU seconds of a stage", long["stage"], short["stage"])
     yield line(f"history x {TIMES}: peak memory, MB", long["memory"] / 1e6, short["memory"] / 1e6)
     ours, other = (apart("many_users", m) for m in METHODS[:2])
@@ -129,11 +133,7 @@ def measure() -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
-    if what == "make":
-        from benchmarks.longer import make
-        make(words[0], int(words[1]))
-        print("{}")
-    elif what == "grown":
-        print(json.dumps(grown(words[0], int(words[1]))))
+    if what == "grown":
+        print(json.dumps(grown(int(words[0]))))
     else:
         print(json.dumps({"costs": costs, "many_users": many_users}[what](*words)))
