@@ -280,7 +280,9 @@ def test_the_command_shows_tgb(data, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main.main(["reproduce", "tgb-wiki", "--json", str(tmp_path / "a.json"), "--markdown", "-"])
     assert not ended.value.code
-    assert "| EdgeBank, window | 0.600 | 0.600 | 0.571 | 0.571 |" in capsys.readouterr().out
-    first, _ = json.loads((tmp_path / "a.json").read_text())
+    shown = capsys.readouterr().out
+    assert "| EdgeBank, window | 0.600 | 0.600 | 0.571 | 0.571 |" in shown
+    assert "| fedlink_plus, 5 clients | event by event | " in shown
+    first, *_ = json.loads((tmp_path / "a.json").read_text())
     assert first["scores"]["mrr_val"] == pytest.approx(0.527, abs=0.0005)
     assert first["client"] is None
