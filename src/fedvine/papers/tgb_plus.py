@@ -105,15 +105,17 @@ def table(stream: EventStream, folder: str | Path, costs: Iterable[str],
             (row, GOALS[row], kept[row]["test"]) for row in GOALS))
     return Table("tgbl-wiki, all pages as negatives, MRR", [
         "method", "what an answer knows", "val", "test", "source"], rows), records, [
-        "fedlink_plus: weights are learned in the train part alone, once a day on a sample of its "
-        "events; later events are counted. Settings were chosen on the validation part, pooled and "
-        "event by event; those of five clients were not searched. Event by event an answer knows the client's own events strictly before its time; in batches those "
-        "before its batch. With five clients users are divided by hash, all pages are candidates "
-        "everywhere, and counts of pages travel once a day.",
-        "Published numbers are others' for tgbl-wiki. They were taken at second hand, not checked in "
-        "the sources and not run here: TPNet (Lu et al., NeurIPS 2024), DyGFormer (Yu et al., NeurIPS "
-        "2023), last met heuristics (Cornell et al., arXiv:2502.04910), smoothed counts and race_link "
-        "(no paper known). How often each lets events in is its own choice.",
+        "fedlink_plus: weights are learned in the train part alone, once a day on a sample of "
+        "its events; later events are counted. Settings were chosen on the validation part, "
+        "pooled and event by event; those of five clients were not searched. Event by event "
+        "an answer knows the client's own events strictly before its time; in batches those "
+        "before its batch. With five clients users are divided by hash, all pages are "
+        "candidates everywhere, and counts of pages travel once a day.",
+        "Published numbers are others' for tgbl-wiki. They were taken at second hand, not "
+        "checked in the sources and not run here: TPNet (Lu et al., NeurIPS 2024), DyGFormer "
+        "(Yu et al., NeurIPS 2023), last met heuristics (Cornell et al., arXiv:2502.04910), "
+        "smoothed counts and race_link (no paper known). How often each lets events in is its "
+        "own choice.",
         f"Against the goals, test: {goals}. CPU seconds: " + ", ".join(
             f"{line} {one['seconds_cpu']:.0f}" for line, one in kept.items()) + "."]
 
