@@ -43,7 +43,9 @@ from fedvine.tasks.link_prediction import EdgeQueries, LinkPrediction
 DAY = 86400.0
 CHUNK = 64          # events whose candidates are scored at a time
 
-CLIENTS, STEPS = (1, 5), ("event", 200)
+Step = Literal["event"] | int
+CLIENTS = (1, 5)
+STEPS: tuple[Step, ...] = ("event", 200)
 KEPT = "tgb-wiki.json"
 #: Test MRR that others report for tgbl-wiki, with what an answer knows.
 PUBLISHED = (("race_link", "event by event", 0.835), ("smoothed counts", "event by event", 0.828),
@@ -52,8 +54,6 @@ PUBLISHED = (("race_link", "event by event", 0.835), ("smoothed counts", "event 
              ("last met heuristics", "batches of 200", 0.729))
 GOALS = {"fedlink_plus, pooled, event": 0.83, "fedlink_plus, pooled, 200": 0.75,
          "fedlink_plus, 5 clients, event": 0.80}
-
-Step = Literal["event"] | int
 
 
 def settings(step: Step, clients: int) -> dict[str, Any]:
@@ -156,7 +156,8 @@ def mrr(stream: EventStream, step: Step, clients: int = 1, seed: int = 0, stage:
     method = FedLinkPlus(**settings(step, clients) | fields)
     world = prepare(method, plan, LinkPrediction(), parts, seed, parts=parts).world
     engine = LocalClients(method, parts, plan, LinkPrediction(), world)
-    server, found = method.start(world), {"val": [], "test": []}
+    server, w = method.start(world), np.empty(0)
+    found: dict[str, list[np.ndarray]] = {"val": [], "test": []}
     for now in range(len(plan) - 1):
         at = At(now, 0, method.rounds)
         engine.begin(at)
