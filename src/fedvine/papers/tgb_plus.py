@@ -59,8 +59,8 @@ GOALS = {"fedlink_plus, pooled, event": 0.83, "fedlink_plus, pooled, 200": 0.75,
 def settings(step: Step, clients: int) -> dict[str, Any]:
     """Return the fields of the method, chosen on the validation part, event by event.
 
-    More edges, more neighbours and less ridge were better than the second line when pooled; with
-    several clients, who have as many edges in the loss together, they were not tried.
+    More edges, more neighbours and less ridge were better than the last line when pooled; with
+    several clients they were not tried.
     """
     usual = {"fresh": step, "negatives": 24, "stages": 20, "fade": 1.0}
     if clients == 1:
