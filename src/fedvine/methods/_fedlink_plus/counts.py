@@ -1,6 +1,6 @@
 """What a client counts of its events: items, users, pairs, steps from item to item, and clocks.
 
-All are sums and maxima. A sum c_d(x) decays by d from stage to stage: c_d <- d c_d + new, for each
+All are sums and maxima. A sum decays by d from stage to stage, ``c_d <- d c_d + new``, for each
 d of :data:`DECAYS`; a row stores the stage in which it was last brought up to date, so that the
 cost of a stage follows its events. Pairs of a user lie in a chain from the one met last to the one
 met first, and so do pairs of an item.

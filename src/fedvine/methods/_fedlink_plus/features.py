@@ -1,12 +1,12 @@
 """Features of pairs of a user and an item, from what a client has counted.
 
-:func:`fill` computes one row of float32 for each pair, in the parts of :data:`PARTS`. Below, c_d
-are decayed sums, B(z) is the item's smoothed share of all edges, span is the mean duration of a
-stage, and an age is a time since, in spans.
+:func:`fill` computes one row of float32 for each pair, in the parts of :data:`PARTS`. Below,
+``c_d`` are decayed sums, B(z) is the item's smoothed share of all edges, span is the mean duration
+of a stage, and an age is a time since, in spans.
 
-Soft neighbours: the row of a user u is x_u = log(1 + c_.9) over its items, here and elsewhere, and
-kappa = cos(x_u, x_v)^q for q in 1, 4, 16. Only the newest items of a user, the newest users of an
-item and the most similar users are looked at, so that a pair costs the same however long the
+Soft neighbours: the row of a user u is ``x_u = log(1 + c_.9)`` over its items, here and elsewhere,
+and ``kappa = cos(x_u, x_v)^q`` for q in 1, 4, 16. Only the newest items of a user, the newest users
+of an item and the most similar users are looked at, so that a pair costs the same however long the
 history is.
 """
 
@@ -75,7 +75,7 @@ def sum_at(count: np.ndarray, stamp: Any, now: Any, d: Any, powers: np.ndarray) 
 
 @njit(cache=True)
 def make(pairs: Pairs, row: Any, now: Any, powers: np.ndarray) -> None:
-    """Make a pair's x = log(1 + c_.9) over all kinds of meeting, and its c_.9 here."""
+    """Make a pair's ``log(1 + c_.9)`` over all kinds of meeting, and its ``c_.9`` here."""
     f = powers[1, min(max(now - pairs.stamp[row], 0), powers.shape[1] - 1)]
     total = here = np.float32(0.0)
     for kind in range(pairs.sums.shape[1]):
