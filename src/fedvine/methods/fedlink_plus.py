@@ -8,7 +8,7 @@ user did not meet, by Newton's method on derivatives that are summed over client
 (:mod:`fedvine.methods._fedlink_plus.newton`).
 
 Users who are known to two clients travel: each gets what the other counts of them, as rows of pairs
-by keyed hash (:mod:`fedvine.methods._fedlink_plus.rows`).
+by keyed hash (:mod:`fedvine.methods._fedlink_plus.travel`).
 
 The method checks itself. Before a stage is learned, some of its edges are ranked among 100 items by
 the model, by the model without each part of the features, by popularity, and by recency; what was
@@ -36,15 +36,15 @@ from fedvine.methods._fedlink_plus.members import Members
 from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, derivatives
 from fedvine.methods._fedlink_plus.reasons import reasons
 from fedvine.methods._fedlink_plus.tables import Profiles
+from fedvine.methods._fedlink_plus.travel import SIDES, TravelMixin
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.link_prediction import EdgeQueries
 
-SIDES = ("users", "items")
 KEYS = Array("uint64", (None,), keys="unique")
 
 
-class FedLinkPlus(SecureSums):
+class FedLinkPlus(TravelMixin, SecureSums):
     """Shared weights for features of counts; rows of users that several clients know travel."""
 
     name: ClassVar[str] = "fedlink_plus"
@@ -206,124 +206,6 @@ class FedLinkPlus(SecureSums):
         """Count new events as a part of the last stage."""
         samples.count(client, *edges(events), np.asarray(events.t)[
             slice(None) if events.deleted is None else ~events.deleted])
-
-    # -- rows that travel ------------------------------------------------------------------------
-    def members(self, server: Server, side: str) -> Members:
-        """Return who knows which user or item; nodes of one kind are listed once, as items."""
-        return server.items if server.one_kind else getattr(server, side)
-
-    def exchange(self, server: Server, clients: Clients, found: Any,
-                 before: dict[str, dict[str, int]]) -> None:
-        """Let clients that know the same user or item exchange what they counted."""
-        server.one_kind = any(reply["one_kind"] for reply in found)
-        for name, reply in found.items():
-            for side in SIDES:
-                if len(reply[side]):
-                    getattr(server, side).add(name, reply[side])
-        if server.one_kind:
-            before = dict.fromkeys(SIDES, before["items"])
-        marks = {n: {side: {"shared": [], "whole": []} for side in SIDES} for n in clients.names}
-        for side in SIDES:
-            members = self.members(server, side)
-            for name in found.names:
-                new = np.arange(before[side][name], members.reported(name))
-                which, owner, local = members.others(name, new) if len(new) else ((),) * 3
-                if not len(which):
-                    continue
-                marks[name][side]["shared"].append(new[np.unique(which)])
-                for k in np.unique(owner):
-                    if members.names[k] in marks:
-                        for mark in marks[members.names[k]][side].values():
-                            mark.append(np.unique(local[owner == k]))
-        message = {n: {side: {mark: np.unique(np.concatenate([np.empty(0, int), *several])).astype(
-            np.int32) for mark, several in by.items()} for side, by in sides.items()}
-            for n, sides in marks.items()}
-        if any(len(members.names) > 1 for members in (server.users, server.items)):
-            rows = clients.call(self.lend, per_client=message, expect=lambda n: {
-                "users": {part: travelling.rows(self.members(server, "users").reported(n), part)
-                          for part in ("step", "whole")},
-                "items": {part: travelling.counted(server.items.reported(n), part)
-                          for part in ("step", "whole")}})
-            sent = {side: travelling.deliver(
-                self.members(server, side), before[side],
-                {n: reply[side] for n, reply in rows.items()}) for side in SIDES}
-            to = {n: [sent["users"].get(n), sent["items"].get(n)]
-                  for n in clients.names if any(n in sent[side] for side in SIDES)}
-            if to:
-                clients.call(self.receive, per_client=to)
-
-    @on_client
-    def lend(self, client: Client, marks: dict[str, Any]) -> dict[str, Any]:
-        """Return what this client counted of users and items that others know, too."""
-        counts = client.counts
-        for side in SIDES:
-            shared = np.zeros(len(client.keys[side]), bool)
-            shared[:len(client.shared[side])] = client.shared[side]
-            shared[marks[side]["shared"]] = True
-            client.shared[side] = shared
-        src, dst = edges(client.stage)
-        t = np.asarray(client.stage.t, float)
-        t = t if client.stage.deleted is None else t[~client.stage.deleted]
-        step, whole = travelling.counted_items(counts, dst, client.shared["items"],
-                                               marks["items"]["whole"])
-        return {"users": {
-            "step": travelling.rows_of_stage(counts, client.keys["items"], src, dst, t,
-                                             client.shared["users"]),
-            "whole": travelling.whole_rows(counts, marks["users"]["whole"])},
-            "items": {"step": step, "whole": whole}}
-
-    @on_client
-    def receive(self, client: Client, sent: list[Any]) -> None:
-        """Enter what other clients counted of this client's users and items."""
-        users, items = sent
-        if users is not None:
-            travelling.receive(client.counts, users)
-        if items is not None:
-            travelling.receive_items(client.counts, travelling.summed(items))
-        client.counts.trim(self.capacity)
-        client.cache.clear()
-
-    def lend_unknown(self, server: Server, clients: Clients) -> dict[str, Any]:
-        """Return by client the rows of users who are asked about and have no edge there."""
-        members = self.members(server, "users")
-        asked = clients.call(self.look, expect={"local": Array("int64", ("n",), low=0),
-                                                "key": Array("uint64", ("n",))})
-        wanted: dict[str, list[np.ndarray]] = {}
-        for reply in asked:
-            for k, local in zip(*members.find(reply["key"])[1:], strict=True):
-                wanted.setdefault(members.names[k], []).append(local)
-        wanted = {n: [np.unique(several).astype(np.int32)] for n, several in wanted.items()
-                  if n in clients.names}
-        empty: dict[str, Any] = dict.fromkeys(asked.names)
-        if not wanted:
-            return empty
-        with clients.unasked():
-            given = clients.call(self.give, expect=lambda n: travelling.rows(members.reported(n)),
-                                 per_client={n: several[0] for n, several in wanted.items()})
-        for name, reply in asked.items():
-            several = []
-            for of, rows in given.items():
-                if of == name or not len(rows["local"]):
-                    continue
-                place = travelling.places(reply["key"], members.keys[of][rows["local"]])
-                kept = place >= 0
-                several.append({key: value[kept] for key, value in rows.items()}
-                               | {"local": reply["local"][place[kept]]})
-            if several:
-                empty[name] = {key: np.concatenate([one[key] for one in several])
-                               for key in several[0]}
-        return empty
-
-    @on_client
-    def look(self, client: Client, queries: EdgeQueries) -> dict[str, np.ndarray]:
-        """Return local numbers and keys of the queried users without an edge here."""
-        users = travelling.unknown(client.counts, queries.src)
-        return {"local": users, "key": client.past.src_ids.keys(users)}
-
-    @on_client
-    def give(self, client: Client, users: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the rows of users who are asked about elsewhere."""
-        return travelling.whole_rows(client.counts, users)
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return which answer was used after each stage."""

@@ -8,8 +8,9 @@ import numpy as np
 
 from fedvine.core.method import Client
 from fedvine.data.dates import moment
-from fedvine.methods._fedlink_plus.counts import AWAY, HERE, Counts
+from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import PARTS
+from fedvine.methods._fedlink_plus.meetings import AWAY, HERE
 
 OFTEN = 1.0     # a log ratio above it is worth a word
 

@@ -13,16 +13,9 @@ from numba import njit
 
 from fedvine.core.expect import Array
 from fedvine.core.lookup import find
-from fedvine.methods._fedlink_plus.counts import (
-    BACK,
-    DECAYS,
-    HERE,
-    POWERS,
-    Counts,
-    Pairs,
-    meet,
-)
+from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import Lent
+from fedvine.methods._fedlink_plus.meetings import BACK, DECAYS, HERE, POWERS, Pairs, meet
 from fedvine.methods._fedlink_plus.members import Members
 
 Rows = dict[str, np.ndarray]

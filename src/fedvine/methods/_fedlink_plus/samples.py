@@ -10,16 +10,10 @@ import numpy as np
 from fedvine.core.method import Client
 from fedvine.core.refresh import batches
 from fedvine.methods._fedlink.events import edges
-from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
-from fedvine.methods._fedlink_plus.features import (
-    PARTS,
-    WIDTH,
-    Facts,
-    Lent,
-    Scratch,
-    fill,
-    weighted,
-)
+from fedvine.methods._fedlink_plus.counts import Counts
+from fedvine.methods._fedlink_plus.features import PARTS, WIDTH, Lent, fill, weighted
+from fedvine.methods._fedlink_plus.meetings import DECAYS, POWERS
+from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch
 from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
 from fedvine.methods._fedlink_plus.rows import lent as lent_rows
 from fedvine.methods._fedlink_plus.rows import receive_items
