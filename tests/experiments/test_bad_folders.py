@@ -265,7 +265,7 @@ def test_a_row_that_came_since_waits_for_its_stage(run):
     before = results(run)
     Path("good.csv").write_text(GOOD + "u1,i1,1100,a\n")
     code, _, said = fedvine(*RUN)
-    assert code == 0 and "1 rows wait" in said
+    assert code == 0 and "1 row waits" in said
     assert results(run) == before
 
 
