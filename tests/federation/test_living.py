@@ -20,6 +20,7 @@ from fedvine.federation.server import carry, learn, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.methods.fedlink import FedLink
+from fedvine.methods.fedlink_plus import FedLinkPlus
 
 SERVER = "hub.example"
 ROWS = [(f"u{i * i % 13}", f"{n}-{i * 7 % 11}", 3 * i + k, n) for i in range(60)
@@ -41,15 +42,15 @@ def stream(rows, name="shop"):
 class World:
     """Sites in this process with tables that grow, and a server that is opened for each night."""
 
-    def __init__(self, folder, names=("ann", "bob", "cy"), **order):
+    def __init__(self, folder, names=("ann", "bob", "cy"), method=None, **order):
         self.folder, self.names, self.rows, self.away = folder, list(names), [], set()
         self.stages = set()     # in which calls were made
         self.kits = {n: kit(folder / "kits", n) for n in (SERVER, "ann", "bob", "cy")}
-        method = FedLink(rounds=1, capacity=20, width=4)
+        method = method or FedLink(rounds=1, capacity=20, width=4)
         self.order = Order.model_validate({
             "out": str(folder / "run"), "stages": "20", "live": True, "seed": 3, "forecasts": 0,
             **order,
-            "method": {"name": "fedlink", **method.model_dump(mode="json", exclude_none=True)},
+            "method": {"name": method.name, **method.model_dump(mode="json", exclude_none=True)},
             "protocol": {"positives": 20, "negatives": 5}})
         self.method = self.order.kind()
         self.restart()
@@ -109,6 +110,15 @@ def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
     assert scores(run) == scores(other)
     for cost in ("bytes_up", "bytes_down"):
         assert run.summary[cost] == other.summary[cost]
+
+
+def test_nights_of_counts_that_travel_give_the_scores_of_one_run(tmp_path):
+    world = World(tmp_path, method=FedLinkPlus.tiny())
+    for until in (70, 103, 200):
+        run, _ = world.night(until)
+        world.restart()
+    other = whole(world, run)
+    assert scores(run) == scores(other) and run.summary["report"] == other.summary["report"]
 
 
 def test_a_server_or_a_site_that_dies_anywhere_in_a_night(tmp_path):
