@@ -1,8 +1,11 @@
 """fedlink_plus: the contract."""
 
+import numpy as np
 import pytest
 
 from fedvine.experiments.forecasts import Forecasts
+from fedvine.methods._fedlink_plus.newton import LENGTH, Newton
+from fedvine.methods._fedlink_plus.rows import receive, whole_rows
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.testing import CHECKS, PROTOCOL, run, tiny_case, tiny_stream
 
@@ -57,3 +60,31 @@ def test_forecasts_say_why(tmp_path):
         if one.known:
             assert f"met {met.count(one.item):,} time" in why
     assert asked.why("bob", "nobody", []) == []
+
+
+def test_rows_that_fit_no_user_are_left_out():
+    made = run(FedLinkPlus.tiny(), *tiny_case(), seed=7, protocol=PROTOCOL)
+    made.finish()
+    counts = made.clients.workers["bob"].client.counts
+    before = counts.state_dict()["pairs"]["keys"].copy()
+    for local, kinds in ((10 ** 6, 1), (-3, 1), (0, 2), (0, 4)):
+        receive(counts, {"local": np.array([local], np.int32), "key": np.array([7], np.uint64),
+                         "count": np.ones((1, kinds, 3), np.float32),
+                         "last": np.zeros((1, kinds))})
+    assert np.array_equal(counts.state_dict()["pairs"]["keys"], before)
+    assert not len(whole_rows(counts, np.array([10 ** 6, -1]))["local"])
+
+
+@pytest.mark.parametrize("settings", [{"ridge": 0.0}, {"fresh": "event"}, {"capacity": 16}])
+def test_settings_at_their_bounds_are_carried_out(settings):
+    found = scored(**settings)["scores"]["test"]["mean"]
+    assert 0 <= found["auc"] <= 1
+
+
+def test_sums_that_no_edges_have_end_no_search():
+    search = Newton(1.0)
+    for sums in (np.full(LENGTH, -1e9), np.full(LENGTH, 1e11), np.zeros(LENGTH)):
+        search.begin()
+        for _ in range(5):
+            search.take(sums, 8)
+            assert all(np.isfinite(w).all() for w in search.variants(milder=True).values())

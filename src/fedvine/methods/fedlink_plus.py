@@ -203,7 +203,7 @@ class FedLinkPlus(TravelMixin, SecureSums):
         return reasons(client, queries, x)
 
     def refresh(self, client: Client, events: EventStream) -> None:
-        """Count new events as a part of the last stage."""
+        """Count new events as the first ones of the next stage."""
         samples.count(client, *edges(events), np.asarray(events.t)[
             slice(None) if events.deleted is None else ~events.deleted])
 

@@ -162,9 +162,9 @@ def learn(src: np.ndarray, dst: np.ndarray, t: np.ndarray, now: Any, column: np.
         u, z, at = src[e], dst[e], t[e]
         decayed(items.sums, items.stamp, z, now, powers)
         decayed(users.sums, users.stamp, u, now, powers)
-        before = meet(pairs, u, column[z], 0, at, now, one, powers)
+        before = meet(pairs, u, column[z], HERE, at, now, one, powers)
         if one_kind and u != z:
-            meet(pairs, z, column[u], 2, at, now, one, powers)
+            meet(pairs, z, column[u], BACK, at, now, one, powers)
         for d in range(3):
             items.sums[z, d] += 1
             users.sums[u, d] += 1

@@ -15,6 +15,7 @@ from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 LENGTH = 2 + 2 * WIDTH + WIDTH * (WIDTH + 1) // 2
 SIMPLE = ("popularity", "recency")
 MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
+LEAST = 1e-6        # of the ridge: some features are 0 everywhere
 _UPPER = np.triu_indices(WIDTH)
 
 
@@ -72,7 +73,7 @@ class Newton:
         """Take the clients' sums at ``trial``; decide what is evaluated next."""
         weight, loss = sums[:2]
         gradient, squares = sums[2:2 + WIDTH], sums[2 + WIDTH:2 + 2 * WIDTH]
-        ridge = self.ridge * np.maximum(squares / max(weight, 1.0), 1e-6)
+        ridge = np.maximum(self.ridge * squares / max(weight, 1.0), LEAST)
         loss += 0.5 * float((ridge * self.trial ** 2).sum())
         if weight <= 0:
             self.done = True
@@ -91,8 +92,12 @@ class Newton:
         hessian[_UPPER] = sums[2 + 2 * WIDTH:]
         hessian = hessian + np.triu(hessian, 1).T + np.diag(ridge)
         gradient = gradient + ridge * self.w
+        try:
+            self.step = -np.linalg.solve(hessian, gradient)
+        except np.linalg.LinAlgError:       # no sums of real edges have such a Hessian
+            self.done = True
+            return
         self.hessian = hessian
-        self.step = -np.linalg.solve(hessian, gradient)
         self.done = bool(-gradient @ self.step < 1e-5 * weight)
         self.trial = self.w + self.step
 

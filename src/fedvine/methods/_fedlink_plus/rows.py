@@ -19,11 +19,12 @@ from fedvine.methods._fedlink_plus.meetings import BACK, DECAYS, HERE, POWERS, P
 from fedvine.methods._fedlink_plus.members import Members
 
 Rows = dict[str, np.ndarray]
-def rows(known: int, axis: str = "n") -> dict[str, Array]:
+def rows(known: int, one_kind: bool, axis: str = "n") -> dict[str, Array]:
     """State rows of users, of whom ``known`` are reported; ``axis`` names the number of rows."""
+    kinds = 2 if one_kind else 1
     return {"local": Array("int32", (axis,), low=0, high=known - 1),
-            "key": Array("uint64", (axis,)), "count": Array("float32", (axis, None, 3), low=0),
-            "last": Array("float64", (axis, None))}
+            "key": Array("uint64", (axis,)), "count": Array("float32", (axis, kinds, 3), low=0),
+            "last": Array("float64", (axis, kinds))}
 
 
 def counted(known: int, axis: str) -> dict[str, Array]:
@@ -63,7 +64,8 @@ def rows_of_stage(counts: Counts, keys: np.ndarray, src: np.ndarray, dst: np.nda
 
 
 def whole_rows(counts: Counts, users: np.ndarray) -> Rows:
-    """Return all that the client's own events say of users, int [n]."""
+    """Return all that the client's own events say of users, int [n]; of unknown ones nothing."""
+    users = users[(users >= 0) & (users < len(counts.users))]
     found = _chains(users, counts.users.head, counts.pairs.links)
     own = (HERE, BACK) if counts.one_kind else (HERE,)
     pairs = counts.pairs
@@ -94,7 +96,14 @@ def _chains(users: np.ndarray, head: np.ndarray, links: np.ndarray) -> np.ndarra
 
 
 def receive(counts: Counts, rows: Rows) -> None:
-    """Enter rows of other clients."""
+    """Enter rows of other clients; leave out what cannot be of this client's users.
+
+    The loops do not check bounds, and another client's row must not write outside of the tables.
+    """
+    if rows["count"].shape[1] != 1 + counts.one_kind:
+        return
+    known = (rows["local"] >= 0) & (rows["local"] < len(counts.users))
+    rows = {name: column[known] for name, column in rows.items()}
     columns = counts.columns.add(rows["key"].view(np.int64))
     counts.pairs.reserve(len(columns))
     pairs = counts.loops()[2]

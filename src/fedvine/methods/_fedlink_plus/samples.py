@@ -107,7 +107,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         sampled: edges at most.
         many: negatives an edge.
         new: weight of an edge whose pair was not met before; others have 1.
-        near: see :class:`fedvine.methods._fedlink_plus.features.Facts`.
+        near: see :class:`fedvine.methods._fedlink_plus.neighbours.Facts`.
         step: after how many events of the stage features know them; None: they do not.
         t: number of the stage.
         also: enters features that are not of counts.
@@ -121,7 +121,9 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     counts, stage = client.counts, client.stage
     src, dst = edges(stage)
     when = np.asarray(stage.t, float)
-    when = when if stage.deleted is None else when[~stage.deleted]
+    came = np.asarray(stage.order, float)       # by which the edges are sorted
+    if stage.deleted is not None:
+        when, came = when[~stage.deleted], came[~stage.deleted]
     counts.begin(t, not stage.bipartite)
     none = (np.empty((0, many, WIDTH), np.float32), np.empty(0, np.float32), np.empty(0, bool),
             np.empty((0, AGAINST, WIDTH), np.float32), np.empty(0, bool))
@@ -130,7 +132,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         return none
     first = counts.end == -np.inf
     if first:       # nothing is known yet: the first stage is learned in four parts
-        counts.end, counts.span = float(when[0]), max(float(when[-1] - when[0]), 0.0) or 1.0
+        counts.end, counts.span = float(when.min()), float(when.max() - when.min()) or 1.0
     else:
         span = max(float(when.max()) - counts.end, 0.0)
         counts.span = 0.7 * counts.span + 0.3 * span if span else counts.span
@@ -152,7 +154,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     if first and step is None:
         step = max(len(src) // 4, 1)
     seen = [(0, np.arange(len(place)))] if step is None else batches(
-        when, when[place], step)
+        came, came[place], step)
     chosen = np.empty(0, np.int64)
     if ranked:
         draw = client.rng("ranks")

@@ -17,6 +17,7 @@ from fedvine.methods._fedlink_plus.features import PARTS
 
 PRIOR = 5.0
 LEAST = 0.05        # variance, of numbers with variance 1 overall
+MOST = 1000.0       # of a log ratio of many numbers, so that its square can be summed
 SIDES = ("users", "items")
 
 
@@ -115,4 +116,4 @@ def compared(x: np.ndarray, mine: np.ndarray, overall: np.ndarray) -> tuple[np.n
     own_spread = np.maximum((s + PRIOR * (spread + mean ** 2)) / (k + PRIOR) - own ** 2, LEAST)
     dense = 0.5 * (np.log(spread / own_spread) + (numbers - mean) ** 2 / spread
                    - (numbers - own) ** 2 / own_spread)
-    return (ratio * categories).sum(1), np.where(there, dense, 0.0).sum(1)
+    return (ratio * categories).sum(1), np.clip(np.where(there, dense, 0.0).sum(1), -MOST, MOST)

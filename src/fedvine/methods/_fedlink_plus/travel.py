@@ -35,7 +35,7 @@ class TravelMixin:
     def exchange(self, server: Server, clients: Clients, found: Any,
                  before: dict[str, dict[str, int]]) -> None:
         """Let clients that know the same user or item exchange what they counted."""
-        server.one_kind = any(reply["one_kind"] for reply in found)
+        server.one_kind = all(reply["one_kind"] for reply in found)
         for name, reply in found.items():
             for side in SIDES:
                 if len(reply[side]):
@@ -60,7 +60,8 @@ class TravelMixin:
             for n, sides in marks.items()}
         if any(len(members.names) > 1 for members in (server.users, server.items)):
             rows = clients.call(self.lend, per_client=message, expect=lambda n: {
-                "users": {part: travelling.rows(self.members(server, "users").reported(n), part)
+                "users": {part: travelling.rows(self.members(server, "users").reported(n),
+                                                server.one_kind, part)
                           for part in ("step", "whole")},
                 "items": {part: travelling.counted(server.items.reported(n), part)
                           for part in ("step", "whole")}})
@@ -118,7 +119,8 @@ class TravelMixin:
         if not wanted:
             return empty
         with clients.unasked():
-            given = clients.call(self.give, expect=lambda n: travelling.rows(members.reported(n)),
+            given = clients.call(self.give, expect=lambda n: travelling.rows(
+                members.reported(n), server.one_kind),
                                  per_client={n: several[0] for n, several in wanted.items()})
         for name, reply in asked.items():
             several = []
