@@ -31,6 +31,7 @@ from fedvine.core.rng import hashed_uniform, rng
 from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.buffers import SIDES, Touched, graph_of, ids_of, touched_by
 from fedvine.methods.fedlink import FedLink
+from fedvine.privacy import gaussian
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import LEVELS, SecureSums, marks, occupied, short
 from fedvine.tasks.link_prediction import EdgeQueries
@@ -62,13 +63,7 @@ class FedLinkPrivate(SecureSums, FedLink):
         return self
 
     def privacy(self, rounds: int) -> dict[str, Any]:
-        if not self.noise:
-            return {}
-        from opacus.accountants import RDPAccountant
-        accountant = RDPAccountant()
-        accountant.history = [(self.noise, 1.0, rounds)]
-        return {"epsilon": float(accountant.get_epsilon(self.delta)), "delta": self.delta,
-                "unit": "all uploads of one client", "uploads": rounds}
+        return gaussian.spent(self.noise, rounds, self.delta)
 
     # -- the union of rows -----------------------------------------------------------------------
     def shared_sides(self) -> list[str]:
@@ -169,13 +164,8 @@ class FedLinkPrivate(SecureSums, FedLink):
 
     def protect(self, client: Client, flat: np.ndarray) -> np.ndarray:
         """Clip to S; add this client's part of the noise, N(0, (z S)^2 / fewest that may stay)."""
-        if self.clip is not None:
-            flat = flat * min(1.0, self.clip / max(float(np.linalg.norm(flat)), 1e-12))
-        if self.noise and self.clip is not None:
-            fewest = self.needed(len(client.world.clients))
-            scale = self.noise * self.clip / fewest**0.5
-            flat = flat + client.secret_rng("noise").normal(0.0, scale, len(flat))
-        return flat
+        fewest = self.needed(len(client.world.clients))
+        return gaussian.protect(client, flat, self.clip, self.noise, fewest)
 
     # -- forecasts: every client gets the whole table, and makes no request ----------------------
     def answer(self, server, clients, at: At):
