@@ -28,6 +28,8 @@ from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_folder import RunFolder, read_lines
 from fedvine.federation.launch import read_order
+from fedvine.federation.order import Order
+from fedvine.federation.planning import agreed
 from fedvine.federation.server import forecast
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
@@ -73,9 +75,16 @@ class Federation:
             raise Unreachable(name)
         return bytes(self.sites[name].handle(bytes(block), seal))
 
+    def agree(self):
+        """Say at the sites what would be run."""
+        agreed(Order(out="", method={"name": self.method.name, **self.method.model_dump(
+            mode="json", exclude_none=True)}, protocol=testing.PROTOCOL, quorum=self.quorum),
+            "a run", sorted(self.sites), self.send, 600.0)
+
     def run(self, **options):
         self.serve()
         names = sorted(self.sites)
+        self.agree()
         plan = plan_together(names, self.send, 1000.0, 0.25, 0.25, quorum=self.quorum)
         ready = prepare(self.method, plan, testing.PROTOCOL, names, 7)
         clients = self.engine(self.method, names, ready.world, testing.PROTOCOL, self.send,
@@ -251,6 +260,7 @@ def test_a_site_that_comes_back_within_a_round_changes_nothing(tmp_path):
     made = federation.run(on_round=drop, save_every=0.0)
 
     def open_again():
+        federation.agree()
         open_run(made.clients, "a run", federation.number, made.plan, True)
 
     assert scores(made.finish()) == scores(reference(method)) and seen
@@ -259,13 +269,14 @@ def test_a_site_that_comes_back_within_a_round_changes_nothing(tmp_path):
 @pytest.mark.parametrize(("request_", "match"), [
     ({"do": "shell", "command": "id"}, "does not do"), ({}, "does not do"),
     ({"do": "call", "place": [0, 1, 1], "function": "observe", "asks": None, "skeleton": b"\x90",
-      "buffers": []}, "has not opened a run"),
+      "buffers": []}, "no run is open there"),
     ({"do": "open", "run": "a run", "number": "", "method": {"name": "os.system"}, "plan": {},
       "protocol": {}, "clients": [], "seed": 0, "stages": 1, "elsewhere": None},
-     "no method called"),
+     "method, its constants or the protocol are not valid"),
     ({"do": "open", "run": "a run", "number": "", "method": {"name": "fedlink", "capacity": -5},
       "plan": {},
-      "protocol": {}, "clients": [], "seed": 0, "stages": 1, "elsewhere": None}, "capacity")])
+      "protocol": {}, "clients": [], "seed": 0, "stages": 1, "elsewhere": None},
+     "method, its constants")])
 def test_what_a_site_does_not_do_is_refused(tmp_path, request_, match):
     federation = Federation(tmp_path, FedLink.tiny())
     with pytest.raises(Refused, match=f"it is an error: .*{match}"):
@@ -276,9 +287,11 @@ def test_what_a_site_does_not_do_is_refused(tmp_path, request_, match):
 def test_a_message_naming_another_function_is_refused(tmp_path, function):
     federation = Federation(tmp_path, FedLink.tiny())
     federation.run()
-    with pytest.raises(Refused, match="no client function"):
+    with pytest.raises(Refused, match="not one that the method takes"):
         ask(federation.send, "ada", 1.0, do="call", place=[0, 1, 1], function=function, asks=None,
             skeleton=b"\x90", buffers=[])
+    assert f"{function} is no client function" in list(
+        federation.sites["ada"].account.lines())[-1]["why"]
 
 
 def test_common_are_the_moments_that_enough_sites_have(tmp_path):
@@ -318,7 +331,8 @@ BAD = [None, "text", {}, -1, 1e30, [[]], [None], ["x" * 100], float("nan"), np.z
        times(3, 0.0, 1e17), times(-3, 0.0, 1.0),
        (np.zeros(3, np.uint64), np.zeros(2)), (np.zeros(3, np.uint64), np.full(3, np.nan)),
        np.full(5, 10**6), np.arange(5)[::-1].copy(), 10**9, {"error": 3}, {"error": "[/red]\n\x1b"},
-       {"error": "No space left on device"}]
+       {"error": "No space left on device"}, {"error": ["policy-field", "{0.x}"]},
+       {"error": ["policy-method", "[/red]\n\x1b[2J"]}]
 
 
 REQUESTS = ["facts", "known", "arrivals", "open", "save", "restore", "moments", "forecasts"]
@@ -341,7 +355,7 @@ def test_whatever_a_site_answers_counts_as_missing(tmp_path, do):
     ("facts", times(3, 2.0, 1e17), "refused, as Stages of 1000.0 cut it into"),
     ("known", np.full(5, 10**6), r"refused, as it holds 1e\+06, which is not between 0 and"),
     ("arrivals", {"error": "disk [/red]\n\x1b[2J is full"},
-     r"an error: disk \[/red\] \[2J is full$"),
+     "an error: an error without a code that is known here$"),
     ("open", 3, "refused, as it should be nothing")])
 def test_with_a_full_quorum_the_sentence_says_why(tmp_path, do, answer, why):
     federation = Federation(tmp_path, EdgeBank.tiny())
@@ -352,6 +366,7 @@ def test_with_a_full_quorum_the_sentence_says_why(tmp_path, do, answer, why):
 
 def test_what_all_sites_refuse_is_not_tried_again(tmp_path):
     federation = Federation(tmp_path, EdgeBank.tiny())
+    federation.agree()
     said = r"^ada's answer to facts was refused, as Stages of .* cut it into over a million"
     with pytest.raises(FedvineError, match=said):
         plan_together(federation.sites, federation.send, 0.001, 0.25, 0.25)
@@ -373,7 +388,7 @@ def test_an_error_in_a_call_counts_as_missing(tmp_path):
     assert federation.run().finish().scores["test"]["mean"]["auc"] > 0
     lines = read_lines(tmp_path / "server", "messages.jsonl")
     told = {line["refused"].get("bob") for line in lines if line["function"] == "train"}
-    assert told == {"it is an error: No space left on device"}
+    assert told == {"it is an error: an error without a code that is known here"}
 
 
 def test_seconds_that_a_site_claims_are_no_more_than_those_that_passed(tmp_path):
@@ -410,8 +425,10 @@ made_up = {"bounds": [0.0, 1.0], "val": 0, "test": 0}
 def test_a_save_cannot_leave_its_folder(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     federation.run()
-    with pytest.raises(Refused, match="not the name of a checkpoint"):
+    with pytest.raises(Refused, match="the request failed there"):
         ask(federation.send, "ada", 1.0, do="save", moment="../../evil")
+    assert "not the name of a checkpoint" in list(
+        federation.sites["ada"].account.lines())[-1]["why"]
 
 
 def test_garbage_is_answered_with_one_sentence(tmp_path):
@@ -464,7 +481,7 @@ def test_an_arrival_that_failed_at_a_site_is_sent_again(tmp_path):
             if self.full and name == "bob" and request.get("function") == "observe" and (
                     request["place"][0] == 1):
                 self.full = False
-                return dumps(pack({"error": "OSError: No space left on device"}))
+                return dumps(pack({"error": ["failed"]}))
             return super().deliver(name, block, seal, seconds)
 
     method = EdgeBank()
@@ -472,7 +489,7 @@ def test_an_arrival_that_failed_at_a_site_is_sent_again(tmp_path):
     found = federation.run().finish()
     line = next(line for line in read_lines(tmp_path / "server", "messages.jsonl")
                 if line["refused"])
-    assert "No space left" in line["refused"]["bob"] and line["t"] == 1
+    assert "the request failed there" in line["refused"]["bob"] and line["t"] == 1
     expected = reference(method)
     assert scores(found).count("auc") == scores(expected).count("auc")
     at_bob = federation.sites["bob"].worker.client

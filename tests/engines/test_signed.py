@@ -118,7 +118,8 @@ def test_a_malicious_site_gets_nothing_and_ends_nothing(tmp_path):
         for block, seal in letters:
             answer = unpack(loads(ada.handle(block, seal)))
             assert answer.keys() == {"error"}
-            tried.append(answer["error"])
+            assert answer["error"] == ["seal"]
+            tried.append(list(ada.account.lines())[-1]["why"])
         assert ada.checkpoints() == there
 
     federation.deliver = deliver

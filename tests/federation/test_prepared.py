@@ -76,4 +76,4 @@ def test_a_site_refuses_facts_that_cannot_be(tmp_path):
             "test": 0}, "protocol": {}, "clients": ["ann"], "seed": 0, "stages": 1,
             "elsewhere": None, "facts": facts, "method": json.loads(json.dumps(
                 {"name": method.name, **method.model_dump(mode="json")}))})))))
-        assert "facts about its graph" in answer["error"], answer
+        assert answer["error"] == ["facts"], answer

@@ -27,8 +27,8 @@ from fedvine.core.replies import RoundAborted
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
 from fedvine.data.plan import Plan
+from fedvine.engines.refusals import sentence
 
-SENTENCE = 300  # characters of a site's error that are kept
 LATEST = 1e18   # no time is further from 0, in any unit
 
 
@@ -63,6 +63,7 @@ class RemoteClients(Clients):
         super().__init__(method, names, world, protocol, server_scorer, quorum=quorum)
         self.send, self.deadline = send, deadline
         self.gone: set[str] = set()  # clients whose process died
+        self.refusals: dict[str, str] = {}      # by client: why its last answer was refused
         self._threads = ThreadPoolExecutor(max(1, len(self.everyone)))
 
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
@@ -89,7 +90,9 @@ class RemoteClients(Clients):
                 self.gone |= {name} if isinstance(error, Gone) else set()
                 return None, time.monotonic() - began
             except Refused as reason:
+                self.refusals[name] = f"{envelope.function}: {reason}"
                 return reason, 0.0
+        self.refusals.pop(name, None)
         return reply, min(seconds, time.monotonic() - began)
 
     def all(self, expect: Any, each: Mapping[str, Any] | None = None, **request: Any
@@ -118,6 +121,7 @@ class RemoteClients(Clients):
         answers, lost = gathered({n: self._threads.submit(one, n) for n in self.everyone},
                                   request["do"])
         self.gone |= {n for n, (error, _) in lost.items() if isinstance(error, Gone)}
+        self.refusals |= {n: why for n, (error, why) in lost.items() if isinstance(error, Refused)}
         for name in self.everyone:
             self._note(name, answers=name in answers)
         enough(answers, lost, self.quorum)
@@ -161,7 +165,7 @@ def ask(send: Send, name: str, deadline: float, pool: Pool | None = None, /,
     """Send one request to one site and return its answer.
 
     Raises :class:`Unreachable` without an answer, :class:`Refused` for one that cannot be read, and
-    :class:`Failed` for the site's own sentence about an error.
+    :class:`Failed` for an error at the site (:mod:`fedvine.engines.refusals`).
     """
     block = send(name, dumps(pack(request)), deadline)
     try:
@@ -172,9 +176,7 @@ def ask(send: Send, name: str, deadline: float, pool: Pool | None = None, /,
     if len(known) != 1:
         raise Refused("it is neither a reply nor an error")
     if "error" in answer:
-        check(answer["error"], Text(10_000))
-        said = " ".join("".join(c if c.isprintable() else " " for c in answer["error"]).split())
-        raise Failed(f"it is an error: {said[:SENTENCE]}")
+        raise Failed(f"it is an error: {sentence(answer['error'])}")
     return answer["reply"]
 
 

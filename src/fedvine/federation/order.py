@@ -15,6 +15,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data.spec import Data
+from fedvine.federation.policy import Policy
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import of
 
@@ -74,3 +75,5 @@ class SiteFile(BaseModel):
     secret: str = Field(default="fedvine", min_length=1, description="the key that sites share "
                         "and the server never has; names travel as HMACs with it")
     threads: int = Field(default=1, ge=1, description="threads of torch")
+    policy: Policy | None = Field(default=None, description="what a run may do at this site; none: "
+                                  "whatever an installed method does")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, Refused
+from fedvine.core.expect import check
 from fedvine.core.replies import RoundAborted
 from fedvine.data.open_plan import later_bounds
 from fedvine.data.plan import Plan, by_time, seconds
@@ -22,8 +24,29 @@ from fedvine.engines.plans import (
     slack_of,
     times_of,
 )
-from fedvine.engines.remote import Send
+from fedvine.engines.remote import Send, ask, enough, gathered
 from fedvine.federation.order import Order
+
+
+def agreed(order: Order, run: str, here: list[str], send: Send, patience: float) -> dict[str, str]:
+    """Say at every site what the run would do, before anything is asked for.
+
+    Returns a sentence for each site that refuses, by its policy or as it does not have the method.
+    Raises :class:`RoundAborted` if fewer sites agree than the quorum needs, and
+    :class:`FedvineError` if all refuse.
+    """
+    method = order.kind()
+    terms = {"run": run, "protocol": order.protocol.model_dump(mode="json"),
+             "method": {"name": method.name, **method.model_dump(mode="json")},
+             "travelled": order.travelled and not method.server_holds_graph}
+
+    def one(name: str) -> None:
+        check(ask(send, name, patience, do="agree", **terms), None)
+
+    with ThreadPoolExecutor(max(1, len(here))) as threads:
+        answers, lost = gathered({n: threads.submit(one, n) for n in here}, "agree")
+    enough(answers, lost, order.quorum)
+    return {name: why for name, (error, why) in lost.items() if isinstance(error, Refused)}
 
 
 def planned(order: Order, file: Path, here: list[str], send: Send, patience: float, stream: Any

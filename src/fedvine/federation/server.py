@@ -27,7 +27,7 @@ from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.federation.order import Order, SiteFile
-from fedvine.federation.planning import planned
+from fedvine.federation.planning import agreed, planned
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
 
@@ -101,7 +101,8 @@ def learn(made: Run, order: Order, hub: Path, run: str) -> str:
 
     def on_round(at: At, clients: Any) -> None:
         write_state(hub, run, "running", t=at.t, r=at.r, R=at.R, stages=len(made.plan),
-                    scores=scores, clients={n: {**h, "gone": n in clients.gone}
+                    scores=scores, clients={n: {**h, "gone": n in clients.gone,
+                                                "refused": clients.refusals.get(n, "")}
                                             for n, h in clients.traffic.items()})
 
     made.on_round = on_round
@@ -141,6 +142,7 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     if stream is not None and order.live:
         raise FedvineError(f"The server of {method.name} holds the graph, and a federation lives "
                            "on its sites' tables; leave out --live.")
+    refused = agreed(order, run, sorted(here), send, patience)
     kept = planned(order, out / "plan.json", sorted(here), send, patience, stream)
     plan, names = Plan.of_facts(kept), kept["clients"]
     summary = read_summary(out) if order.live and out.exists() else None
@@ -157,6 +159,7 @@ def open_order(order: Order, run: str, here: list[str], send: Send
                             server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
     open_run(clients, run, str(kept["number"]), plan, order.travelled)
     clients.deadline = order.deadline
+    clients.refusals |= refused
     return Run(ready, clients, folder, save_every=order.save_every), kept["state"]
 
 
@@ -203,5 +206,6 @@ def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
         part.src_ids.secret = part.dst_ids.secret = found.secret.encode()
         return part
 
-    return Site(name, open_part, kit / "memory", trusted, bool(found.data and found.data.sure))
+    return Site(name, open_part, kit / "memory", trusted, bool(found.data and found.data.sure),
+                found.policy)
 

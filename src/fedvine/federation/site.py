@@ -2,16 +2,15 @@
 
 A site answers the server alone (:mod:`fedvine.federation.signed`). It opens its own table from its
 own file, keeps one client in memory for a run, and saves the client's memory in its own folder,
-under a digest of the experiment. It carries out a few fixed requests and refuses all others;
-methods are those installed here, their constants are validated, and no code ever arrives.
+under a digest of the experiment. It carries out a few fixed requests
+(:mod:`fedvine.federation.requests`) and refuses all others; methods are those installed here, their
+constants are validated and held against the site's policy, and no code ever arrives.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
-import logging
 import secrets
 import shutil
 from collections.abc import Callable
@@ -20,30 +19,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import check
 from fedvine.core.files import atomic
-from fedvine.core.message import Packed, Pool, dumps, loads, pack, unpack
-from fedvine.core.method import Method
+from fedvine.core.message import Packed, Pool, pack, unpack
 from fedvine.core.query import Query
-from fedvine.core.settings import build
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
 from fedvine.data.plan import Plan
-from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.engines.plans import SCALES
+from fedvine.engines.refusals import Refusal
 from fedvine.experiments import run_folder
+from fedvine.federation import requests
+from fedvine.federation.account import Account
+from fedvine.federation.policy import Policy, coarse_scores
+from fedvine.federation.site_checks import same_table, settings
 from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.federation.site_rows import grown_at_a_site
 from fedvine.federation.site_table import SiteTable
-from fedvine.tasks.task import Task, of
+from fedvine.tasks.task import Task
 
 if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
 
-_LOG = logging.getLogger(__name__)
 # Of a graph at the server; and of the sites' tables of nodes.
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict}
 KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
@@ -58,60 +57,46 @@ class Site(SiteTable):
         folder: of its saves.
         trusted: checks the server's signature.
         sure: times that are far from all others are meant.
+        policy: what a run may do here; None: whatever an installed method does.
     """
 
     def __init__(self, name: str, open_part: Callable[[], EventStream], folder: Path,
-                 trusted: Trusted, sure: bool = False) -> None:
-        super().__init__(open_part, sure)
+                 trusted: Trusted, sure: bool = False, policy: Policy | None = None) -> None:
+        super().__init__(open_part, sure, 1 if policy is None else policy.grain)
         self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
         self.saves, self.pool = folder / "saves", Pool()
-        self._last: tuple[tuple[int, ...], bytes] | None = None  # place and answer
+        self.last: requests.Last | None = None                   # the answer to the last call
+        self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
+        self.policy, self.account = policy, Account(folder / "account")
 
     def handle(self, block: bytes, seal: bytes) -> bytes:
-        """Carry out one request if the server has signed it; any other one is refused unread."""
-        try:
-            run = self.trusted.check(block, seal)
-        except FedvineError as error:
-            _LOG.warning("%s", error)
-            return dumps(pack({"error": str(error)}))
-        return self.answer(run, block)
+        """Carry out one request if the server has signed it; see :mod:`requests`."""
+        return requests.handle(self, block, seal)
 
     def answer(self, run: str, block: bytes) -> bytes:
-        """Carry out one request of the server; errors are returned as one sentence."""
-        try:
-            request = unpack(loads(block, self.pool))
-            if not isinstance(request, dict):
-                raise FedvineError("The server's request cannot be read; refused.")
-            do = request.pop("do", "")
-            before = {"facts": self.facts, "known": self.known, "tables": self.tables,
-                      "arrivals": self.arrivals,
-                      "grow": self.grow, "open": self.open}
-            during = {"call": self.call, "save": self.save, "restore": self.restore,
-                      "moments": self.checkpoints, "forecasts": self.forecasts}
-            if do not in (before if do in before else during):
-                raise FedvineError("The server asked for something that a site does not do; "
-                                   "refused.")
-            if do in during and run != self.run:
-                raise FedvineError("The server has not opened a run here." if self.run is None else
-                                   f'The run "{self.run}" is open here, not "{run}"; refused.')
-            if do in ("open", "grow") and request.get("run") != run:
-                raise FedvineError("The server opens another run than it signed for; refused.")
-            if do == "call":
-                return self._answered(tuple(request["place"]), request)
-            return dumps(pack({"reply": {**before, **during}[do](**request)}))
-        except FedvineError as error:
-            return dumps(pack({"error": str(error)}))
-        except Exception as error:  # its text may hold values of the table: it stays here
-            _LOG.exception("a request of the server failed")
-            return dumps(pack({"error": f"{type(error).__name__}; the site's log says more"}))
+        """Carry out one request of the server; errors are returned as a code."""
+        return requests.answer(self, run, block)
 
-    def _answered(self, place: tuple[int, ...], request: dict[str, Any]) -> bytes:
-        """Return the answer to a call; to a repeated or an overtaken one the last answer."""
-        if self._last is None or place > self._last[0]:
-            self._last = place, dumps(pack({"reply": self.call(**request)}))
-        return self._last[1]
+    # -- before a run: what it would do here -------------------------------------------------------
+    def agree(self, run: str, method: dict[str, Any], protocol: dict[str, Any], travelled: bool
+              ) -> None:
+        """Agree to a run of ``method``; raises :class:`Refusal` where the policy does not allow it.
+
+        ``travelled``: the server will ask when each hashed user was first seen here.
+        """
+        self.agreed = None
+        constants, _ = settings(method, protocol)
+        if self.policy is not None:
+            self.policy.check(constants, travelled)
+        self.agreed = run, travelled is True
+
+    def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return users' keys and first times, if the run was agreed to with them."""
+        if self.agreed is None or not self.agreed[1]:
+            raise Refusal("terms")
+        return super().arrivals()
 
     # -- rows of a run that grows ------------------------------------------------------------------
     def grow(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
@@ -122,14 +107,15 @@ class Site(SiteTable):
         are kept in the run's folder here; :meth:`open` comes next. Raises :class:`FedvineError`
         where the table has lost or changed rows that the run has learned.
         """
-        stages, table = Plan.of_facts(plan), self.read()
+        stages = Plan.of_facts(plan)
+        if self.policy is not None:
+            self.policy.check(settings(method, protocol)[0], stages=len(stages))
+        table = self.read()
         folder = self._place(run, number, method, stages, protocol, seed) / "data"
         try:
             self.part = grown_at_a_site(folder, table, stages, since).both_ways()
         except FedvineError as error:       # it names a row
-            _LOG.error("%s", error)
-            raise FedvineError("The site's table has lost or changed rows that the run has learned,"
-                               " or cannot be kept; the site's log says which.") from error
+            raise Refusal("rows", text=str(error)) from error
 
     def _place(self, run: str, number: str, method: dict[str, Any], plan: Plan,
                protocol: dict[str, Any], seed: int, *more: Any) -> Path:
@@ -154,13 +140,13 @@ class Site(SiteTable):
         """
         said = facts or {}
         if any(type(value) is not FACTS.get(key) for key, value in said.items()):
-            raise FedvineError("The server's facts about its graph cannot be read; refused.")
+            raise Refusal("facts")
         check(said.get("tables", {}), SCALES)
-        chosen = dict(method)
-        kind = registry.method(str(chosen.pop("name", "")))
-        assert issubclass(kind, Method)
-        constants = build(kind, chosen, under="method.")
+        constants, scored = settings(method, protocol)
+        kind = type(constants)
         bounds = Plan.of_facts(plan)
+        if self.policy is not None:
+            self.policy.check(constants, stages=len(bounds))
         held = () if bounds.living else (clients, stages, *([said] if said else []))
         saves = self._place(run, number, method, bounds, protocol, seed, *held)
         world = World(tuple(clients), seed, stages, said, since or {}, until or {}, bounds.living)
@@ -168,26 +154,26 @@ class Site(SiteTable):
         if part is not None and elsewhere is not None:
             users = np.unique(part.src)     # with one kind of nodes some nodes are not a source
             if len(elsewhere) != len(users):
-                raise FedvineError("The server sent arrivals that do not fit this site's users.")
+                raise Refusal("arrivals")
             part.first_seen_elsewhere = np.full(part.num_src, np.inf)
             part.first_seen_elsewhere[users] = elsewhere
-        scored = build(of(constants), protocol, under="protocol.")
-        if not scored.federated:
-            raise FedvineError(f"{constants.name} names classes here; a federation carries link "
-                               "prediction alone.")
         if part is not None and not bounds.living:
-            _same_table(part, saves / "table.json")
+            same_table(part, saves / "table.json")
         self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
                                    secret=self._secret())
-        self.run, self.saves, self._last = run, saves, None
+        self.run, self.saves, self.last = run, saves, None
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,
              buffers: list[np.ndarray]) -> list[Any]:
         """Carry out one call; return the reply's skeleton and buffers, and the seconds it took."""
-        worker = self._running()
+        worker, query = self._running(), Query.of_code(asks)
+        if query is not None and query.kind == "given":     # raw answers to the server's own pairs
+            raise Refusal("query")
         t, r, call = place
-        reply = worker.handle(Envelope((t, r, call), function, Query.of_code(asks),
-                                       Packed(skeleton, buffers)))
+        reply = worker.handle(Envelope((t, r, call), function, query, Packed(skeleton, buffers)))
+        if query is not None and query.kind == "stage" and function == "predict" and (
+                self.grain > 1):
+            reply = pack(coarse_scores(unpack(reply), self.grain))
         return [reply.skeleton, list(reply.buffers), worker.seconds]
 
     def save(self, moment: str) -> None:
@@ -203,7 +189,7 @@ class Site(SiteTable):
         ``moment`` None: a fresh client, as at the start of a run.
         """
         worker = self._running()
-        self._last = None
+        self.last = None
         if moment is None:
             for old in self.saves.glob("[0-9]*"):
                 shutil.rmtree(old, ignore_errors=True)
@@ -247,17 +233,5 @@ class Site(SiteTable):
 
     def _running(self) -> ClientWorker:
         if self.worker is None:
-            raise FedvineError("The server has not opened a run here.")
+            raise Refusal("closed")
         return self.worker
-
-
-def _same_table(part: EventStream, file: Path) -> None:
-    """Keep a digest of a run's table in ``file``; raise :class:`FedvineError` for another table."""
-    now = {"edges": digest(part), "names": names(part),
-           "keys": hmac.digest(part.src_ids.secret, b"table", "sha256").hex()}
-    if not file.exists():
-        with atomic(file, "w") as handle:
-            json.dump(now, handle)
-    elif json.loads(file.read_text("utf-8")) != now:
-        raise FedvineError("The site's table (or its shared key) has changed since this run began; "
-                           "put back the one it began with, or begin a new run with another --out.")

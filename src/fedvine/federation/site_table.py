@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,8 @@ from fedvine.data.far import believed
 from fedvine.data.node_features import sums
 from fedvine.data.plan import known
 from fedvine.data.stream import EventStream
-
-_LOG = logging.getLogger(__name__)
+from fedvine.engines.refusals import Refusal
+from fedvine.federation.policy import coarse
 
 
 class SiteTable:
@@ -23,10 +22,12 @@ class SiteTable:
     Args:
         open_part: opens the site's own stream.
         sure: times that are far from all others are meant.
+        grain: counts are given as multiples of it.
     """
 
-    def __init__(self, open_part: Callable[[], EventStream], sure: bool = False) -> None:
-        self.open_part, self.sure = open_part, sure
+    def __init__(self, open_part: Callable[[], EventStream], sure: bool = False, grain: int = 1
+                 ) -> None:
+        self.open_part, self.sure, self.grain = open_part, sure, grain
         self.table: EventStream | None = None       # as it was last read
         self.part: EventStream | None = None        # the client's own data in the run
 
@@ -43,9 +44,7 @@ class SiteTable:
             try:
                 self.table = self.open_part()
             except FedvineError as error:  # its text may hold names, cells and paths
-                _LOG.error("%s", error)
-                raise FedvineError("The site's table cannot be opened; the site's log says "
-                                   "why.") from error
+                raise Refusal("table", text=str(error)) from error
         return self.table
 
     # -- asked before a run: plain counts, and keys of users -------------------------------------
@@ -64,14 +63,14 @@ class SiteTable:
         t, far = np.asarray(table.t), None
         if stages is not None and not self.sure:
             t, far = believed(t, stages)
-        return {"edges": len(table), "first": float(t[0]) if len(t) else None,
+        return {"edges": coarse(len(table), self.grain), "first": float(t[0]) if len(t) else None,
                 "last": float(t[-1]) if len(t) else None, "dates": self.read().dates,
                 **({"tables": True} if table.tables() else {}),
                 **({} if far is None else {"far": far})}
 
     def known(self, bounds: list[float]) -> np.ndarray:
         """Count the edges of the table at or before each bound, int64."""
-        return known(self.read().both_ways(), bounds)
+        return coarse(known(self.read().both_ways(), bounds), self.grain)
 
     def tables(self, stop: float) -> dict[str, Any]:
         """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).

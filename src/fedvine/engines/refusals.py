@@ -1,0 +1,68 @@
+"""Errors of a site as they travel: a code, and no sentence of the site's own.
+
+A sentence may hold a cell, a column or a path of the site's table, so it stays in the site's log
+and account. What travels is ``[code, *words]``; the server makes its sentence of the code. The
+words are of the request and of the site's policy, never of its table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedvine.core.errors import FedvineError
+
+WORD, WORDS = 100, 4    # characters of a word, and words, that are read
+
+#: The server's sentence for each code; ``{0}``, ``{1}`` are the words.
+SENTENCES = {
+    "seal": "a site answers its own server alone, and each request once",
+    "unread": "the request cannot be read there",
+    "unknown": "a site does not do what was asked",
+    "terms": "the server has not said there what this run would do",
+    "closed": "no run is open there",
+    "another": "another run is open there",
+    "facts": "it cannot read the server's facts about its graph",
+    "arrivals": "the server sent arrivals that do not fit the site's users",
+    "settings": "the method, its constants or the protocol are not valid there; the method must be "
+                "installed at all machines, and fedvine in one version",
+    "task": "the method names classes there, and a federation carries link prediction alone",
+    "table": "its table cannot be opened; its account says why",
+    "rows": "its table has lost or changed rows that the run has learned, or cannot be kept; its "
+            "account says which",
+    "changed": "its table (or the shared key) has changed since this run began; put back the one "
+               "it began with, or begin a new run with another --out",
+    "query": "raw answers to queries do not leave a site",
+    "method": "the call is not one that the method takes; the site's account says why",
+    "failed": "the request failed there; the site's account says why",
+    "policy-method": "the site's policy does not allow the method {0}",
+    "policy-field": "the site's policy wants {0} to be {1}, and in this run it is {2}",
+    "policy-epsilon": "the site's policy allows an epsilon of {0} at most, and in this run it is "
+                      "{1}",
+    "policy-times": "the site's policy lets no times leave at which users were first seen; set "
+                    "travelled = false in the experiment",
+    "policy-bytes": "the site's policy lets {0} leave in a round at most, and {1} would",
+}
+
+
+class Refusal(FedvineError):
+    """A site's refusal of a request: ``code`` and ``words`` travel, ``text`` stays at the site.
+
+    Without ``text`` the server's sentence is the site's too.
+    """
+
+    def __init__(self, code: str, *words: str, text: str | None = None) -> None:
+        self.sent = [code, *(str(word)[:WORD] for word in words)]
+        super().__init__(text or sentence(self.sent))
+
+
+def sentence(sent: Any) -> str:
+    """Return the sentence of ``[code, *words]``, which may come from a stranger."""
+    if not isinstance(sent, list) or not 0 < len(sent) <= 1 + WORDS or not all(
+            isinstance(part, str) and len(part) <= WORD for part in sent):
+        return "an error without a code that is known here"
+    code, *words = (" ".join("".join(c if c.isprintable() else " " for c in part).split())
+                    for part in sent)
+    try:
+        return SENTENCES[code].format(*words)
+    except (KeyError, IndexError):
+        return "an error without a code that is known here"

@@ -1,0 +1,133 @@
+"""A site's account of what left: one line a request, in ``<kit>/memory/account``.
+
+Files are numbered and end at :data:`LARGEST` bytes; of more than :data:`KEPT` the oldest is summed
+into ``sums.json`` and deleted, so that the account is bounded and its sums are whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedvine.core.files import atomic
+
+_LOG = logging.getLogger(__name__)
+LARGEST, KEPT = 1_000_000, 8    # bytes of a file, files
+SENTENCE = 500      # characters of a sentence that are kept
+NOTHING = "nothing"
+
+
+class Account:
+    """Lines about requests, in ``folder``; made at the first line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, **line: Any) -> None:
+        """Write one line: run, function, kind, bytes "in" and "out"; "why" of a refusal.
+
+        A full disk does not stop a site: the line is then lost, and the log says so.
+        """
+        if "why" in line:
+            line["why"] = " ".join(line["why"].split())[:SENTENCE]
+        text = json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds"), **line}) + "\n"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files = _files(self.folder)
+            number = int(files[-1].stem) if files else self._counted() + 1
+            if files and files[-1].stat().st_size + len(text) > LARGEST:
+                number += 1
+            file = os.open(self.folder / f"{number:08}.jsonl",
+                           os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            try:
+                os.write(file, text.encode())
+            finally:
+                os.close(file)
+            for old in _files(self.folder)[:-KEPT]:
+                self._count(old)
+        except OSError as error:
+            _LOG.error("the account in %s could not be written: %s", self.folder, error)
+
+    def sums(self) -> list[dict[str, Any]]:
+        """Return a line for each run, function and kind: requests, bytes in and out, from, to."""
+        kept, counted = _sums(self.folder)
+        for file in _files(self.folder):
+            if int(file.stem) > counted:
+                _into(kept, _lines(file))
+        return [dict(zip(("run", "function", "kind"), key, strict=True), **value)
+                for key, value in sorted(kept.items())]
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the lines that are kept, oldest first."""
+        for file in _files(self.folder):
+            yield from _lines(file)
+
+    def refused(self, after: int) -> tuple[list[str], int]:
+        """Return the sentences of refusals from byte ``after`` of the newest file on, and its end.
+
+        ``after`` below 0: none. Ends count on from file to file.
+        """
+        files = _files(self.folder)
+        if not files:
+            return [], 0
+        start = int(files[-1].stem) * 10 * LARGEST
+        if after < 0:
+            return [], start + files[-1].stat().st_size
+        with open(files[-1], "rb") as file:
+            file.seek(max(0, after - start))
+            text = file.read(LARGEST)
+        return [line["why"] for line in _read(text.decode("utf-8", "replace"))
+                if "why" in line], start + max(0, after - start) + len(text)
+
+    def _counted(self) -> int:
+        return _sums(self.folder)[1]
+
+    def _count(self, old: Path) -> None:
+        """Sum a file and delete it; after a kill between the two it is not summed again."""
+        kept, counted = _sums(self.folder)
+        if int(old.stem) > counted:
+            _into(kept, _lines(old))
+            with atomic(self.folder / "sums.json", "w") as file:
+                json.dump({"counted": int(old.stem), "sums": [
+                    [*key, value] for key, value in sorted(kept.items())]}, file)
+        old.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[0-9]*.jsonl"))
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    return _read(file.read_text("utf-8", "replace"))
+
+
+def _read(text: str) -> Iterator[dict[str, Any]]:
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):       # one may be cut short, on a full disk
+            yield json.loads(line)
+
+
+def _sums(folder: Path) -> tuple[dict[tuple[str, str, str], dict[str, Any]], int]:
+    file = folder / "sums.json"
+    if not file.exists():
+        return {}, 0
+    found = json.loads(file.read_text("utf-8"))
+    return {(run, function, kind): value for run, function, kind, value in found["sums"]
+            }, found["counted"]
+
+
+def _into(sums: dict[tuple[str, str, str], dict[str, Any]], lines: Iterator[dict[str, Any]]
+          ) -> None:
+    for line in lines:
+        one = sums.setdefault((line["run"], line["function"], line["kind"]), {
+            "requests": 0, "in": 0, "out": 0, "from": line["at"], "to": line["at"]})
+        one["requests"] += 1
+        one["in"] += line["in"]
+        one["out"] += line["out"]
+        one["to"] = line["at"]

@@ -1,0 +1,163 @@
+"""A site's own policy: what a run may do there, ``[policy]`` in its ``site.toml``.
+
+It is checked at the site, before its table is opened for a run, and again when the run is opened.
+Without a policy a site carries out every installed method with any constants. Some things no
+policy can allow: raw answers to queries, and code, never leave or enter a site.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from fedvine.core import registry
+from fedvine.core.errors import FedvineError, near
+from fedvine.core.method import Method
+from fedvine.core.units import size
+from fedvine.engines.refusals import Refusal
+
+#: What ``fedvine join KIT --policy`` writes; the same as ``Policy()``.
+SAFE = """\
+[policy]
+times = false            # may the server learn when each hashed user was first seen here?
+grain = 10               # counts leave as multiples of it; scores over fewer edges stay here
+most_bytes = 100000000   # largest number of bytes that leave in a round
+# epsilon = 8.0          # largest epsilon of a run; methods without noise are then refused
+
+# One table a method that may run here: a field is fixed (true), one of a list (["a", "b"]), or
+# bounded ({least = 1.0, most = 5.0}). fedvine show METHOD lists the fields.
+[policy.methods.edgebank]
+
+[policy.methods.local]
+
+[policy.methods.fedlink_private]
+secure = true
+# clip = {most = 0.03}
+# noise = {least = 1.0}
+
+[policy.methods.fedlink_plus]
+share = ["sums", "none"]
+secure = true
+
+[policy.methods.power_plus]
+secure = true
+"""
+
+
+class Policy(BaseModel):
+    """What a site allows; what it does not allow is refused in one sentence at both ends."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    methods: dict[str, dict[str, Any]] = Field(
+        default_factory=lambda: {
+            "edgebank": {}, "local": {}, "fedlink_private": {"secure": True},
+            "fedlink_plus": {"share": ["sums", "none"], "secure": True},
+            "power_plus": {"secure": True}},
+        description="methods that may run here; below each its fields: a value, a list of values, "
+        "or least and most")
+    times: bool = Field(default=False, description="whether the server may learn when each hashed "
+                        "user was first seen here")
+    grain: int = Field(default=10, ge=1, description="counts leave as multiples of it, rounded up; "
+                       "scores over fewer edges do not leave")
+    most_bytes: int = Field(default=100_000_000, ge=1, description="bytes that may leave in a "
+                            "round at most")
+    epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="largest "
+                                  "epsilon of a run; methods without noise are then refused")
+
+    @field_validator("methods")
+    @classmethod
+    def _known(cls, methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, fields in methods.items():
+            there = registry.method(name).model_fields      # type: ignore[attr-defined]
+            for field, wanted in fields.items():
+                if field not in there:
+                    raise FedvineError(f"policy.methods.{name}: {name} has no field "
+                                       f'"{field}"{near(field, there)}.')
+                if isinstance(wanted, dict) and not (
+                        wanted and wanted.keys() <= {"least", "most"}
+                        and all(_is_number(v) for v in wanted.values())):
+                    raise FedvineError(f"policy.methods.{name}.{field}: a bound is written "
+                                       "{least = 1.0}, {most = 5.0}, or with both.")
+        return methods
+
+    def check(self, method: Method, travelled: bool = False, stages: int = 1) -> None:
+        """Raise :class:`Refusal` unless a run of ``method`` over ``stages`` is allowed.
+
+        ``travelled``: the server wants times at which users were first seen.
+        """
+        if method.name not in self.methods:
+            raise Refusal("policy-method", method.name)
+        for field, wanted in self.methods[method.name].items():
+            if not _fits(value := getattr(method, field), wanted):
+                raise Refusal("policy-field", f"{method.name}.{field}", _said(wanted),
+                              _said(value))
+        if self.epsilon is not None:
+            rounds = max(1, sum(map(method.rounds_at, range(stages))))
+            spent = float(method.privacy(rounds).get("epsilon", math.inf))
+            if not spent <= self.epsilon:
+                raise Refusal("policy-epsilon", f"{self.epsilon:g}",
+                              f"{spent:.3g}" if math.isfinite(spent) else "without a bound")
+        if travelled and not self.times:
+            raise Refusal("policy-times")
+
+    def shown(self) -> list[str]:
+        """Return the policy as sentences for the site's people."""
+        each = [name + (f" ({', '.join(f'{f} {_said(w)}' for f, w in fields.items())})"
+                        if fields else "") for name, fields in sorted(self.methods.items())]
+        return [f"methods: {', '.join(each) or 'none'}",
+                "times at which hashed users were first seen: " + (
+                    "may leave" if self.times else "stay here"),
+                f"counts: multiples of {self.grain}; at most {size(self.most_bytes)} a round"
+                + ("" if self.epsilon is None else f"; epsilon of a run at most {self.epsilon:g}")]
+
+
+def coarse(found: Any, grain: int) -> Any:
+    """Return counts, a number or an array, as multiples of ``grain``, rounded up."""
+    return -(-found // grain) * grain
+
+
+def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
+    """Return what a client measured, without scores over fewer edges than ``grain``.
+
+    ``found`` is as :class:`fedvine.core.expect_scores.Measured` states; counts below ``grain`` are
+    then 0, others multiples of it.
+    """
+    few = {key for key, count in found["n"].items() if count < grain}
+    ends = tuple(key.removeprefix("n") for key in few if key != "n")
+    scores = {} if "n" in few else {key: value for key, value in found["scores"].items()
+                                    if not (ends and key.endswith(ends))}
+    kept = {key: value for key, value in found.items() if key not in ("curve", "drift", "parts")
+            or "n" not in few}
+    if "drift" in kept:
+        kept["drift"] = {**kept["drift"], "edges": coarse(kept["drift"]["edges"], grain)}
+    return {**kept, "scores": scores,
+            "n": {key: 0 if key in few else coarse(count, grain)
+                  for key, count in found["n"].items()}}
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return _is_number(value) and wanted.get("least", -math.inf) <= value <= wanted.get(
+            "most", math.inf)
+    return any(_same(value, one) for one in (wanted if isinstance(wanted, list) else [wanted]))
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _said(wanted: Any) -> str:
+    if isinstance(wanted, dict):
+        return " and ".join(f"at {end} {wanted[end]:g}" for end in ("least", "most")
+                            if end in wanted)
+    if isinstance(wanted, list):
+        return "one of " + ", ".join(map(_said, wanted))
+    return "not set" if wanted is None else json.dumps(wanted, default=str)

@@ -1,0 +1,327 @@
+"""A site's policy and its account of what left; errors travel as codes."""
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+from engines.small_kits import kit
+from engines.test_remote import SERVER, Federation, reference, scores
+
+from fedvine import testing
+from fedvine.core.errors import FedvineError, Refused
+from fedvine.core.message import loads, pack, unpack
+from fedvine.core.replies import RoundAborted
+from fedvine.core.settings import build
+from fedvine.engines.refusals import SENTENCES, Refusal, sentence
+from fedvine.engines.remote import ask
+from fedvine.federation import account
+from fedvine.federation.account import Account
+from fedvine.federation.order import Order, SiteFile
+from fedvine.federation.policy import SAFE, Policy, coarse_scores
+from fedvine.federation.server import open_order
+from fedvine.federation.signed import Signer, Trusted
+from fedvine.federation.site import Site
+from fedvine.methods.edgebank import EdgeBank
+from fedvine.methods.fedlink import FedLink
+from fedvine.methods.fedlink_plus import FedLinkPlus
+from fedvine.methods.fedlink_private import FedLinkPrivate
+
+
+def test_what_join_writes_are_the_defaults_and_they_are_safe():
+    policy = build(SiteFile, tomllib.loads(SAFE)).policy
+    assert policy == Policy()
+    policy.check(FedLinkPrivate())
+    policy.check(FedLinkPlus(share="sums", secure=True))
+    for method, code in ((FedLink(), "policy-method"), (FedLinkPlus(), "policy-field"),
+                         (FedLinkPlus(share="none"), "policy-field"),
+                         (FedLinkPrivate(secure=False), "policy-field")):
+        with pytest.raises(Refusal) as refused:
+            policy.check(method)
+        assert refused.value.sent[0] == code
+    with pytest.raises(Refusal, match="travelled = false"):
+        policy.check(EdgeBank(), travelled=True)
+
+
+@pytest.mark.parametrize(("wanted", "value", "said"), [
+    ({"least": 1.0}, 0.5, "noise to be at least 1, and in this run it is 0.5"),
+    ({"least": 1.0, "most": 2}, 3.0, "noise to be at least 1 and at most 2, and"),
+    (2.0, 1.0, "noise to be 2.0, and"), ([1.5, 2.0], 1.0, r"noise to be one of 1.5, 2.0, and")])
+def test_a_field_is_fixed_or_bounded(wanted, value, said):
+    policy = Policy(methods={"fedlink_private": {"noise": wanted}})
+    policy.check(FedLinkPrivate(clip=1.0, noise=2.0))
+    with pytest.raises(Refusal, match=said):
+        policy.check(FedLinkPrivate(clip=1.0, noise=value))
+
+
+def test_what_has_no_bound_is_not_within_one():
+    policy = Policy(methods={"fedlink_private": {"clip": {"most": 1.0}}})
+    policy.check(FedLinkPrivate(clip=1.0))
+    with pytest.raises(Refusal, match="clip to be at most 1, and in this run it is not set"):
+        policy.check(FedLinkPrivate())
+    policy = Policy(methods={"fedlink_private": {"secure": 1}})
+    with pytest.raises(Refusal, match="secure to be 1, and in this run it is true"):
+        policy.check(FedLinkPrivate())
+
+
+def test_the_largest_epsilon_counts_the_rounds_of_all_stages(monkeypatch):
+    monkeypatch.setattr(FedLinkPrivate, "privacy", lambda self, rounds: {
+        "epsilon": rounds / self.noise} if self.noise else {})
+    policy, method = Policy(epsilon=8.0), FedLinkPrivate(rounds=2, clip=1.0, noise=1.0)
+    policy.check(method, stages=4)
+    with pytest.raises(Refusal, match="an epsilon of 8 at most, and in this run it is 10"):
+        policy.check(method, stages=5)
+    for silent in (FedLinkPrivate(), EdgeBank()):
+        with pytest.raises(Refusal, match="and in this run it is without a bound"):
+            policy.check(silent)
+
+
+@pytest.mark.parametrize(("values", "match"), [
+    ({"methods": {"fedlnk": {}}}, "no method called .*did you mean"),
+    ({"methods": {"fedlink": {"capacty": 3}}}, 'no field "capacty" .did you mean "capacity"'),
+    ({"methods": {"fedlink": {"capacity": {"max": 3}}}}, "a bound is written"),
+    ({"methods": {"fedlink": {"capacity": {"most": "3"}}}}, "a bound is written"),
+    ({"grian": 3}, "did you mean"), ({"grain": 0}, "grain is 0"),
+    ({"epsilon": float("nan")}, "epsilon")])
+def test_a_policy_that_says_nothing_is_refused_when_it_is_read(values, match):
+    with pytest.raises(FedvineError, match=match):
+        build(SiteFile, {"policy": values}, "site.toml")
+
+
+def test_scores_over_few_edges_stay():
+    found = {"n": {"n": 12, "n_new": 4, "n_travelled": 10},
+             "scores": {"auc": 0.5, "auc_new": 0.1, "mrr_new": 0.2, "auc_travelled": 0.3},
+             "curve": [], "drift": {"edges": 41, "new": {}, "rivals": {}}}
+    assert coarse_scores(found, 10) == {
+        "n": {"n": 20, "n_new": 0, "n_travelled": 10},
+        "scores": {"auc": 0.5, "auc_travelled": 0.3}, "curve": [],
+        "drift": {"edges": 50, "new": {}, "rivals": {}}}
+    assert coarse_scores({**found, "n": {"n": 9}}, 10) == {"n": {"n": 0}, "scores": {}}
+    testing.PROTOCOL.measured.check(coarse_scores(found, 10), "it", {})
+
+
+class Nights:
+    """Three sites in this process and a server's order."""
+
+    def __init__(self, folder, policies, method, **order):
+        split, _ = testing.tiny_case()
+        kits = {n: kit(folder / "kits", n) for n in (SERVER, *split.parts)}
+        self.asked = []
+        self.sites = {n: Site(n, lambda n=n, p=p: self.open(n, p), folder / n, Trusted(kits[n], n),
+                              policy=policies.get(n)) for n, p in split.parts.items()}
+        self.opened = []
+        self.signer = Signer(kits[SERVER], "run", self.deliver,
+                             lambda name, _: self.sites[name].trusted.session)
+        self.order = Order(**{
+            "out": str(folder / "run"), "stages": "1000", "val": 0.25, "test": 0.25, "seed": 7,
+            "protocol": testing.PROTOCOL, "forecasts": 0,
+            "method": {"name": method.name, **method.model_dump(mode="json", exclude_none=True)},
+            **order})
+
+    def open(self, name, part):
+        self.opened.append(name)
+        return type(part)(part.src, part.dst, part.t, part.src_ids, part.dst_ids, name=name)
+
+    def deliver(self, name, block, seal, seconds):
+        self.asked.append((name, unpack(loads(block))["do"]))
+        return bytes(self.sites[name].handle(bytes(block), seal))
+
+    def go(self):
+        return open_order(self.order, "run", sorted(self.sites), self.signer)[0].finish()
+
+
+ALL = Policy(methods={"fedlink": {}, "edgebank": {}}, times=True, grain=1)
+
+
+def test_a_policy_that_allows_a_run_changes_nothing(tmp_path):
+    method = FedLink.tiny()
+    made = Nights(tmp_path, dict.fromkeys(testing.NAMES, ALL), method).go()
+    assert scores(made) == scores(reference(method))
+
+
+def test_a_method_that_is_not_allowed_is_refused_before_the_table_is_opened(tmp_path):
+    nights = Nights(tmp_path, {"bob": Policy()}, FedLink.tiny())
+    with pytest.raises(RoundAborted, match="bob's answer to agree was refused, as it is an error: "
+                                           "the site's policy does not allow the method fedlink$"):
+        nights.go()
+    assert nights.opened == [] and {do for _, do in nights.asked} == {"agree"}
+    line, = nights.sites["bob"].account.lines()
+    assert line["kind"] == "refused" and line["code"] == "policy-method"
+    assert "does not allow the method fedlink" in line["why"]
+
+
+def test_with_a_quorum_the_run_goes_on_without_it_and_the_status_says_why(tmp_path):
+    nights = Nights(tmp_path, {"bob": Policy()}, FedLink.tiny(), quorum=0.6)
+    said = {}
+
+    def seen(at, clients):
+        said.update(clients.refusals)
+
+    made = open_order(nights.order, "run", sorted(nights.sites), nights.signer)[0]
+    made.on_round = seen
+    assert made.finish().scores["test"]["mean"]["auc"] > 0
+    assert said.keys() == {"bob"}
+    assert {line["kind"] for line in nights.sites["bob"].account.lines()} == {"refused"}
+    assert all(name != "bob" for name in nights.opened)
+
+
+def test_the_site_does_not_believe_that_a_run_is_what_was_agreed(tmp_path):
+    """The server agrees on one method and opens another; it asks for times it did not name."""
+    method = FedLink.tiny()
+    nights = Nights(tmp_path, {"bob": Policy(methods={"edgebank": {}}, times=True)}, EdgeBank(),
+                    travelled=False)
+    send, order = nights.signer, nights.order
+    opened = {"run": "run", "number": "1", "plan": {"bounds": [0, 1], "val": 0, "test": 0},
+              "protocol": {}, "seed": 0}
+    for do, more in (("facts", {}), ("known", {"bounds": [0.0]}), ("arrivals", {}),
+                     ("tables", {"stop": 1.0})):
+        with pytest.raises(Refused, match="has not said there what this run would do"):
+            ask(send, "bob", 1.0, do=do, **more)
+    terms = {"run": "run", "method": order.method, "travelled": False, "protocol": {}}
+    ask(send, "bob", 1.0, do="agree", **terms)
+    ask(send, "bob", 1.0, do="facts")
+    with pytest.raises(Refused, match="has not said"):
+        ask(send, "bob", 1.0, do="arrivals")
+    other = {"name": "fedlink", **method.model_dump(mode="json", exclude_none=True)}
+    with pytest.raises(Refused, match="does not allow the method fedlink"):
+        ask(send, "bob", 1.0, do="open", method=other, clients=["bob"], stages=1, elsewhere=None,
+            **opened)
+    with pytest.raises(Refused, match="does not allow the method fedlink"):
+        ask(send, "bob", 1.0, do="grow", method=other, since=0, **opened)
+    with pytest.raises(Refused, match="another run is open there"):
+        ask(send, "bob", 1.0, do="agree", **{**terms, "run": "other"})
+
+
+def test_counts_leave_in_multiples(tmp_path):
+    policy = ALL.model_copy(update={"grain": 50})
+    nights = Nights(tmp_path, dict.fromkeys(testing.NAMES, policy), EdgeBank())
+    made = nights.go()
+    ask(nights.signer, "ada", 1.0, do="agree", run="run", method=nights.order.method,
+        travelled=False, protocol={})
+    facts = ask(nights.signer, "ada", 1.0, do="facts")
+    counts = ask(nights.signer, "ada", 1.0, do="known", bounds=list(made.plan.bounds))
+    edges = len(testing.tiny_case()[0].parts["ada"])
+    assert facts["edges"] == counts[-1] == -(-edges // 50) * 50 and (counts % 50 == 0).all()
+    counted = [r["n"] for s in made.stages for by in s.found.values() for r in by.values()]
+    assert all(c % 50 == 0 for n in counted for c in n.values())
+
+
+def test_no_more_bytes_leave_in_a_round_than_the_policy_allows(tmp_path):
+    free = Nights(tmp_path / "free", {}, FedLink.tiny())
+    free.go()
+    most = max(line["out"] for line in free.sites["bob"].account.lines()
+               if line["function"] == "train") + 1      # alone, without the call before it
+    policy = ALL.model_copy(update={"most_bytes": most})
+    nights = Nights(tmp_path, {"bob": policy}, FedLink.tiny(), quorum=0.6)
+    nights.go()
+    lines = list(nights.sites["bob"].account.lines())
+    refused = [line for line in lines if line["kind"] == "refused"]
+    assert refused and {line["code"] for line in refused} == {"policy-bytes"}
+    assert {line["function"] for line in refused} == {"train"}
+
+
+@pytest.mark.parametrize("policy", [None, ALL])
+def test_raw_answers_to_the_servers_own_queries_do_not_leave(tmp_path, policy):
+    """Not to pairs that the server names, not without queries, not by another function's name."""
+    method = EdgeBank()
+    nights = Nights(tmp_path, {"ada": policy} if policy else {}, method)
+    made = nights.go()
+    pairs = {"src": np.zeros(4, np.int64), "dst": np.arange(4), "t": np.zeros(4)}
+    body = pack([0, pairs])
+    call = {"do": "call", "function": "predict", "skeleton": body.skeleton,
+            "buffers": list(body.buffers)}
+    with pytest.raises(Refused, match="raw answers to queries do not leave a site"):
+        ask(nights.signer, "ada", 1.0, place=[9, 0, 1], asks=-1, **call)
+    with pytest.raises(Refused, match="not one that the method takes"):
+        ask(nights.signer, "ada", 1.0, place=[3, 0, 2], asks=None, **call)
+    body = pack([0])
+    skeleton, buffers, _ = ask(nights.signer, "ada", 1.0, do="call", place=[3, 0, 3],
+                               function="predict", asks=3, skeleton=body.skeleton, buffers=[])
+    assert unpack(type(body)(skeleton, buffers)).keys() <= {"n", "scores", "drift"}
+    assert made.scores
+
+
+def test_an_error_travels_as_a_code_and_its_cell_stays_at_home(tmp_path):
+    federation = Federation(tmp_path, EdgeBank())
+    federation.run()
+    ada, kept = federation.sites["ada"], []
+    deliver = federation.deliver
+
+    def hear(name, block, seal, seconds):
+        kept.append(deliver(name, block, seal, seconds))
+        return kept[-1]
+
+    federation.deliver = hear
+    for error in (FedvineError('row 7 of people.csv: "Eve, HIV" is no date'),
+                  KeyError("Eve, HIV")):
+        def fails(error=error, **_):
+            raise error
+        ada.worker.save = fails
+        with pytest.raises(Refused, match="the request failed there; the site's account says why"):
+            ask(federation.send, "ada", 1.0, do="save", moment="000001-000001")
+        assert "HIV" in list(ada.account.lines())[-1]["why"]
+    ada.table, ada.part, ada.open_part = None, None, fails
+    with pytest.raises(Refused):
+        ask(federation.send, "ada", 1.0, do="facts", again=True)
+    assert kept and not any(b"HIV" in answer for answer in kept)
+
+
+def test_every_code_has_a_sentence_and_strangers_words_are_cut(monkeypatch):
+    for code, text in SENTENCES.items():
+        assert sentence([code, "a", "b", "c"]) == text.format("a", "b", "c")
+    unknown = "an error without a code that is known here"
+    for sent in (None, "table", [], ["no"], [1], ["table"] * 9, ["policy-method"],
+                 ["policy-method", "x" * 101], ["policy-method", 3], {"table": 1}):
+        assert sentence(sent) == unknown
+    assert sentence(["policy-method", "a\n\x1b[2Jb"]) == (
+        "the site's policy does not allow the method a [2Jb")
+
+
+def test_the_account_has_a_line_a_request_and_its_sums(tmp_path):
+    method = FedLink.tiny()
+    nights = Nights(tmp_path, {}, method)
+    nights.go()
+    site = nights.sites["ada"]
+    lines = list(site.account.lines())
+    assert len(lines) == sum(name == "ada" for name, _ in nights.asked)
+    kinds = {(line["function"], line["kind"]) for line in lines}
+    assert {("agree", "nothing"), ("facts", "counts and times"), ("train", "for training"),
+            ("arrivals", "keys and times of users"), ("predict", "scores")} <= kinds
+    sums = site.account.sums()
+    assert sum(one["out"] for one in sums) == sum(line["out"] for line in lines)
+    assert sum(one["requests"] for one in sums) == len(lines)
+    for file in [site.account.folder, *site.account.folder.iterdir()]:
+        assert file.stat().st_mode & 0o077 == 0
+
+
+def test_the_account_is_bounded_and_its_sums_are_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(account, "LARGEST", 2000)
+    monkeypatch.setattr(account, "KEPT", 3)
+    kept = Account(tmp_path / "account")
+    for number in range(300):
+        kept.add(run="a", function=f"f{number % 3}", kind="scores", **{"in": 1, "out": number})
+        if number == 200:       # killed between the sums and the deletion of what they have
+            old = sorted(kept.folder.glob("*.jsonl"))[0]
+            text = old.read_text()
+            kept._count(old)
+            old.write_text(text)
+    files = sorted(kept.folder.glob("*.jsonl"))
+    assert len(files) == 3 and all(f.stat().st_size <= 2000 for f in files)
+    assert sum(one["requests"] for one in kept.sums()) == 300
+    assert sum(one["out"] for one in kept.sums()) == sum(range(300))
+    with open(files[-1], "a") as file:
+        file.write('{"at": "cut sho')
+    kept.add(run="a", function="f0", kind="scores", **{"in": 1, "out": 7})
+    assert 300 <= sum(one["requests"] for one in kept.sums()) <= 301
+    assert json.loads((kept.folder / "sums.json").read_text())["counted"] > 0
+
+
+def test_refusals_of_now_are_found_for_the_sites_people(tmp_path):
+    kept = Account(tmp_path / "account")
+    assert kept.refused(-1) == ([], 0)
+    kept.add(run="a", function="f", kind="refused", why="old", **{"in": 1, "out": 1})
+    _, at = kept.refused(-1)
+    kept.add(run="a", function="f", kind="scores", **{"in": 1, "out": 1})
+    kept.add(run="a", function="f", kind="refused", why="new\nline", **{"in": 1, "out": 1})
+    found, at = kept.refused(at)
+    assert found == ["new line"] and kept.refused(at) == ([], at)
