@@ -55,7 +55,9 @@ def answer(site: Site, run: str, block: bytes) -> bytes:
             out, kind = dumps(pack({"reply": getattr(site, _NAMES.get(do, do))(**request)})), (
                 {**BEFORE, **DURING}[do])
         else:
-            name, kind, out = _call(site, request)
+            if hasattr(site.worker and site.worker.method, str(request["function"])):
+                name = str(request["function"])
+            kind, out = _call(site, request)
     except Exception as error:
         return _refused(site, run, name, block, error)
     site.account.add(**{"run": run[:NAME], "function": name, "kind": kind, "in": len(block),
@@ -66,13 +68,13 @@ def answer(site: Site, run: str, block: bytes) -> bytes:
 _NAMES = {"moments": "checkpoints"}     # functions of a site that are not called as the request is
 
 
-def _call(site: Site, request: dict[str, Any]) -> tuple[str, str, bytes]:
-    """Return the function's name, what leaves, and the answer to a call.
+def _call(site: Site, request: dict[str, Any]) -> tuple[str, bytes]:
+    """Return what leaves, and the answer to a call.
 
     A repeated or an overtaken call gets the last answer. Raises :class:`Refusal` where more would
     leave in a round than the site's policy allows.
     """
-    place, name = tuple(request["place"]), str(request["function"])
+    place = tuple(request["place"])
     if site.last is None or place > site.last.place:
         reply = site.call(**request)
         out = dumps(pack({"reply": reply}))
@@ -83,10 +85,11 @@ def _call(site: Site, request: dict[str, Any]) -> tuple[str, str, bytes]:
             raise Refusal("policy-bytes", size(most), size(before + len(out)))
         asks = request["asks"]
         kind = (NOTHING if reply[0] == pack(None).skeleton else
-                "for training" if asks is None else "for answers" if name != "predict" else
+                "for training" if asks is None else
+                "for answers" if request["function"] != "predict" else
                 "scores" if asks >= 0 else "a count")
         site.last = Last(place, out, kind, before + len(out))
-    return name, site.last.kind, site.last.answer
+    return site.last.kind, site.last.answer
 
 
 class Last:
