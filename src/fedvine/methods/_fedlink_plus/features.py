@@ -18,8 +18,8 @@ from fedvine.methods._fedlink_plus.table import row_of
 
 #: Parts of the features: number of the first one and of the one after the last.
 PARTS = {"items": (0, 12), "pairs": (12, 29), "steps": (29, 38), "clocks": (38, 41),
-         "elsewhere": (41, 47), "neighbours": (47, 53), "turned": (53, 63), "tables": (63, 71)}
-WIDTH = 71
+         "elsewhere": (41, 47), "neighbours": (47, 53), "turned": (53, 63), "tables": (63, 71), "back": (71, 77)}
+WIDTH = 77
 _LOG_FLOOR = float(np.log(0.05))
 
 
@@ -142,6 +142,15 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 f[25], f[26] = 1 / (1 + rank), np.log1p(rank)
                 f[27] = 1.0 if rank == 0 else 0.0
                 f[28] = np.log((p1 + 0.1) / (c1 + 1))
+                later = 0
+                other = pairs.item_head[c]
+                while other >= 0 and other != row and later < 32:
+                    other, later = pairs.links[other, 3], later + 1
+                f[71], f[72] = 1 / (1 + later), np.log1p(later)
+                f[73] = 1.0 if later == 0 else 0.0
+                f[74] = -log_age(at, last, span, 0.003)
+                f[75] = l9
+                f[76] = np.log(np.float64(many) + 1) * f[20]
             else:
                 f[24] = long * (l5 - e3)
             # steps from the user's last items, and clocks
