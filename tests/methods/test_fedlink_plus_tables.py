@@ -51,6 +51,6 @@ def test_ratios_against_sums_one_by_one(numbers, categories):
 
 def test_without_tables_there_is_nothing():
     made = Profiles()
-    out = np.full((2, 71), 7.0, np.float32)
+    out = np.full((2, 77), 7.0, np.float32)
     made.features(None, np.array([0, 1]), np.array([0, 1]), out)
     assert (out == 7).all()

@@ -59,10 +59,10 @@ GOALS = {"fedlink_plus, pooled, event": 0.83, "fedlink_plus, pooled, 200": 0.75,
 def settings(step: Step, clients: int) -> dict[str, Any]:
     """Return the fields of the method, chosen on the validation part, event by event.
 
-    More edges, more neighbours and less ridge were better than the last line when pooled; with
-    several clients they were not tried.
+    All pairs weigh 1, as in the score. More edges, more neighbours and less ridge were better than
+    the last line when pooled; with several clients they were not tried.
     """
-    usual = {"fresh": step, "negatives": 24, "stages": 20, "fade": 1.0}
+    usual = {"fresh": step, "negatives": 24, "stages": 20, "fade": 1.0, "new": 1.0}
     if clients == 1:
         return usual | {"sampled": 4000, "ridge": 0.1, "near": 512}
     return usual | {"sampled": 2000 // clients, "ridge": 0.3}

@@ -17,10 +17,11 @@ from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch, make, walk
 from fedvine.methods._fedlink_plus.table import row_of
 
 #: Parts of the features: number of the first one and of the one after the last.
-PARTS = {"items": (0, 12), "pairs": (12, 29), "steps": (29, 38), "clocks": (38, 41),
-         "elsewhere": (41, 47), "neighbours": (47, 53), "turned": (53, 63), "tables": (63, 71), "back": (71, 77)}
+PARTS = {"items": (0, 12), "pairs": (12, 35), "steps": (35, 44), "clocks": (44, 47),
+         "elsewhere": (47, 53), "neighbours": (53, 59), "turned": (59, 69), "tables": (69, 77)}
 WIDTH = 77
 _LOG_FLOOR = float(np.log(0.05))
+_LATER = 32         # users of an item that are counted since a user met it, at most
 
 
 class Lent(NamedTuple):
@@ -142,15 +143,14 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 f[25], f[26] = 1 / (1 + rank), np.log1p(rank)
                 f[27] = 1.0 if rank == 0 else 0.0
                 f[28] = np.log((p1 + 0.1) / (c1 + 1))
-                later = 0
-                other = pairs.item_head[c]
-                while other >= 0 and other != row and later < 32:
+                later, other = 0, pairs.item_head[c]        # users who met the item since
+                while other >= 0 and other != row and later < _LATER:
                     other, later = pairs.links[other, 3], later + 1
-                f[71], f[72] = 1 / (1 + later), np.log1p(later)
-                f[73] = 1.0 if later == 0 else 0.0
-                f[74] = -log_age(at, last, span, 0.003)
-                f[75] = l9
-                f[76] = np.log(np.float64(many) + 1) * f[20]
+                f[29], f[30] = 1 / (1 + later), np.log1p(later)
+                f[31] = 1.0 if later == 0 else 0.0
+                f[32] = -log_age(at, last, span, 0.003)
+                f[33] = l9
+                f[34] = np.log(np.float64(many) + 1) * f[20]
             else:
                 f[24] = long * (l5 - e3)
             # steps from the user's last items, and clocks
@@ -161,12 +161,12 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 found = row_of(steps.slots, steps.keys, code(v, z))
                 many_steps = steps.n[found] if found >= 0 else np.float32(0.0)
                 left = items.others[v, 1]
-                f[29 + k] = np.log((many_steps + share) / (left + 1)) - log_share
+                f[35 + k] = np.log((many_steps + share) / (left + 1)) - log_share
                 found = row_of(window.slots, window.keys, code(v, z))
                 many_steps = window.n[found] if found >= 0 else np.float32(0.0)
                 left3 = items.others[v, 2]
-                f[32 + k] = np.log((many_steps + share) / (left3 + 1)) - log_share
-                f[35 + k] = 1.0 if v == z else 0.0
+                f[38 + k] = np.log((many_steps + share) / (left3 + 1)) - log_share
+                f[41 + k] = 1.0 if v == z else 0.0
             before = log_share
             for which in range(3):
                 h = clock(at, which)
@@ -176,7 +176,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 part = clocks.n[found] if found >= 0 else np.float32(0.0)
                 prior = log_share if which == 0 else before
                 found_log = np.log((part + 5 * np.exp(prior)) / (whole + 5))
-                f[38 + which] = found_log - prior
+                f[44 + which] = found_log - prior
                 if which == 0:
                     before = found_log
             # elsewhere
@@ -189,38 +189,38 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 e9 = e1 = lent.n[k]
                 e_last = lent.last[k]
             if e1 > 0:
-                f[42 if seen else 41] = 1.0
-                f[44 if seen else 43] = np.log(e9 + 0.05) - _LOG_FLOOR
-                f[45] = np.log(1000.0) - log_age(at, e_last, span, 0.003)
-            f[46] = np.log(a9 + 0.1) - e3
+                f[48 if seen else 47] = 1.0
+                f[50 if seen else 49] = np.log(e9 + 0.05) - _LOG_FLOOR
+                f[51] = np.log(1000.0) - log_age(at, e_last, span, 0.003)
+            f[52] = np.log(a9 + 0.1) - e3
             # soft neighbours
             if touched_users and c >= 0:
                 for k in range(3):
-                    f[47 + k] = np.log((s.sums[c, k] + share) / (s.total[k] + 1)) - log_share
-                f[50] = np.log1p(20 * s.sums[c, 3] / ((norm + 1e-6) * np.sqrt(others + 1)))
-                f[51] = 1.0 if s.sums[c, 0] > 0 else 0.0
-                f[52] = 0.0 if seen else f[48]
+                    f[53 + k] = np.log((s.sums[c, k] + share) / (s.total[k] + 1)) - log_share
+                f[56] = np.log1p(20 * s.sums[c, 3] / ((norm + 1e-6) * np.sqrt(others + 1)))
+                f[57] = 1.0 if s.sums[c, 0] > 0 else 0.0
+                f[58] = 0.0 if seen else f[54]
             # the pair turned round
             if one and here:
                 if row >= 0:
                     b1 = pairs.sums[row, 2, 2]
                     if b1 > 0:
-                        f[53] = 1.0
-                        f[54] = np.log(sum_at(pairs.sums[row, 2], pairs.stamp[row], now, 0, powers)
+                        f[59] = 1.0
+                        f[60] = np.log(sum_at(pairs.sums[row, 2], pairs.stamp[row], now, 0, powers)
                                        + 0.05) - _LOG_FLOOR
-                        f[55] = np.log(b1 + 0.05) - _LOG_FLOOR
-                        f[56] = np.log(1000.0) - log_age(at, pairs.last[row, 2], span, 0.003)
-                        f[57] = np.exp(-max(at - pairs.last[row, 2], 0.0) / span / 0.3)
+                        f[61] = np.log(b1 + 0.05) - _LOG_FLOOR
+                        f[62] = np.log(1000.0) - log_age(at, pairs.last[row, 2], span, 0.003)
+                        f[63] = np.exp(-max(at - pairs.last[row, 2], 0.0) / span / 0.3)
                     b1 = pairs.sums[row, 3, 2]
                     if b1 > 0:
-                        f[58] = 1.0
-                        f[59] = np.log(b1 + 0.05) - _LOG_FLOOR
-                        f[60] = np.log(1000.0) - log_age(at, pairs.last[row, 3], span, 0.003)
+                        f[64] = 1.0
+                        f[65] = np.log(b1 + 0.05) - _LOG_FLOOR
+                        f[66] = np.log(1000.0) - log_age(at, pairs.last[row, 3], span, 0.003)
                 if z < facts.users:
-                    f[61] = np.log(sum_at(users.sums[z], users.stamp[z], now, 1, powers) + 0.1)
-                    f[62] = s.weight[z]
+                    f[67] = np.log(sum_at(users.sums[z], users.stamp[z], now, 1, powers) + 0.1)
+                    f[68] = s.weight[z]
                 else:
-                    f[61] = e3
+                    f[67] = e3
         for k in range(touched_users):
             s.dot[s.touched_users[k]] = 0.0
             s.weight[s.touched_users[k]] = 0.0
