@@ -32,17 +32,23 @@ from fedvine.experiments.run import Run, run
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskPlan
-from fedvine.tasks.tiny import NAMES, tiny_case, tiny_graphs, tiny_labelled, tiny_stream
+from fedvine.tasks.tiny import FOUR, NAMES, tiny_case, tiny_graphs, tiny_labelled, tiny_stream
 
 PROTOCOL = LinkPrediction.tiny()     # how their links are scored
 
 
+def _names(method: Method) -> tuple[str, ...]:
+    """Return three clients; four where none of three may be missing (``secure``)."""
+    return FOUR if method.needed(len(NAMES)) == len(NAMES) else NAMES
+
+
 def _stream(method: Method) -> EventStream:
-    return tiny_labelled() if of(method).data == "classes" else tiny_stream()
+    return tiny_labelled() if of(method).data == "classes" else tiny_stream(names=_names(method))
 
 
 def _case(method: Method) -> tuple[Any, Any]:
-    return tiny_graphs() if of(method).data == "graph" else tiny_case(_stream(method))
+    return (tiny_graphs(_names(method)) if of(method).data == "graph" else
+            tiny_case(_stream(method)))
 
 
 def _run(method: Method, case: tuple[Any, Any] | None = None, engine: Any = LocalClients,
@@ -128,7 +134,7 @@ def check_no_future_leak(method: Method) -> None:
     whole = _run(method, (parts, plan)).finish().stages
     for stages in (2, 3):
         if isinstance(parts, GraphSplit):
-            early = _thinned(parts, plan, {n: range(stages) for n in NAMES})
+            early = _thinned(parts, plan, {n: range(stages) for n in parts.parts})
             short = _FirstTasks(**vars(plan), stages=stages)
         else:
             early = tiny_case(parts.stream.before(plan.bounds[stages]))[0]
@@ -159,7 +165,7 @@ def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
         return GraphSplit(parts, split.stream, split.by)
     stream = split.stream
     owner = stream.codes["client"]
-    rows = [np.flatnonzero(owner == k)[parts[n]] for k, n in enumerate(NAMES)]
+    rows = [np.flatnonzero(owner == k)[parts[n]] for k, n in enumerate(stream.categories["client"])]
     return tiny_case(stream.take(np.sort(np.concatenate(rows))))[0]     # its nodes stay known
 
 

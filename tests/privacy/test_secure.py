@@ -4,18 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parties import NAMES, Sum, identities
 
 from fedvine.core.rng import rng
 from fedvine.privacy.fixed_point import BITS, from_fixed, to_fixed
-from fedvine.privacy.secure_aggregation import Party, secure_sum
-
-NAMES = ["ada", "bob", "cyd", "dan", "eve"]
-SECRETS = {n: f"{n} keeps this to herself, all 32 bytes".encode() for n in NAMES}
+from fedvine.privacy.secure_aggregation import fewest, open_sum, secure_sum
 
 
-def inputs(length=50, seed=0):
+def inputs(count=5, length=50, seed=0):
     draw = rng(seed, "secure")
-    return {n: draw.normal(size=length) * 10 for n in NAMES}
+    return {n: draw.normal(size=length) * 10 for n in NAMES[:count]}
 
 
 @given(st.lists(st.floats(-2.0**30, 2.0**30), min_size=1, max_size=40))
@@ -30,26 +28,58 @@ def test_what_does_not_fit_is_refused(bad):
         to_fixed(np.array([1.0, bad]))
 
 
-@settings(max_examples=25)
-@given(st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3), max_size=2), st.integers(1, 3))
-def test_the_sum_is_exact_whoever_vanishes_and_when(vanish, threshold):
-    x = inputs()
+@pytest.mark.parametrize(("clients", "stay"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 5),
+                                               (7, 5), (10, 7), (100, 67)])
+def test_how_many_must_stay(clients, stay):
+    """By hand; two lists of so many of n have more than n - t clients in common."""
+    assert fewest(clients) == stay
+    assert clients < 4 or 2 * stay - clients > clients - stay
+
+
+@pytest.mark.parametrize("clients", [2, 3, 4, 10])
+@pytest.mark.parametrize("step", [None, 0, 1, 2, 3, 4])
+def test_the_sum_is_exact_with_as_many_dropouts_as_may_be_in_each_exchange(clients, step):
+    """Of 4 clients one may vanish, of 10 three, in any exchange; of 2 and 3 none."""
+    x = inputs(clients)
     fixed = {n: to_fixed(v) for n, v in x.items()}
-    found = secure_sum(fixed, threshold, "a place", SECRETS, vanish)
-    came = [n for n in NAMES if vanish.get(n, 9) > 2]
+    lost = NAMES[1:1 + clients - fewest(clients)] if step is not None else []
+    found = secure_sum(fixed, identities(clients), vanish=dict.fromkeys(lost, step))
+    came = [n for n in x if n not in lost or step > 2]
     assert found["came"] == came
-    expected = np.sum([fixed[n] for n in came], axis=0, dtype=np.uint64)
-    assert (found["sum"] == expected).all()
+    assert (found["sum"] == np.sum([fixed[n] for n in came], axis=0, dtype=np.uint64)).all()
     np.testing.assert_allclose(from_fixed(found["sum"]), sum(x[n] for n in came),
                                atol=len(came) * 2.0**-BITS)
+
+
+@pytest.mark.parametrize(("clients", "lost"), [(2, 1), (3, 1), (4, 2), (10, 4)])
+@pytest.mark.parametrize("step", [0, 1, 2, 3, 4])
+def test_with_one_more_dropout_nothing_is_opened(clients, lost, step):
+    fixed = {n: to_fixed(v) for n, v in inputs(clients).items()}
+    with pytest.raises(ValueError, match="needs|left"):
+        secure_sum(fixed, identities(clients), vanish=dict.fromkeys(NAMES[:lost], step))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_the_sum_is_exact_whoever_vanishes_and_when(data):
+    """Any vectors modulo 2^64, any clients that may vanish, each in another exchange."""
+    clients = data.draw(st.sampled_from([4, 5, 7, 10]))
+    words = st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3)
+    x = {n: np.array(data.draw(words), np.uint64) for n in NAMES[:clients]}
+    vanish = data.draw(st.dictionaries(st.sampled_from(NAMES[:clients]), st.integers(0, 4),
+                                       max_size=clients - fewest(clients)))
+    found = secure_sum(x, identities(clients), vanish=vanish)
+    assert found["came"] == [n for n in x if vanish.get(n, 9) > 2]
+    assert (found["sum"] == np.sum([x[n] for n in found["came"]], axis=0, dtype=np.uint64)).all()
 
 
 def test_a_single_upload_looks_random():
     """Zeros, masked: bits are even, bytes are flat, and nothing correlates with the input."""
     length = 20_000
-    x = {n: np.zeros(length) for n in NAMES}
+    x = {n: np.zeros(length) for n in NAMES[:5]}
     x["ada"] = np.where(np.arange(length) % 2, 1000.0, -1000.0)
-    masked = secure_sum({n: to_fixed(v) for n, v in x.items()}, 3, "p", SECRETS)["masked"]["ada"]
+    masked = secure_sum({n: to_fixed(v) for n, v in x.items()},
+                        identities(5, b"all bytes of this are known"))["masked"]["ada"]
     raw = masked.view(np.uint8)
     bits = np.unpackbits(raw).reshape(-1, 64).mean(0)
     assert (np.abs(bits - 0.5) < 5 * 0.5 / np.sqrt(length)).all()
@@ -60,60 +90,31 @@ def test_a_single_upload_looks_random():
     assert abs(np.corrcoef(signed, x["ada"])[0, 1]) < 5 / np.sqrt(length)
 
 
-def test_another_place_gives_another_mask_and_the_same_place_the_same():
-    fixed = {n: to_fixed(v) for n, v in inputs().items()}
-    a, b, again = (secure_sum(fixed, 3, p, SECRETS)["masked"]["ada"] for p in ("p", "q", "p"))
-    assert (a == again).all() and not (a == b).any()
+def test_secrets_are_new_in_each_sum_and_repeat_in_a_simulation_alone():
+    fixed = {n: to_fixed(v) for n, v in inputs(4).items()}
+    a, b = (secure_sum(fixed, identities(4))["masked"]["ada"] for _ in range(2))
+    assert not (a == b).any()
+    a, b, other = (secure_sum(fixed, identities(4, b"x" * 32), number)["masked"]["ada"]
+                   for number in (1, 1, 2))
+    assert (a == b).all() and not (a == other).any()
 
 
 def test_no_client_gives_both_shares_of_anybody():
-    found = secure_sum({n: to_fixed(v) for n, v in inputs().items()}, 3, "p", SECRETS,
-                       {"eve": 2})
+    found = secure_sum({n: to_fixed(v) for n, v in inputs(5).items()}, identities(5),
+                       vanish={"eve": 2})
+    assert len(found["opened"]) == 4
     for opened in found["opened"].values():
         assert not set(opened["own"]) & set(opened["mask"])
         assert set(opened["mask"]) == {"eve"}
 
 
-def test_too_few_clients_open_nothing():
-    fixed = {n: to_fixed(v) for n, v in inputs().items()}
-    with pytest.raises(ValueError, match="left"):
-        secure_sum(fixed, 4, "p", SECRETS, {"ada": 3, "bob": 3})
-    with pytest.raises(ValueError, match="needs 4 clients"):
-        secure_sum(fixed, 4, "p", SECRETS, {"ada": 0, "bob": 0})
-
-
-@pytest.mark.parametrize("other", [["ada", "bob", "dan", "eve"], ["ada", "bob", "cyd"], NAMES])
-def test_a_second_list_of_who_came_is_refused(other):
-    """Two lists would open both masks of whoever is on one alone, and so an upload."""
-    parties = {n: Party(n, SECRETS[n], "p", 2) for n in NAMES}
-    keys = {n: p.keys() for n, p in parties.items()}
-    sent = {n: p.shares(keys) for n, p in parties.items()}
-    ada = parties["ada"]
-    ada.masked(to_fixed(np.ones(3)), {n: sent[n]["ada"] for n in NAMES})
-    first = ada.unmask(["ada", "bob", "cyd", "dan"])
-    with pytest.raises(ValueError, match="twice in two ways"):
-        ada.unmask(other)
-    assert ada.unmask(["dan", "cyd", "bob", "ada"]) == first      # the same list, again
-    assert not set(first["own"]) & set(first["mask"])
-
-
-@pytest.mark.parametrize("came", [[], ["ada"], ["ada", "bob"], ["ada", "bob", "cyd", "mallory"]])
-def test_a_client_opens_no_sum_of_too_few_or_of_strangers(came):
-    parties = {n: Party(n, SECRETS[n], "p", 3) for n in NAMES}
-    keys = {n: p.keys() for n, p in parties.items()}
-    sent = {n: p.shares(keys) for n, p in parties.items()}
-    ada = parties["ada"]
-    ada.masked(to_fixed(np.ones(3)), {n: sent[n]["ada"] for n in NAMES})
-    with pytest.raises(ValueError, match="Too few clients"):
-        ada.unmask(came)
-    assert set(ada.unmask(["ada", "bob", "cyd"])["own"]) == {"ada", "bob", "cyd"}
-
-
-def test_a_share_that_was_changed_on_the_way_is_noticed():
-    parties = {n: Party(n, SECRETS[n], "p", 2) for n in NAMES[:3]}
-    keys = {n: p.keys() for n, p in parties.items()}
-    sent = {n: p.shares(keys) for n, p in parties.items()}
-    sealed = {n: sent[n]["ada"] for n in parties}
-    sealed["bob"] = sealed["bob"][:-1] + bytes([sealed["bob"][-1] ^ 1])
-    with pytest.raises(ValueError, match="said to be bob's is not"):
-        parties["ada"].masked(to_fixed(np.ones(3)), sealed)
+@pytest.mark.parametrize(("kind", "of", "came"), [("own", "bob", NAMES[:4]),
+                                                  ("mask", "dan", NAMES[:3])])
+def test_a_false_share_is_noticed(kind, of, came):
+    """A client that lies in the last exchange spoils no sum unseen."""
+    sum = Sum(4)
+    signed = sum.agreed(came)
+    opened = {n: sum.parties[n].unmask(signed) for n in came}
+    opened["ada"][kind][of] = bytes(len(opened["ada"][kind][of]))
+    with pytest.raises(ValueError, match=f"shares that clients gave of {of}'s"):
+        open_sum({n: sum.came[n] for n in came}, sum.sent_keys, sum.sent, opened, 3)

@@ -90,7 +90,7 @@ class Clients:
     def call(self, function: Callable[..., Any], *same: Any,
              per_client: Mapping[str, Any] | None = None, only: Iterable[str] | None = None,
              quorum: float | None = None, expect: Any = None,
-             fold: Callable[[str, Any], None] | None = None) -> Replies:
+             fold: Callable[[str, Any], None] | None = None, later: bool = True) -> Replies:
         """Call a client function on clients and return their replies, in name order.
 
         Every client gets the arguments ``same``, which are packed once. A reply that is not as
@@ -110,6 +110,7 @@ class Clients:
                 returns it for a client's name; None: the reply must be None. For replies of
                 ``predict`` to the library's queries the protocol has the statement.
             fold: called with (name, reply) one at a time, in order; the replies are not kept.
+            later: whether a client that does not get a call of an arrival gets it when it is back.
 
         Returns:
             The replies that came, by client name; none of them where ``fold`` takes them.
@@ -159,7 +160,7 @@ class Clients:
                        answers=reply is not None)
             if reply is None:
                 missing.append(name)
-                if place[1] == 0 and (name not in refused or name in undone):
+                if later and place[1] == 0 and (name not in refused or name in undone):
                     # An arrival: kept until the client is back.
                     held = [e._replace(body=self.pool.take(e.body)) for e in envelopes[-1:]]
                     self._undelivered[name] = [*self._undelivered.get(name, []), *held]

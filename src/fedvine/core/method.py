@@ -119,6 +119,17 @@ class Method(BaseModel):
         """Return the number of rounds in stage ``t``."""
         return self.rounds
 
+    def needed(self, clients: int) -> int:
+        """Return how many of ``clients`` must answer in any case, whatever the quorum."""
+        return 1
+
+    def closed(self) -> frozenset[str]:
+        """Return client functions that a client does not carry out with these constants.
+
+        These are functions of a base class that return in the clear what the method hides.
+        """
+        return frozenset()
+
     def start(self, world: World) -> Server:
         """Return the server's memory before anything arrives."""
         return Server()

@@ -98,10 +98,12 @@ class Client(Memory):
       None in training
     - ``secret``: bytes that the server does not know; at a site of a real federation from the
       site's own file, in one process from the seed (a simulation)
+    - ``identity``: the key of the site's kit and its roster of the other sites' fingerprints
+      (:mod:`fedvine.privacy.identities`); None in one process
     """
 
     given = frozenset({"name", "world", "stage", "past", "ahead", "cache", "place", "secret",
-                       "marker", "asked", "guests"})
+                       "identity", "marker", "asked", "guests"})
 
     name: str
     world: World
@@ -111,11 +113,13 @@ class Client(Memory):
     cache: dict[Any, Any]
     asked: Query | None
     guests: int
+    identity: Any
     marker: Callable[[str], None] | None = None
 
-    def __init__(self, name: str, world: World, secret: bytes | None = None) -> None:
+    def __init__(self, name: str, world: World, secret: bytes | None = None,
+                 identity: Any = None) -> None:
         super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1), asked=None,
-                         ahead=None, guests=0,
+                         ahead=None, guests=0, identity=identity,
                          secret=secret or str(key(world.seed, name, "secret")).encode())
 
     def mark(self, moment: str) -> None:

@@ -47,13 +47,16 @@ class ClientWorker:
         world: facts that all sides know.
         keep_last: keep the last reply, so that a call delivered twice is answered and not repeated.
         secret: the client's own (:class:`fedvine.core.state.Client`).
+        identity: likewise.
     """
 
     def __init__(self, method: Method, name: str, part: Any, plan: PlanLike, protocol: TaskLike,
-                 world: World, *, keep_last: bool = False, secret: bytes | None = None) -> None:
+                 world: World, *, keep_last: bool = False, secret: bytes | None = None,
+                 identity: Any = None) -> None:
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.protocol = protocol
-        self.world, self.keep_last, self.secret = world, keep_last, secret
+        self.world, self.keep_last = world, keep_last
+        self.secret, self.identity = secret, identity
         self.forecasts: OwnQueries | None = None    # while a site makes its users' forecasts
         self.scorer: Scorer | None = (
             None if part is None else protocol.scorer(part, plan, name, world.seed))
@@ -95,6 +98,9 @@ class ClientWorker:
         if function is None or not getattr(function, "__on_client__", False):
             raise MethodError(f"{envelope.function} is no client function of {self.method.name}; "
                               "the call was refused.")
+        if envelope.function in self.method.closed():
+            raise MethodError(f"{envelope.function} of {self.method.name} is not answered with "
+                              "these constants; the call was refused.")
         message = unpack(envelope.body)
         queries, query, part = None, envelope.query, self.part
         step: int | None = None         # after so many new events the answer is refreshed
@@ -133,7 +139,7 @@ class ClientWorker:
 
     def _fresh(self, t: int) -> Client:
         """Return a client as at the start of a run, in the world of stage ``t``."""
-        client = Client(self.name, self.world.at(t), self.secret)
+        client = Client(self.name, self.world.at(t), self.secret, self.identity)
         self.method.setup(client)
         return client
 

@@ -101,6 +101,10 @@ class FedLinkPlus(TravelMixin, SecureSums):
         secure = isinstance(values, dict) and values.get("share") == "sums"
         return {"secure": True, **values} if secure else values
 
+    def closed(self) -> frozenset[str]:
+        """Return the functions of rows that travel, unless rows travel."""
+        return frozenset(() if self.share == "rows" else ("lend", "receive", "give", "look"))
+
     # -- a stage ---------------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
         # Each client scores the new edges by every kind of answer, then counts them.

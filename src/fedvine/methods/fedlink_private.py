@@ -65,6 +65,10 @@ class FedLinkPrivate(SecureSums, FedLink):
     def privacy(self, rounds: int) -> dict[str, Any]:
         return gaussian.spent(self.noise, rounds, self.delta)
 
+    def closed(self) -> frozenset[str]:
+        """Return FedLink's functions that tell which rows a client touches, and their changes."""
+        return frozenset({"choose", "train", "look", "hand_over"})
+
     # -- the union of rows -----------------------------------------------------------------------
     def shared_sides(self) -> list[str]:
         """Return the sides whose rows are shared."""

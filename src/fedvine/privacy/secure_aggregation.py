@@ -1,21 +1,25 @@
-"""Secure aggregation: the server learns a sum and nothing of its terms.
+"""Secure aggregation: the server learns a sum and nothing of its terms, also if it lies.
 
-The protocol of Bonawitz et al. (CCS 2017) for honest-but-curious parties, with double masking and
-dropouts, in four exchanges:
+The protocol of Bonawitz et al. (CCS 2017) against an active server (its Section 6, Figure 4), with
+double masking and dropouts, in five exchanges:
 
-0. *keys*: each client sends two public keys (X25519)
-1. *shares*: each client splits the seed of its own mask and its masking key among all (Shamir,
-   threshold t) and sends each share encrypted for its receiver
+0. *keys*: each client sends two public keys (X25519), signed
+1. *shares*: each client checks all keys against its own roster, splits the seed of its own mask
+   and its masking key among all (Shamir, threshold t) and sends each share encrypted for its
+   receiver
 2. *masked*: each client sends its vector, plus its own mask, plus a mask for every other client
    that cancels in the sum
-3. *unmask*: for clients whose vector came the others give shares of its own mask, for those that
-   vanished shares of the masking key; never both for the same client
+3. *agree*: each client signs the one list of the clients whose vectors came
+4. *unmask*: a client that sees the signatures of t clients below the list that it signed itself
+   gives shares: for clients of the list of their own mask, for those that vanished of their masking
+   key; never both for the same client
 
-Vectors are fixed-point numbers modulo 2^64, so the sum is exact. Keys follow from the client's
-own secret and the place of the sum, so a repeated or replayed call gives the same messages.
-Primitives are those of ``cryptography`` and ``pycryptodome``. There is no
-protection against a server that lies about the clients that vanished (the paper's active variant
-signs that list).
+With n clients on the roster t is at least floor(2 n / 3) + 1, so two lists would need a client that
+signs twice unless more than n - t clients help the server. A client counts n from its own roster,
+takes each step of a sum once and in this order, and draws new secrets for every sum.
+
+Vectors are fixed-point numbers modulo 2^64, so the sum is exact. Primitives are those of
+``cryptography`` and ``pycryptodome``.
 """
 
 from __future__ import annotations
@@ -28,49 +32,83 @@ from typing import Any
 import numpy as np
 from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedvine.core.errors import FedvineError
+from fedvine.privacy.identities import Identity, derived
+
+Keys = Mapping[str, Mapping[str, Any]]      # what clients sent in exchange 0, by client
+_STEPS = ("keys", "shares", "masked", "agree", "unmask")
+
+
+def fewest(clients: int) -> int:
+    """Return floor(2 n / 3) + 1, at most n: the clients of n that must stay to open a sum.
+
+    This is the least threshold of Bonawitz et al. (2017, Section 6) against a server that lies:
+    of 2 or 3 clients all must stay, of 4 three, of 10 seven.
+    """
+    return min(clients, 2 * clients // 3 + 1)
 
 
 class Party:
-    """One client's side of one sum.
+    """One client's side of one sum; every exchange is answered once, in their order.
 
     Args:
-        name: the client's.
-        secret: 32 bytes or more that stay with the client.
-        place: names the sum; it must never be used for another one.
-        threshold: clients that are needed to open a mask.
+        identity: the client's key and roster.
+        number: of the sum.
+        least: clients that must stay, where this is more than floor(2 n / 3) + 1.
     """
 
-    def __init__(self, name: str, secret: bytes, place: str, threshold: int) -> None:
-        self.name, self.threshold = name, threshold
-        self._seal, self._mask = (X25519PrivateKey.from_private_bytes(
-            _derive(secret, f"{place}/{use}", 32)) for use in ("seal", "mask"))
-        self._own = _derive(secret, f"{place}/own", 16)
-        self._keys: dict[str, dict[str, bytes]] = {}
+    def __init__(self, identity: Identity, number: int, least: int = 1) -> None:
+        self.identity, self.name, self.number = identity, identity.name, number
+        self.threshold = max(fewest(len(identity.roster)), least)
+        draw = identity.draw(number)
+        self._seal, self._mask = (X25519PrivateKey.from_private_bytes(draw(use, 32))
+                                  for use in ("seal", "mask"))
+        self._own = draw("own", 16)
+        self._keys: dict[str, dict[str, Any]] = {}
         self._held: dict[str, bytes] = {}
-        self._place = place
-        self._came: set[str] | None = None
+        self._came: list[str] = []
+        self._done = 0
 
-    def keys(self) -> dict[str, bytes]:
-        """Return the public keys of exchange 0: to encrypt shares with, and to agree on masks."""
-        return {"seal": self._seal.public_key().public_bytes_raw(),
-                "mask": self._mask.public_key().public_bytes_raw()}
+    def keys(self) -> dict[str, Any]:
+        """Return the public keys of exchange 0, to encrypt shares and to agree on masks, signed.
 
-    def shares(self, keys: Mapping[str, dict[str, bytes]]) -> dict[str, bytes]:
+        ``own`` is a hash of the own mask's seed, by which the server notices a false share.
+        """
+        self._step("keys")
+        sent = {"seal": self._seal.public_key().public_bytes_raw(),
+                "mask": self._mask.public_key().public_bytes_raw(),
+                "own": hashlib.sha256(self._own).digest(), "roster": self.identity.digest,
+                "needed": self.threshold}
+        signature = self.identity.sign("fedvine sum keys", self.number, self.name, sent)
+        self._keys = {self.name: {**sent, "public": self.identity.public, "signature": signature}}
+        return self._keys[self.name]
+
+    def shares(self, keys: Keys) -> dict[str, bytes]:
         """Return one encrypted share for every client that sent ``keys``, by receiver (exchange 1).
 
-        Raises :class:`FedvineError` if fewer than ``threshold`` clients, or not this one, sent
-        keys.
+        Raises :class:`FedvineError` for fewer than t clients, for keys that a client of the roster
+        did not sign for this sum, or if this client's own keys are not among them.
         """
+        self._step("shares")
         names = sorted(keys)
-        if len(names) < self.threshold or self.name not in keys:
-            raise FedvineError(f"A secure sum needs {self.threshold} clients; {len(names)} came.")
+        self._enough(names)
+        if self.name not in keys or dict(keys[self.name]) != self._keys[self.name]:
+            raise FedvineError(f"The keys of a sum do not have those that {self.name} sent; "
+                               "refused.")
+        for name in names:
+            sent = dict(keys[name])
+            public, signature = sent.pop("public"), sent.pop("signature")
+            self.identity.check(name, public, signature, "fedvine sum keys", self.number, name,
+                                sent)
+            if (sent["roster"], sent["needed"]) != (self.identity.digest, self.threshold):
+                raise FedvineError(f"{name} has another roster than {self.name}; the sites of a "
+                                   "secure sum must have confirmed the same one.")
+        if len({keys[n][use] for n in names for use in ("seal", "mask")}) < 2 * len(names):
+            raise FedvineError("Two keys of a sum are the same; refused.")
         self._keys = {n: dict(keys[n]) for n in names}
         secrets = (self._own, *_halves(self._mask.private_bytes_raw()))
         split = [dict(Shamir.split(self.threshold, len(names), s)) for s in secrets]
@@ -82,96 +120,133 @@ class Party:
         """Return the masked ``vector``, uint64 [n] (exchange 2).
 
         ``sealed`` are the encrypted shares sent to this client, by sender. Raises
-        :class:`FedvineError` for fewer than ``threshold`` of them, and for one that cannot be
-        decrypted.
+        :class:`FedvineError` for fewer than t of them, and for one that cannot be decrypted.
         """
-        if len(sealed) < self.threshold:
-            raise FedvineError(f"A secure sum needs {self.threshold} clients; {len(sealed)} are "
-                               "left.")
+        self._step("masked")
+        self._enough(sealed)
         for name, box in sealed.items():
             try:
                 self._held[name] = self._box(name).decrypt(_nonce(name, self.name), box, None)
             except (InvalidTag, KeyError) as error:
                 raise FedvineError(f"A share that is said to be {name}'s is not.") from error
+        if self.name not in self._held:
+            raise FedvineError(f"The shares of a sum do not have {self.name}'s own; refused.")
         total = vector + _stream(self._own, len(vector))
         for name in sealed:
             if name != self.name:
-                pair = _stream(self._agree(name), len(vector))
+                pair = _stream(self._agree_on(name), len(vector))
                 total = total + pair if self.name < name else total - pair
         return total
 
-    def unmask(self, came: Iterable[str]) -> dict[str, dict[str, bytes]]:
-        """Return the shares of exchange 3, for one list ``came`` alone.
+    def agree(self, came: Iterable[str]) -> bytes:
+        """Sign the list ``came`` of clients whose vectors arrived (exchange 3): one list a sum.
 
-        They open the own masks of the clients in ``came``, whose vectors arrived, and the masking
-        keys of those that vanished. Raises :class:`FedvineError` for too few or unknown clients,
-        and for a second list, which together with the first would open both masks of a client.
+        Raises :class:`FedvineError` for fewer than t clients, unknown ones, or a list without this
+        client, whose vector was sent.
         """
-        came = set(came)
-        if len(came) < self.threshold or not came <= set(self._held):
-            raise FedvineError("Too few clients are left to open a sum, or unknown ones; refused.")
-        if self._came not in (None, came):  # two lists would open both masks of a client
-            raise FedvineError("The server asked to open a sum twice in two ways; refused.")
-        self._came = came
-        return {"own": {n: self._held[n][:16] for n in came},
-                "mask": {n: self._held[n][16:] for n in self._held if n not in came}}
+        self._step("agree")
+        listed = sorted(set(came))
+        self._enough(listed)
+        if not set(listed) <= set(self._held) or self.name not in listed:
+            raise FedvineError("The list of clients in a sum has unknown ones, or leaves out the "
+                               f"one that it was sent to ({self.name}); refused.")
+        self._came = listed
+        return self.identity.sign(*self._agreed())
+
+    def unmask(self, signed: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+        """Return the shares of exchange 4, for the list that this client signed alone.
+
+        They open the own masks of the clients on it, and the masking keys of those that vanished.
+        ``signed`` are signatures of exchange 3, by client. Raises :class:`FedvineError` for fewer
+        than t of them, and for one that is not of a client on the list, or of another list.
+        """
+        self._step("unmask")
+        self._enough(signed)
+        for name, signature in signed.items():
+            if name not in self._came:
+                raise FedvineError(f"{name}, who signed the list of clients in a sum, is not on "
+                                   "it; refused.")
+            self.identity.check(name, self._keys[name]["public"], signature, *self._agreed())
+        return {"own": {n: self._held[n][:16] for n in self._came},
+                "mask": {n: self._held[n][16:] for n in self._held if n not in self._came}}
+
+    def _agreed(self) -> tuple[Any, ...]:
+        """Return what is signed in exchange 3: the sum, all keys, who sent shares, who came."""
+        keys = [[n, self._keys[n]["signature"]] for n in sorted(self._keys)]
+        return "fedvine sum list", self.number, keys, sorted(self._held), self._came
+
+    def _step(self, step: str) -> None:
+        """Raise :class:`FedvineError` unless ``step`` is the next one of this sum."""
+        if self._done >= len(_STEPS) or _STEPS[self._done] != step:
+            raise FedvineError(f"The server asked for the step {step} of a sum a second time, or "
+                               "out of its order; refused.")
+        self._done += 1
+
+    def _enough(self, names: Any) -> None:
+        if len(names) < self.threshold:
+            raise FedvineError(f"A secure sum of {len(self.identity.roster)} clients needs "
+                               f"{self.threshold} of them; {len(names)} are left.")
 
     def _box(self, name: str) -> ChaCha20Poly1305:
         shared = self._seal.exchange(X25519PublicKey.from_public_bytes(self._keys[name]["seal"]))
-        return ChaCha20Poly1305(_derive(shared, f"{self._place}/box", 32))
+        return ChaCha20Poly1305(derived(shared, f"{self.number}/box", 32))
 
-    def _agree(self, name: str) -> bytes:
+    def _agree_on(self, name: str) -> bytes:
         return _pair(self._mask, self._keys[name]["mask"])
 
 
-def open_sum(vectors: Mapping[str, np.ndarray], keys: Mapping[str, dict[str, bytes]],
-             sharers: Iterable[str], opened: Mapping[str, dict[str, dict[str, bytes]]],
-             threshold: int) -> np.ndarray:
-    """Compute the sum of the vectors that came: the server's part of exchange 3.
+def open_sum(vectors: Mapping[str, np.ndarray], keys: Keys, sharers: Iterable[str],
+             opened: Mapping[str, dict[str, dict[str, bytes]]], threshold: int) -> np.ndarray:
+    """Compute the sum of the vectors that came: the server's part of exchange 4.
 
     Args:
         vectors: the masked vectors uint64 [n], by client.
         keys: as sent in exchange 0, by client.
         sharers: the clients that sent shares in exchange 1.
-        opened: the answers of exchange 3, by client.
+        opened: the answers of exchange 4, by client.
         threshold: answers that are needed.
 
     Returns:
         The sum, uint64 [n], modulo 2^64.
 
     Raises:
-        FedvineError: with fewer than ``threshold`` answers.
+        FedvineError: with fewer than ``threshold`` answers, or if one has a false share.
     """
     if len(opened) < threshold:
         raise FedvineError(f"Only {len(opened)} of the {threshold} clients needed to open the sum "
                            "are left.")
     number = {name: i for i, name in enumerate(sorted(keys), start=1)}
+    answers = sorted(opened.items())[:threshold]
     total = np.asarray(np.sum(list(vectors.values()), axis=0, dtype=np.uint64))
     for name in vectors:
-        shares = [(number[n], o["own"][name]) for n, o in opened.items()][:threshold]
-        total = total - _stream(Shamir.combine(shares), len(total))
+        seed = Shamir.combine([(number[n], o["own"][name]) for n, o in answers])
+        _fits(hashlib.sha256(seed).digest(), keys[name]["own"], name)
+        total = total - _stream(seed, len(total))
     for gone in sorted(set(sharers) - set(vectors)):
         halves = [Shamir.combine([(number[n], o["mask"][gone][16 * h:16 * h + 16])
-                                  for n, o in opened.items()][:threshold]) for h in (0, 1)]
+                                  for n, o in answers]) for h in (0, 1)]
         key = X25519PrivateKey.from_private_bytes(b"".join(halves))
+        _fits(key.public_key().public_bytes_raw(), keys[gone]["mask"], gone)
         for name in vectors:
             pair = _stream(_pair(key, keys[name]["mask"]), len(total))
             total = total - pair if name < gone else total + pair
     return np.asarray(total)
 
 
+def _fits(found: bytes, said: bytes, name: str) -> None:
+    if found != said:
+        raise FedvineError(f"The shares that clients gave of {name}'s secrets do not fit together; "
+                           "one of them sent a false one.")
+
+
 def _pair(key: X25519PrivateKey, other: bytes) -> bytes:
-    return _derive(key.exchange(X25519PublicKey.from_public_bytes(other)), "pair", 16)
+    return derived(key.exchange(X25519PublicKey.from_public_bytes(other)), "pair", 16)
 
 
 def _stream(seed: bytes, length: int) -> np.ndarray:
     """Return ``length`` uint64 that are random without the 16-byte seed (ChaCha20)."""
-    cipher = Cipher(algorithms.ChaCha20(_derive(seed, "stream", 32), bytes(16)), mode=None)
+    cipher = Cipher(algorithms.ChaCha20(derived(seed, "stream", 32), bytes(16)), mode=None)
     return np.frombuffer(cipher.encryptor().update(bytes(8 * length)), np.uint64)
-
-
-def _derive(secret: bytes, use: str, size: int) -> bytes:
-    return HKDF(hashes.SHA256(), size, salt=None, info=f"fedvine/{use}".encode()).derive(secret)
 
 
 def _halves(key: bytes) -> tuple[bytes, bytes]:
@@ -183,20 +258,30 @@ def _nonce(sender: str, receiver: str) -> bytes:
     return hmac.digest(b"nonce", f"{sender}>{receiver}".encode(), hashlib.sha256)[:12]
 
 
-def secure_sum(vectors: Mapping[str, np.ndarray], threshold: int, place: str,
-               secrets: Mapping[str, bytes], vanish: Mapping[str, int] | None = None) -> dict[
-                   str, Any]:
-    """Run the whole protocol in one process, for tests and simulation; return each side's messages.
+def secure_sum(vectors: Mapping[str, np.ndarray], identities: Mapping[str, Identity],
+               number: int = 1, vanish: Mapping[str, int] | None = None, least: int = 1
+               ) -> dict[str, Any]:
+    """Run the whole protocol in one process; return what the clients sent.
 
-    ``vanish`` gives clients and the first exchange in which they send nothing.
+    Args:
+        vectors: uint64 [n] by client.
+        identities: by client.
+        number: of the sum.
+        vanish: clients, and the first exchange in which they send nothing.
+        least: as in :class:`Party`.
+
+    Returns:
+        ``sum`` uint64 [n], ``masked`` and ``opened`` by client, ``came`` names in order.
     """
     def here(step: int) -> list[str]:
         return [n for n in sorted(vectors) if (vanish or {}).get(n, 9) > step]
 
-    parties = {n: Party(n, secrets[n], place, threshold) for n in vectors}
+    parties = {n: Party(identities[n], number, least) for n in vectors}
     keys = {n: parties[n].keys() for n in here(0)}
     sent = {n: parties[n].shares(keys) for n in here(1)}
     masked = {n: parties[n].masked(vectors[n], {s: sent[s][n] for s in sent}) for n in here(2)}
-    opened = {n: parties[n].unmask(masked) for n in here(3)}
-    return {"sum": open_sum(masked, keys, sent, opened, threshold), "masked": masked,
+    signed = {n: parties[n].agree(masked) for n in here(3)}
+    opened = {n: parties[n].unmask(signed) for n in here(4)}
+    needed = max(p.threshold for p in parties.values())
+    return {"sum": open_sum(masked, keys, sent, opened, needed), "masked": masked,
             "opened": opened, "came": sorted(masked)}

@@ -2,27 +2,33 @@
 
 A method inherits :class:`SecureSums`; a client function ends in ``self.mask(client, vector,
 sealed)`` and the server calls ``self.secure_sum(clients, function, ...)``. The protocol is that of
-:mod:`fedvine.privacy.secure_aggregation` (Bonawitz et al. 2017), four calls a sum; clients may
-vanish at any of them as long as the run's quorum, and ``threshold``, stay.
+:mod:`fedvine.privacy.secure_aggregation` (Bonawitz et al. 2017, against a server that lies), five
+calls a sum; clients may vanish at any of them as long as floor(2 n / 3) + 1 of n, and the run's
+quorum, stay.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from fedvine.core.clients import Clients
-from fedvine.core.expect import Array, Named, Text
+from fedvine.core.errors import FedvineError
+from fedvine.core.expect import Array, Named, Number, Text
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, Field, Method, on_client
+from fedvine.core.replies import RoundAborted
 
-KEY = Text(32, bytes, least=32)     # a public key, or two halves of a private one
+KEY = Text(32, bytes, least=32)     # a public key, a hash, or two halves of a private key
 BOX = Text(64, bytes, least=64)     # three sealed shares of 16 bytes and the seal
 SHARE = Text(16, bytes, least=16)
+SIGNATURE = Text(1024, bytes, least=32)
+KEYS = {"seal": KEY, "mask": KEY, "own": KEY, "roster": KEY, "needed": Number(1, 1e5, whole=True),
+        "public": Text(2048, bytes, least=32), "signature": SIGNATURE}
 
 
 class SecureSums(Method):
@@ -31,11 +37,17 @@ class SecureSums(Method):
     secure: bool = Field(default=True, description="mask uploads so that the server sees only "
                          "sums; false: the same method without masks, to compare")
     threshold: float = Field(default=0.6, gt=0, le=1, description="share of the clients that must "
-                             "stay for a sum to be opened; fewer colluding ones see no upload")
+                             "stay for a sum to be opened; where secure, at least floor(2 n / 3) "
+                             "+ 1 of n: all of 2 or 3 clients")
 
     def needed(self, clients: int) -> int:
-        """Return how many of ``clients`` must stay; of two or more at least two."""
-        return min(clients, max(2, math.ceil(self.threshold * clients - 1e-9)))
+        least = min(clients, max(2, math.ceil(self.threshold * clients - 1e-9)))
+        if not self.secure:
+            return least
+        from fedvine.privacy.secure_aggregation import (
+            fewest,  # cryptography is in the extra "flare"
+        )
+        return max(least, fewest(clients))
 
     def secure_sum(self, clients: Clients, function: Callable[..., Any], *same: Any,
                    length: int) -> tuple[np.ndarray, int]:
@@ -49,58 +61,108 @@ class SecureSums(Method):
 
         Returns:
             The sum, uint64 [length], over the clients that stayed, and the number of these.
+
+        Raises:
+            RoundAborted: if fewer clients stayed than are needed, or one sent a false share.
         """
-        needed = self.needed(len(clients.names))
+        everyone = len(clients.names)
+        needed = self.needed(everyone)
         vector = Array("uint64", (length,), most=8 * length)
-        quorum = max(clients.quorum, needed / len(clients.names))
-        if not self.secure:
-            sent = clients.call(function, *same, None, quorum=quorum, expect=vector)
+        if not self.secure or everyone == 1:
+            sent = clients.call(function, *same, None, expect=vector,
+                                quorum=max(clients.quorum, needed / everyone))
             return np.asarray(np.sum(list(sent), axis=0, dtype=np.uint64)), len(sent)
-        from fedvine.privacy.secure_aggregation import (
-            open_sum,  # cryptography is in the extra "flare"
-        )
-        # A new one also when a round is repeated, because the keys follow from it.
-        nonce = secrets.token_hex(16)
-        keys = dict(clients.call(self.sum_keys, needed, nonce, quorum=quorum,
-                                 expect={"seal": KEY, "mask": KEY}).items())
-        shares = dict(clients.call(
-            self.sum_shares, keys, only=keys, quorum=quorum,
-            expect=Named(BOX, only=frozenset(keys), least=frozenset(keys))).items())
-        masked = dict(clients.call(
-            function, *same, quorum=quorum, expect=vector,
-            per_client={n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares}
-        ).items())
+        from fedvine.privacy.secure_aggregation import open_sum
+        least = max(needed, math.ceil(clients.quorum * everyone - 1e-9))
+
+        def ask(*what: Any, of: Iterable[str], **options: Any) -> dict[str, Any]:
+            return dict(clients.call(*what, quorum=least / max(len(set(of)), 1), later=False,
+                                     **options).items())
+
+        keys = ask(self.sum_keys, time.time_ns(), of=clients.names, expect=KEYS)
+        keys, needed = alike(keys, least)
+        least = max(least, needed)
+        shares = ask(self.sum_shares, keys, of=keys, only=keys,
+                     expect=Named(BOX, only=frozenset(keys), least=frozenset(keys)))
+        masked = ask(function, *same, of=shares, expect=vector, per_client={
+            n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares})
         came, gone = frozenset(masked), frozenset(shares) - frozenset(masked)
-        opened = dict(clients.call(
-            self.sum_unmask, list(masked), only=masked, quorum=needed / len(masked),
-            expect={"own": Named(SHARE, only=came, least=came),
-                    "mask": Named(KEY, only=gone, least=gone)}).items())  # the sum is the same
-        return open_sum(masked, keys, shares, opened, needed), len(masked)
+        least = needed      # from here on the sum stays the same, whoever answers
+        signed = ask(self.sum_agree, sorted(came), of=came, only=came, expect=SIGNATURE)
+        opened = ask(self.sum_unmask, signed, of=signed, only=signed, expect={
+            "own": Named(SHARE, only=came, least=came), "mask": Named(KEY, only=gone, least=gone)})
+        try:
+            return open_sum(masked, keys, shares, opened, needed), len(masked)
+        except FedvineError as error:       # a false share; the round is played again
+            raise RoundAborted(str(error)) from error
 
     @on_client
-    def sum_keys(self, client: Client, needed: int, nonce: str) -> dict[str, bytes]:
-        """Return the keys for one sum (exchange 0), made of the client's secret and ``nonce``."""
+    def sum_keys(self, client: Client, number: int) -> dict[str, Any]:
+        """Return signed keys for one sum (exchange 0); ``number`` must be above all before."""
+        from fedvine.privacy.identities import identity_of
         from fedvine.privacy.secure_aggregation import Party
-        client.cache["party"] = Party(client.name, client.secret, nonce, needed)
+        if type(number) is not int or number <= client.cache.get("sum", 0):
+            raise FedvineError("The server began a sum with a number that was used before; "
+                               "refused.")
+        identity = identity_of(client)
+        client.cache["sum"] = number
+        client.cache["party"] = Party(identity, number, self.needed(len(identity.roster)))
         return client.cache["party"].keys()
 
     @on_client
-    def sum_shares(self, client: Client, keys: dict[str, dict[str, bytes]]) -> dict[str, bytes]:
+    def sum_shares(self, client: Client, keys: dict[str, dict[str, Any]]) -> dict[str, bytes]:
         """Return an encrypted share for every client (exchange 1)."""
-        return client.cache["party"].shares(keys)
+        return _party(client).shares(keys)
 
     def mask(self, client: Client, vector: np.ndarray, sealed: dict[str, bytes] | None
              ) -> np.ndarray:
         """Return a client's fixed-point vector uint64 masked (exchange 2), as it is without masks.
 
-        ``sealed`` is None where the method runs without masks.
+        ``sealed`` is None where the method runs without masks, and for the only client of a run in
+        one process. Raises :class:`FedvineError` where masks are meant and the server asks for the
+        vector without them.
         """
-        return vector if sealed is None else client.cache["party"].masked(vector, sealed)
+        if sealed is not None:
+            return _party(client).masked(vector, sealed)
+        if self.secure and (client.identity is not None or len(client.world.clients) > 1):
+            raise FedvineError("The server asked for an upload without masks, which this run "
+                               "(secure = true) does not give; refused.")
+        return vector
 
     @on_client
-    def sum_unmask(self, client: Client, came: list[str]) -> dict[str, dict[str, bytes]]:
-        """Return shares to open the sum with (exchange 3), for one list of clients alone."""
-        return client.cache["party"].unmask(came)
+    def sum_agree(self, client: Client, came: list[str]) -> bytes:
+        """Sign the list of clients that are in the sum (exchange 3), one list a sum."""
+        return _party(client).agree(came)
+
+    @on_client
+    def sum_unmask(self, client: Client, signed: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
+        """Return shares to open the sum with (exchange 4), for the list that all signed."""
+        return _party(client).unmask(signed)
+
+
+def alike(keys: dict[str, dict[str, Any]], least: int) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the keys of the largest group of clients that have one roster, and their threshold.
+
+    Raises :class:`RoundAborted` if it has fewer clients than ``least`` or their threshold.
+    """
+    groups: dict[tuple[bytes, int], list[str]] = {}
+    for name, sent in sorted(keys.items()):
+        groups.setdefault((sent["roster"], sent["needed"]), []).append(name)
+    (_, needed), names = max(groups.items(), key=lambda group: len(group[1]))
+    if len(names) < max(least, needed):
+        others = sorted(set(keys) - set(names))
+        raise RoundAborted(
+            f"{', '.join(others)} and {', '.join(names)} have different rosters; let all sites "
+            "confirm the same one with fedvine join --roster" if others else
+            f"a secure sum needs {needed} clients by their rosters, and {len(names)} take part")
+    return {name: keys[name] for name in names}, needed
+
+
+def _party(client: Client) -> Any:
+    """Return the client's side of the sum that is on; :class:`FedvineError` if there is none."""
+    if "party" not in client.cache:
+        raise FedvineError("The server asked for a part of a sum that has not begun here; refused.")
+    return client.cache["party"]
 
 
 LEVELS = (12, 6, 6, 6, 6, 6)  # bits of a key that each sum of the union adds; 42 in all

@@ -14,31 +14,33 @@ from fedvine.data.stream import EventStream
 from fedvine.tasks.task_plan import TaskPlan
 
 NAMES = ("ada", "bob", "cyd")
+FOUR = (*NAMES, "dan")      # for methods of which one of three clients may not be missing
 
 
-def tiny_stream(edges: int = 480, seed: int = 0) -> EventStream:
-    """Return a bipartite stream of four stages and three clients.
+def tiny_stream(edges: int = 480, seed: int = 0, names: tuple[str, ...] = NAMES) -> EventStream:
+    """Return a bipartite stream of four stages, of three clients if not said otherwise.
 
     Users have edges at several clients, and nodes appear over time.
 
     Args:
         edges: number of edges.
         seed: of the draws.
+        names: of the clients.
 
     Returns:
-        The stream; ``t`` is int64 in 0..3999, the code ``client`` is one of :data:`NAMES`.
+        The stream; ``t`` is int64 in 0..3999, the code ``client`` is one of ``names``.
     """
     draw = rng(seed, "tiny stream")
     t = np.sort(draw.integers(0, 4000, edges))
     reach = 12 + t // 200                               # nodes appear as time goes on
-    client = draw.integers(0, 3, edges).astype(np.int32)
+    client = draw.integers(0, len(names), edges).astype(np.int32)
     user = (draw.integers(0, 1 << 30, edges) % reach) + 100
-    item = 3 * ((user + draw.integers(0, 4, edges)) % (4 + t // 800)) + client
+    item = len(names) * ((user + draw.integers(0, 4, edges)) % (4 + t // 800)) + client
     users, src = np.unique(user, return_inverse=True)
     items, dst = np.unique(item, return_inverse=True)
     return EventStream(src.astype(np.int32), dst.astype(np.int32), t, Ids.of(users),
                        Ids.of([f"item {i}" for i in items]), codes={"client": client},
-                       categories={"client": list(NAMES)}, name="tiny")
+                       categories={"client": list(names)}, name="tiny")
 
 
 def tiny_case(stream: EventStream | None = None) -> tuple[Split, Plan]:
@@ -48,8 +50,8 @@ def tiny_case(stream: EventStream | None = None) -> tuple[Split, Plan]:
     return split(stream, "client"), Plan(bounds, val=2, test=3)
 
 
-def tiny_graphs() -> tuple[GraphSplit, TaskPlan]:
-    """Return labelled graphs of three clients with unlike parts, and four tasks of two classes."""
+def tiny_graphs(names: tuple[str, ...] = NAMES) -> tuple[GraphSplit, TaskPlan]:
+    """Return labelled graphs of clients with unlike parts, and four tasks of two classes."""
     draw, plan = rng(0, "tiny graph"), TaskPlan(tuple((2 * g, 2 * g + 1) for g in range(4)),
                                                 (0.5, 0.2, 0.3))
     y = draw.integers(-1, 8, 150)
@@ -57,9 +59,9 @@ def tiny_graphs() -> tuple[GraphSplit, TaskPlan]:
     ends = draw.integers(0, 150, (2, 600))
     alike = (y[ends[0]] == y[ends[1]]) | (draw.random(600) < 0.3)
     graph = Graph.make(x, ends[:, alike], y, classes=range(8), name="tiny")  # type: ignore[arg-type]
-    owner = np.arange(150) % 3
+    owner = np.arange(150) % len(names)
     return GraphSplit({n: graph.induced(np.flatnonzero(owner == k), f"tiny/{n}")
-                       for k, n in enumerate(NAMES)}, graph, "hand"), plan  # type: ignore[arg-type]
+                       for k, n in enumerate(names)}, graph, "hand"), plan  # type: ignore[arg-type]
 
 
 def tiny_labelled() -> EventStream:
