@@ -55,7 +55,7 @@ def test_the_sum_is_exact_with_as_many_dropouts_as_may_be_in_each_exchange(clien
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 4])
 def test_with_one_more_dropout_nothing_is_opened(clients, lost, step):
     fixed = {n: to_fixed(v) for n, v in inputs(clients).items()}
-    with pytest.raises(ValueError, match="needs|left"):
+    with pytest.raises(ValueError, match=r"needs|left"):
         secure_sum(fixed, identities(clients), vanish=dict.fromkeys(NAMES[:lost], step))
 
 
@@ -112,9 +112,9 @@ def test_no_client_gives_both_shares_of_anybody():
                                                   ("mask", "dan", NAMES[:3])])
 def test_a_false_share_is_noticed(kind, of, came):
     """A client that lies in the last exchange spoils no sum unseen."""
-    sum = Sum(4)
-    signed = sum.agreed(came)
-    opened = {n: sum.parties[n].unmask(signed) for n in came}
+    adding = Sum(4)
+    signed = adding.agreed(came)
+    opened = {n: adding.parties[n].unmask(signed) for n in came}
     opened["ada"][kind][of] = bytes(len(opened["ada"][kind][of]))
     with pytest.raises(ValueError, match=f"shares that clients gave of {of}'s"):
-        open_sum({n: sum.came[n] for n in came}, sum.sent_keys, sum.sent, opened, 3)
+        open_sum({n: adding.came[n] for n in came}, adding.sent_keys, adding.sent, opened, 3)

@@ -10,6 +10,7 @@ from parties import NAMES, identities
 from fedvine import testing
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
+from fedvine.core.method import At, Field, Server, on_client
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
 from fedvine.engines.faults import MockClients
@@ -18,7 +19,6 @@ from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.privacy.secure_sums import SecureSums
-from fedvine.core.method import At, Field, Server, on_client
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.tiny import FOUR, tiny_case, tiny_stream
 
@@ -167,7 +167,7 @@ def test_a_sums_number_is_used_once(number):
 def test_a_number_replayed_after_a_restore_gives_other_secrets():
     """A server may restore a client to an old save; what it was sent before stays closed."""
     made = sites()
-    keys, sent, _ = masked(made)
+    keys, *_ = masked(made)
     ada = made["ada"]
     ada.worker.restore(ada.worker.save())
     again = ada.call("sum_keys", 1)

@@ -41,6 +41,7 @@ class SecureSums(Method):
                              "+ 1 of n: all of 2 or 3 clients")
 
     def needed(self, clients: int) -> int:
+        """Return how many of ``clients`` must stay: a share, and where secure more than 2/3."""
         least = min(clients, max(2, math.ceil(self.threshold * clients - 1e-9)))
         if not self.secure:
             return least
