@@ -90,7 +90,8 @@ def test_a_share_that_was_changed_or_is_another_ones_is_noticed():
         adding.shares()
         sealed = adding.sealed("ada")
         with refused(FedvineError, match="said to be bob's is not"):
-            adding.parties["ada"].masked(adding.vectors["ada"], {**sealed, "bob": change(sealed[of])})
+            adding.parties["ada"].masked(adding.vectors["ada"],
+                                         sealed | {"bob": change(sealed[of])})
 
 
 @pytest.mark.parametrize("of", [["ada"], ["ada", "bob"], ["bob", "cyd", "dan"]])
