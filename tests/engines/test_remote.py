@@ -27,6 +27,7 @@ from fedvine.engines.remote import (
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_folder import RunFolder, read_lines
+from fedvine.federation import roster
 from fedvine.federation.launch import read_order
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed
@@ -46,10 +47,11 @@ class Federation:
 
     def __init__(self, folder, method, quorum=1.0):
         self.folder, self.method, self.quorum = folder, method, quorum
-        self.split, _ = testing.tiny_case()
+        self.split, _ = testing._case(method)
         self.down, self.sent, self.number = set(), 0, "1"
         self.sites = {}
         self.kits = {name: kit(folder / "kits", name) for name in (SERVER, *self.split.parts)}
+        roster.together(self.kits[name] for name in self.split.parts)
         for name in self.split.parts:
             self.start(name)
         self.serve()
@@ -64,7 +66,8 @@ class Federation:
         part = self.split.parts[name]
         own = type(part)(part.src, part.dst, part.t, part.src_ids, part.dst_ids, name=name)
         self.sites[name] = Site(name, lambda: own, self.folder / name,
-                                Trusted(self.kits[name], name))
+                                Trusted(self.kits[name], name),
+                                identity=lambda: roster.identity(self.kits[name], name))
 
     def send(self, name, block, seconds):
         return self.signer(name, block, seconds)
@@ -133,7 +136,7 @@ def test_so_do_sites_with_many_rows_that_compute_beside_each_other(tmp_path, mon
                         codes={"client": draw.integers(0, 3, count, dtype=np.int32)},
                         categories={"client": list(testing.NAMES)})
     case = testing.tiny_case(large)
-    monkeypatch.setattr(testing, "tiny_case", lambda: case)
+    monkeypatch.setattr(testing, "tiny_case", lambda *stream: case)
     method = FedLink(rounds=1, capacity=700, buffers=2, steps=2, width=16)
     made = Federation(tmp_path, method).run().finish()
     assert scores(made) == scores(reference(method))

@@ -11,9 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from fedvine.cli import roster as rosters
 from fedvine.core.errors import FedvineError
 
 kit = typer.Typer(no_args_is_help=True, help="Certificates and kits, in four plain steps.")
+kit.command("fingerprint")(rosters.fingerprint)
 
 
 def _say(text: str) -> None:
@@ -154,7 +156,9 @@ def kit_renew(
         raise FedvineError("Give the root certificate's fingerprint, as heard by telephone, with "
                            "--fingerprint.")
     renewed(folder, answer, fingerprint)
-    print(f"{folder} has its new certificate; start fedvine join again.")
+    print(f"{folder} has its new certificate; start fedvine join again. Its key is new, so "
+          "secure sums need a new roster at every site (fedvine kit fingerprint, fedvine join "
+          "--roster).")
 
 
 @kit.command("systemd")
@@ -226,10 +230,16 @@ def join(
     secret: Annotated[Path | None, typer.Option(
         help="A file with the key that all sites share; the server must not have it.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
+    roster: Annotated[Path | None, typer.Option(
+        help="A file with the fingerprints of all sites, for secure sums.")] = None,
+    confirmed: Annotated[bool, typer.Option(
+        "--confirmed", help="People at all sites read out its fingerprints.")] = False,
 ) -> None:
     """Take part in a federation with a local table, which stays here."""
     from fedvine.federation.launch import join as stay
     _stopped_as_by_ctrl_c()
+    if roster is not None:
+        rosters.confirm(folder, roster, confirmed)
     values: dict[str, Any] | None = None
     if data is not None or not (folder / "site.toml").exists():
         values = {}

@@ -33,6 +33,14 @@ SENTENCES = {
                "it began with, or begin a new run with another --out",
     "query": "raw answers to queries do not leave a site",
     "method": "the call is not one that the method takes; the site's account says why",
+    "sum": "a step of a secure sum was refused there, as another one was meant or a client's keys "
+           "are not those of the site's roster; the site's account says why",
+    "roster": "the site has no roster of all sites' fingerprints that fits its own key, which "
+              "secure sums need; fedvine join KIT --roster FILE there",
+    "roster-names": "the site's roster does not have {0}; let all sites confirm one roster of the "
+                    "sites that take part",
+    "roster-size": "the site's roster has {0} sites, of which a secure sum needs {1}, and {2} take "
+                   "part; let all sites confirm a roster of those that do",
     "failed": "the request failed there; the site's account says why",
     "policy-method": "the site's policy does not allow the method {0}",
     "policy-field": "the site's policy wants {0} to be {1}, and in this run it is {2}",

@@ -26,6 +26,7 @@ from typing import Any
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
+from fedvine.federation import roster
 
 ADMIN = "admin@fedvine.local"
 _TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", ADMIN}  # not for sites
@@ -95,6 +96,7 @@ def local(folder: Path, clients: list[str]) -> dict[str, Path]:
             harden(kits[name], name)
     shutil.rmtree(folder / "made")
     (folder / "project.yml").unlink()
+    roster.together(kits[c] for c in clients)
     return kits
 
 

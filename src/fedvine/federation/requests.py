@@ -21,6 +21,7 @@ BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
           "open": NOTHING}
 DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
           "forecasts": "a count"}
+STEPS = ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")     # of a secure sum
 NAME = 100      # characters of a run's name in the account
 
 
@@ -106,7 +107,8 @@ def _refused(site: Site, run: str, name: str, block: bytes, error: Exception) ->
     """Return an error's code; its sentence may hold values of the table, and stays here."""
     known = isinstance(error, FedvineError)
     sent = (error.sent if isinstance(error, Refusal) else
-            ["method" if isinstance(error, MethodError) else "failed"])
+            ["method" if isinstance(error, MethodError) else
+             "sum" if name in STEPS else "failed"])
     why = str(error) if known else f"{type(error).__name__}: {error}"
     _LOG.log(logging.WARNING if known else logging.ERROR, "a request was refused: %s", why,
              exc_info=None if known else error)

@@ -26,6 +26,7 @@ from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
+from fedvine.federation import roster
 from fedvine.federation.order import Order, SiteFile
 from fedvine.federation.planning import agreed, planned
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
@@ -207,5 +208,5 @@ def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
         return part
 
     return Site(name, open_part, kit / "memory", trusted, bool(found.data and found.data.sure),
-                found.policy)
+                found.policy, lambda: roster.identity(kit, name))
 

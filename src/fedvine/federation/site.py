@@ -34,7 +34,7 @@ from fedvine.experiments import run_folder
 from fedvine.federation import requests
 from fedvine.federation.account import Account
 from fedvine.federation.policy import Policy, coarse_scores
-from fedvine.federation.site_checks import same_table, settings
+from fedvine.federation.site_checks import confirmed, same_table, settings
 from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.federation.site_rows import grown_at_a_site
 from fedvine.federation.site_table import SiteTable
@@ -42,6 +42,7 @@ from fedvine.tasks.task import Task
 
 if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
+    from fedvine.privacy.identities import Identity
 
 # Of a graph at the server; and of the sites' tables of nodes.
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict}
@@ -58,10 +59,12 @@ class Site(SiteTable):
         trusted: checks the server's signature.
         sure: times that are far from all others are meant.
         policy: what a run may do here; None: whatever an installed method does.
+        identity: returns the site's key and roster (:mod:`fedvine.federation.roster`), or None.
     """
 
     def __init__(self, name: str, open_part: Callable[[], EventStream], folder: Path,
-                 trusted: Trusted, sure: bool = False, policy: Policy | None = None) -> None:
+                 trusted: Trusted, sure: bool = False, policy: Policy | None = None,
+                 identity: Callable[[], Identity | None] = lambda: None) -> None:
         super().__init__(open_part, sure, 1 if policy is None else policy.grain)
         self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None
@@ -70,6 +73,7 @@ class Site(SiteTable):
         self.last: requests.Last | None = None                   # the answer to the last call
         self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
         self.policy, self.account = policy, Account(folder / "account")
+        self.identity = identity
 
     def handle(self, block: bytes, seal: bytes) -> bytes:
         """Carry out one request if the server has signed it; see :mod:`requests`."""
@@ -88,6 +92,7 @@ class Site(SiteTable):
         """
         self.agreed = None
         constants, _ = settings(method, protocol)
+        confirmed(constants, self.identity)
         if self.policy is not None:
             self.policy.check(constants, travelled)
         self.agreed = run, travelled is True
@@ -149,6 +154,7 @@ class Site(SiteTable):
             self.policy.check(constants, stages=len(bounds))
         held = () if bounds.living else (clients, stages, *([said] if said else []))
         saves = self._place(run, number, method, bounds, protocol, seed, *held)
+        identity = confirmed(constants, self.identity, clients)
         world = World(tuple(clients), seed, stages, said, since or {}, until or {}, bounds.living)
         part = None if kind.server_holds_graph else self.stream
         if part is not None and elsewhere is not None:
@@ -160,7 +166,7 @@ class Site(SiteTable):
         if part is not None and not bounds.living:
             same_table(part, saves / "table.json")
         self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
-                                   secret=self._secret())
+                                   secret=self._secret(), identity=identity)
         self.run, self.saves, self.last = run, saves, None
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,

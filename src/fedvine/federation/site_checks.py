@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
@@ -15,7 +16,11 @@ from fedvine.core.settings import build
 from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
+from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.task import of
+
+if TYPE_CHECKING:
+    from fedvine.privacy.identities import Identity
 
 
 def same_table(part: EventStream, file: Path) -> None:
@@ -45,3 +50,27 @@ def settings(method: dict[str, Any], protocol: dict[str, Any]) -> tuple[Method, 
     if not scored.federated:
         raise Refusal("task")
     return constants, scored
+
+
+def confirmed(method: Method, identity: Callable[[], Identity | None],
+              clients: list[str] | None = None) -> Identity | None:
+    """Return the site's key and roster for a run with secure sums; None for other runs.
+
+    Raises :class:`Refusal` without a roster, or where the run's ``clients`` are not all on it or
+    are fewer than must stay by it.
+    """
+    if not (isinstance(method, SecureSums) and method.secure):
+        return None
+    try:
+        found = identity()
+    except FedvineError as error:
+        raise Refusal("roster", text=str(error)) from error
+    if found is None:
+        raise Refusal("roster")
+    strangers = sorted(set(clients or ()) - found.roster.keys())
+    if strangers:
+        raise Refusal("roster-names", ", ".join(strangers))
+    needed, there = method.needed(len(found.roster)), len(found.roster)
+    if clients is not None and len(clients) < needed:
+        raise Refusal("roster-size", str(there), str(needed), str(len(clients)))
+    return found

@@ -21,6 +21,7 @@ from fedvine.federation import kits as kits
 from fedvine.federation.launch import Kept, alone, last_line
 from fedvine.federation.order import Order
 from fedvine.federation.server import again, write_state
+from fedvine.privacy.secure_sums import SecureSums
 
 FAILURES = 5  # times that the server's process may fail to start
 BEGINNING = 300.0  # seconds after which a job that was submitted counts as lost unless it began
@@ -71,6 +72,7 @@ class Supervisor:
         with atomic(self.hub / f"{run}.json", "w") as file:
             file.write(order.model_dump_json())
         losses, before, began = 0, None, 0.0
+        self._say_who_must_stay(order, len(order.clients) or clients)
         while True:
             self._connect()
             here, needed = self._gather(order, clients)
@@ -102,6 +104,16 @@ class Supervisor:
                                    f"{self.folder}.")
             self.say(f"the job ended early ({state['why'] or 'it was lost'}); it goes on from the "
                      "last common save")
+
+    def _say_who_must_stay(self, order: Order, clients: int) -> None:
+        """Say, before a run starts, how many sites its secure sums need."""
+        method = order.kind()
+        if isinstance(method, SecureSums) and method.secure and clients > 1:
+            needed = method.needed(clients)
+            self.say(f"{method.name} adds what sites send under masks: each sum needs "
+                     + (f"all {clients} sites" if needed == clients else
+                        f"{needed} of the {clients} sites")
+                     + "; while fewer are there, the round pauses until they are back")
 
     def stop(self) -> None:
         """End the server and this session; sites end with their own commands."""
@@ -155,7 +167,8 @@ class Supervisor:
         known = set(json.loads(plan.read_text("utf-8"))["clients"] if plan.exists() else
                     order.clients)
         wanted = len(known) or clients
-        needed = math.ceil(order.quorum * wanted - 1e-9) if known else wanted
+        least = min(wanted, order.kind().needed(wanted))
+        needed = max(least, math.ceil(order.quorum * wanted - 1e-9)) if known else wanted
         until, told, since = time.monotonic() + self.patience, None, None
         while True:
             here = {n for n in self.console.clients()
@@ -163,7 +176,7 @@ class Supervisor:
             since = since or (time.monotonic() if len(here) >= needed else None)
             if len(here) >= wanted or (len(here) >= needed and since
                                        and time.monotonic() - since > GRACE):
-                return here, min(needed, math.ceil(order.quorum * len(here) - 1e-9))
+                return here, max(least, min(needed, math.ceil(order.quorum * len(here) - 1e-9)))
             if here != told:
                 self.say(f"waiting for clients: {len(here)} of {wanted} are here"
                          + (f" ({', '.join(sorted(here))})" if here else ""))

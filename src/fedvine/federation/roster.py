@@ -1,0 +1,131 @@
+"""A site's roster: the fingerprints of all sites' keys, which people confirmed to each other.
+
+Secure sums go by it (:mod:`fedvine.privacy.identities`), and by no certificate: the hub signs
+certificates, so it could make a second one for a site. A fingerprint is the SHA-256 of the public
+key of a site's kit. Each site prints its own, and its people read it out to those of the others, by
+telephone or face to face. A roster is a text file with a site a line, its name and its
+fingerprint::
+
+    ewr  3F:1C:...:A0
+    jfk  07:9B:...:5E
+
+Every site confirms the same roster. It lies in the kit, as ``roster.txt``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedvine.core.errors import FedvineError
+from fedvine.core.files import atomic
+
+if TYPE_CHECKING:
+    from fedvine.privacy.identities import Identity
+
+FILE = "roster.txt"     # in a kit
+_PRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
+
+
+def own_line(kit: Path) -> str:
+    """Return the kit's line of a roster: the site's name and its key's fingerprint."""
+    from fedvine.privacy.identities import der, fingerprint
+    return f"{_name(kit)}  {fingerprint(der(_key(kit).public_key()))}"
+
+
+def read(file: Path) -> dict[str, str]:
+    """Return the fingerprints of a roster by name; empty lines and those with # do not count.
+
+    Raises :class:`FedvineError` with the line that is not a name and a fingerprint, or that has a
+    name or fingerprint a second time; and for fewer than two sites.
+    """
+    found: dict[str, str] = {}
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedvineError(f"{file} cannot be read as a roster ({error}).") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.strip().startswith("#"):
+            continue
+        name, _, printed = line.strip().rpartition(" ")
+        name, printed = name.strip(), printed.upper()
+        if not name or not _PRINT.fullmatch(printed):
+            raise FedvineError(f"{file}, line {number}, is not the name of a site and its "
+                               "fingerprint, as fedvine kit fingerprint prints them.")
+        if name in found or printed in found.values():
+            raise FedvineError(f"{file}, line {number}, has a name or a fingerprint for the second "
+                               "time; each site has one line.")
+        found[name] = printed
+    if len(found) < 2:
+        raise FedvineError(f"{file} has fewer than two sites; a roster has a line for every site "
+                           "that takes part.")
+    return found
+
+
+def checked(kit: Path, file: Path) -> dict[str, str]:
+    """Return the roster in ``file``, which must have this kit's own line.
+
+    Raises :class:`FedvineError` if it does not, or is not a roster.
+    """
+    found, (name, printed) = read(file), own_line(kit).rsplit(None, 1)
+    if found.get(name) != printed:
+        raise FedvineError(f"{file} has " + ("another fingerprint for" if name in found else
+                                             "no line of") + f" this site, {name}; its own is "
+                           f"{printed}.")
+    return found
+
+
+def keep(kit: Path, roster: dict[str, str]) -> None:
+    """Write a roster that people confirmed into the kit."""
+    with atomic(kit / FILE, "w") as file:
+        file.write(text(roster))
+    (kit / FILE).chmod(0o600)
+
+
+def text(roster: dict[str, str]) -> str:
+    """Return a roster as its file has it."""
+    return "".join(f"{name}  {printed}\n" for name, printed in sorted(roster.items()))
+
+
+def together(kits: Iterable[Path]) -> None:
+    """Write the roster of kits that were made on this one machine into each of them."""
+    kits = list(kits)
+    if len(kits) > 1:
+        found = dict(own_line(kit).rsplit(None, 1) for kit in kits)
+        for kit in kits:
+            keep(kit, found)
+
+
+def kept(kit: Path) -> dict[str, str]:
+    """Return the roster that this kit's people confirmed; empty if there is none."""
+    return read(kit / FILE) if (kit / FILE).exists() else {}
+
+
+def identity(kit: Path, name: str) -> Identity | None:
+    """Return the site's key with its roster; None without a roster.
+
+    Raises :class:`FedvineError` where the roster has another fingerprint for this site.
+    """
+    from fedvine.privacy.identities import Identity
+    roster = kept(kit)
+    return Identity(name, _key(kit), roster) if roster else None
+
+
+def _key(kit: Path) -> Any:
+    from cryptography.hazmat.primitives import serialization
+    try:
+        return serialization.load_pem_private_key(
+            (kit / "startup" / "client.key").read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise FedvineError(f"{kit} is not a site's kit ({error}); fedvine kit pack makes "
+                           "one.") from error
+
+
+def _name(kit: Path) -> str:
+    try:
+        return str(json.loads((kit / "fedvine.json").read_text("utf-8"))["name"])
+    except (OSError, ValueError, KeyError) as error:
+        raise FedvineError(f"{kit} is no kit; fedvine kit pack makes one.") from error
