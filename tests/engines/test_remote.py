@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
 from engines.small_kits import kit
 
 from fedvine import testing
+from fedvine.core import registry
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.message import dumps, loads, pack, unpack
 from fedvine.core.method import on_client
@@ -409,17 +411,32 @@ def test_seconds_that_a_site_claims_are_no_more_than_those_that_passed(tmp_path)
     assert made.clients.traffic["ada"]["seconds"] < 1e6
 
 
-@pytest.mark.parametrize("method", ["power", "fedavg", "last_label"])
-def test_what_a_federation_cannot_carry_is_refused_before_anything_starts(tmp_path, method):
+class Unheard(EdgeBank):
+    """Answers for a task that no federation carries."""
+
+    task = "unheard"
+
+
+class UnheardTask(type(testing.PROTOCOL)):
+    """Links, under a name that is not known elsewhere."""
+
+    task: Literal["unheard"] = "unheard"
+    federated: ClassVar[bool] = False
+
+
+def test_what_a_federation_cannot_carry_is_refused_before_anything_starts(
+        tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "method", lambda name: Unheard)
     file = tmp_path / "e.toml"
-    file.write_text(f"method = '{method}'")
-    with pytest.raises(FedvineError, match=rf"{method} names classes .* link prediction alone"):
+    file.write_text("method = 'unheard'")
+    with pytest.raises(FedvineError, match="does not carry unheards, of which edgebank is"):
         read_order(file, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     federation = Federation(tmp_path, EdgeBank.tiny())
-    with pytest.raises(Refused, match="link prediction alone"):
-        ask(federation.send, "ada", 1.0, do="open", run="a run", number="", method={"name": method},
-            plan=made_up, protocol={}, clients=["ada"], seed=0, stages=1, elsewhere=None)
+    with pytest.raises(Refused, match="does not carry the method's task"):
+        ask(federation.send, "ada", 1.0, do="open", run="a run", number="",
+            method={"name": "unheard"}, plan=made_up, protocol={}, clients=["ada"],
+            seed=0, stages=1, elsewhere=None)
 
 
 made_up = {"bounds": [0.0, 1.0], "val": 0, "test": 0}

@@ -31,8 +31,8 @@ from fedvine.federation import certificates
 from fedvine.federation import kits as kit
 from fedvine.federation.demo import fedvine, kill
 from fedvine.federation.flare import ALLOWED, Console, write_job
+from fedvine.federation.kept_answers import kept
 from fedvine.federation.launch import read_order
-from fedvine.federation.site_forecasts import kept
 from fedvine.federation.supervisor import Supervisor
 from fedvine.methods.fedlink import FedLink
 

@@ -225,6 +225,14 @@ def join(
     src: Annotated[str | None, typer.Option(help="Its column of users.")] = None,
     dst: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
     when: Annotated[str | None, typer.Option("--time", help="Its column of times.")] = None,
+    edges: Annotated[str | None, typer.Option(
+        help="A local table of edges, where --data is one of nodes with classes.")] = None,
+    node: Annotated[str | None, typer.Option(
+        help="Of a table of nodes: its column of ids.")] = None,
+    label: Annotated[str | None, typer.Option(
+        help="Of a table of nodes: its column of classes.")] = None,
+    open_classes: Annotated[bool, typer.Option(
+        "--open-classes", help="The hub may read the names of the classes.")] = False,
     users: Annotated[str | None, typer.Option(help="A local table of users.")] = None,
     items: Annotated[str | None, typer.Option(help="A local table of items.")] = None,
     secret: Annotated[Path | None, typer.Option(
@@ -245,6 +253,7 @@ def join(
         values = {}
         if data is not None:
             columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when),
+                                         ("edges", edges), ("node", node), ("label", label),
                                          ("users", users), ("items", items)) if v}
             values["data"] = {"source": data, **columns}
         else:
@@ -253,6 +262,8 @@ def join(
             values["secret"] = _secret(secret)
         if threads is not None:
             values["threads"] = threads
+        if open_classes:
+            values["open_classes"] = True
     stay(folder, _say, values=values)
 
 

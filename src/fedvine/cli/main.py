@@ -122,10 +122,14 @@ def predict(
     )] = None,
 ) -> None:
     """Forecast: a user's likeliest items, everybody's, scores of given pairs, labels of nodes."""
-    if (folder / "fedvine.json").exists() and user and not (everyone or pairs or out or at):
-        from fedvine.federation.site_forecasts import kept
-        _show(kept(folder, user, top))
-        return
+    from fedvine.federation import kept_answers
+    if kept_answers.there(folder) and not (pairs or at or client):
+        if labels or everyone:
+            _kept(folder, user, top, out, labels)
+            return
+        if user and out is None:
+            _show(kept_answers.kept(folder, user, top))
+            return
     one = client is not None and user is not None and not labels
     if one + everyone + (pairs is not None) + labels != 1 or (
             not (one or labels) and (client or user)):
@@ -186,6 +190,23 @@ def _labels(folder: Path, client: str | None, node: str | None, top: int, out: P
         from fedvine.experiments.forecast_tables import write_tables
         print(f"{write_tables(out, iter([found])):,} rows in {out}")
         return
+    _show_labels(found, top)
+
+
+def _kept(folder: Path, node: str | None, top: int, out: Path | None, labels: bool) -> None:
+    """Write what a federation's run left in ``folder`` to ``out``, or show labels."""
+    from fedvine.federation import kept_answers
+    if out is not None and node is None:
+        count = kept_answers.write(folder, out, top, "labels" if labels else None)
+        print(f"{count:,} rows in {out}")
+    elif labels and out is None:
+        _show_labels(kept_answers.labels(folder, node), top)
+    else:
+        raise FedvineError("Say with --out which .csv or .parquet file to write, and leave out "
+                           "--user.")
+
+
+def _show_labels(found: Any, top: int) -> None:
     from rich.table import Table
     table = Table("client", "node", "label", "probability", "given", box=None)
     for row in found.slice(0, top).to_pylist():

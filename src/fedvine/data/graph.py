@@ -60,6 +60,7 @@ class Graph:
     - ``notes``: remarks of the reader of the tables, for people
     - ``ids``: names of the nodes, where the data have them
     - ``came``: when each row came, where the graph grows (:mod:`fedvine.data.growing_graph`)
+    - ``columns``: names of the columns of features, as read from a table; not kept on disk
     """
 
     x: Features
@@ -72,6 +73,7 @@ class Graph:
     notes: tuple[str, ...] = ()
     ids: Ids | None = None
     came: Came | None = None
+    columns: tuple[str, ...] = ()
 
     @staticmethod
     def make(x: Any, edges: Any, y: Any, *, classes: tuple[str, ...] | list[str] | None = None,

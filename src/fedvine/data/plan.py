@@ -46,6 +46,11 @@ class Plan:
         """Return whether the plan grows with its table."""
         return self.live is not None
 
+    @property
+    def began(self) -> Plan:
+        """Return the plan with which the run began."""
+        return self if self.live is None else self.cut(self.live)
+
     def since(self, part: EventStream) -> int:
         """Return the first stage in which ``part`` has an edge; the number of stages if none."""
         if not len(part):

@@ -25,7 +25,17 @@ SENTENCES = {
     "arrivals": "the server sent arrivals that do not fit the site's users",
     "settings": "the method, its constants or the protocol are not valid there; the method must be "
                 "installed at all machines, and fedvine in one version",
-    "task": "the method names classes there, and a federation carries link prediction alone",
+    "task": "a federation does not carry the method's task",
+    "no-edges": "its tables are a labelled graph, and the run predicts links; it joins with a "
+                "table of edges that has times",
+    "no-nodes": "its table has edges alone, and the run classifies nodes; it joins with --data "
+                "NODES --edges EDGES",
+    "open-classes": "it gives keys of its classes alone, and the run wants their names; leave "
+                    "class_names = \"open\" out of the experiment, or let it join with "
+                    "--open-classes",
+    "classes": "it cannot read the server's classes",
+    "columns": "its columns of features are not those of the run; name the same ones at all sites, "
+               "in one order",
     "table": "its table cannot be opened; its account says why",
     "rows": "its table has lost or changed rows that the run has learned, or cannot be kept; its "
             "account says which",

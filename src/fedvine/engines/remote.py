@@ -21,12 +21,11 @@ from fedvine.core.expect import MOST_BYTES, Array, Number, Several, Text, check
 from fedvine.core.lookup import find
 from fedvine.core.message import Packed, Pool, Refused, dumps, loads, pack, unpack
 from fedvine.core.method import Method
-from fedvine.core.protocol import ServerScorer, TaskLike
+from fedvine.core.protocol import PlanLike, ServerScorer, TaskLike
 from fedvine.core.query import code
 from fedvine.core.replies import RoundAborted
 from fedvine.core.state import World
 from fedvine.core.worker import Envelope
-from fedvine.data.plan import Plan
 from fedvine.engines.refusals import sentence
 
 LATEST = 1e18   # no time is further from 0, in any unit
@@ -238,26 +237,29 @@ def first_seen_elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
     return found
 
 
-def open_run(clients: RemoteClients, run: str, number: str, plan: Plan, travelled: bool) -> None:
+def open_run(clients: RemoteClients, run: str, number: str, plan: PlanLike, travelled: bool,
+             classes: dict[str, Any] | None = None) -> None:
     """Open a run at every site; the method is a name and numbers, never code.
 
     ``number`` belongs to this run folder alone: two runs of one name and experiment share nothing.
-    Facts about the data go along where the server has any, that is where it holds the graph. Where
-    the plan grows, each site first takes in its rows of the stages that are new.
+    Facts about the data go along where the server has any. Where the plan grows, each site first
+    takes in its rows of the stages that are new. ``classes`` are those of labelled graphs; the
+    sites took in their new rows when they were asked for these.
     Raises :class:`RoundAborted` if fewer sites answer than the quorum needs.
     """
     with_data, world = not clients.method.server_holds_graph, clients.whole
     same = {"run": run, "number": number, "plan": plan.facts(), "seed": world.seed,
             "protocol": clients.protocol.model_dump(mode="json"),
             "method": {"name": clients.method.name, **clients.method.model_dump(mode="json")}}
-    if plan.living and with_data:
+    if plan.living and with_data and classes is None:
         clients.all(None, {n: {"since": world.since.get(n, 0)} for n in clients.everyone},
                     do="grow", **same)
     seen = (Array("uint64", ("users",)), Array("float64", ("users",), low=-LATEST, high=LATEST))
     arrivals = (first_seen_elsewhere(clients.all(seen, do="arrivals"))
-                if travelled and with_data else {})
+                if travelled and with_data and classes is None else {})
     clients.all(None, {n: {"elsewhere": arrivals.get(n)} for n in clients.everyone}, do="open",
                 clients=list(clients.everyone), stages=world.stages, **same,
+                **({"classes": classes} if classes is not None else {}),
                 **({"facts": world.facts} if world.facts else {}),
                 **({"since": dict(world.since)} if world.since else {}),
                 **({"until": dict(world.until)} if world.until else {}))

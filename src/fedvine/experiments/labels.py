@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedvine.experiments.run import Run
 
 
-class _Answers(NamedTuple):
+class Answers(NamedTuple):
     """Probabilities of the classes of a client's nodes: ``p`` float64 [N, classes so far].
 
     ``client`` has the name of the client of each node, [N].
@@ -34,7 +34,7 @@ class Labels:
 
     def __init__(self, run: Run) -> None:
         self.run, self.task, self.parts = run, run.protocol, dict(run.parts)
-        self._found: dict[str, _Answers] = {}
+        self._found: dict[str, Answers] = {}
         if self.parts:
             self.task.labelled(next(iter(self.parts.values())))
 
@@ -65,33 +65,47 @@ class Labels:
             tables.append(self._rows(name, at[name][mine]))
         return pa.concat_tables(tables).take(pa.array(np.argsort(np.concatenate(order))))
 
-    def _of(self, name: str) -> _Answers:
+    def _of(self, name: str) -> Answers:
         """Return the answers about a client's nodes, asked for when they are first needed."""
         if name not in self._found:
             nodes = self.task.labelled(self.parts[name])
             query = self.task.ask(self.parts[name], self.run.plan, np.arange(len(nodes.y)), ())
             answer = self.run.ask(name, query) if len(nodes.y) else np.zeros((0, 1))
-            owner = [name] * len(nodes.y)
-            if isinstance(answer, Mapping):
-                answer, owner = answer["scores"], [str(n) for n in answer["client"]]
-            scores = np.asarray(answer, float)
-            scores = scores.reshape(len(nodes.y), scores.shape[-1])
-            self._found[name] = _Answers(nodes, softmax(scores), np.array(owner, object))
+            self._found[name] = answers(name, nodes, answer)
         return self._found[name]
 
     def _rows(self, name: str, numbers: np.ndarray) -> pa.Table:
-        nodes, p, client = self._of(name)
-        classes, p, y = pa.array(nodes.classes, pa.string()), p[numbers], nodes.y[numbers]
-        best = p.argmax(1) if len(p) else np.empty(0, np.int64)
-        columns = {"client": pa.array(client[numbers], pa.string()),
-                   "node": pa.array([nodes.names[int(n)] for n in numbers], pa.string()),
-                   "label": classes.take(pa.array(best)),
-                   "probability": pa.array(p[np.arange(len(p)), best]),
-                   "given": classes.take(pa.array(y, mask=y < 0))}
-        absent = np.zeros(len(p))
-        for i, of in enumerate(nodes.classes):      # a class that is not learned yet has none
-            columns[f"p({of})"] = pa.array(p[:, i] if i < p.shape[1] else absent)
-        return pa.table(list(columns.values()), list(columns))
+        return rows(self._of(name), numbers)
+
+
+def answers(name: str, nodes: Labelled, answer: Any) -> Answers:
+    """Return the probabilities of the nodes of the client ``name``.
+
+    ``answer`` has the scores [N, classes]; or, where the server holds the graph, a mapping with
+    them and the ``client`` of each node.
+    """
+    owner = [name] * len(nodes.y)
+    if isinstance(answer, Mapping):
+        answer, owner = answer["scores"], [str(n) for n in answer["client"]]
+    scores = np.asarray(answer, float)
+    scores = scores.reshape(len(nodes.y), scores.shape[-1])
+    return Answers(nodes, softmax(scores), np.array(owner, object))
+
+
+def rows(found: Answers, numbers: np.ndarray) -> pa.Table:
+    """Return a row for each of the nodes ``numbers``, as :meth:`Labels.table` has them."""
+    nodes, p, client = found
+    classes, p, y = pa.array(nodes.classes, pa.string()), p[numbers], nodes.y[numbers]
+    best = p.argmax(1) if len(p) else np.empty(0, np.int64)
+    columns = {"client": pa.array(client[numbers], pa.string()),
+               "node": pa.array([nodes.names[int(n)] for n in numbers], pa.string()),
+               "label": classes.take(pa.array(best)),
+               "probability": pa.array(p[np.arange(len(p)), best]),
+               "given": classes.take(pa.array(y, mask=y < 0))}
+    absent = np.zeros(len(p))
+    for i, of in enumerate(nodes.classes):      # a class that is not learned yet has none
+        columns[f"p({of})"] = pa.array(p[:, i] if i < p.shape[1] else absent)
+    return pa.table(list(columns.values()), list(columns))
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

@@ -1,10 +1,10 @@
 """Prepare a run before it has clients, in one process or in a federation.
 
 In one process the whole stream is available; in a federation only where the server holds the graph.
-Otherwise the tables are at the sites, and the server has only their numbers of edges and times, and
-sums of their tables of nodes: ``World.facts`` then cannot say whether edges have a direction, nor
-how many classes and features there are. No method that runs in a federation needs them there: those
-of labelled nodes run in one process, and the others use a client's own part.
+Otherwise the tables are at the sites, and the server has what they say of them: numbers of edges,
+times and sums of tables of nodes; or of labelled graphs the classes and the number of features
+(``facts``). ``World.facts`` then cannot say whether edges have a direction, which a client sees in
+its own part.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Prepared:
 def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None,
             since: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None,
-            dates: bool = False, known: Mapping[str, Any] | None = None) -> Prepared:
+            dates: bool = False, known: Mapping[str, Any] | None = None,
+            facts: Mapping[str, Any] | None = None) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
 
     Args:
@@ -108,6 +109,7 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         dates: whether times are dates, where ``stream`` is None.
         known: means and deviations of the sites' tables of nodes
             (:func:`fedvine.data.node_features.scales`), where ``stream`` is None.
+        facts: what all sides know of the sites' graphs, where ``stream`` is None.
 
     Returns:
         The parts of a run that do not depend on its engine.
@@ -116,7 +118,7 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         FedvineError: for a method that cannot be scored with the protocol's settings.
     """
     protocol.check(method)
-    facts = {} if stream is None else stream.facts()
+    facts = dict(facts or {}) if stream is None else stream.facts()
     if by in getattr(stream, "codes", ()):
         facts["split"] = by
     facts = {**facts, **getattr(plan, "world", {})}

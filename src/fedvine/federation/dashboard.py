@@ -78,6 +78,10 @@ class Dashboard:
 
 def waits(state: dict[str, Any]) -> str:
     """Return for which time a run that lives waits, and how far each site has come."""
+    if "dates" not in state:        # tasks of labelled graphs
+        away = ", ".join(n for n, client in sorted(state["clients"].items()) if client["gone"])
+        return (f"{state['stages']} tasks are learned; {state['next']}"
+                + (f"; {away} away" if away else ""))
     dates = state["dates"]
     clients = sorted(state["clients"].items())
     come = ", ".join(f"{name} " + (

@@ -70,7 +70,7 @@ def write_site(kit: Path, values: dict[str, Any]) -> SiteFile:
     """Write ``<kit>/site.toml``, validated; the data is opened once so that errors show now."""
     found = build(SiteFile, values, "the arguments of fedvine join")
     if found.data is not None and not len(found.data.open()):
-        raise FedvineError(f"{found.data.source} has no edges.")
+        raise FedvineError(f"{found.data.source} has no rows.")
     with atomic(kit / "site.toml", "w") as file:
         file.write(tomlkit.dumps(found.model_dump(exclude_none=True, exclude_defaults=True)))
     (kit / "site.toml").chmod(0o600)

@@ -6,18 +6,20 @@ At the server: ``<hub>/<run>.json``, the :class:`Order`. At a site: ``<kit>/site
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data.spec import Data
+from fedvine.federation.class_names import Named
 from fedvine.federation.policy import Policy
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import of
+from fedvine.tasks.task import Task, of
+from fedvine.tasks.task_plan import TaskSettings
 
 
 class Order(BaseModel):
@@ -29,11 +31,18 @@ class Order(BaseModel):
     method: dict[str, Any] = Field(description="the method's name and constants")
     data: Data | None = Field(default=None, description="the server's own table, only for a "
                               "method whose server holds the graph")
-    stages: str = Field(default="30d", description="a duration such as 30d")
+    stages: Annotated[int, Field(ge=1)] | str | None = Field(
+        default=None, description="a duration such as 30d; of labelled graphs the number of "
+        "classes a task, 2 if not said; of a server's own table also a number of edges")
+    tasks: TaskSettings = Field(default_factory=TaskSettings, description="tasks of labelled "
+                                "graphs")
+    class_names: Named = Field(default="keyed", description="classes of labelled graphs are known "
+                               "by keys that the server cannot read (keyed), or by their names "
+                               "(open), where every site agrees")
     val: float = Field(default=0.15, ge=0, lt=1, description="share of edges for validation")
     test: float = Field(default=0.15, ge=0, lt=1, description="share of edges for the test")
-    protocol: LinkPrediction = Field(default_factory=LinkPrediction,
-                                     description="how links are scored")
+    protocol: SerializeAsAny[Task] = Field(default_factory=LinkPrediction,
+                                           description="how answers are scored")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
     threads: int = Field(default=1, ge=1, description="threads of torch")
     quorum: float = Field(default=1.0, gt=0, le=1, description="share of clients a call needs")
@@ -52,17 +61,65 @@ class Order(BaseModel):
                        "come, at a quorum of the sites, for it to be whole, such as 6h")
     look: float = Field(default=60.0, gt=0, description="seconds between two looks at the tables")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _protocol_of_the_task(cls, values: Any) -> Any:
+        method = values.get("method") if isinstance(values, dict) else None
+        if isinstance(method, dict) and isinstance(values.get("protocol", {}), dict):
+            task = of(_built(method))
+            values = {**values, "protocol": build(task, values.get("protocol", {}),
+                                                  under="protocol.")}
+        return values
+
+    @property
+    def every(self) -> str:
+        """Return the duration of a stage."""
+        return "30d" if self.stages is None else str(self.stages)
+
+    @property
+    def classes_a_task(self) -> int:
+        """Return the number of classes a task."""
+        return self.stages if isinstance(self.stages, int) else 2
+
+    @property
+    def of_graph(self) -> str | int:
+        """Return the duration, or the number of edges, of a stage of the server's own table."""
+        known = self.data and self.data.dataset
+        return self.stages or (known.STAGES if known else self.every)
+
     def kind(self) -> Method:
         """Return the method itself; raises :class:`FedvineError` for one that cannot run here."""
-        found = registry.method(str(self.method.get("name", "")))
-        made = build(found, {k: v for k, v in self.method.items() if k != "name"}, under="method.")
-        if not of(made).federated:
-            raise FedvineError(f"{made.name} names classes here, and a federation carries link "
-                               "prediction alone; fedvine run carries it out in one process.")
+        made = _built(self.method)
+        task = of(made)
+        if not task.federated:
+            raise FedvineError(f"A federation does not carry {made.task}s, of which {made.name} "
+                               "is; fedvine run carries it out in one process.")
         if made.server_holds_graph and self.data is None:
             raise FedvineError(f"The server of {made.name} holds the graph; say under [data] where "
                                "its table lies.")
+        if made.server_holds_graph and self.live:
+            raise FedvineError(f"The server of {made.name} holds the graph, and a federation lives "
+                               "on its sites' tables; leave out --live.")
+        if task.server_graph and not made.server_holds_graph:
+            raise FedvineError(f"{made.name} names classes without a server that holds the graph; "
+                               "that is not built.")
+        if task.data == "graph":
+            if isinstance(self.stages, str):
+                raise FedvineError("Labelled graphs have no times; stages is a number of classes "
+                                   "a task.")
+            if min(self.tasks.features, self.tasks.edges) < 1:
+                raise FedvineError("A federation uses all that the sites have; leave out "
+                                   "tasks.features and tasks.edges.")
+        elif isinstance(self.stages, int) and not made.server_holds_graph:
+            raise FedvineError("Stages by number of edges need all data in one place; write a "
+                               "duration, such as stages = \"30d\".")
         return made
+
+
+def _built(method: dict[str, Any]) -> Method:
+    found = registry.method(str(method.get("name", "")))
+    assert issubclass(found, Method)
+    return build(found, {k: v for k, v in method.items() if k != "name"}, under="method.")
 
 
 class SiteFile(BaseModel):
@@ -74,6 +131,8 @@ class SiteFile(BaseModel):
                               "where the server holds the graph")
     secret: str = Field(default="fedvine", min_length=1, description="the key that sites share "
                         "and the server never has; names travel as HMACs with it")
+    open_classes: bool = Field(default=False, description="the server may read the names of the "
+                               "classes of this site's nodes")
     threads: int = Field(default=1, ge=1, description="threads of torch")
     policy: Policy | None = Field(default=None, description="what a run may do at this site; none: "
                                   "whatever an installed method does")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import check
 from fedvine.core.replies import RoundAborted
 from fedvine.data.open_plan import later_bounds
-from fedvine.data.plan import Plan, by_time, seconds
+from fedvine.data.plan import Plan, by_count, by_time, seconds
 from fedvine.engines.plans import (
     first_stages,
     longer_together,
@@ -38,7 +39,8 @@ def agreed(order: Order, run: str, here: list[str], send: Send, patience: float)
     method = order.kind()
     terms = {"run": run, "protocol": order.protocol.model_dump(mode="json"),
              "method": {"name": method.name, **method.model_dump(mode="json")},
-             "travelled": order.travelled and not method.server_holds_graph}
+             "travelled": (order.travelled and not method.server_holds_graph
+                           and order.protocol.data != "graph")}
 
     def one(name: str) -> None:
         check(ask(send, name, patience, do="agree", **terms), None)
@@ -63,12 +65,13 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
         if not order.live:
             return found
     elif stream is not None:
-        plan = by_time(stream, order.stages, val=order.val, test=order.test)
+        cut: Any = by_count if isinstance(order.of_graph, int) else by_time
+        plan = cut(stream, order.of_graph, val=order.val, test=order.test)
         return found | {**plan.facts(), "clients": sorted(order.clients or here),
                         "number": secrets.token_hex(8)}
     began = file.exists()
     try:
-        times, away = times_of(here, send, order.stages, patience,
+        times, away = times_of(here, send, order.every, patience,
                                0.0 if began else order.quorum, again=order.live)
     except FedvineError:        # no table can be read at this moment: nothing is new
         if not began:
@@ -78,7 +81,7 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
         raise RoundAborted(f"{', '.join(sorted(away))} cannot be reached")
     slack = slack_of(order.slack) if order.live else None
     if not began:
-        plan = plan_together(here, send, order.stages, order.val, order.test, patience,
+        plan = plan_together(here, send, order.every, order.val, order.test, patience,
                              order.quorum, times, slack)
         found |= {"clients": sorted(order.clients or here), "number": secrets.token_hex(8),
                   "since": first_stages(times, plan.bounds), "until": {},
@@ -86,19 +89,13 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
         if any(one.get("tables") for one in times.values()):
             found["tables"] = scales_together(times, send, plan.bounds[1], patience)
     else:
-        plan = longer_together(Plan.of_facts(found), times, order.stages,
+        plan = longer_together(Plan.of_facts(found), times, order.every,
                                math.ceil(order.quorum * len(here) - 1e-9), slack or 0.0)
-        first_new, now = next_stage(file.parent), set(order.clients or here)
-        first = first_stages(times, plan.bounds)
-        new = [n for n in sorted(now) if n in times and n not in found["clients"]]
-        found["since"] |= {n: max(first_new, first.get(n, first_new)) for n in new}
-        found["clients"] = sorted({*found["clients"], *new})
-        if order.clients:
-            left = {n for n in found["clients"] if n not in now}
-            found["until"] |= {n: first_new for n in sorted(left) if n not in found["until"]}
+        admitted(found, order, here, times, first_stages(times, plan.bounds),
+                 next_stage(file.parent))
     if order.live:
-        further = later_bounds(list(plan.bounds), np.array([2.0 * seconds(order.stages)]) +
-                               plan.bounds[-1], order.stages)
+        further = later_bounds(list(plan.bounds), np.array([2.0 * seconds(order.every)]) +
+                               plan.bounds[-1], order.every)
         found["state"] = {
             "next": further[0] + (slack or 0.0), "stages": len(plan), "dates": found["dates"],
             "clients": {name: {"last": times[name]["last"] if name in times else None,
@@ -106,6 +103,27 @@ def planned(order: Order, file: Path, here: list[str], send: Send, patience: flo
                                "gone": name in away, "answers": name in times,
                                "down": 0, "up": 0, "seconds": 0.0} for name in here}}
     return found | plan.facts()
+
+
+def admitted(found: dict[str, Any], order: Order, here: list[str], answers: Collection[str],
+             first: Mapping[str, int], begins: int) -> None:
+    """Put into ``found`` the sites that are new to a run that lives, and those that left.
+
+    Args:
+        found: with ``clients``, ``since`` and ``until``.
+        order: names the sites, or none.
+        here: the sites of this job.
+        answers: those that answered.
+        first: the first stage that each has something in, where it has any.
+        begins: the first stage that has not begun.
+    """
+    now = set(order.clients or here)
+    new = [n for n in sorted(now) if n in answers and n not in found["clients"]]
+    found["since"] |= {n: max(begins, first.get(n, begins)) for n in new}
+    found["clients"] = sorted({*found["clients"], *new})
+    if order.clients:
+        left = {n for n in found["clients"] if n not in now}
+        found["until"] |= {n: begins for n in sorted(left) if n not in found["until"]}
 
 
 def next_stage(out: Path) -> int:

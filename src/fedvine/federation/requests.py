@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # Requests before a run is open here, and what leaves with the answer; then those of the run.
 BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
-          "tables": "sums of columns", "arrivals": "keys and times of users", "grow": NOTHING,
-          "open": NOTHING}
+          "tables": "sums of columns", "arrivals": "keys and times of users",
+          "nodes": "classes and counts", "grow": NOTHING, "open": NOTHING}
 DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
           "forecasts": "a count"}
 STEPS = ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")     # of a secure sum
@@ -47,10 +47,10 @@ def answer(site: Site, run: str, block: bytes) -> bytes:
         name = do
         if do in DURING and run != site.run:
             raise Refusal("closed") if site.run is None else Refusal("another")
-        if do in ("agree", "grow", "open"):
-            if request.get("run") != run:
-                raise Refusal("another")
-        elif do in BEFORE and (site.agreed is None or site.agreed[0] != run):
+        if do in ("agree", "nodes", "grow", "open") and request.get("run") != run:
+            raise Refusal("another")
+        if do in BEFORE and do not in ("agree", "grow", "open") and (
+                site.agreed is None or site.agreed[0] != run):
             raise Refusal("terms")
         if do != "call":
             out, kind = dumps(pack({"reply": getattr(site, _NAMES.get(do, do))(**request)})), (

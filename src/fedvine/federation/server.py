@@ -17,11 +17,11 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Number
 from fedvine.core.files import atomic
 from fedvine.core.method import At
+from fedvine.core.protocol import PlanLike
 from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
-from fedvine.data.plan import Plan
-from fedvine.data.stream import EventStream
+from fedvine.data.graph import Graph
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
@@ -31,6 +31,7 @@ from fedvine.federation.order import Order, SiteFile
 from fedvine.federation.planning import agreed, planned
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
+from fedvine.federation.task_planning import planned_tasks, world_of
 
 BLOCKS = 100_000  # of users of one site for which forecasts are made
 FORECASTS = "forecasts.json"    # in the run folder: after which stage the sites have made forecasts
@@ -140,25 +141,29 @@ def open_order(order: Order, run: str, here: list[str], send: Send
 
     out, patience = Path(order.out), max(order.deadline, OPENING)
     stream = order.data.open() if method.server_holds_graph and order.data else None
-    if stream is not None and order.live:
-        raise FedvineError(f"The server of {method.name} holds the graph, and a federation lives "
-                           "on its sites' tables; leave out --live.")
     refused = agreed(order, run, sorted(here), send, patience)
-    kept = planned(order, out / "plan.json", sorted(here), send, patience, stream)
-    plan, names = Plan.of_facts(kept), kept["clients"]
+    classes: dict[str, Any] | None = None
+    if order.protocol.data == "graph":
+        kept = planned_tasks(order, run, out / "plan.json", sorted(here), send, patience)
+        classes = {key: kept[key] for key in ("classes", "names", "named", "columns")}
+    else:
+        kept = planned(order, out / "plan.json", sorted(here), send, patience, stream)
+    plan: PlanLike = order.protocol.plan_of(kept.get("tasks", kept))
+    names = kept["clients"]
     summary = read_summary(out) if order.live and out.exists() else None
     if summary is not None and summary["stages"] == len(plan) and (
             order.forecasts == 0 or _forecast_stages(out) == len(plan)):
         return None, kept["state"]
     ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
                     since=kept.get("since"), until=kept.get("until"),
-                    dates=kept.get("dates", False), known=kept.get("tables"))
+                    dates=kept.get("dates", False), known=kept.get("tables"),
+                    facts=None if classes is None else world_of(kept, plan))
     folder = ready.folder(out, "site", name="federation")
     with atomic(out / "plan.json", "w") as file:
         json.dump({key: value for key, value in kept.items() if key != "state"}, file)
     clients = RemoteClients(method, names, ready.world, order.protocol, reach,
                             server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
-    open_run(clients, run, str(kept["number"]), plan, order.travelled)
+    open_run(clients, run, str(kept["number"]), plan, order.travelled, classes)
     clients.deadline = order.deadline
     clients.refusals |= refused
     return Run(ready, clients, folder, save_every=order.save_every), kept["state"]
@@ -200,13 +205,16 @@ def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
                            "it.") from error
     torch.set_num_threads(found.threads)
 
-    def open_part() -> EventStream:
+    def open_part() -> Any:
         if found.data is None:
             raise FedvineError("This site has no table; name it once with fedvine join --data.")
         part = found.data.open()
-        part.src_ids.secret = part.dst_ids.secret = found.secret.encode()
+        for ids in [part.ids] if isinstance(part, Graph) else [part.src_ids, part.dst_ids]:
+            if ids is None:
+                raise FedvineError(f"{part.name} does not name its nodes; name tables of your own.")
+            ids.secret = found.secret.encode()
         return part
 
     return Site(name, open_part, kit / "memory", trusted, bool(found.data and found.data.sure),
-                found.policy, lambda: roster.identity(kit, name))
+                found.policy, lambda: roster.identity(kit, name), found.open_classes)
 

@@ -27,15 +27,16 @@ from fedvine.core.query import Query
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
 from fedvine.data.plan import Plan
-from fedvine.data.stream import EventStream
 from fedvine.engines.plans import SCALES
 from fedvine.engines.refusals import Refusal
 from fedvine.experiments import run_folder
 from fedvine.federation import requests
 from fedvine.federation.account import Account
 from fedvine.federation.policy import Policy, coarse_scores
-from fedvine.federation.site_checks import confirmed, same_table, settings
+from fedvine.federation.site_checks import confirmed, plain, same_table, settings
 from fedvine.federation.site_forecasts import SiteForecasts
+from fedvine.federation.site_graph import Agreed, SiteGraph
+from fedvine.federation.site_labels import SiteLabels
 from fedvine.federation.site_rows import grown_at_a_site
 from fedvine.federation.site_table import SiteTable
 from fedvine.tasks.task import Task
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from fedvine.privacy.identities import Identity
 
 # Of a graph at the server; and of the sites' tables of nodes.
-FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict}
+FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
+         "class_names": list, "classes_at": list}
 KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
 
 
@@ -60,12 +62,15 @@ class Site(SiteTable):
         sure: times that are far from all others are meant.
         policy: what a run may do here; None: whatever an installed method does.
         identity: returns the site's key and roster (:mod:`fedvine.federation.roster`), or None.
+        openly: the server may read the names of classes.
     """
 
-    def __init__(self, name: str, open_part: Callable[[], EventStream], folder: Path,
-                 trusted: Trusted, sure: bool = False, policy: Policy | None = None,
-                 identity: Callable[[], Identity | None] = lambda: None) -> None:
+    def __init__(self, name: str, open_part: Callable[[], Any], folder: Path, trusted: Trusted,
+                 sure: bool = False, policy: Policy | None = None,
+                 identity: Callable[[], Identity | None] = lambda: None,
+                 openly: bool = False) -> None:
         super().__init__(open_part, sure, 1 if policy is None else policy.grain)
+        self.openly = openly
         self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
@@ -103,7 +108,23 @@ class Site(SiteTable):
             raise Refusal("terms")
         return super().arrivals()
 
-    # -- rows of a run that grows ------------------------------------------------------------------
+    # -- a labelled graph, and rows of a run that grows --------------------------------------------
+    def nodes(self, run: str, number: str, named: Any, plan: dict[str, Any] | None,
+              classes: list[str] | None, live: bool, fits: list[Any] | None) -> dict[str, Any]:
+        """Say what the server learns of a labelled graph; keep new rows if the run lives.
+
+        See :meth:`fedvine.federation.site_graph.SiteGraph.described`.
+        """
+        if live:
+            self.table = None       # is read again
+        return self.graph(run, number).described(named, plan, classes, live, fits)
+
+    def graph(self, run: str, number: str) -> SiteGraph:
+        """Return this site's labelled graph; raise :class:`Refusal` for a table of edges."""
+        digest = hashlib.sha256(str(number).encode()).hexdigest()[:12]
+        return SiteGraph(self.read(), self.folder / f"{plain(run)}-{digest}-graph", self.openly,
+                         self.grain)
+
     def grow(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], seed: int, since: int) -> None:
         """Take in the rows of the stages that a growing plan has got since the last time.
@@ -115,48 +136,51 @@ class Site(SiteTable):
         stages = Plan.of_facts(plan)
         if self.policy is not None:
             self.policy.check(settings(method, protocol)[0], stages=len(stages))
-        table = self.read()
+        table = self.edges()
         folder = self._place(run, number, method, stages, protocol, seed) / "data"
         try:
             self.part = grown_at_a_site(folder, table, stages, since).both_ways()
         except FedvineError as error:       # it names a row
             raise Refusal("rows", text=str(error)) from error
 
-    def _place(self, run: str, number: str, method: dict[str, Any], plan: Plan,
+    def _place(self, run: str, number: str, method: dict[str, Any], plan: Any,
                protocol: dict[str, Any], seed: int, *more: Any) -> Path:
         """Return the folder of a run here: its name, and a digest of what does not change in it."""
-        began = plan if plan.live is None else plan.cut(plan.live)
-        facts = json.dumps([number, method, began.facts(), protocol, *more[:1], seed, *more[1:]],
-                           sort_keys=True)
-        return self.folder / ("".join(c if c.isalnum() else "-" for c in run) + "-" +
-                              hashlib.sha256(facts.encode()).hexdigest()[:12])
+        facts = json.dumps([number, method, plan.began.facts(), protocol, *more[:1], seed,
+                            *more[1:]], sort_keys=True)
+        return self.folder / f"{plain(run)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
     # -- the run: parameters are called as the keys of the requests --------------------------------
     def open(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], clients: list[str], seed: int, stages: int,
              elsewhere: np.ndarray | None, facts: dict[str, Any] | None = None,
-             since: dict[str, int] | None = None, until: dict[str, int] | None = None) -> None:
+             since: dict[str, int] | None = None, until: dict[str, int] | None = None,
+             classes: dict[str, Any] | None = None) -> None:
         """Set up the client of a run; all values are validated first.
 
         The client's memory is kept under the run's name and a digest of the whole experiment;
         ``number`` separates two runs of one experiment, ``facts`` are about the graph that the
-        server holds, ``since`` and ``until`` as in :class:`fedvine.core.state.World`. Raises
-        :class:`FedvineError` if the site's table is another one than when this run began.
+        server holds, or those of the sites, ``since`` and ``until`` as in
+        :class:`fedvine.core.state.World`, ``classes`` those of labelled graphs
+        (:class:`fedvine.federation.site_graph.Agreed`). Raises :class:`FedvineError` if the site's
+        table is another one than when this run began, or does not fit the run.
         """
         said = facts or {}
         if any(type(value) is not FACTS.get(key) for key, value in said.items()):
             raise Refusal("facts")
         check(said.get("tables", {}), SCALES)
         constants, scored = settings(method, protocol)
-        kind = type(constants)
-        bounds = Plan.of_facts(plan)
+        bounds = scored.plan_of(plan)
         if self.policy is not None:
             self.policy.check(constants, stages=len(bounds))
         held = () if bounds.living else (clients, stages, *([said] if said else []))
         saves = self._place(run, number, method, bounds, protocol, seed, *held)
         identity = confirmed(constants, self.identity, clients)
         world = World(tuple(clients), seed, stages, said, since or {}, until or {}, bounds.living)
-        part = None if kind.server_holds_graph else self.stream
+        part: Any = None
+        if not constants.server_holds_graph:
+            part = self.stream if scored.data != "graph" else self.graph(run, number).part(
+                self.name, Agreed.of(classes), said, bounds.living)
         if part is not None and elsewhere is not None:
             users = np.unique(part.src)     # with one kind of nodes some nodes are not a source
             if len(elsewhere) != len(users):
@@ -214,17 +238,20 @@ class Site(SiteTable):
         """Return the number of blocks of this site's users; with ``count`` 0 write forecasts.
 
         The first call, with ``count`` items a user, comes before the answers to these blocks; the
-        second, after them, writes the file here for ``fedvine predict KIT``.
+        second, after them, writes the file here for ``fedvine predict KIT``. Of a labelled graph
+        the labels of all nodes are one block.
         """
         worker = self._running()
         if worker.part is None:
             return 0
         if count:
             task, plan = worker.protocol, worker.plan
-            assert isinstance(task, Task) and isinstance(plan, Plan)    # as open() made them
-            worker.forecasts = made = SiteForecasts(self.name, task, worker.part, plan, count)
+            assert isinstance(task, Task)       # as open() made it
+            worker.forecasts = made = (
+                SiteLabels(self.name, task, worker.part, plan) if task.data == "graph" else
+                SiteForecasts(self.name, task, worker.part, plan, count))  # type: ignore[arg-type]
             return made.blocks
-        if isinstance(worker.forecasts, SiteForecasts):
+        if isinstance(worker.forecasts, SiteForecasts | SiteLabels):
             worker.forecasts.write(self.saves.parent / f"{self.saves.name}.parquet")
         return 0
 

@@ -13,6 +13,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.method import Method
 from fedvine.core.settings import build
+from fedvine.data.graph import Graph
 from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
@@ -23,15 +24,21 @@ if TYPE_CHECKING:
     from fedvine.privacy.identities import Identity
 
 
-def same_table(part: EventStream, file: Path) -> None:
+def same_table(part: EventStream | Graph, file: Path) -> None:
     """Keep a digest of a run's table in ``file``; raise :class:`FedvineError` for another table."""
+    ids = part.names() if isinstance(part, Graph) else part.src_ids
     now = {"edges": digest(part), "names": names(part),
-           "keys": hmac.digest(part.src_ids.secret, b"table", "sha256").hex()}
+           "keys": hmac.digest(ids.secret, b"table", "sha256").hex()}
     if not file.exists():
         with atomic(file, "w") as handle:
             json.dump(now, handle)
     elif json.loads(file.read_text("utf-8")) != now:
         raise Refusal("changed")
+
+
+def plain(run: str) -> str:
+    """Return a run's name as a part of a file's name."""
+    return "".join(c if c.isalnum() else "-" for c in run)
 
 
 def settings(method: dict[str, Any], protocol: dict[str, Any]) -> tuple[Method, Any]:

@@ -25,20 +25,19 @@ class SiteTable:
         grain: counts are given as multiples of it.
     """
 
-    def __init__(self, open_part: Callable[[], EventStream], sure: bool = False, grain: int = 1
-                 ) -> None:
+    def __init__(self, open_part: Callable[[], Any], sure: bool = False, grain: int = 1) -> None:
         self.open_part, self.sure, self.grain = open_part, sure, grain
-        self.table: EventStream | None = None       # as it was last read
+        self.table: Any = None                      # as it was last read; a stream or a graph
         self.part: EventStream | None = None        # the client's own data in the run
 
     @property
     def stream(self) -> EventStream:
         """Return the client's own data: the rows that a run that grows keeps, else the table."""
         if self.part is None:
-            self.part = self.read().both_ways()
+            self.part = self.edges().both_ways()
         return self.part
 
-    def read(self) -> EventStream:
+    def read(self) -> Any:
         """Return the site's own table, opened at its first use."""
         if self.table is None:
             try:
@@ -46,6 +45,13 @@ class SiteTable:
             except FedvineError as error:  # its text may hold names, cells and paths
                 raise Refusal("table", text=str(error)) from error
         return self.table
+
+    def edges(self) -> EventStream:
+        """Return the site's own table of edges; raise :class:`Refusal` for one of nodes."""
+        table = self.read()
+        if not isinstance(table, EventStream):
+            raise Refusal("no-edges")
+        return table
 
     # -- asked before a run: plain counts, and keys of users -------------------------------------
     def facts(self, again: bool = False, stages: str | None = None) -> dict[str, Any]:
@@ -59,7 +65,7 @@ class SiteTable:
         """
         if again:
             self.table = None
-        table = self.read().both_ways()
+        table = self.edges().both_ways()
         t, far = np.asarray(table.t), None
         if stages is not None and not self.sure:
             t, far = believed(t, stages)
@@ -70,14 +76,14 @@ class SiteTable:
 
     def known(self, bounds: list[float]) -> np.ndarray:
         """Count the edges of the table at or before each bound, int64."""
-        return coarse(known(self.read().both_ways(), bounds), self.grain)
+        return coarse(known(self.edges().both_ways(), bounds), self.grain)
 
     def tables(self, stop: float) -> dict[str, Any]:
         """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).
 
         Those of nodes with an edge before ``stop`` count.
         """
-        return sums(self.read().both_ways().before(stop))
+        return sums(self.edges().both_ways().before(stop))
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].

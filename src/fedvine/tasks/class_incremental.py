@@ -37,6 +37,7 @@ class ClassIncremental(Task):
     measured: ClassVar[Measured] = Measured(("val",))
     data: ClassVar[Literal["stream", "classes", "graph"]] = "graph"
     unit: ClassVar[str] = "nodes"
+    federated: ClassVar[bool] = True
     settings: ClassVar[type[BaseModel] | None] = TaskSettings
     scores: ClassVar[dict[str, Score]] = {"am": Score("AM", "%"), "fm": Score("FM", "%", True)}
     main: ClassVar[tuple[str, ...]] = ("am", "fm")
@@ -98,6 +99,11 @@ class ClassIncremental(Task):
         graph, plan = open_tasks.begin(stream, given, stages, settings, seed)
         assert graph.owner is not None
         return graph.split(graph.owner.column, clients=given.get("clients")), plan
+
+    @classmethod
+    def plan_of(cls, facts: Mapping[str, Any]) -> TaskPlan:
+        """Return the plan of these facts: one that tasks are added to, where it has blocks."""
+        return OpenTaskPlan.of(facts) if "blocks" in facts else TaskPlan.of_facts(facts)
 
     def scored(self, t: int, stages: int) -> list[int]:
         """Return every task so far, once task ``t`` is learned."""

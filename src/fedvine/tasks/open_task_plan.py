@@ -14,7 +14,7 @@ A task sees the graph as it was when its block was opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -75,6 +75,11 @@ class OpenTaskPlan(TaskPlan):
         """Return whether further stages may come."""
         return True
 
+    @property
+    def began(self) -> OpenTaskPlan:
+        """Return the plan with which the run began: the first block."""
+        return replace(self, groups=self.groups[:self.blocks[0]], blocks=self.blocks[:1])
+
     def since(self, part: Graph) -> int:
         """Return the first stage of a client: that of the block in which its first node came.
 
@@ -112,7 +117,11 @@ class OpenTaskPlan(TaskPlan):
         Returns:
             The plan.
         """
-        classes, waiting = self.waiting(graph)
+        return self.extended_by(*self.waiting(graph), now)
+
+    def extended_by(self, classes: Sequence[int], waiting: Mapping[int, int], now: bool = False
+                    ) -> OpenTaskPlan:
+        """Return what :meth:`extended` does, given what :meth:`waiting` returns."""
         groups = [tuple(classes[i:i + self.size]) for i in range(0, len(classes), self.size)]
         if groups and len(groups[-1]) < self.size and not now:
             groups.pop()

@@ -32,6 +32,7 @@ class SnapshotClassification(Task):
 
     data: ClassVar[Literal["stream", "classes", "graph"]] = "classes"
     server_graph: ClassVar[bool] = True
+    federated: ClassVar[bool] = True
     scores: ClassVar[dict[str, Score]] = {
         "accuracy": Score("accuracy"), "f1_micro": Score("micro F1"), "f1_macro": Score("macro F1")}
     main: ClassVar[tuple[str, ...]] = ("accuracy", "f1_micro", "f1_macro")

@@ -20,6 +20,7 @@ from fedvine.core.expect_scores import Measured
 from fedvine.core.protocol import Scorer
 from fedvine.data.ids import Ids
 from fedvine.data.open_plan import open_plan
+from fedvine.data.plan import Plan
 from fedvine.tasks import judging
 from fedvine.tasks.protocol import Protocol
 from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score, by_stage
@@ -90,6 +91,11 @@ class Task(Protocol):
     def compared(self) -> list[str]:
         """Return the keys of the one or two scores by which runs and simple rivals are compared."""
         return list(dict.fromkeys(key for key in (self.judged_by[0], self.chosen_by) if key))
+
+    @classmethod
+    def plan_of(cls, facts: Mapping[str, Any]) -> Any:
+        """Return the plan of these facts, as its ``facts()`` gave them."""
+        return Plan.of_facts(facts)
 
     # -- queries and scores -----------------------------------------------------------------------
     @classmethod

@@ -73,6 +73,11 @@ class TaskPlan:
         """Return whether further stages may come."""
         return False
 
+    @property
+    def began(self) -> TaskPlan:
+        """Return the plan with which the run began: this one."""
+        return self
+
     def since(self, part: Graph) -> int:
         """Return the first stage in which ``part`` has nodes: 0."""
         return 0
@@ -190,9 +195,16 @@ def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float
     The other arguments are the fields of :class:`TaskPlan`. Raises :class:`FedvineError` if there
     are too few classes, or shares that are negative, come to more than 1, or leave no training.
     """
-    count = len(graph.classes)
+    return of_classes(len(graph.classes), graph.name, classes, shares=shares, seed=seed,
+                      keep_inter_task_edges=keep_inter_task_edges, labels=labels, orders=orders)
+
+
+def of_classes(count: int, name: str, classes: int, *, shares: tuple[float, float, float],
+               seed: int, keep_inter_task_edges: bool, labels: float,
+               orders: Literal["own", "same"]) -> TaskPlan:
+    """Make the tasks of :func:`by_task` for ``count`` classes, of data called ``name``."""
     if not 1 <= classes <= count:
-        raise FedvineError(f"{graph.name} has {count} classes; a task cannot have {classes}.")
+        raise FedvineError(f"{name} has {count} classes; a task cannot have {classes}.")
     if min(shares) < 0 or not 0 < sum(shares) <= 1 + 1e-9 or shares[0] <= 0:
         raise FedvineError("The shares of training, validation and test are positive and come to "
                            "at most 1.")

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,7 +98,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
     if more := ends.shape[1] - graph.edges.shape[1]:
         notes.append(f"{table.label}: {more:,} of {ends.shape[1]:,} rows are loops, or edges that "
                      "are there already; they do not count.")
-    graph = replace(graph, notes=tuple(notes))
+    graph = replace(graph, notes=tuple(notes), columns=tuple(taken))
     if graph.features:
         return graph
     if not bare or not graph.edges.size:
@@ -209,13 +209,18 @@ def _classes(table: OneTable, label: str) -> tuple[np.ndarray, list[str]]:
                            "a class to learn from.")
     if all(map(_WHOLE.fullmatch, names)) and any("." in name for name in names):
         names = [name.split(".")[0] for name in names]      # 1.0, as a gap in the column makes it
-    try:
-        order = sorted(set(names), key=lambda name: (float(name), name))
-    except ValueError:
-        order = sorted(set(names))
+    order = in_order(names)
     rank = {name: i for i, name in enumerate(order)}
     numbers = np.array([*(rank[name] for name in names), -1], np.int64)
     return numbers[found.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)], order
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the names of classes, each once, in the order of the numbers or of the alphabet."""
+    try:
+        return sorted(set(names), key=lambda name: (float(name), name))
+    except ValueError:
+        return sorted(set(names))
 
 
 def _owner(table: OneTable, columns: Columns, client: str) -> Owner:

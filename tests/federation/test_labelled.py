@@ -1,0 +1,223 @@
+"""Labelled graphs at the sites: agreed classes and features, tasks, labels that stay at home."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from federation.labelled import NAMES, Federation, one_process, own, scores, table, whole
+
+from fedvine.core.errors import FedvineError
+from fedvine.core.message import dumps, pack
+from fedvine.core.replies import RoundAborted
+from fedvine.data.stream import EventStream
+from fedvine.experiments.labels import Labels
+from fedvine.experiments.run import run
+from fedvine.federation.dashboard import waits
+from fedvine.federation.kept_answers import labels
+from fedvine.federation.order import Order
+from fedvine.methods.fedavg import FedAvg
+from fedvine.methods.power import Power
+from fedvine.tasks.open_tasks import begin, go_on
+from fedvine.tasks.task_plan import TaskSettings
+
+QUICK = Power.tiny().model_copy(update={"rounds": 1})
+
+
+def at_home(folder, name):
+    """A site's folder of saves as the ``memory`` of its kit."""
+    kit = folder / f"{name}-kit"
+    kit.mkdir(exist_ok=True)
+    if not (kit / "memory").exists():
+        (kit / "memory").symlink_to(folder / name)
+    return labels(kit)
+
+
+def test_sites_give_what_one_process_gives(tmp_path):
+    made, _ = Federation(tmp_path, Power.tiny()).finish()
+    one = one_process(Power.tiny())
+    assert scores(made) == scores(one) and made.scores == one.scores
+    assert dumps(pack(made.server.dump())) == dumps(pack(one.server.dump()))
+    for cost in ("bytes_up", "bytes_down"):
+        assert made.summary[cost] == one.summary[cost]
+    assert made.clients.world.facts == {"features": 5, "classes": 6}
+    orders = [one.plan.order(part).tolist() for part in one.parts.values()]
+    assert orders[0] != orders[1]       # each site has an order of tasks of its own
+    for name in NAMES:                  # labels, made at home, are those of one process
+        mine, theirs = at_home(tmp_path, name), Labels(one).table(client=name)
+        for column in ("client", "node", "label", "given"):
+            assert mine[column].to_pylist() == theirs[column].to_pylist()
+        assert np.allclose(mine["probability"], theirs["probability"])
+    assert not list((tmp_path / "run").rglob("*.parquet"))
+
+
+def test_a_server_of_keyed_classes_never_sees_a_name(tmp_path):
+    federation = Federation(tmp_path, QUICK, openly=False, class_names="keyed")
+    federation.tables["cy"] = own(whole(classes=4), "cy")       # cy does not have two classes
+    made, _ = federation.finish()
+    names = [w.encode() for w in whole().classes]
+    assert not [n for _, _, down, up in federation.said for n in names if n in down + up]
+    kept = (tmp_path / "run" / "plan.json").read_text()
+    assert len(made.clients.world.facts) == 2 and not [n for n in whole().classes if n in kept]
+    found = at_home(tmp_path, "cy")     # and shows the names of classes that only others have
+    assert {f"p({word})" for word in whole().classes} <= set(found.column_names)
+    assert set(found["given"].to_pylist()) <= {None, *whole(classes=4).classes}
+
+
+def test_the_same_run_goes_on_after_everything_died(tmp_path):
+    federation, moments = Federation(tmp_path, QUICK, save_every=0.0), []
+    made, _ = federation.open()
+
+    def die(at, clients):
+        moments.append((at.t, at.r))
+        if at.t == 1:
+            raise KeyboardInterrupt
+
+    made.on_round = die
+    with pytest.raises(KeyboardInterrupt):
+        made.finish()
+    federation.restart()
+    again, _ = federation.finish()
+    assert scores(again) == scores(one_process(QUICK))
+    changed = federation.tables["bob"].y.copy()
+    changed[:20] = changed[0]
+    federation.tables["bob"] = replace(federation.tables["bob"], y=changed)
+    federation.restart()
+    with pytest.raises(RoundAborted, match=r"table .* has changed since this run"):
+        federation.open()
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"x": np.ones((60, 4), np.float32)}, r"equally many columns of features .*ann 5, bob 4, cy 5"),
+    ({"columns": tuple("abced")}, "at bob do not have the names, or the order, of those at ann"),
+])
+def test_features_that_differ_are_refused_before_anything_starts(tmp_path, change, sentence):
+    federation = Federation(tmp_path, QUICK)
+    federation.tables["bob"] = replace(federation.tables["bob"], **change)
+    with pytest.raises(FedvineError, match=sentence):
+        federation.open()
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_tables_and_open_names_are_refused_by_the_site(tmp_path):
+    federation = Federation(tmp_path, QUICK, openly=False)
+    with pytest.raises(FedvineError, match="it gives keys of its classes alone"):
+        federation.open()
+    federation = Federation(tmp_path / "edges", QUICK)
+    ids = federation.tables["bob"].ids
+    edges = EventStream(np.zeros(3, np.int32), np.zeros(3, np.int32), np.arange(3), ids, ids)
+    federation.tables = dict.fromkeys(NAMES, edges)
+    with pytest.raises(FedvineError, match="its table has edges alone, and the run classif"):
+        federation.open()
+
+
+@pytest.mark.parametrize(("values", "sentence"), [
+    ({"stages": "30d"}, "have no times; stages is a number of classes"),
+    ({"tasks": {"edges": 0.5}}, "leave out tasks.features and tasks.edges"),
+    ({"method": {"name": "fedlink"}, "stages": 5}, "write a duration"),
+    ({"method": {"name": "mlp_dyn", "target": "classes"}}, "holds the graph; say under"),
+])
+def test_orders_that_cannot_be_carried_are_refused(values, sentence):
+    order = Order.model_validate({"out": "run", "method": {"name": "power"}, **values})
+    with pytest.raises(FedvineError, match=sentence):
+        order.kind()
+
+
+# -- a federation that lives ---------------------------------------------------------------------
+def nights(graph):
+    """The nodes of the tables of three nights: four classes, two more, more nodes of the first."""
+    late = (np.arange(len(graph)) // 3) % 3 == 2
+    first = (graph.y < 4) & ~late
+    return [np.flatnonzero(first), np.flatnonzero(first | (graph.y >= 4)), np.arange(len(graph))]
+
+
+def show(federation, graph, nodes):
+    for name in NAMES:
+        at = federation.tables[name].name
+        mine = nodes[graph.owner.of[nodes] == graph.owner.names.index(name)]
+        federation.tables[name] = replace(own_rows(graph, mine), name=at)
+
+
+def own_rows(graph, nodes):
+    found = replace(table(graph, nodes), owner=None)
+    found.ids.secret = b"shared by sites"
+    return found
+
+
+@pytest.mark.parametrize("method", [QUICK, FedAvg.tiny()], ids=lambda m: m.name)
+def test_tables_that_grow_give_the_scores_of_one_run(tmp_path, method):
+    graph, made = whole(), None
+    federation = Federation(tmp_path, method, live=True)
+    known, plan = None, None
+    for number, nodes in enumerate(nights(graph)):
+        show(federation, graph, nodes)
+        federation.restart()
+        made, state = federation.finish()
+        if known is None:
+            known, plan = begin(table(graph, nodes), {"by": "client"}, 2, TaskSettings(), 3)
+        else:
+            known, plan, _ = go_on(known, plan, table(graph, nodes))
+        assert made is not None and made.plan == plan and len(plan.blocks) == number + 1
+        assert "tasks are learned; the next one waits for 2 new classes" in waits(state)
+    one = run(method, known.split("client"), plan, seed=3).finish()
+    assert scores(made) == scores(one)
+    assert made.clients.whole.facts["classes_at"] == [4, 4, 6, 6]
+    federation.restart()
+    assert federation.open()[0] is None         # nothing is new
+    assert set(at_home(tmp_path, "ann")["given"].to_pylist()) == {None, *graph.classes}
+
+
+def test_a_site_that_comes_late_or_does_not_fit_ends_nothing(tmp_path):
+    graph = whole()
+    federation = Federation(tmp_path, QUICK, live=True, quorum=0.6, forecasts=0)
+    first, second, _ = nights(graph)
+    federation.away = {"cy"}
+    show(federation, graph, first)
+    made, _ = federation.finish()
+    assert made.clients.everyone == ("ann", "bob")
+    federation.away = set()
+    show(federation, graph, second)
+    wide = federation.tables["cy"]
+    federation.tables["cy"] = replace(wide, x=wide.x[:, :3])
+    federation.restart()
+    made, _ = federation.finish()
+    assert made.clients.everyone == ("ann", "bob") and len(made.plan) == 3
+    federation.tables["cy"] = wide
+    show(federation, graph, np.arange(len(graph)))
+    federation.restart()
+    made, _ = federation.finish()
+    assert made.clients.whole.since == {"cy": 3} and len(made.plan) == 4
+    assert set(made.stages[-1].found[3]) == {"ann", "bob", "cy"}
+    lost = federation.tables["ann"]
+    federation.tables["ann"] = own_rows(graph, np.flatnonzero(graph.owner.of == 0)[5:])
+    federation.restart()
+    assert federation.open()[0] is None         # ann takes no part until its rows are back
+    federation.tables["ann"] = lost
+
+
+def test_a_server_or_a_site_that_dies_anywhere_in_a_night(tmp_path):
+    graph, expected = whole(), None
+    first, second, _ = nights(graph)
+    for dies in (0, 2, 5, 7, 11, 30):
+        federation = Federation(tmp_path / str(dies), QUICK, live=True, save_every=0.0,
+                                forecasts=0)
+        show(federation, graph, first)
+        federation.finish()
+        show(federation, graph, second)
+        sent, real = 0, federation.deliver
+
+        def deliver(name, block, seal, seconds, dies=dies, real=real):
+            nonlocal sent
+            sent += 1
+            if sent > dies:
+                raise KeyboardInterrupt
+            return real(name, block, seal, seconds)
+
+        federation.deliver = deliver
+        federation.restart()
+        with pytest.raises(KeyboardInterrupt):
+            federation.finish()
+        federation.deliver = real
+        federation.restart()
+        made, _ = federation.finish()
+        expected = expected or scores(made)
+        assert scores(made) == expected
