@@ -118,19 +118,19 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         FedvineError: for a method that cannot be scored with the protocol's settings.
     """
     protocol.check(method)
-    facts = dict(facts or {}) if stream is None else stream.facts()
+    known_facts: dict[str, Any] = dict(facts or {}) if stream is None else stream.facts()
     if by in getattr(stream, "codes", ()):
-        facts["split"] = by
-    facts = {**facts, **getattr(plan, "world", {})}
+        known_facts["split"] = by
+    known_facts |= getattr(plan, "world", {})
     held = {"all": stream} if method.server_holds_graph else parts or {}
     if known is None and any(map(tables, held.values())):
         known = scales(sums(plan.stage(held[name], 0)) for name in sorted(held))
     if known:
-        facts["tables"] = dict(known)
+        known_facts["tables"] = dict(known)
     if since is None and parts and not method.server_holds_graph:
         since = {name: plan.since(part) for name, part in parts.items() if len(part)}
     since = {name: t for name, t in sorted((since or {}).items()) if t > 0}
-    world = World(tuple(sorted(clients)), seed, len(plan), facts, since,
+    world = World(tuple(sorted(clients)), seed, len(plan), known_facts, since,
                   until or {}, plan.living)
     scorer = None
     if method.server_holds_graph:
