@@ -1,35 +1,21 @@
-"""The commands of a real federation: kit, serve, join, status."""
+"""The commands at the hub of a real federation: kit, serve, status."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedvine.cli import roster as rosters
+from fedvine.cli.site import private, stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 kit = typer.Typer(no_args_is_help=True, help="Certificates and kits, in four plain steps.")
 kit.command("fingerprint")(rosters.fingerprint)
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
-
-
-def _stopped_as_by_ctrl_c() -> None:
-    """Let a plain kill, or the terminal's end, end all processes as Ctrl-C does."""
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # under nohup a hang-up is ignored
-            signal.signal(number, stop)
 
 
 @kit.command("local")
@@ -177,6 +163,7 @@ def kit_systemd(
           end="")
 
 
+@private()
 def serve(
     experiment: Annotated[Path, typer.Argument(help="A TOML file: method, stages, seed.")],
     folder: Annotated[Path, typer.Option("--kit", help="The folder with server and admin.")],
@@ -201,7 +188,7 @@ def serve(
     from fedvine.federation.dashboard import Dashboard
     from fedvine.federation.launch import read_order
     from fedvine.federation.supervisor import Supervisor
-    _stopped_as_by_ctrl_c()
+    stopped_as_by_ctrl_c()
     target = out or Path("runs") / f"{experiment.stem}-federation"
     order = read_order(experiment, target, settings, quorum=quorum, deadline=deadline,
                        live=live or None)
@@ -217,54 +204,6 @@ def serve(
     for table in tables(read_summary(target) or {}, order.protocol):
         console.print(table, "", highlight=False)
     print(f"Kept in {target}")
-
-
-def join(
-    folder: Annotated[Path, typer.Argument(metavar="KIT", help="This site's kit.")],
-    data: Annotated[str | None, typer.Option(help="The local table or query.")] = None,
-    src: Annotated[str | None, typer.Option(help="Its column of users.")] = None,
-    dst: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
-    when: Annotated[str | None, typer.Option("--time", help="Its column of times.")] = None,
-    edges: Annotated[str | None, typer.Option(
-        help="A local table of edges, where --data is one of nodes with classes.")] = None,
-    node: Annotated[str | None, typer.Option(
-        help="Of a table of nodes: its column of ids.")] = None,
-    label: Annotated[str | None, typer.Option(
-        help="Of a table of nodes: its column of classes.")] = None,
-    open_classes: Annotated[bool, typer.Option(
-        "--open-classes", help="The hub may read the names of the classes.")] = False,
-    users: Annotated[str | None, typer.Option(help="A local table of users.")] = None,
-    items: Annotated[str | None, typer.Option(help="A local table of items.")] = None,
-    secret: Annotated[Path | None, typer.Option(
-        help="A file with the key that all sites share; the server must not have it.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
-    roster: Annotated[Path | None, typer.Option(
-        help="A file with the fingerprints of all sites, for secure sums.")] = None,
-    confirmed: Annotated[bool, typer.Option(
-        "--confirmed", help="People at all sites read out its fingerprints.")] = False,
-) -> None:
-    """Take part in a federation with a local table, which stays here."""
-    from fedvine.federation.launch import join as stay
-    _stopped_as_by_ctrl_c()
-    if roster is not None:
-        rosters.confirm(folder, roster, confirmed)
-    values: dict[str, Any] | None = None
-    if data is not None or not (folder / "site.toml").exists():
-        values = {}
-        if data is not None:
-            columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when),
-                                         ("edges", edges), ("node", node), ("label", label),
-                                         ("users", users), ("items", items)) if v}
-            values["data"] = {"source": data, **columns}
-        else:
-            _say("no --data: this site has no table, as where the server holds the graph")
-        if secret is not None:
-            values["secret"] = _secret(secret)
-        if threads is not None:
-            values["threads"] = threads
-        if open_classes:
-            values["open_classes"] = True
-    stay(folder, _say, values=values)
 
 
 def status(folder: Annotated[Path, typer.Argument(help="The folder with server and admin.")]
@@ -286,14 +225,5 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder with server a
         for name, client in sorted((state.get("clients", {}) if "t" in state else {}).items()):
             print(f"  {name}: {how(client)}, "
                   f"{seconds(client['seconds'])}, {size(client['down'])} down, "
-                  f"{size(client['up'])} up")
-
-
-def _secret(file: Path) -> str:
-    try:
-        text = file.read_text("utf-8").strip()
-    except OSError as error:
-        raise FedvineError(f"{file} cannot be read ({error.strerror}).") from error
-    if len(text) < 16:
-        raise FedvineError(f"{file} holds a key of {len(text)} characters; use 16 or more.")
-    return text
+                  f"{size(client['up'])} up"
+                  + (f" - {client['refused']}" if client.get("refused") else ""))

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import compare, tune
+from fedvine.cli import compare, site, tune
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
@@ -236,5 +236,6 @@ app.command()(compare.reproduce)
 app.command()(tune.tune)
 app.add_typer(federation_cli.kit, name="kit")
 app.command()(federation_cli.serve)
-app.command()(federation_cli.join)
+app.command()(site.join)
+app.command()(site.account)
 app.command()(federation_cli.status)

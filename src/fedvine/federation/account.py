@@ -20,7 +20,7 @@ from fedvine.core.files import atomic
 _LOG = logging.getLogger(__name__)
 LARGEST, KEPT = 1_000_000, 8    # bytes of a file, files
 SENTENCE = 500      # characters of a sentence that are kept
-NOTHING = "nothing"
+FOLDER, NOTHING = "account", "nothing"
 
 
 class Account:
@@ -28,6 +28,7 @@ class Account:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.last: dict[str, Any] = {}      # the last line of this process
 
     def add(self, **line: Any) -> None:
         """Write one line: run, function, kind, bytes "in" and "out"; "why" of a refusal.
@@ -36,7 +37,8 @@ class Account:
         """
         if "why" in line:
             line["why"] = " ".join(line["why"].split())[:SENTENCE]
-        text = json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds"), **line}) + "\n"
+        self.last = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **line}
+        text = json.dumps(self.last) + "\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             files = _files(self.folder)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import atomic
 from fedvine.core.settings import assignment, build, merged
 from fedvine.federation import tied
-from fedvine.federation.order import Order, SiteFile
+from fedvine.federation.account import FOLDER, Account
+from fedvine.federation.order import Order
+from fedvine.federation.policy import shown
+from fedvine.federation.site_file import MEMORY, read_site, write_site
 
 STEADY = 60.0  # seconds within which a process that ends has failed to start
 PAUSE = 60.0   # longest pause before a process is started again, in seconds
@@ -66,17 +66,6 @@ def _server_holds_graph(values: dict[str, Any]) -> bool:
     return bool(name) and registry.method(str(name)).server_holds_graph  # type: ignore[attr-defined]
 
 
-def write_site(kit: Path, values: dict[str, Any]) -> SiteFile:
-    """Write ``<kit>/site.toml``, validated; the data is opened once so that errors show now."""
-    found = build(SiteFile, values, "the arguments of fedvine join")
-    if found.data is not None and not len(found.data.open()):
-        raise FedvineError(f"{found.data.source} has no rows.")
-    with atomic(kit / "site.toml", "w") as file:
-        file.write(tomlkit.dumps(found.model_dump(exclude_none=True, exclude_defaults=True)))
-    (kit / "site.toml").chmod(0o600)
-    return found
-
-
 def start(kit: Path, log: Path, mark: str) -> subprocess.Popen[bytes]:
     """Start the kit's process (server or client); it ends when this process does.
 
@@ -110,6 +99,8 @@ def alone(kit: Path, command: str) -> Iterator[None]:
     """Lock the kit while this lasts; raise :class:`FedvineError` if another ``command`` uses it."""
     if not (kit / "startup").is_dir():
         raise FedvineError(f"{kit} is no kit; fedvine kit pack or fedvine kit local makes one.")
+    with contextlib.suppress(OSError):
+        kit.chmod(0o700)
     try:
         handle = os.open(kit / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -128,18 +119,27 @@ def alone(kit: Path, command: str) -> Iterator[None]:
 def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
     """Keep this site's client running until Ctrl-C.
 
-    ``values`` are those of :func:`write_site`, None if it was written before.
+    ``values`` are those of :func:`fedvine.federation.site_file.write_site`, None if it was written
+    before. The policy is said before anything is sent, and each refusal when it happens.
     """
     kit = kit.absolute()
     kept = Kept(kit, "client", f"FEDVINE_SITE={kit}", say)
+    account, last = Account(kit / MEMORY / FOLDER), ""
     with alone(kit, "join"):
-        if values is not None:
-            write_site(kit, values)
+        found = read_site(kit) if values is None else write_site(kit, values)
+        for line in shown(found.policy):
+            say(line)
+        _, end = account.refused(-1)
         say(f"joining as {kit.name}; Ctrl-C leaves")
         try:
             while True:
                 kept.look()
                 time.sleep(0.5)
+                refused, end = account.refused(end)
+                for why in refused:
+                    if why != last:
+                        say("refused: " + "".join(c if c.isprintable() else "?" for c in why))
+                    last = why
         except KeyboardInterrupt:
             say("left")
         finally:

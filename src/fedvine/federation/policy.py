@@ -104,15 +104,20 @@ class Policy(BaseModel):
         if travelled and not self.times:
             raise Refusal("policy-times")
 
-    def shown(self) -> list[str]:
-        """Return the policy as sentences for the site's people."""
-        each = [name + (f" ({', '.join(f'{f} {_said(w)}' for f, w in fields.items())})"
-                        if fields else "") for name, fields in sorted(self.methods.items())]
-        return [f"methods: {', '.join(each) or 'none'}",
-                "times at which hashed users were first seen: " + (
-                    "may leave" if self.times else "stay here"),
-                f"counts: multiples of {self.grain}; at most {size(self.most_bytes)} a round"
-                + ("" if self.epsilon is None else f"; epsilon of a run at most {self.epsilon:g}")]
+
+def shown(policy: Policy | None) -> list[str]:
+    """Return a site's policy as sentences for its people."""
+    if policy is None:
+        return ["this site has no policy, so a run may do whatever an installed method does; "
+                "fedvine join KIT --policy writes one"]
+    each = [name + (f" ({', '.join(f'{f} {_said(w)}' for f, w in fields.items())})"
+                    if fields else "") for name, fields in sorted(policy.methods.items())]
+    return [f"policy: methods {', '.join(each) or 'none'}",
+            "policy: times at which users were first seen " + (
+                "may leave" if policy.times else "stay here")
+            + f"; counts leave as multiples of {policy.grain}; at most {size(policy.most_bytes)} a "
+            "round" + ("" if policy.epsilon is None else
+                       f"; epsilon of a run at most {policy.epsilon:g}")]
 
 
 def coarse(found: Any, grain: int) -> Any:

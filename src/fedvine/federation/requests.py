@@ -110,8 +110,8 @@ def _refused(site: Site, run: str, name: str, block: bytes, error: Exception) ->
             ["method" if isinstance(error, MethodError) else
              "sum" if name in STEPS else "failed"])
     why = str(error) if known else f"{type(error).__name__}: {error}"
-    _LOG.log(logging.WARNING if known else logging.ERROR, "a request was refused: %s", why,
-             exc_info=None if known else error)
+    if not known:       # with where it came from
+        _LOG.error("a request failed: %s", why, exc_info=error)
     out = dumps(pack({"error": sent}))
     site.account.add(**{"run": run[:NAME], "function": name, "kind": "refused", "in": len(block),
                         "out": len(out), "code": sent[0], "why": why})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-import tomllib
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,16 +20,16 @@ from fedvine.core.protocol import PlanLike
 from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
-from fedvine.data.graph import Graph
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.federation import roster
-from fedvine.federation.order import Order, SiteFile
+from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, planned
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
+from fedvine.federation.site_file import MEMORY, opener, read_site
 from fedvine.federation.task_planning import planned_tasks, world_of
 
 BLOCKS = 100_000  # of users of one site for which forecasts are made
@@ -197,24 +196,9 @@ def forecast(made: Run, count: int) -> str:
 def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
     """Open the site of this kit, in the site's own process; it answers the ``trusted`` server."""
     import torch
-    try:
-        found = build(SiteFile, tomllib.loads((kit / "site.toml").read_text("utf-8")),
-                      str(kit / "site.toml"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise FedvineError(f"{kit}/site.toml cannot be read ({error}); fedvine join writes "
-                           "it.") from error
+    found = read_site(kit)
     torch.set_num_threads(found.threads)
-
-    def open_part() -> Any:
-        if found.data is None:
-            raise FedvineError("This site has no table; name it once with fedvine join --data.")
-        part = found.data.open()
-        for ids in [part.ids] if isinstance(part, Graph) else [part.src_ids, part.dst_ids]:
-            if ids is None:
-                raise FedvineError(f"{part.name} does not name its nodes; name tables of your own.")
-            ids.secret = found.secret.encode()
-        return part
-
-    return Site(name, open_part, kit / "memory", trusted, bool(found.data and found.data.sure),
-                found.policy, lambda: roster.identity(kit, name), found.open_classes)
+    return Site(name, opener(found), kit / MEMORY, trusted,
+                bool(found.data and found.data.sure), found.policy,
+                lambda: roster.identity(kit, name), found.open_classes)
 

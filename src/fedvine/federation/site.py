@@ -31,7 +31,7 @@ from fedvine.engines.plans import SCALES
 from fedvine.engines.refusals import Refusal
 from fedvine.experiments import run_folder
 from fedvine.federation import requests
-from fedvine.federation.account import Account
+from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.policy import Policy, coarse_scores
 from fedvine.federation.site_checks import confirmed, plain, same_table, settings
 from fedvine.federation.site_forecasts import SiteForecasts
@@ -77,7 +77,7 @@ class Site(SiteTable):
         self.saves, self.pool = folder / "saves", Pool()
         self.last: requests.Last | None = None                   # the answer to the last call
         self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
-        self.policy, self.account = policy, Account(folder / "account")
+        self.policy, self.account = policy, Account(folder / FOLDER)
         self.identity = identity
 
     def handle(self, block: bytes, seal: bytes) -> bytes:

@@ -1,0 +1,184 @@
+"""The commands at a site of a real federation: join, account."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedvine.cli import roster as rosters
+from fedvine.core.errors import FedvineError
+
+
+@contextlib.contextmanager
+def private() -> Iterator[None]:
+    """Let files that are made be readable by their user alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+
+def stopped_as_by_ctrl_c() -> None:
+    """Let a plain kill, or the terminal's end, end all processes as Ctrl-C does."""
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # under nohup a hang-up is ignored
+            signal.signal(number, stop)
+
+
+@private()
+def join(
+    folder: Annotated[Path, typer.Argument(metavar="KIT", help="This site's kit.")],
+    data: Annotated[str | None, typer.Option(help="The local table or query.")] = None,
+    src: Annotated[str | None, typer.Option(help="Its column of users.")] = None,
+    dst: Annotated[str | None, typer.Option(help="Its column of items.")] = None,
+    when: Annotated[str | None, typer.Option("--time", help="Its column of times.")] = None,
+    edges: Annotated[str | None, typer.Option(
+        help="A local table of edges, where --data is one of nodes with classes.")] = None,
+    node: Annotated[str | None, typer.Option(
+        help="Of a table of nodes: its column of ids.")] = None,
+    label: Annotated[str | None, typer.Option(
+        help="Of a table of nodes: its column of classes.")] = None,
+    open_classes: Annotated[bool, typer.Option(
+        "--open-classes", help="The hub may read the names of the classes.")] = False,
+    users: Annotated[str | None, typer.Option(help="A local table of users.")] = None,
+    items: Annotated[str | None, typer.Option(help="A local table of items.")] = None,
+    secret: Annotated[Path | None, typer.Option(
+        help="A file with the key that all sites share; the server must not have it.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
+    roster: Annotated[Path | None, typer.Option(
+        help="A file with the fingerprints of all sites, for secure sums.")] = None,
+    confirmed: Annotated[bool, typer.Option(
+        "--confirmed", help="People at all sites read out its fingerprints.")] = False,
+    policy: Annotated[bool, typer.Option(
+        "--policy", help="Write a policy with safe defaults into the kit's site.toml, show it, and "
+        "end: nothing is sent.")] = False,
+    experiment: Annotated[Path | None, typer.Option(
+        "--dry-run", metavar="EXPERIMENT.toml", help="Show every message that a run of this "
+        "experiment would send, with sizes, and what the server learns; nothing is sent.")] = None,
+) -> None:
+    """Take part in a federation with a local table, which stays here."""
+    from fedvine.federation.launch import alone
+    from fedvine.federation.launch import join as stay
+    from fedvine.federation.site_file import checked_site, read_site, write_policy, write_site
+    stopped_as_by_ctrl_c()
+    if roster is not None:
+        rosters.confirm(folder, roster, confirmed)
+    values: dict[str, Any] | None = None
+    if data is not None or not (folder / "site.toml").exists():
+        values = {}
+        if data is not None:
+            columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when),
+                                         ("edges", edges), ("node", node), ("label", label),
+                                         ("users", users), ("items", items)) if v}
+            values["data"] = {"source": data, **columns}
+        else:
+            _say("no --data: this site has no table, as where the server holds the graph")
+        if secret is not None:
+            values["secret"] = _secret(secret)
+        if threads is not None:
+            values["threads"] = threads
+        if open_classes:
+            values["open_classes"] = True
+    if experiment is not None:
+        found = read_site(folder) if values is None else checked_site(values)
+        _show_dry_run(folder, found, experiment)
+    elif policy:
+        with alone(folder, "join"):
+            if values is not None:
+                write_site(folder, values)
+            print(write_policy(folder))
+        print(f"Nothing was sent. Change {folder}/site.toml as you like, then: fedvine join "
+              f"{folder}")
+    else:
+        stay(folder, _say, values=values)
+
+
+def account(
+    folder: Annotated[Path, typer.Argument(metavar="KIT", help="This site's kit.")],
+    lines: Annotated[bool, typer.Option(
+        "--lines", help="Every line that is kept, one a request, as JSON.")] = False,
+) -> None:
+    """Sum up what has left this site, by run and function, and what was refused (site)."""
+    import json
+
+    from rich.table import Table
+
+    from fedvine.core.text import Terminal, shown
+    from fedvine.core.units import size
+    from fedvine.federation.account import FOLDER, Account
+    from fedvine.federation.site_file import MEMORY
+    kept = Account(folder / MEMORY / FOLDER)
+    if lines:
+        for line in kept.lines():
+            print(json.dumps(line))
+        return
+    sums = kept.sums()
+    if not sums:
+        raise FedvineError(f"{folder} has no account: no request of a server has come here.")
+    table = Table("run", "function", "what left", box=None)
+    for column in ("requests", "in", "out"):
+        table.add_column(column, justify="right")
+    table.add_column("until (UTC)")
+    for one in sums:
+        table.add_row(one["run"], one["function"], one["kind"], f"{one['requests']:,}",
+                      size(one["in"]), size(one["out"]), one["to"][:19].replace("T", " "))
+    Terminal(width=max(100, Terminal().width)).print(table)
+    print(f"{sum(one['requests'] for one in sums):,} requests, "
+          f"{size(sum(one['out'] for one in sums))} left since "
+          f"{min(one['from'] for one in sums)[:19].replace('T', ' ')}")
+    refused: dict[str, int] = {}
+    for line in kept.lines():
+        if "why" in line:
+            refused[line["why"]] = refused.get(line["why"], 0) + 1
+    for why, count in list(refused.items())[-10:]:
+        print(shown(f"refused {count} times: {why}"))
+
+
+def _show_dry_run(folder: Path, found: Any, experiment: Path) -> None:
+    from rich.table import Table
+
+    from fedvine.core.text import Terminal
+    from fedvine.core.units import size
+    from fedvine.federation.dry_run import OTHERS, dry_run
+    from fedvine.federation.policy import shown
+    for line in shown(found.policy):
+        print(line)
+    sent, why = dry_run(folder.absolute().name, found, experiment)
+    table = Table("message", "what leaves", box=None)
+    for column in ("messages", "bytes, all", "largest"):
+        table.add_column(column, justify="right")
+    table.add_column("what the server learns", overflow="fold")
+    for one in sent:
+        table.add_row(one.function, one.kind, f"{one.count:,}", size(one.all), size(one.largest),
+                      one.learns)
+    Terminal(width=max(120, Terminal().width)).print(table)
+    print(f"In all {size(sum(one.all for one in sent))}. Nothing was sent: the run was carried out here, with "
+          f"{OTHERS} more sites that have this site's own table, so that as many users and items as "
+          "possible are known to several sites.")
+    if why:
+        print(f"The run would end here: {why}")
+
+
+def _secret(file: Path) -> str:
+    try:
+        text = file.read_text("utf-8").strip()
+    except OSError as error:
+        raise FedvineError(f"{file} cannot be read ({error.strerror}).") from error
+    if len(text) < 16:
+        raise FedvineError(f"{file} holds a key of {len(text)} characters; use 16 or more.")
+    return text

@@ -1,0 +1,85 @@
+"""A site's own file, ``<kit>/site.toml``: its table, its shared key, its policy."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from fedvine.core.errors import FedvineError
+from fedvine.core.files import atomic
+from fedvine.core.settings import build
+from fedvine.data.graph import Graph
+from fedvine.data.stream import EventStream
+from fedvine.federation.order import SiteFile
+from fedvine.federation.policy import SAFE
+
+NAME, MEMORY = "site.toml", "memory"   # in a kit
+
+
+def read_site(kit: Path) -> SiteFile:
+    """Return what a site's file says; raises :class:`FedvineError` with the file and the key."""
+    try:
+        values = tomllib.loads((kit / NAME).read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise FedvineError(f"{kit}/{NAME} cannot be read ({error}); fedvine join writes "
+                           "it.") from error
+    return build(SiteFile, values, str(kit / NAME))
+
+
+def checked_site(values: dict[str, Any]) -> SiteFile:
+    """Return the file of these values; the data is opened once so that errors show now."""
+    found = build(SiteFile, values, "the arguments of fedvine join")
+    if found.data is not None and not len(found.data.open()):
+        raise FedvineError(f"{found.data.source} has no rows.")
+    return found
+
+
+def write_site(kit: Path, values: dict[str, Any]) -> SiteFile:
+    """Write a site's file with these values; a policy that it has stays as it is."""
+    found = checked_site(values)
+    text = tomlkit.dumps(found.model_dump(exclude_none=True, exclude_defaults=True))
+    if (kit / NAME).exists() and read_site(kit).policy is not None:
+        text += "\n" + _policy(kit)
+    return _write(kit, text)
+
+
+def write_policy(kit: Path) -> str:
+    """Add :data:`fedvine.federation.policy.SAFE` to a site's file, unless it has a policy.
+
+    Returns the policy as it stands in the file.
+    """
+    if read_site(kit).policy is None:
+        _write(kit, (kit / NAME).read_text("utf-8").rstrip() + "\n\n" + SAFE)
+    return _policy(kit)
+
+
+def _policy(kit: Path) -> str:
+    """Return the text of a file's policy, comments included."""
+    return tomlkit.dumps({"policy": tomlkit.parse((kit / NAME).read_text("utf-8"))["policy"]})
+
+
+def opener(found: SiteFile) -> Callable[[], EventStream | Graph]:
+    """Return the function that opens a site's table, with the shared key of its names."""
+    def open_part() -> EventStream | Graph:
+        if found.data is None:
+            raise FedvineError("This site has no table; name it once with fedvine join --data.")
+        part = found.data.open()
+        for ids in [part.ids] if isinstance(part, Graph) else [part.src_ids, part.dst_ids]:
+            if ids is None:
+                raise FedvineError(f"{part.name} does not name its nodes; name tables of your own.")
+            ids.secret = found.secret.encode()
+        return part
+
+    return open_part
+
+
+def _write(kit: Path, text: str) -> SiteFile:
+    found = build(SiteFile, tomllib.loads(text), str(kit / NAME))
+    with atomic(kit / NAME, "w") as file:
+        Path(file.name).chmod(0o600)
+        file.write(text.lstrip())
+    return found
