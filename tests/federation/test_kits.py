@@ -1,7 +1,11 @@
 """Kits, units, orders and the hub's gate, without a process."""
 
 import configparser
+import json
+import threading
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,8 +20,11 @@ from nvflare.fuel.f3.streaming.stream_const import (
 )
 
 from fedvine import testing
+from fedvine.cli.site import private
 from fedvine.core.errors import FedvineError
-from fedvine.federation import kits
+from fedvine.engines.remote import Gone
+from fedvine.experiments.run_folder import RunFolder
+from fedvine.federation import flare, kits, launch
 from fedvine.federation.flare import Gate, checked
 from fedvine.federation.launch import read_order
 from fedvine.federation.order import Order
@@ -25,12 +32,121 @@ from fedvine.federation.supervisor import Supervisor
 from fedvine.federation.systemd import join_unit, serve_unit
 
 
-@pytest.mark.parametrize(("names", "match"), [(["ok", "Server"], "cannot be called"),
-                                              (["a", "a"], "name of its own")])
+@pytest.mark.parametrize(("names", "match"), [
+    (["ok", "Server"], "cannot be called 'Server'"), (["a", "a"], "name of its own"),
+    (["a", "A"], "name of its own"), (["made"], "cannot be called"), (["../x"], "cannot be called"),
+    (["a\nb"], r"cannot be called 'a\\nb'"), ([""], "cannot be called"), ([], "name of its own"),
+    (["-rf"], "cannot be called"), (["a b"], "cannot be called"), (["a" * 64], "cannot be called")])
 def test_a_client_is_not_called_as_the_hub_is(tmp_path, names, match):
     with pytest.raises(FedvineError, match=match):
         kits.local(tmp_path / "new", names)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "Server", "../x", ""])
+def test_no_site_asks_for_or_gets_a_certificate_under_such_a_name(tmp_path, name):
+    with pytest.raises(FedvineError, match="cannot be called"):
+        kits.request(tmp_path / "request", name, "fedvine")
+    assert not (tmp_path / "request").exists()
+    hub = tmp_path / "hub"
+    (hub / "ca").mkdir(parents=True)
+    (hub / "ca" / "rootCA.key").touch()
+    (hub / "profile.yml").write_text(json.dumps({"server": {"host": "hub.example"}}))
+    with zipfile.ZipFile(tmp_path / "x.request.zip", "w") as archive:
+        archive.writestr("request.json", json.dumps({"kind": "site", "name": name}))
+    with pytest.raises(FedvineError, match=r"cannot be called|not the hub's"):
+        kits.approve(hub, tmp_path / "x.request.zip")
+
+
+class Proxy:
+    """A site's process as FLARE shows it to the server."""
+
+    def __init__(self, name, handle):
+        self.name, self._handle = name, handle
+
+    def __call__(self, timeout):
+        return self
+
+    def alive(self, letter):
+        return b"a session"
+
+    def handle(self, letter, seal):
+        return self._handle()
+
+
+def test_a_withdrawn_kit_is_dropped_within_a_call(tmp_path, monkeypatch):
+    """Before a call, and in the middle of one that takes long; the others stay."""
+    hub, slow = tmp_path / "hub", threading.Event()
+    (tmp_path / "server").mkdir()
+
+    def withdraw(*names):
+        (tmp_path / "server" / kits.WITHDRAWN).write_text(json.dumps(
+            {"disabled_clients": list(names)}))
+
+    def in_the_middle():
+        withdraw("ada", "bob")
+        slow.wait(60)
+        return b"too late"
+
+    proxies = [Proxy("ada", lambda: b"answer"), Proxy("bob", in_the_middle),
+               Proxy("cyd", lambda: b"answer")]
+    seen = []
+
+    def carry(folder, run, here, deliver, greet):
+        def asked(name):
+            try:
+                assert greet(name, 1.0) == b"a session"
+                seen.append((name, deliver(name, b"", b"", 1.0)))
+            except Gone as error:
+                seen.append((name, str(error)))
+
+        asked("ada")
+        withdraw("ada")
+        asked("ada")
+        asked("bob")
+        slow.set()
+        asked("bob")
+        asked("cyd")
+
+    monkeypatch.setenv(flare.HUB, str(hub))
+    monkeypatch.setattr(flare, "carry", carry)
+    monkeypatch.setattr(flare, "read_order", lambda *_: Order(
+        out="", method={"name": "fedlink"}, silence=2.0))
+    monkeypatch.setattr(flare, "collab", SimpleNamespace(clients=proxies))
+    flare.Hub("run").main()
+    assert seen == [("ada", b"answer"), ("ada", "ada was withdrawn"), ("bob", "bob was withdrawn"),
+                    ("bob", "bob was withdrawn"), ("cyd", b"answer")]
+
+
+def test_a_run_that_needs_a_withdrawn_site_says_so_at_once(tmp_path):
+    supervisor = Supervisor(tmp_path, lambda text: None, patience=1.5)
+    supervisor.console = type("Console", (), {"clients": lambda self: {"ada", "bob"}})()
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / kits.WITHDRAWN).write_text('{"disabled_clients": ["cyd"]}')
+    wanted = {"out": str(tmp_path / "run"), "method": {"name": "fedlink"},
+              "clients": ["ada", "bob", "cyd"]}
+    with pytest.raises(FedvineError, match="cyd cannot come, as the kit was withdrawn, and the run "
+                                           "needs 3 of its 3 sites"):
+        supervisor._gather(Order(**wanted), 3)
+    assert supervisor._gather(Order(**wanted, quorum=0.6), 3) == ({"ada", "bob"}, 2)
+
+
+def test_files_are_for_their_user_alone(tmp_path):
+    kit = tmp_path / "kit"
+    (kit / "startup").mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedvine.federation.launch.Kept.look", lambda self: (_ for _ in ()).throw(
+            KeyboardInterrupt))
+        launch.join(kit, lambda text: None, {"secret": "sixteen letters!"})
+    assert kit.stat().st_mode & 0o777 == 0o700
+    assert (kit / "site.toml").stat().st_mode & 0o777 == 0o600
+    kits._new(tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    RunFolder(tmp_path / "runs" / "one", {"seed": 1})
+    assert (tmp_path / "runs" / "one").stat().st_mode & 0o777 == 0o700
+    with private():
+        (tmp_path / "log").write_text("")
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(("origin", "to", "channel", "topic", "kind", "passes"), [

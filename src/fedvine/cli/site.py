@@ -75,7 +75,6 @@ def join(
     from fedvine.federation.launch import alone
     from fedvine.federation.launch import join as stay
     from fedvine.federation.site_file import checked_site, read_site, write_policy, write_site
-    stopped_as_by_ctrl_c()
     if roster is not None:
         rosters.confirm(folder, roster, confirmed)
     values: dict[str, Any] | None = None
@@ -105,6 +104,7 @@ def join(
         print(f"Nothing was sent. Change {folder}/site.toml as you like, then: fedvine join "
               f"{folder}")
     else:
+        stopped_as_by_ctrl_c()
         stay(folder, _say, values=values)
 
 
@@ -146,7 +146,7 @@ def account(
         if "why" in line:
             refused[line["why"]] = refused.get(line["why"], 0) + 1
     for why, count in list(refused.items())[-10:]:
-        print(shown(f"refused {count} times: {why}"))
+        print(shown(f"{count} x refused: {why}"))
 
 
 def _show_dry_run(folder: Path, found: Any, experiment: Path) -> None:
@@ -167,9 +167,9 @@ def _show_dry_run(folder: Path, found: Any, experiment: Path) -> None:
         table.add_row(one.function, one.kind, f"{one.count:,}", size(one.all), size(one.largest),
                       one.learns)
     Terminal(width=max(120, Terminal().width)).print(table)
-    print(f"In all {size(sum(one.all for one in sent))}. Nothing was sent: the run was carried out here, with "
-          f"{OTHERS} more sites that have this site's own table, so that as many users and items as "
-          "possible are known to several sites.")
+    print(f"In all {size(sum(one.all for one in sent))}. Nothing was sent: the run was carried "
+          f"out here, with {OTHERS} more sites that have this site's own table, so that as many "
+          "users and items as possible are known to several sites.")
     if why:
         print(f"The run would end here: {why}")
 

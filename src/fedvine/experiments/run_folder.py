@@ -88,6 +88,9 @@ class RunFolder:
                 raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
                                    "choose another folder with --out or delete it.")
         else:
+            if not self.path.exists():      # its files hold what was learned: for its user alone
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.mkdir(mode=0o700, exist_ok=True)
             with atomic(file, "w") as handle:
                 handle.write(text)
         self._key = bytes.fromhex(saves.digest_of(read_experiment(self.path)))

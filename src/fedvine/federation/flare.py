@@ -95,19 +95,25 @@ class Hub:
         silence = read_order(hub, self.run).silence
         gone: set[str] = set()  # died in this job; FLARE lets them in again with the next one
 
-        def greet(name: str, seconds: float) -> bytes:
+        def present(name: str) -> None:
+            """Raise :class:`Gone` for a site that has died, or was withdrawn by now."""
+            if name in withdrawn(hub.parent):   # FLARE lets it stay until the job ends
+                gone.add(name)
+                raise Gone(f"{name} was withdrawn")
             if name in gone:
                 raise Gone(f"{name} is gone")
+
+        def greet(name: str, seconds: float) -> bytes:
+            present(name)
             return _call(proxies[name], "alive", min(seconds, silence), letter=b"")
 
         def deliver(name: str, block: bytes, seal: bytes, seconds: float) -> bytes:
-            if name in withdrawn(hub.parent):  # FLARE lets it stay until the job ends
-                gone.add(name)
-                raise Gone(f"{name} was withdrawn")
+            present(name)
             call = threads.submit(_call, proxies[name], "handle", seconds, letter=block, seal=seal)
             silent = 0
             while silent < 2 and not call.done():  # checked for signs of life while it works
                 wait([call], silence / 4)
+                present(name)       # also in the middle of a call: its answer is not taken
                 if not call.done():
                     try:
                         _call(proxies[name], "alive", silence / 4, letter=b"")
@@ -116,7 +122,7 @@ class Hub:
                         silent += 1
             if not call.done():
                 gone.add(name)
-                raise Gone(f"{name} is gone")
+            present(name)
             return call.result()
 
         with ThreadPoolExecutor(2 * len(proxies) + 2) as threads:

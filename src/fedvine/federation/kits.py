@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,8 @@ from fedvine.core.files import atomic
 from fedvine.federation import roster
 
 ADMIN = "admin@fedvine.local"
-_TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", ADMIN}  # not for sites
+# Not for sites: names of the hub's, and of folders beside a site's kit.
+_TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", "made", "job", ADMIN}
 _CLASSES = ("nvflare.collab.runtime.executor.CollabExecutor",
             "nvflare.collab.runtime.controller.CollabController",
             "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
@@ -61,15 +64,24 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def checked(site: str) -> str:
+    """Return a site's name; raises :class:`FedvineError` unless it is plain and not the hub's.
+
+    It becomes a folder, a certificate's name and a line of logs.
+    """
+    if site.casefold() in _TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", site):
+        raise FedvineError(f"A site cannot be called {site[:80]!r}: names have letters without "
+                           "accents, digits, '-', '_' and '.', and are not the hub's.")
+    return site
+
+
 def local(folder: Path, clients: list[str]) -> dict[str, Path]:
     """Make a loopback federation: kits of ``server``, ``admin`` and each client, by name.
 
     Raises :class:`FedvineError` for names that are taken, and if ``folder`` is not empty.
     """
-    taken = sorted(_TAKEN & {c.casefold() for c in clients})
-    if taken or len(set(clients)) < len(clients) or not all(clients):
-        raise FedvineError(f'A client cannot be called "{taken[0]}".' if taken else
-                           "Every client needs a name of its own.")
+    if len({checked(c).casefold() for c in clients}) < len(clients) or not clients:
+        raise FedvineError("Every client needs a name of its own.")
     _new(folder)
     service, admin = free_ports(2)
     project = {
@@ -122,6 +134,7 @@ def init(folder: Path, name: str, host: str, port: int, admin_port: int) -> dict
 
 def request(folder: Path, site: str, federation: str) -> Path:
     """Make a site's private key, which stays in ``folder``; return the request for the hub."""
+    checked(site)
     _new(folder)
     return _request(folder, federation, {"name": site, "type": "client", "org": "site"})
 
@@ -147,6 +160,7 @@ def approve(hub: Path, asked: Path) -> Path:
     if kind != "site" or name.casefold() in _TAKEN | {host.casefold()}:
         raise FedvineError(f'{asked} asks for the certificate of a {kind} called "{name}"; a site '
                            "asks as a site, under a name that is not the hub's.")
+    checked(name)
     return _approve(hub, asked)
 
 
@@ -192,6 +206,7 @@ def _new(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise FedvineError(f"{folder} has something in it; name a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
 
 
 def harden(kit: Path, name: str) -> None:
@@ -243,4 +258,9 @@ def fingerprint_of(certificate: Path) -> str:
 def withdrawn(hub: Path) -> set[str]:
     """Return the names of the sites that were withdrawn."""
     file = hub / "server" / WITHDRAWN
-    return set(json.loads(file.read_text("utf-8"))["disabled_clients"]) if file.exists() else set()
+    while file.exists():
+        try:
+            return set(json.loads(file.read_text("utf-8"))["disabled_clients"])
+        except ValueError:      # FLARE is writing it
+            time.sleep(0.05)
+    return set()

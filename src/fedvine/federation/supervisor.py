@@ -169,6 +169,12 @@ class Supervisor:
         wanted = len(known) or clients
         least = min(wanted, order.kind().needed(wanted))
         needed = max(least, math.ceil(order.quorum * wanted - 1e-9)) if known else wanted
+        out = sorted(known & kits.withdrawn(self.folder))
+        if out and wanted - len(out) < needed:
+            raise FedvineError(f"{', '.join(out)} cannot come, as the kit was withdrawn, and the "
+                               f"run needs {needed} of its {wanted} sites; ask for a lower "
+                               "--quorum, or begin a run without it, with another --out.")
+        wanted -= len(out)
         until, told, since = time.monotonic() + self.patience, None, None
         while True:
             here = {n for n in self.console.clients()

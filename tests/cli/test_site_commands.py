@@ -1,0 +1,144 @@
+"""``fedvine join --policy`` and ``--dry-run``, ``fedvine account``, and what ``join`` says."""
+
+import json
+import tomllib
+
+import pytest
+import shop
+
+from fedvine import testing
+from fedvine.cli import main as cli
+from fedvine.federation import launch
+from fedvine.federation.account import FOLDER, Account
+from fedvine.federation.policy import Policy
+from fedvine.federation.site_file import MEMORY, read_site
+
+COLUMNS = ["--src", "user", "--dst", "item", "--time", "at"]
+
+
+@pytest.fixture
+def kit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shop.write(tmp_path)
+    (tmp_path / "kit" / "startup").mkdir(parents=True)
+    return tmp_path / "kit"
+
+
+def fedvine(capsys, *arguments):
+    """Exit code, stdout and stderr."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(a) for a in arguments])
+    return (ended.value.code or 0, *capsys.readouterr())
+
+
+def experiment(folder, method, **more):
+    file = folder / "experiment.toml"
+    lines = {"stages": '"100s"', "travelled": "false", **more}
+    file.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()) +
+                    "[protocol]\n" + "".join(
+                        f"{key} = {value}\n" for key, value in
+                        testing.PROTOCOL.model_dump(include={"negatives", "positives"}).items())
+                    + f"[method]\n{method}\n")
+    return file
+
+
+def test_a_policy_is_written_once_shown_and_kept(capsys, kit):
+    code, said, told = fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy")
+    assert (code, told) == (0, "") and "[policy.methods.fedlink_private]" in said
+    assert said.splitlines()[-1].startswith("Nothing was sent. Change ")
+    assert read_site(kit).policy == Policy() and read_site(kit).data.src == "user"
+    changed = (kit / "site.toml").read_text().replace("grain = 10 ", "grain = 25 ").replace(
+        "# epsilon = 8.0", "epsilon = 3.0")
+    (kit / "site.toml").write_text(changed)
+    key = kit.parent / "key.txt"
+    key.write_text("a key of the sites alone")
+    code, said, _ = fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--secret", key,
+                            "--policy")
+    found = read_site(kit)
+    assert (found.policy.grain, found.policy.epsilon) == (25, 3.0)
+    assert "# One table a method" in (kit / "site.toml").read_text()       # its comments too
+    assert found.secret == "a key of the sites alone" and found.secret not in said
+    assert tomllib.loads((kit / "site.toml").read_text())["policy"]["grain"] == 25
+
+
+def test_a_policy_that_cannot_be_read_names_the_file_and_the_key(capsys, kit):
+    fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy")
+    before = (kit / "site.toml").read_text().replace("grain = 10", "grian = 10")
+    (kit / "site.toml").write_text(before)
+    for more in ([], ["--data", "shop.csv", *COLUMNS], ["--policy"]):
+        code, _, told = fedvine(capsys, "join", kit, *more)
+        assert code == 2 and "site.toml" in told and "did you mean" in told
+        assert (kit / "site.toml").read_text() == before
+
+
+def test_join_says_the_policy_before_anything_is_sent_and_refusals_when_they_happen(
+        kit, monkeypatch):
+    said, looks = [], []
+    account = Account(kit / MEMORY / FOLDER)
+    line = {"run": "a", "function": "agree", "kind": "refused", "in": 1, "out": 1}
+    account.add(**line, why="of yesterday")
+
+    def look(self):
+        looks.append(list(said))
+        if len(looks) > 4:
+            raise KeyboardInterrupt
+        account.add(**line, why="no\x1b[2J" if len(looks) < 4 else "never")
+
+    monkeypatch.setattr(launch.Kept, "look", look)
+    monkeypatch.setattr(launch.time, "sleep", lambda seconds: None)
+    launch.join(kit, said.append, {"policy": {"methods": {"edgebank": {}}}})
+    assert looks[0][:2] == ["policy: methods edgebank", (
+        "policy: times at which users were first seen stay here; counts leave as multiples of 10; "
+        "at most 100 MB a round")]
+    assert [s for s in said if s.startswith("refused")] == ["refused: no?[2J", "refused: never"]
+    (kit / "site.toml").write_text("")
+    looks.clear()
+    launch.join(kit, said.append)
+    assert any("this site has no policy" in s for s in looks[0])
+
+
+@pytest.mark.parametrize(("method", "kinds"), [
+    ('name = "edgebank"', {"observe": "nothing", "predict": "scores"}),
+    ('name = "fedlink"\nrounds = 1\nwidth = 4\ncapacity = 20', {"train": "for training"})])
+def test_a_dry_run_shows_what_would_leave_and_leaves_nothing(capsys, kit, method, kinds):
+    file = experiment(kit.parent, method)
+    before = sorted(p for p in kit.parent.rglob("*"))
+    code, said, told = fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS,
+                               "--dry-run", file)
+    assert (code, told) == (0, "") and sorted(p for p in kit.parent.rglob("*")) == before
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    for name, kind in {"agree": "nothing", "facts": "counts and times", "known": "counts",
+                       "open": "nothing", **kinds}.items():
+        assert any(line.startswith(f"{name} {kind} ") for line in lines), said
+    assert "the number of edges at or before each stage's end" in said
+    assert "mean scores over them; the answers stay here" in " ".join(said.split())
+    assert "Nothing was sent" in said and "would end here" not in said
+
+
+def test_a_dry_run_shows_what_the_policy_refuses(capsys, kit):
+    fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy")
+    file = experiment(kit.parent, 'name = "popularity"')
+    code, said, _ = fedvine(capsys, "join", kit, "--dry-run", file)
+    assert code == 0 and "facts" not in said.split("message")[1].split("In all")[0]
+    assert "The run would end here: kit's answer to agree was refused, as it is an error: the " \
+        "site's policy does not allow the method popularity" in said
+    code, _, told = fedvine(capsys, "join", kit, "--dry-run", experiment(
+        kit.parent, 'name = "edgebank"', travelled="true"))
+    assert (code, told) == (0, "")
+
+
+def test_an_account_is_summed_up(capsys, kit):
+    code, _, told = fedvine(capsys, "account", kit)
+    assert code == 2 and "no request of a server has come here" in told
+    account = Account(kit / MEMORY / FOLDER)
+    for out in (1000, 2000):
+        account.add(run="first", function="train", kind="for training", **{"in": 10, "out": out})
+    account.add(run="first", function="agree", kind="refused", code="policy-method",
+                why="the site's policy does not allow\n\x1b[2J", **{"in": 10, "out": 30})
+    code, said, told = fedvine(capsys, "account", kit)
+    assert (code, told) == (0, "")
+    assert "train" in said and "3.0 kB" in said and "3 requests, 3.0 kB left" in said
+    assert "1 x refused: the site's policy does not allow ?[2J" in said
+    code, said, _ = fedvine(capsys, "account", kit, "--lines")
+    assert [json.loads(line)["out"] for line in said.splitlines()] == [1000, 2000, 30]
