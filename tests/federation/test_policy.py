@@ -1,5 +1,6 @@
 """A site's policy and its account of what left; errors travel as codes."""
 
+import io
 import json
 import tomllib
 
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 from engines.small_kits import kit
 from engines.test_remote import SERVER, Federation, reference, scores
+from rich.console import Console
 
 from fedvine import testing
+from fedvine.cli import main as cli
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.message import loads, pack, unpack
 from fedvine.core.replies import RoundAborted
@@ -17,11 +20,13 @@ from fedvine.engines.refusals import SENTENCES, Refusal, sentence
 from fedvine.engines.remote import ask
 from fedvine.federation import account
 from fedvine.federation.account import Account
+from fedvine.federation.dashboard import Dashboard
 from fedvine.federation.order import Order, SiteFile
 from fedvine.federation.policy import SAFE, Policy, coarse_scores
-from fedvine.federation.server import open_order
+from fedvine.federation.server import learn, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
+from fedvine.federation.supervisor import Supervisor
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_plus import FedLinkPlus
@@ -150,19 +155,51 @@ def test_a_method_that_is_not_allowed_is_refused_before_the_table_is_opened(tmp_
     assert "does not allow the method fedlink" in line["why"]
 
 
-def test_with_a_quorum_the_run_goes_on_without_it_and_the_status_says_why(tmp_path):
+def test_with_a_quorum_the_run_goes_on_without_it_and_the_status_says_why(
+        tmp_path, monkeypatch, capsys):
     nights = Nights(tmp_path, {"bob": Policy()}, FedLink.tiny(), quorum=0.6)
-    said = {}
+    made, _ = open_order(nights.order, "run", sorted(nights.sites), nights.signer)
+    (tmp_path / "hub").mkdir()
+    learn(made, nights.order, tmp_path / "hub", "run")
+    assert made.scores["test"]["mean"]["auc"] > 0
+    assert [do for name, do in nights.asked if name == "bob"] == ["agree"]
+    assert "bob" not in nights.opened
+    cli.federation_cli.status(tmp_path)
+    said = "bob's answer to agree was refused, as it is an error: the site's policy does not allow"
+    assert f"  bob: {said} the method fedlink" in capsys.readouterr().out
+    state = json.loads((tmp_path / "hub" / "run.state.json").read_text())
+    board = Dashboard(Console(file=io.StringIO()))
+    for _ in range(3):
+        board.show(state)
+    assert sum(said in sentence for sentence in board.sentences) == 1
 
-    def seen(at, clients):
-        said.update(clients.refusals)
 
-    made = open_order(nights.order, "run", sorted(nights.sites), nights.signer)[0]
-    made.on_round = seen
-    assert made.finish().scores["test"]["mean"]["auc"] > 0
-    assert said.keys() == {"bob"}
-    assert {line["kind"] for line in nights.sites["bob"].account.lines()} == {"refused"}
-    assert all(name != "bob" for name in nights.opened)
+def test_a_site_that_declined_stays_out_until_its_process_is_a_new_one(tmp_path, monkeypatch):
+    """Else a run that lives would start over for it at each stage."""
+    supervisor = Supervisor(tmp_path, lambda text: None)
+    (tmp_path / "hub").mkdir()
+    file, again = tmp_path / "hub" / "run.state.json", tmp_path / "hub" / "run.again"
+    supervisor.server = type("Server", (), {"runs": True})()
+    seen = []
+
+    class Console:
+        def status(self, job):
+            return "RUNNING"
+
+        def clients(self):
+            seen.append(again.exists())
+            if len(seen) == 12:
+                file.write_text(json.dumps({"state": "finished", "why": ""}))
+            return {"ada"} if 5 <= len(seen) < 8 else {"ada", "bob"}    # bob is restarted
+
+    supervisor.console = Console()
+    client = {"gone": False}
+    file.write_text(json.dumps({"state": "running", "t": 0, "clients": {"ada": client},
+                                "declined": {"bob": "why"}}))
+    monkeypatch.setattr("fedvine.federation.supervisor.time.sleep", lambda seconds: None)
+    order = Order(out=str(tmp_path / "out"), method={"name": "fedlink"}, live=True)
+    supervisor._watch("run", order)
+    assert seen == [False] * 8 + [True] * 4
 
 
 def test_the_site_does_not_believe_that_a_run_is_what_was_agreed(tmp_path):

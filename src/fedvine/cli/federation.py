@@ -209,8 +209,9 @@ def serve(
 def status(folder: Annotated[Path, typer.Argument(help="The folder with server and admin.")]
            ) -> None:
     """Print the state of a federation's runs."""
+    from fedvine.core.text import shown
     from fedvine.core.units import seconds, size
-    from fedvine.federation.dashboard import how, waits
+    from fedvine.federation.dashboard import how, refusals, waits
     files = sorted((folder / "hub").glob("*.state.json"))
     if not files:
         raise FedvineError(f"{folder} has served no run yet.")
@@ -225,5 +226,6 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder with server a
         for name, client in sorted((state.get("clients", {}) if "t" in state else {}).items()):
             print(f"  {name}: {how(client)}, "
                   f"{seconds(client['seconds'])}, {size(client['down'])} down, "
-                  f"{size(client['up'])} up"
-                  + (f" - {client['refused']}" if client.get("refused") else ""))
+                  f"{size(client['up'])} up")
+        for name, why in sorted(refusals(state).items()):
+            print(shown(f"  {name}: {why}"))

@@ -63,6 +63,7 @@ class RemoteClients(Clients):
         self.send, self.deadline = send, deadline
         self.gone: set[str] = set()  # clients whose process died
         self.refusals: dict[str, str] = {}      # by client: why its last answer was refused
+        self.declined: dict[str, str] = {}      # sites that take no part in this run, and why
         self._threads = ThreadPoolExecutor(max(1, len(self.everyone)))
 
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
@@ -89,7 +90,8 @@ class RemoteClients(Clients):
                 self.gone |= {name} if isinstance(error, Gone) else set()
                 return None, time.monotonic() - began
             except Refused as reason:
-                self.refusals[name] = f"{envelope.function}: {reason}"
+                self.refusals[name] = (f"{name}'s answer to {envelope.function} was refused, as "
+                                       f"{reason}")
                 return reason, 0.0
         self.refusals.pop(name, None)
         return reply, min(seconds, time.monotonic() - began)

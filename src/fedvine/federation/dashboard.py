@@ -27,6 +27,7 @@ class Dashboard:
         self.sentences: list[str] = []
         self._told: Any = None
         self._waits: float | None = None
+        self._refused: dict[str, str] = {}
 
     def say(self, text: str) -> None:
         """Add a sentence about an event."""
@@ -41,6 +42,10 @@ class Dashboard:
         if state["state"] == "waiting" and "next" in state and state["next"] != self._waits:
             self._waits = state["next"]
             self.say(waits(state))
+        for name, why in refusals(state).items():
+            if self._refused.get(name) != why:
+                self._refused[name] = why
+                self.say(why)
         if self.console.is_terminal or state["state"] != "running" or place == self._told:
             return
         self._told = place
@@ -93,6 +98,12 @@ def waits(state: dict[str, Any]) -> str:
         for name, client in clients if client.get("far") is not None)
     return (f"{state['stages']} stages are learned; the next one waits for events at "
             f"{moment(state['next'], dates)} or later ({come}){doubted}")
+
+
+def refusals(state: dict[str, Any]) -> dict[str, str]:
+    """Return by client why it takes no part, or why its last answer was refused."""
+    return {**{name: client["refused"] for name, client in state.get("clients", {}).items()
+               if client.get("refused")}, **state.get("declined", {})}
 
 
 def how(client: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed, loads, unpack
+from fedvine.core.method import Method
 from fedvine.core.replies import RoundAborted
 from fedvine.core.tensors import is_tensor, name_of
 from fedvine.engines.refusals import sentence
@@ -25,6 +27,7 @@ from fedvine.federation.order import Order, SiteFile
 from fedvine.federation.server import forecast, open_order
 from fedvine.federation.site import Site
 from fedvine.federation.site_file import opener
+from fedvine.privacy.secure_sums import SecureSums
 
 RUN = "dry-run"
 OTHERS = 2      # sites with the same table that take part
@@ -36,6 +39,8 @@ LEARNS = {
     "tables": "names of the columns of users and items; of numbers also how many, their sum and "
               "the sum of their squares",
     "arrivals": "each user's key (an HMAC), and the time at which it was first seen here",
+    "nodes": "numbers of nodes and features, a digest of the columns' names, and the classes: "
+             "keys, or names where the site gives them",
     "moments": "the names of the saves that this site has",
     "forecasts": "the number of blocks of users that forecasts are made for; they stay here"}
 
@@ -72,8 +77,10 @@ def dry_run(name: str, found: SiteFile, experiment: Path) -> tuple[list[Sent], s
 
 def _carry_out(order: Order, name: str, found: SiteFile, folder: Path) -> tuple[list[Sent], str]:
     names = [name, *(f"{name}-other-{i + 1}" for i in range(OTHERS))]
+    identity = _identities(order.kind(), names)
     sites = {n: Site(n, opener(found), folder / f"site-{i}", None,  # type: ignore[arg-type]
-                     bool(found.data and found.data.sure), found.policy if n == name else None)
+                     bool(found.data and found.data.sure), found.policy if n == name else None,
+                     identity[n], found.open_classes)
              for i, n in enumerate(names)}
     sent: dict[tuple[str, str], Sent] = {}
     method = type(order.kind())
@@ -103,6 +110,19 @@ def _carry_out(order: Order, name: str, found: SiteFile, folder: Path) -> tuple[
             with contextlib.suppress(AttributeError):
                 made.clients.close()    # type: ignore[attr-defined]
     return list(sent.values()), why
+
+
+def _identities(method: Method, names: list[str]) -> dict[str, Callable[[], Any]]:
+    """Return a key for each site, made for this run alone, and their roster; if there are sums."""
+    if not (isinstance(method, SecureSums) and method.secure):
+        return {name: lambda: None for name in names}
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from fedvine.privacy.identities import Identity, der, fingerprint
+    keys = {name: Ed25519PrivateKey.generate() for name in names}
+    roster = {name: fingerprint(der(key.public_key())) for name, key in keys.items()}
+    return {name: lambda name=name, key=key: Identity(name, key, roster)
+            for name, key in keys.items()}
 
 
 def learns(method: type, sent: Sent, answer: bytes) -> str:

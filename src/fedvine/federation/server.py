@@ -101,10 +101,11 @@ def learn(made: Run, order: Order, hub: Path, run: str) -> str:
     scores: dict[str, Any] = {}
 
     def on_round(at: At, clients: Any) -> None:
-        write_state(hub, run, "running", t=at.t, r=at.r, R=at.R, stages=len(made.plan),
-                    scores=scores, clients={n: {**h, "gone": n in clients.gone,
-                                                "refused": clients.refusals.get(n, "")}
-                                            for n, h in clients.traffic.items()})
+        write_state(hub, run, "running", declined=clients.declined, t=at.t, r=at.r, R=at.R,
+                    stages=len(made.plan), scores=scores,
+                    clients={n: {**h, "gone": n in clients.gone,
+                                 "refused": clients.refusals.get(n, "")}
+                             for n, h in clients.traffic.items()})
 
     made.on_round = on_round
     on_round(At(0, 0, 0), made.clients)
@@ -134,25 +135,29 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     method = order.kind()
 
     def reach(name: str, block: bytes, seconds: float) -> bytes:
+        if name in declined:
+            raise Unreachable(declined[name])
         if name not in here:
             raise Gone(f"{name} is not in this job")
         return send(name, block, seconds)
 
     out, patience = Path(order.out), max(order.deadline, OPENING)
     stream = order.data.open() if method.server_holds_graph and order.data else None
-    refused = agreed(order, run, sorted(here), send, patience)
+    declined = agreed(order, run, sorted(here), send, patience)
+    there = sorted({*here} - {*declined})
     classes: dict[str, Any] | None = None
     if order.protocol.data == "graph":
-        kept = planned_tasks(order, run, out / "plan.json", sorted(here), send, patience)
+        kept = planned_tasks(order, run, out / "plan.json", there, send, patience)
         classes = {key: kept[key] for key in ("classes", "names", "named", "columns")}
     else:
-        kept = planned(order, out / "plan.json", sorted(here), send, patience, stream)
+        kept = planned(order, out / "plan.json", there, send, patience, stream)
+    state = kept["state"] | ({"declined": declined} if order.live else {})
     plan: PlanLike = order.protocol.plan_of(kept.get("tasks", kept))
     names = kept["clients"]
     summary = read_summary(out) if order.live and out.exists() else None
     if summary is not None and summary["stages"] == len(plan) and (
             order.forecasts == 0 or _forecast_stages(out) == len(plan)):
-        return None, kept["state"]
+        return None, state
     ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
                     since=kept.get("since"), until=kept.get("until"),
                     dates=kept.get("dates", False), known=kept.get("tables"),
@@ -164,8 +169,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
                             server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
     open_run(clients, run, str(kept["number"]), plan, order.travelled, classes)
     clients.deadline = order.deadline
-    clients.refusals |= refused
-    return Run(ready, clients, folder, save_every=order.save_every), kept["state"]
+    clients.declined = declined
+    return Run(ready, clients, folder, save_every=order.save_every), state
 
 
 def forecast(made: Run, count: int) -> str:

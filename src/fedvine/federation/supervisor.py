@@ -196,6 +196,7 @@ class Supervisor:
         """Watch the job until it ends; return its last state."""
         from fedvine.federation.flare import FRESH
         file, silent, died = self.hub / f"{run}.state.json", 0, dict[str, float]()
+        left = set[str]()       # sites that declined, and whose process has ended since
         submitted = time.monotonic()
         while True:
             time.sleep(0.5)
@@ -229,6 +230,9 @@ class Supervisor:
                     if n in here and time.monotonic() - since > FRESH + 5.0}
             if order.live and not order.clients and state["state"] in ("running", "waiting"):
                 back |= here - set(state.get("clients", {}))
+            declined = set(state.get("declined", {}))
+            left |= declined - here
+            back = (back | (declined & here)) - (declined - left)
             if back and not again(self.hub, run).exists():
                 self.say(f"{', '.join(sorted(back))} came; taken in at the next stage")
                 with atomic(again(self.hub, run), "w") as note:
