@@ -14,37 +14,47 @@ The method checks itself. Before a stage is learned, some of its edges are ranke
 the model, by the model without each part of the features, by popularity, and by recency; what was
 best over the last stages answers. Where popularity or recency was above the model in one of the
 four scores, the odds of pairs that met before are divided by 2, 4 or 8 if that brings it nearer.
+
+With ``noise`` all that leaves a client but its scores are sums with noise: two runs that differ in
+one client, with all its edges, are hard to tell apart, as the summary's epsilon and delta say. No
+finer unit can be accounted: an edge is part of the counts from which the features of many later
+edges are made, so that a bound on each edge's term in the loss would not bound what the edge
+changes. A client's whole part is bounded (:mod:`fedvine.privacy.gaussian`), the weights of fewer
+features are learned, in one step a stage (:mod:`fedvine.methods._fedlink_plus.noisy`), and the
+method does not check itself. Rows that travel have no noise, so ``share`` must not be rows.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import model_validator
 
-from fedvine.core.clients import Clients
 from fedvine.core.expect import Array, Flag
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.events import edges
+from fedvine.methods._fedlink_plus import noisy, samples
 from fedvine.methods._fedlink_plus import rows as travelling
-from fedvine.methods._fedlink_plus import samples
 from fedvine.methods._fedlink_plus.counts import Counts
+from fedvine.methods._fedlink_plus.features import WIDTH
 from fedvine.methods._fedlink_plus.members import Members
-from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, derivatives
+from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, factors
+from fedvine.methods._fedlink_plus.noisy import Noisy
 from fedvine.methods._fedlink_plus.reasons import reasons
+from fedvine.methods._fedlink_plus.sums import SumsMixin
 from fedvine.methods._fedlink_plus.tables import Profiles
 from fedvine.methods._fedlink_plus.travel import SIDES, TravelMixin
-from fedvine.privacy.fixed_point import from_fixed, to_fixed
+from fedvine.privacy import gaussian
 from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.link_prediction import EdgeQueries
 
 KEYS = Array("uint64", (None,), keys="unique")
 
 
-class FedLinkPlus(TravelMixin, SecureSums):
+class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
     """Shared weights for features of counts; rows of users that several clients know travel."""
 
     name: ClassVar[str] = "fedlink_plus"
@@ -80,14 +90,28 @@ class FedLinkPlus(TravelMixin, SecureSums):
     near: int = Field(default=128, ge=1, description="most similar users whose items are summed")
     capacity: int = Field(default=1_000_000, ge=16, description="pairs that a client keeps, at "
                           "most; those with the least decayed counts are dropped")
+    check: bool = Field(default=True, description="leave out what loses on the newest edges; "
+                        "false, and always with noise: the whole model answers")
+    without: tuple[Literal["items", "pairs", "steps", "clocks", "elsewhere", "neighbours",
+                           "turned", "tables"], ...] = Field(
+        default=(), description="parts of the features that have no weight")
+    noise: float = Field(default=0.0, ge=0, description="noise multiplier z: deviation of the "
+                         "noise in a sum, in units of the bound on one client; 0: none")
+    clip: float = Field(default=0.3, gt=0, description="with noise, the largest L2 norm of a "
+                        "client's mean derivatives")
+    clip_counts: float = Field(default=30.0, gt=0, description="with noise, the largest L2 norm "
+                               "of a client's counts of items in a stage")
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="the delta of differential privacy")
 
     @classmethod
     def tiny(cls):
         return cls(rounds=3, sampled=20, negatives=3, stages=2, capacity=400)
 
     def start(self, world: World) -> Server:
-        return Server(newton=Newton(self.ridge), users=Members(), items=Members(), one_kind=False,
-                      gains={}, chosen=[])
+        search = (Noisy(WIDTH, self.clip * self.ridge, self.fade) if self.noise
+                  else Newton(self.ridge, self.without))
+        return Server(newton=search, users=Members(), items=Members(), one_kind=False, gains={},
+                      chosen=[])
 
     def setup(self, client: Client) -> None:
         client.counts, client.profiles = Counts(), Profiles()
@@ -98,12 +122,34 @@ class FedLinkPlus(TravelMixin, SecureSums):
     @model_validator(mode="before")
     @classmethod
     def _sums_are_secure(cls, values: Any) -> Any:
-        secure = isinstance(values, dict) and values.get("share") == "sums"
+        secure = isinstance(values, dict) and (values.get("share") == "sums"
+                                               or values.get("noise"))
         return {"secure": True, **values} if secure else values
 
     def closed(self) -> frozenset[str]:
-        """Return the functions of rows that travel, unless rows travel."""
-        return frozenset(() if self.share == "rows" else ("lend", "receive", "give", "look"))
+        """Return the functions of rows that travel, unless rows travel; of sums without noise."""
+        return frozenset(() if self.share == "rows" else ("lend", "receive", "give", "look")) | (
+            {"derive", "measures"} if self.noise else {"derive_means"})
+
+    @model_validator(mode="after")
+    def _rows_have_no_noise(self) -> Self:
+        if self.noise and self.share == "rows":
+            raise ValueError("noise is for sums, and rows that travel would show what it hides; "
+                             'take share = "none" or "sums"')
+        if self.noise and self.without:
+            raise ValueError("with noise few features have a weight; leave out without")
+        return self
+
+    @property
+    def checks(self) -> bool:
+        """Return whether the method checks itself: its measures have no noise."""
+        return self.check and not self.noise
+
+    def rounds_at(self, t: int) -> int:
+        return 1 if self.noise else self.rounds
+
+    def privacy(self, rounds: int) -> dict[str, Any]:
+        return gaussian.spent(self.noise, rounds * (2 if self.share == "sums" else 1), self.delta)
 
     # -- a stage ---------------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
@@ -115,25 +161,33 @@ class FedLinkPlus(TravelMixin, SecureSums):
             self.observe, np.array(list(variants.values())), at.t,
             expect={"one_kind": Flag(), **dict.fromkeys(SIDES, KEYS)},
             per_client={n: [before[side][n] for side in SIDES] for n in clients.names})
-        samples.choose(server, list(variants), self.summed(
-            clients, self.measures, 1 + 4 * len(variants)))
+        if self.checks:
+            samples.choose(server, list(variants), self.summed(
+                clients, self.measures, 1 + 4 * len(variants)))
+        else:
+            server.chosen.append("all")
         server.newton.begin()
         if self.share == "rows":
             self.exchange(server, clients, found, before)
         elif self.share == "sums":
-            clients.call(self.total, self.summed(clients, self.counted, self.buckets).astype(
-                np.float32))
+            totals = self.summed(clients, self.counted, self.buckets)
+            if self.noise:      # what is within three deviations of the noise is taken as nothing
+                least = 3 * self.deviation(self.clip_counts, len(clients.names))
+                totals = np.where(totals > least, totals, 0.0)
+            clients.call(self.total, totals.astype(np.float32))
 
     def round(self, server, clients, at: At) -> None:
         # w <- w - H^-1 g, with the sums of all clients' derivatives at w
         if server.newton.done:
             return
-        sums = self.summed(clients, self.derive, LENGTH, server.newton.trial)
-        server.newton.take(sums * self.sampled, self.negatives)
-
-    def summed(self, clients: Clients, function: Any, length: int, *same: Any) -> np.ndarray:
-        """Return the sum of the clients' vectors float64 [length], exact in fixed point."""
-        return from_fixed(self.secure_sum(clients, function, *same, length=length)[0])
+        if self.noise:
+            server.newton.take(
+                self.summed(clients, self.derive_means, noisy.LENGTH, server.newton.w),
+                self.deviation(self.clip, len(clients.names)))
+            return
+        units = server.newton.units
+        sums = self.summed(clients, self.derive, LENGTH, server.newton.trial, units)
+        server.newton.take(sums / factors(units), self.negatives)
 
     @on_client
     def observe(self, client: Client, variants: np.ndarray, t: int, reported: list[int]
@@ -145,7 +199,7 @@ class FedLinkPlus(TravelMixin, SecureSums):
         stage, counts = client.stage, client.counts
         sampled, weights, _, ranks, fresh = samples.take_in(
             client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
-            ranked=samples.RANKED)
+            ranked=samples.RANKED if self.checks else 0)
         client.samples = [*client.samples, sampled][-self.stages:]
         client.weights = [*(self.fade * w for w in client.weights), weights][-self.stages:]
         counts.trim(self.capacity)
@@ -155,29 +209,6 @@ class FedLinkPlus(TravelMixin, SecureSums):
         return {"one_kind": one_kind,
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],
                 "items": client.keys["items"][reported[1]:None if rows else 0]}
-
-    @on_client
-    def measures(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
-        """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
-        return self.mask(client, to_fixed(client.measured), sealed)
-
-    @on_client
-    def counted(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
-        """Return how often the stage meets the items of each hash, [buckets]."""
-        return self.mask(client, to_fixed(samples.by_hash(client, self.buckets)), sealed)
-
-    @on_client
-    def total(self, client: Client, totals: np.ndarray) -> None:
-        """Enter what the other clients counted of this client's items: all less its own."""
-        others = totals - samples.by_hash(client, self.buckets)
-        samples.enter_totals(client, np.maximum(others, 0.0))
-        client.cache.clear()
-
-    @on_client
-    def derive(self, client: Client, w: np.ndarray, sealed: dict[str, bytes] | None) -> np.ndarray:
-        """Return this client's sums of the loss and its derivatives at ``w``, over ``sampled``."""
-        found = derivatives(client.samples, client.weights, w)
-        return self.mask(client, to_fixed(found / self.sampled), sealed)
 
     @property
     def near_by(self) -> tuple[int, int, int]:

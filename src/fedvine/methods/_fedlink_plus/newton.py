@@ -8,6 +8,8 @@ derivatives are sums over clients: the result is the same however edges are divi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
@@ -15,6 +17,7 @@ from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 LENGTH = 2 + 2 * WIDTH + WIDTH * (WIDTH + 1) // 2
 SIMPLE = ("popularity", "recency")
 MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
+FAR = 64            # times its unit a feature may be
 LEAST = 1e-6        # of the ridge: some features are 0 everywhere
 _UPPER = np.triu_indices(WIDTH)
 
@@ -54,16 +57,35 @@ def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndar
     return np.concatenate([found, hessian[_UPPER]])
 
 
-class Newton:
-    """The server's search: the accepted weights, and the ones that clients evaluate next."""
+def units(squares: np.ndarray, weight: float) -> np.ndarray:
+    """Return powers of two by which features have squares of about 1 in the mean, float64 [F].
 
-    def __init__(self, ridge: float) -> None:
-        self.ridge = ridge
+    In fixed point a sum is exact to its last place, so numbers of a feature that is small, or
+    seldom there, would keep few digits.
+    """
+    size = np.sqrt(np.maximum(squares, 0.0) / max(weight, 1.0))
+    return 2.0 ** np.clip(-np.rint(np.log2(np.maximum(size, 2.0 ** -10))), -10, 10)
+
+
+def factors(units: np.ndarray) -> np.ndarray:
+    """Return by what :func:`derivatives` are multiplied where features are, [LENGTH]."""
+    upper = np.triu_indices(len(units))
+    return np.concatenate([np.ones(2), units, units ** 2, units[upper[0]] * units[upper[1]]])
+
+
+class Newton:
+    """The server's search: the accepted weights, and the ones that clients evaluate next.
+
+    Parts of the features ``without`` have no weight.
+    """
+
+    def __init__(self, ridge: float, without: Sequence[str] = ()) -> None:
+        self.ridge, self.without = ridge, list(without)
         self.w = np.zeros(WIDTH)            # accepted
         self.trial = np.zeros(WIDTH)
         self.step = np.zeros(WIDTH)
         self.loss, self.done, self.fresh = np.inf, False, True
-        self.hessian = np.eye(WIDTH)
+        self.hessian, self.units = np.eye(WIDTH), np.ones(WIDTH)
 
     def begin(self) -> None:
         """Begin a stage: its edges make another loss, whose search starts from the last weights."""
@@ -78,6 +100,9 @@ class Newton:
         if weight <= 0:
             self.done = True
             return
+        before, self.units = self.units, units(squares, weight)
+        if (before > FAR * self.units).any():
+            return                          # too large for their units: again at the same weights
         if self.fresh and self.trial.any() and loss > weight * np.log1p(negatives):
             self.w, self.trial, self.fresh = np.zeros(WIDTH), np.zeros(WIDTH), False
             return                          # the old weights cost more than none: begin at none
@@ -92,6 +117,9 @@ class Newton:
         hessian[_UPPER] = sums[2 + 2 * WIDTH:]
         hessian = hessian + np.triu(hessian, 1).T + np.diag(ridge)
         gradient = gradient + ridge * self.w
+        for s in (slice(*PARTS[part]) for part in self.without):
+            hessian[s], hessian[:, s], gradient[s] = 0, 0, 0
+            hessian[s, s] = np.eye(s.stop - s.start)
         try:
             self.step = -np.linalg.solve(hessian, gradient)
         except np.linalg.LinAlgError:       # no sums of real edges have such a Hessian

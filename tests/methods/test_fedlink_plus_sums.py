@@ -1,0 +1,209 @@
+"""fedlink_plus: sums in fixed point are those of floats, and noise is bounded and accounted."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from hypothesis.extra.numpy import arrays
+
+from fedvine.methods._fedlink_plus import noisy
+from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
+from fedvine.methods._fedlink_plus.newton import Newton, derivatives, factors
+from fedvine.methods._fedlink_plus.sums import MOST
+from fedvine.methods.fedlink_plus import FedLinkPlus
+from fedvine.privacy import gaussian
+from fedvine.testing import PROTOCOL, check_method, run, tiny_case, tiny_stream
+
+SMALL = FedLinkPlus.tiny().model_dump()
+NOISY = SMALL | {"share": "none", "noise": 4.0, "secure": False}
+CLIENTS = 3
+
+
+def made(on_round=None, **settings):
+    """Return a finished run on a small stream."""
+    found = run(FedLinkPlus(**settings), *tiny_case(tiny_stream(600, 3)), seed=5,
+                protocol=PROTOCOL, on_round=on_round)
+    return found.finish()
+
+
+# -- without noise ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("share", ["sums", "none"])
+def test_fixed_point_finds_the_solution_of_floats_in_ten_steps(share):
+    """Each stage's search is done again from the clients' edges, in floats."""
+    plain, steps, places = Newton(1.0), Counter(), []
+
+    def search(at, clients):
+        steps.update((one["t"], one["function"]) for one in clients.log
+                     if one["function"] in ("derive", "counted"))
+        clients.log.clear()
+        if at.r:
+            return
+        places.append(at.t)
+        plain.begin()
+        for _ in range(10):
+            if plain.done:
+                break
+            plain.take(np.sum([derivatives(w.client.samples, w.client.weights, plain.trial)
+                               for w in clients.workers.values()], 0), 8)
+        pairs[:] = [one.reshape(-1, WIDTH) for w in clients.workers.values()
+                    for one in w.client.samples]
+
+    pairs = []
+    done = made(search, **SMALL | {"share": share, "rounds": 10, "sampled": 100, "negatives": 8,
+                                   "stages": 10, "secure": False})
+    assert places == list(range(len(places))) and len(places) > 3
+    x = np.concatenate(pairs).astype(float)
+    scores, other = x @ plain.w, x @ done.server.newton.w
+    assert scores.std() > 1
+    assert np.sqrt(np.square(other - scores).mean()) <= 1e-6 * np.sqrt(np.square(scores).mean())
+    for t in places:
+        assert 1 <= steps[t, "derive"] <= 10
+        assert steps[t, "counted"] == (share == "sums")
+
+
+def test_a_sum_that_is_masked_takes_four_calls():
+    functions = Counter()
+
+    def count(at, clients):
+        functions.update(one["function"] for one in clients.log if one["t"] == 1)
+        clients.log.clear()
+
+    made(count, **SMALL | {"share": "sums", "buckets": 64, "secure": True})
+    sums = functions["measures"] + functions["counted"] + functions["derive"]
+    assert functions["measures"] == functions["counted"] == 1 <= functions["derive"] <= 3
+    assert {functions[f] for f in ("sum_keys", "sum_shares", "sum_unmask")} == {sums}
+
+
+def test_parts_that_are_left_out_have_no_weight():
+    done = made(**SMALL | {"without": ("pairs", "neighbours"), "check": False})
+    w = done.server.newton.w
+    for part, (begin, end) in PARTS.items():
+        assert w[begin:end].any() == (part in ("items", "steps", "clocks")), part
+    assert set(done.server.chosen) == {"all"}
+    whole = made(**SMALL | {"check": False})
+    assert whole.server.newton.w[slice(*PARTS["pairs"])].any()
+
+
+def test_a_sum_far_beyond_its_units_is_bounded_and_mended_by_the_next():
+    D, weights = edges(4, 3e4)
+    search = Newton(1.0)
+    search.begin()
+    for _ in range(40):
+        sums = np.clip(derivatives([D], [weights], search.trial) * factors(search.units),
+                       -MOST, MOST)
+        search.take(sums / factors(search.units), 4)
+        if search.done:
+            break
+    plain = Newton(1.0)
+    plain.begin()
+    for _ in range(40):
+        plain.take(derivatives([D], [weights], plain.trial), 4)
+        if plain.done:
+            break
+    assert search.units.max() < 1 and search.loss == pytest.approx(plain.loss, rel=1e-3)
+
+
+# -- with noise ------------------------------------------------------------------------------------
+def test_the_contract_holds_with_noise():
+    check_method(FedLinkPlus(**NOISY | {"share": "sums", "buckets": 64, "secure": True}))
+
+
+def test_rows_have_no_noise():
+    with pytest.raises(ValueError, match="rows that travel would show"):
+        FedLinkPlus(noise=1.0)
+    assert FedLinkPlus(noise=1.0, share="none").secure
+
+
+@pytest.mark.parametrize(("share", "sums"), [("none", 1), ("sums", 2)])
+def test_the_summary_says_what_was_spent_and_nothing_else_is_summed(share, sums):
+    functions = Counter()
+
+    def count(at, clients):
+        functions.update(one["function"] for one in clients.log)
+        clients.log.clear()
+
+    done = made(count, **NOISY | {"share": share, "buckets": 64})
+    stages = done.summary["stages"]
+    assert done.summary["privacy"] == gaussian.spent(4.0, sums * stages, 1e-5)
+    assert functions["derive_means"] == stages and functions["counted"] == (sums - 1) * stages
+    assert not functions["measures"] + functions["derive"] + functions["lend"]
+
+
+def edges(seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return differences of features [n, m, WIDTH], and weights."""
+    draw = np.random.default_rng(seed)
+    D = scale * draw.normal(size=(60, 4, WIDTH)) * draw.uniform(0.2, 3, WIDTH)
+    return D.astype(np.float32), draw.choice([1.0, 2.0], 60).astype(np.float32)
+
+
+def test_means_are_those_of_a_loop_over_edges():
+    D, weights = edges(0)
+    w = np.zeros(WIDTH)
+    w[noisy.COLUMNS] = np.random.default_rng(1).normal(size=noisy.MANY) / 8
+    gradient, hessian = np.zeros(noisy.MANY), np.zeros((noisy.MANY, noisy.MANY))
+    for x, each in zip(D[:, :, noisy.COLUMNS] / noisy.SIZES, weights, strict=True):
+        score = x @ (w[noisy.COLUMNS] * noisy.SIZES)
+        p = np.exp(score) / (1 + np.exp(score).sum())
+        gradient += each * p @ x
+        hessian += each * ((x.T * p) @ x - np.outer(p @ x, p @ x))
+    found = noisy.means(D, weights, w)
+    assert found[:noisy.MANY] == pytest.approx(gradient / weights.sum(), rel=1e-3, abs=1e-4)
+    assert found[noisy.MANY:] == pytest.approx(
+        hessian[np.triu_indices(noisy.MANY)] / weights.sum(), rel=1e-3, abs=1e-4)
+    assert not noisy.means(D[:0], weights[:0], w).any()
+
+
+def test_without_noise_steps_end_at_the_minimum_with_the_ridge_towards_the_prior():
+    D, weights = edges(2, 0.3)
+    search = noisy.Noisy(WIDTH, 1.0, 0.2)
+    for _ in range(60):
+        search.begin()
+        assert not search.done
+        search.take(noisy.means(D, weights, search.w), 0.0)
+        assert search.done
+    stages = 1 / (1 - 0.2)              # the sums of all stages, which are the same
+    slope = stages * noisy.means(D, weights, search.w)[:noisy.MANY]
+    assert slope == pytest.approx(noisy.PRIOR - search.w[noisy.COLUMNS] * noisy.SIZES, abs=1e-3)
+
+
+@given(arrays(np.float64, noisy.LENGTH, elements=some.floats(-1e6, 1e6)), some.floats(0, 1e6))
+def test_sums_of_noise_alone_move_the_weights_no_further_than_they_weigh(sums, deviation):
+    search = noisy.Noisy(WIDTH, 0.3, 0.9)
+    search.take(sums, deviation)
+    moved = search.w[noisy.COLUMNS] * noisy.SIZES - noisy.PRIOR
+    ridge = 0.3 + np.sqrt(noisy.MANY) * deviation
+    # |(H+ + r)^-1 (H p - g - H+ p)| <= (|g| + |H-| |p|) / r
+    least = np.maximum(-np.linalg.eigvalsh(search.hessian), 0).max()
+    bound = (np.linalg.norm(sums[:noisy.MANY]) + least * np.linalg.norm(noisy.PRIOR)) / ridge
+    assert np.linalg.norm(moved) <= bound * (1 + 1e-6) + 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_a_client_moves_a_sum_by_no_more_than_the_bound(scale):
+    """With a multiplier that is next to nothing what is left is the bounded upload."""
+    method = FedLinkPlus(**NOISY | {"noise": 1e-12})
+
+    class Client:
+        world = type("World", (), {"clients": range(CLIENTS)})
+        samples, weights = ([one] for one in edges(3, scale))
+
+        @staticmethod
+        def secret_rng(purpose):
+            return np.random.default_rng(0)
+
+    found = noisy.means(Client.samples[-1], Client.weights[-1], np.zeros(WIDTH))
+    sent = method.protect(Client, found, method.clip, "noise")
+    assert np.linalg.norm(sent) <= method.clip * (1 + 1e-9)
+    assert sent == pytest.approx(found * min(1, method.clip / np.linalg.norm(found)), abs=1e-9)
+
+
+def test_counts_within_the_noise_are_taken_as_nothing():
+    done = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 20.0})
+    away = [w.client.counts.items.away for w in done.clients.workers.values()]
+    assert sum(int((a[:, 2] > 0).sum()) for a in away) < 0.05 * sum(map(len, away))
+    found = run(FedLinkPlus(**NOISY | {"share": "sums", "buckets": 64, "noise": 1e-9}),
+                *tiny_case(tiny_stream(600, 3)), seed=5, protocol=PROTOCOL)
+    next(iter(found))
+    assert all(w.client.counts.items.away[:, 2].any() for w in found.clients.workers.values())
