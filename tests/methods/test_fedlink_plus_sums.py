@@ -63,7 +63,7 @@ def test_fixed_point_finds_the_solution_of_floats_in_ten_steps(share):
         assert steps[t, "counted"] == (share == "sums")
 
 
-def test_a_sum_that_is_masked_takes_four_calls():
+def test_a_sum_that_is_masked_takes_five_calls():
     functions = Counter()
 
     def count(at, clients):
@@ -73,7 +73,7 @@ def test_a_sum_that_is_masked_takes_four_calls():
     made(count, **SMALL | {"share": "sums", "buckets": 64, "secure": True})
     sums = functions["measures"] + functions["counted"] + functions["derive"]
     assert functions["measures"] == functions["counted"] == 1 <= functions["derive"] <= 3
-    assert {functions[f] for f in ("sum_keys", "sum_shares", "sum_unmask")} == {sums}
+    assert {functions[f] for f in ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")} == {sums}
 
 
 def test_parts_that_are_left_out_have_no_weight():
@@ -107,7 +107,7 @@ def test_a_sum_far_beyond_its_units_is_bounded_and_mended_by_the_next():
 
 # -- with noise ------------------------------------------------------------------------------------
 def test_the_contract_holds_with_noise():
-    check_method(FedLinkPlus(**NOISY | {"share": "sums", "buckets": 64, "secure": True}))
+    check_method(FedLinkPlus(**NOISY | {"share": "sums", "buckets": 64}))
 
 
 def test_rows_have_no_noise():
@@ -199,11 +199,13 @@ def test_a_client_moves_a_sum_by_no_more_than_the_bound(scale):
     assert sent == pytest.approx(found * min(1, method.clip / np.linalg.norm(found)), abs=1e-9)
 
 
-def test_counts_within_the_noise_are_taken_as_nothing():
+def test_counts_within_the_noise_are_taken_as_nothing(monkeypatch):
     done = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 20.0})
     away = [w.client.counts.items.away for w in done.clients.workers.values()]
     assert sum(int((a[:, 2] > 0).sum()) for a in away) < 0.05 * sum(map(len, away))
-    found = run(FedLinkPlus(**NOISY | {"share": "sums", "buckets": 64, "noise": 1e-9}),
-                *tiny_case(tiny_stream(600, 3)), seed=5, protocol=PROTOCOL)
-    next(iter(found))
-    assert all(w.client.counts.items.away[:, 2].any() for w in found.clients.workers.values())
+    plain = made(**SMALL | {"share": "sums", "buckets": 64, "secure": False, "check": False})
+    monkeypatch.setattr(gaussian, "spent", lambda *_: {})       # so little has no epsilon
+    found = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 1e-9})
+    for name, worker in plain.clients.workers.items():
+        other = found.clients.workers[name].client.counts.items.away
+        assert other == pytest.approx(worker.client.counts.items.away, abs=1e-5)
