@@ -77,6 +77,8 @@ def test_a_sum_that_is_masked_takes_five_calls():
 
 
 def test_parts_that_are_left_out_have_no_weight():
+    with pytest.raises(ValueError, match="there is no part pears"):
+        FedLinkPlus(without=("pears",))
     done = made(**SMALL | {"without": ("pairs", "neighbours"), "check": False})
     w = done.server.newton.w
     for part, (begin, end) in PARTS.items():

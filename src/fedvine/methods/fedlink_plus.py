@@ -39,7 +39,7 @@ from fedvine.methods._fedlink.events import edges
 from fedvine.methods._fedlink_plus import noisy, samples
 from fedvine.methods._fedlink_plus import rows as travelling
 from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import WIDTH
+from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods._fedlink_plus.members import Members
 from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, factors
 from fedvine.methods._fedlink_plus.noisy import Noisy
@@ -92,9 +92,8 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
                           "most; those with the least decayed counts are dropped")
     check: bool = Field(default=True, description="leave out what loses on the newest edges; "
                         "false, and always with noise: the whole model answers")
-    without: tuple[Literal["items", "pairs", "steps", "clocks", "elsewhere", "neighbours",
-                           "turned", "tables"], ...] = Field(
-        default=(), description="parts of the features that have no weight")
+    without: tuple[str, ...] = Field(default=(), description="parts of the features that have no "
+                                     f"weight, of {', '.join(PARTS)}")
     noise: float = Field(default=0.0, ge=0, description="noise multiplier z: deviation of the "
                          "noise in a sum, in units of the bound on one client; 0: none")
     clip: float = Field(default=0.3, gt=0, description="with noise, the largest L2 norm of a "
@@ -132,7 +131,10 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
             {"derive", "measures"} if self.noise else {"derive_means"})
 
     @model_validator(mode="after")
-    def _rows_have_no_noise(self) -> Self:
+    def _fields_fit(self) -> Self:
+        for part in set(self.without) - set(PARTS):
+            raise ValueError(f"there is no part {part} of the features; there are "
+                             f"{', '.join(PARTS)}")
         if self.noise and self.share == "rows":
             raise ValueError("noise is for sums, and rows that travel would show what it hides; "
                              'take share = "none" or "sums"')

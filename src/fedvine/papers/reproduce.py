@@ -12,6 +12,7 @@ from fedvine.papers import (
     fedlink,
     fedlink_buffers,
     figures,
+    forecasts,
     power,
     power_figure2,
     power_parts,
@@ -33,7 +34,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
     **power.STUDIES, **power_figure2.STUDIES, **power_parts.STUDIES,
     **dgcolearn.STUDIES, **dgcolearn_partitions.STUDIES,
     **fedlink.STUDIES, **fedlink_buffers.STUDIES, **refresh.STUDIES,
-    **tgb.STUDIES}
+    **tgb.STUDIES, **forecasts.STUDIES}
 ALL = "all"
 
 

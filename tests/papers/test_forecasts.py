@@ -1,0 +1,44 @@
+"""Pages on fedlink_plus: lines that can be run, and a page of what is finished."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedvine.core.rng import rng
+from fedvine.methods.fedlink_plus import FedLinkPlus
+from fedvine.papers import forecasts
+from fedvine.papers.study import Panel, carry_out, experiments
+
+
+@pytest.mark.parametrize(("lines", "first"), [(forecasts.SHARING, "rows"),
+                                              (forecasts.WITHOUT, "all of it")])
+def test_every_line_changes_the_method(lines, first):
+    whole = FedLinkPlus()
+    made = {line: FedLinkPlus(**fields) for line, fields in lines.items()}
+    assert [line for line, method in made.items() if method == whole] == [first]
+    assert len({repr(method) for method in made.values()}) == len(made)
+
+
+@pytest.mark.parametrize(("study", "lines"), [
+    (forecasts.sharing, {"none, noise 3": {"share": "none", "noise": 3.0, "secure": False}}),
+    (forecasts.ablations, {"all of it": {}})])
+def test_a_page_has_scores_and_costs(tmp_path, study, lines):
+    draw = rng(0, "small")
+    file = tmp_path / "small.csv"
+    file.write_text("user,item,time,client\n" + "\n".join(
+        f"u{draw.integers(30)},i{draw.integers(20)},{t},{'ab'[t % 2]}" for t in range(600)) + "\n")
+    panel = Panel("small", lambda _: experiments({line: {
+        "data": {"source": str(file), "src": "user", "dst": "item", "time": "time",
+                 "client": "client"}, "stages": 60,
+        "method": {**FedLinkPlus.tiny().model_dump(), "name": "fedlink_plus", **fields}}
+        for line, fields in lines.items()}))
+    sheet = carry_out(replace(study(), panels=[panel]), seeds=1, folder=tmp_path / "cells")
+    rows = {row[0]: row[1:] for row in sheet.grids[0].rows}
+    for line, row in rows.items():
+        if line not in lines:
+            assert set(row) == {"-"}
+            continue
+        assert all(0 <= float(value) <= 1 for value in row[:4])
+    if study is forecasts.sharing:
+        epsilon, moved, calls = rows["none, noise 3"][4:]
+        assert 5 < float(epsilon) < 20 and moved.endswith("kB") and 0 < int(calls) < 10
