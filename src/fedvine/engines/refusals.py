@@ -1,8 +1,8 @@
 """Errors of a site as they travel: a code, and no sentence of the site's own.
 
-A sentence may hold a cell, a column or a path of the site's table, so it stays in the site's log
-and account. What travels is ``[code, *words]``; the server makes its sentence of the code. The
-words are of the request and of the site's policy, never of its table.
+A sentence may hold a cell, a column or a path of the site's table, so it stays in the site's
+account. What travels is ``[code, *words]``; the server makes its sentence of the code. The words
+are of the request and of the site's policy, never of its table.
 """
 
 from __future__ import annotations
