@@ -35,7 +35,7 @@ def test_the_contract(name, check):
 
 @pytest.mark.parametrize("options", [
     {"transfer": "l1"}, {"transfer": "none"}, {"alpha": 1.0}, {"phi": 0.0}, {"per_class": 0},
-    {"code_coverage": True}, {"clip": 1.0, "noise": 2.0}, {"min_count": 5},
+    {"code_coverage": True}, {"clip": 1.0, "noise": 2.0}, {"min_count": 5}, {"secure": True},
     {"answers": "global"}, {"moments": "fresh"}, {"reconstruction": "lbfgs"}, {"near": 0}], ids=str)
 def test_every_variant_runs(options):
     made = testing._run(TINY.model_copy(update=options)).finish()
@@ -132,6 +132,30 @@ def test_a_client_that_skips_a_task_goes_on_with_its_trajectory_and_sends_what_i
     for name, part in parts.parts.items():   # of those who never took part, too
         np.testing.assert_allclose(made.clients.workers[name].client.trajectory,
                                    trajectory_by_hand(part, plan, 3, 0.5))
+
+
+@pytest.mark.parametrize("min_count", [1, 4])
+def test_secure_prototypes_are_means_over_all_clients(min_count):
+    """The server has them exactly, and no upload that one client's could be read from."""
+    pytest.importorskip("cryptography")
+    parts, plan = testing.tiny_graphs()
+    method = TINY.model_copy(update={"secure": True, "min_count": min_count, "transfer": "none"})
+    made = run(method, parts, plan, seed=7)
+    next(iter(made))
+    stages = [plan.stage(part, 0) for part in parts.parts.values()]
+    x, y = (np.concatenate([getattr(s, of) for s in stages]) for of in ("x", "y"))
+    count = np.concatenate([np.bincount(s.y[s.y >= 0], minlength=8)[s.y] for s in stages])
+    x, y = x[(y >= 0) & (count >= min_count)], y[(y >= 0) & (count >= min_count)]
+    found = dict(zip(made.server.y.tolist(), made.server.x.numpy(), strict=True))
+    assert sorted(found) == np.unique(y).tolist()
+    for c, row in found.items():
+        np.testing.assert_allclose(row, x[y == c].mean(0), atol=1e-5)
+    assert all(len(w.client.means) == 0 for w in made.clients.workers.values())
+
+
+def test_secure_prototypes_have_no_noise():
+    with pytest.raises(ValueError, match="leave out secure"):
+        Power(secure=True, clip=1.0, noise=1.0)
 
 
 def test_a_prototype_without_bounds_does_not_reach_the_model():

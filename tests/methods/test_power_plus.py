@@ -9,9 +9,12 @@ from scipy.sparse import csr_matrix
 
 from fedvine import testing
 from fedvine.core.errors import FedvineError
+from fedvine.core.expect import Array
+from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph, GraphSplit
+from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
 from fedvine.methods._power import choice, closed_form
 from fedvine.methods._power.closed_form import Form
@@ -111,15 +114,65 @@ def test_federated_sums_give_the_regression_on_all_nodes_at_once(secure):
     np.testing.assert_allclose(held["weight"], W, atol=1e-6 * np.abs(W).max())
 
 
+class Unmasked(PowerPlus):
+    """The same sums, of vectors that travel without masks."""
+
+    def mask(self, client, vector, sealed):
+        return vector
+
+    def secure_sum(self, clients, function, *same, length):
+        sent = clients.call(function, *same, None, expect=Array("uint64", (length,)))
+        return np.sum(list(sent), axis=0, dtype=np.uint64), len(sent)
+
+
 @pytest.mark.parametrize("rounds", [0, 2])
-def test_secure_sums_change_no_answer(rounds):
+def test_masks_change_no_bit(rounds):
     pytest.importorskip("cryptography")
     split, plan = case(blobs(120))
-    plain, hidden = (run(PowerPlus(rounds=rounds, secure=s, width=40), split, plan).finish()
-                     for s in (False, True))
+    plain, hidden = (run(kind(rounds=rounds, secure=True, width=40), split, plan).finish()
+                     for kind in (Unmasked, PowerPlus))
     assert plain.scores == hidden.scores
-    for name, value in plain.server.closed.items():
-        np.testing.assert_array_equal(value, hidden.server.closed[name])
+    assert dumps(pack(plain.server.dump())) == dumps(pack(hidden.server.dump()))
+
+
+def test_a_sum_of_models_is_their_average():
+    """Fixed point rounds each model once to 2^-24; sums of nodes are exact."""
+    pytest.importorskip("cryptography")
+    split, plan = case(blobs(120))
+    plain, hidden = (run(PowerPlus(rounds=1, secure=s, width=40), split, plan)
+                     for s in (False, True))
+    for made in (plain, hidden):
+        next(iter(made))
+    for name in ("counts", "cross", "gram"):
+        np.testing.assert_array_equal(plain.server.closed[name], hidden.server.closed[name])
+    for name, value in plain.server.model.items():
+        torch.testing.assert_close(hidden.server.model[name], value, atol=1e-5, rtol=1e-4)
+
+
+def test_the_server_sees_no_model_of_a_client():
+    """What it gets in a round is uniform; and it gets no other reply that holds a model."""
+    pytest.importorskip("cryptography")
+    seen = {}
+
+    class Listening(LocalClients):
+        def _deliver(self, name, envelope):
+            reply = super()._deliver(name, envelope)
+            if envelope.place[1] > 0 and envelope.query is None:
+                seen.setdefault(envelope.function, []).extend(b.copy() for b in reply.buffers)
+            return reply
+
+    split, plan = case(blobs(120))
+    run(PowerPlus(rounds=1, secure=True, width=40), split, plan, engine=Listening).finish()
+    assert {f for f in seen if any(map(len, seen[f]))} == {"learn_masked", "judge"}
+    size = np.concatenate([b.view(np.int64) for b in seen["learn_masked"]]) / 2.0**63
+    assert len(size) > 1000 and abs(size.mean()) < 5 / np.sqrt(3 * len(size))
+    assert abs(np.abs(size).mean() - 0.5) < 5 * 0.29 / np.sqrt(len(size))
+
+
+def test_secure_sums_are_of_all_clients():
+    with pytest.raises(ValueError, match="leave out fraction"):
+        PowerPlus(secure=True, fraction=0.5)
+    assert PowerPlus(secure=True).closed() == {"learn", "train"} and not PowerPlus().closed()
 
 
 class AllTrain(TaskPlan):

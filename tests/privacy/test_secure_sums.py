@@ -17,6 +17,7 @@ from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
+from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -127,6 +128,16 @@ def test_a_false_share_starts_the_round_over_and_the_run_goes_on():
             return reply
 
     assert carry_out(Lying).server.totals == [15] * 8 and Lying.lies == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("method", [Power.tiny(), PowerPlus.tiny(), FedLinkPlus.tiny()],
+                         ids=lambda m: m.name)
+def test_the_contract_with_masks(method, check):
+    """Of :class:`FedLinkPrivate`, which is secure by default, with its own tests."""
+    sums = {"share": "sums"} if "share" in type(method).model_fields else {}
+    check(method.model_copy(update={"secure": True, **sums}))
 
 
 # -- what a server may ask ------------------------------------------------------------------------

@@ -100,10 +100,11 @@ class Client(Memory):
       site's own file, in one process from the seed (a simulation)
     - ``identity``: the key of the site's kit and its roster of the other sites' fingerprints
       (:mod:`fedvine.privacy.identities`); None in one process
+    - ``sums``: a dict for the secure sum that is on; never saved
     """
 
     given = frozenset({"name", "world", "stage", "past", "ahead", "cache", "place", "secret",
-                       "identity", "marker", "asked", "guests"})
+                       "identity", "sums", "marker", "asked", "guests"})
 
     name: str
     world: World
@@ -114,12 +115,13 @@ class Client(Memory):
     asked: Query | None
     guests: int
     identity: Any
+    sums: dict[str, Any]
     marker: Callable[[str], None] | None = None
 
     def __init__(self, name: str, world: World, secret: bytes | None = None,
                  identity: Any = None) -> None:
         super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1), asked=None,
-                         ahead=None, guests=0, identity=identity,
+                         ahead=None, guests=0, identity=identity, sums={},
                          secret=secret or str(key(world.seed, name, "secret")).encode())
 
     def mark(self, moment: str) -> None:

@@ -73,6 +73,20 @@ def change(model: torch.nn.Module, since: dict[str, torch.Tensor]) -> dict[str, 
     return {n: torch.sub(p.detach().cpu(), since[n]) for n, p in model.named_parameters()}
 
 
+def flattened(named: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return all values of named tensors in one axis, by name."""
+    return torch.cat([named[name].reshape(-1) for name in sorted(named)])
+
+
+def unflattened(flat: torch.Tensor, like: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the values of :func:`flattened` as tensors of the names and shapes of ``like``."""
+    found, start = {}, 0
+    for name in sorted(like):
+        found[name] = flat[start:start + like[name].numel()].reshape(like[name].shape)
+        start += like[name].numel()
+    return {name: found[name] for name in like}
+
+
 M = TypeVar("M", bound=torch.nn.Module)
 
 

@@ -116,7 +116,7 @@ class FedLinkPrivate(SecureSums, FedLink):
             by = count if self.aggregate == "clients" or self.noise else block[:, -1:].clamp(min=1)
             getattr(server, side).add_(numbers, block[:, :-1] / by)
         if "model" in self.share:
-            delta = _unflatten(torch.from_numpy(change[start:]).float(), server.model)
+            delta = tree.unflattened(torch.from_numpy(change[start:]).float(), server.model)
             server.model = tree.add(server.model, delta, 1 / count)
 
     def length(self, server: Server) -> int:
@@ -208,11 +208,3 @@ class FedLinkPrivate(SecureSums, FedLink):
         here = np.flatnonzero(at >= 0)
         values[torch.from_numpy(here)] = known[side]["values"][torch.from_numpy(order[at[here]])]
         return values
-
-
-def _unflatten(flat: torch.Tensor, like: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    found, start = {}, 0
-    for name in sorted(like):
-        found[name] = flat[start:start + like[name].numel()].reshape(like[name].shape)
-        start += like[name].numel()
-    return {name: found[name] for name in like}

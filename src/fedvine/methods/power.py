@@ -12,7 +12,9 @@ averaged model on it towards the models of the clients that know each class best
 **What the server learns.** The gradients of one sample through a linear layer give the sample
 back by one division: the server has every client's mean feature vector of each class, exactly (of
 a class of one node that node's features), label distributions, sizes and models. ``min_count``
-withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a mean.
+withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a mean. With ``secure`` a
+prototype is the mean over the nodes of all clients, by secure sums, and no client's own mean is
+sent; label distributions and models, which Eq. (14) needs one by one, are sent as before.
 
 Where the paper leaves it open, or its public code differs:
 
@@ -30,10 +32,11 @@ Where the paper leaves it open, or its public code differs:
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import model_validator
 
 from fedvine.core import tree
 from fedvine.core.expect import Array, Maybe
@@ -42,13 +45,13 @@ from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
 from fedvine.methods._power import uploads
 from fedvine.methods._power.equations import Encoder, class_means, encode, neighbours, select
-from fedvine.methods._power.remembering import Replaying
+from fedvine.methods._power.prototype_sums import PrototypeSums
 from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs
 from fedvine.privacy.class_means import protect
 
 
-class Power(Replaying):
+class Power(PrototypeSums):
     """Experience replay at clients, prototypes and trajectory-aware transfer at the server."""
 
     name: ClassVar[str] = "power"
@@ -76,6 +79,12 @@ class Power(Replaying):
     noise: float = Field(default=0.0, ge=0, description="noise multiplier on prototypes, in units "
                          "of clip / count; needs clip")
 
+    @model_validator(mode="after")
+    def _noise_is_on_means(self) -> Self:
+        if self.secure and self.noise:
+            raise ValueError("noise is for prototypes of one client each; leave out secure")
+        return self
+
     def start(self, world: World) -> Server:
         return Server(model=super().start(world).model,
                       trajectories={},                            # q^k float64 [C], by client name
@@ -100,6 +109,8 @@ class Power(Replaying):
     # -- Algorithm 1 -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
         clients.call(self.meet, expect=None)
+        if self.secure:
+            self.add_prototypes(server, clients)
 
     @on_client
     def meet(self, client: Client) -> None:
@@ -206,6 +217,8 @@ class Power(Replaying):
         ``counts`` int [classes] are the labelled nodes of each class.
         """
         clip, present = math.inf if self.clip is None else self.clip, np.flatnonzero(counts)
+        if self.secure:                         # they are in the sums
+            present = present[:0]
         means, _ = class_means(client.stage.x, client.stage.y, len(counts), clip)       # (8)
         kept, row = protect(means[present], torch.from_numpy(counts[present]), clip=clip,
                             min_count=self.min_count, noise=self.noise,

@@ -15,14 +15,15 @@ beside the averaged ones, is chosen after each task: the sums are made in ``fold
 nodes are answered without it, and clients count right answers. So nothing is set by hand for a
 data set, and where neighbours differ averages are left out.
 
-**A task** has two sums when it begins, of features by class and of products, then ``rounds``, and
-at its end the counts of right answers. ``secure`` hides every client's part of all three.
+**A task** has two sums when it begins, of features by class and of products, then ``rounds``, each
+with a sum of models, and at its end the counts of right answers. ``secure`` hides every client's
+part of all four.
 
-**What the server learns**: these sums over clients, and the models. Without ``secure`` it has each
-client's sums too, from which rows of a task of few nodes can be computed: ``least`` withholds such
-tasks. ``clip`` and ``noise`` add calibrated noise to the class means at every client; products of
-unbounded number have none, so noise needs ``width=0``: the class means and the network alone, with
-``rows`` as their weight.
+**What the server learns**: these sums over clients. Without ``secure`` it has each client's parts
+and models too, and from the sums of a task of few nodes their rows can be computed: ``least``
+withholds such tasks. ``clip`` and ``noise`` add calibrated noise to the class means at every
+client; products of unbounded number have none, so noise needs ``width=0``: the class means and the
+network alone, with ``rows`` as their weight.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import model_validator
 from scipy.sparse import issparse
 
+from fedvine.core import tree
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._power import choice
@@ -53,8 +56,8 @@ class PowerPlus(choice.Choosing):
 
     criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
         default="cross-entropy", description="of a node; the loss is its mean over classes")
-    secure: bool = Field(default=False, description="add the class sums so that the server sees "
-                         "only their total (needs fedvine[flare])")
+    secure: bool = Field(default=False, description="add sums and models so that the server sees "
+                         "only their total (needs fedvine[flare], fraction = 1)")
     old: float = Field(default=2.0, ge=0, description="weight of a replayed class in the loss; one "
                        "of the task weighs 1; 0: no replay")
     rows: float = Field(default=4.0, ge=0, description="without a closed form: weight of a node's "
@@ -68,6 +71,17 @@ class PowerPlus(choice.Choosing):
     @classmethod
     def tiny(cls) -> Self:
         return cls(rounds=2, epochs=2, hidden=4, width=24, expansion=3, hops=2)
+
+    @model_validator(mode="after")
+    def _sums_are_of_all(self) -> Self:
+        if self.secure and self.fraction < 1:
+            raise ValueError("secure sums are of all clients, as a sum of those that the server "
+                             "names could be one client's; leave out fraction")
+        return self
+
+    def closed(self) -> frozenset[str]:
+        """Return the functions that send a client's own model, where models are added."""
+        return frozenset({"learn", "train"} if self.secure else ())
 
     # -- memory ------------------------------------------------------------------------------------
     def start(self, world: World) -> Server:
@@ -123,9 +137,18 @@ class PowerPlus(choice.Choosing):
     def round(self, server, clients, at: At) -> None:
         means = server.sums / server.counts.clamp(min=1)[:, None]
         closed = self.told(server) if at.first else None
-        sent = clients.call(self.learn, server.model, means * (server.counts > 0)[:, None], closed,
-                            expect=self.reply(server), only=clients.choose(self.fraction))
-        server.model = average(sent, server.model)
+        rows = means * (server.counts > 0)[:, None]
+        if self.secure:
+            length = sum(p.numel() for p in server.model.values()) + 1
+            total, _ = self.secure_sum(clients, self.learn_masked, server.model, rows, closed,
+                                       length=length)
+            *_, nodes = found = torch.from_numpy(from_fixed(total))     # sum_k N_k Theta^k, N_k
+            if nodes > 0:
+                server.model = tree.unflattened((found[:-1] / nodes).float(), server.model)
+        else:
+            sent = clients.call(self.learn, server.model, rows, closed, expect=self.reply(server),
+                                only=clients.choose(self.fraction))
+            server.model = average(sent, server.model)
         if at.last and self.width:
             self.choose(server, clients)
 
@@ -144,6 +167,16 @@ class PowerPlus(choice.Choosing):
         client.means = means
         client.closed = client.closed if closed is None else closed
         return self.train(client, model)
+
+    @on_client
+    def learn_masked(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor,
+                     closed: dict[str, Any] | None, sealed: dict[str, bytes] | None = None
+                     ) -> np.ndarray:
+        """Train as :meth:`learn` does; return N_k Theta^k and N_k, masked, uint64 [P + 1]."""
+        client.place = (*client.place[:2], 1)       # so its draws are those without masks
+        sent = self.learn(client, model, means, closed)
+        values = tree.flattened(sent["model"]).double().numpy() * sent["size"]
+        return self.mask(client, to_fixed(np.append(values, sent["size"])), sealed)
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute the cross-entropy: the mean within each class, then over classes and rows."""

@@ -102,13 +102,13 @@ class SecureSums(Method):
         """Return signed keys for one sum (exchange 0); ``number`` must be above all before."""
         from fedvine.privacy.identities import identity_of
         from fedvine.privacy.secure_aggregation import Party
-        if type(number) is not int or number <= client.cache.get("sum", 0):
+        if type(number) is not int or number <= client.sums.get("number", 0):
             raise FedvineError("The server began a sum with a number that was used before; "
                                "refused.")
         identity = identity_of(client)
-        client.cache["sum"] = number
-        client.cache["party"] = Party(identity, number, self.needed(len(identity.roster)))
-        return client.cache["party"].keys()
+        client.sums["number"] = number
+        client.sums["party"] = Party(identity, number, self.needed(len(identity.roster)))
+        return client.sums["party"].keys()
 
     @on_client
     def sum_shares(self, client: Client, keys: dict[str, dict[str, Any]]) -> dict[str, bytes]:
@@ -161,9 +161,9 @@ def alike(keys: dict[str, dict[str, Any]], least: int) -> tuple[dict[str, dict[s
 
 def _party(client: Client) -> Any:
     """Return the client's side of the sum that is on; :class:`FedvineError` if there is none."""
-    if "party" not in client.cache:
+    if "party" not in client.sums:
         raise FedvineError("The server asked for a part of a sum that has not begun here; refused.")
-    return client.cache["party"]
+    return client.sums["party"]
 
 
 LEVELS = (12, 6, 6, 6, 6, 6)  # bits of a key that each sum of the union adds; 42 in all
