@@ -16,6 +16,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.io.read_graph import in_order
 from fedvine.engines.remote import Gone
 from fedvine.experiments.run import run
+from fedvine.federation import roster
 from fedvine.federation.order import Order
 from fedvine.federation.server import learn, open_order
 from fedvine.federation.signed import Signer, Trusted
@@ -58,12 +59,18 @@ def own(graph, name, secret=b"shared by sites"):
 
 
 class Federation:
-    """Sites of one graph, and a server that opens its order on them."""
+    """Sites with tables of their own, and a server that opens its order on them.
 
-    def __init__(self, folder, method, graph=None, **order):
+    ``tables`` by site are those of :func:`own` if not given. The sites confirmed one roster.
+    """
+
+    def __init__(self, folder, method, tables=None, **order):
         self.folder, self.away, self.openly = folder, set(), order.pop("openly", True)
-        self.tables = {name: own(graph or whole(), name) for name in NAMES}
-        self.kits = {name: kit(folder / "kits", name) for name in (SERVER, *NAMES)}
+        self.tables = tables or {name: own(whole(), name) for name in NAMES}
+        self.kits = {name: kit(folder / "kits", name) for name in (SERVER, *self.tables)}
+        known = dict(roster.own_line(self.kits[name]).split() for name in self.tables)
+        for name in self.tables:
+            roster.keep(self.kits[name], known)
         self.order = Order.model_validate({
             "out": str(folder / "run"), "seed": 3, "class_names": "open", **order,
             "method": {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}})
@@ -73,7 +80,9 @@ class Federation:
     def _start(self):
         """Start all processes again: nothing but files survives."""
         self.sites = {n: Site(n, lambda n=n: self.tables[n], self.folder / n,
-                              Trusted(self.kits[n], n), openly=self.openly) for n in NAMES}
+                              Trusted(self.kits[n], n), openly=self.openly,
+                              identity=lambda n=n: roster.identity(self.kits[n], n))
+                      for n in self.tables}
         self.send = Signer(self.kits[SERVER], "a run", self.deliver,
                            lambda name, seconds: self.sites[name].trusted.session)
 
@@ -87,7 +96,7 @@ class Federation:
 
     def open(self):
         """Return the run, None where nothing is new, and the state of waiting."""
-        here = [n for n in NAMES if n not in self.away]
+        here = [n for n in self.tables if n not in self.away]
         return open_order(self.order, "a run", here, self.send)
 
     def finish(self):

@@ -11,12 +11,16 @@ from fedvine import testing
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, loads, pack, unpack
 from fedvine.core.rng import rng
+from fedvine.datasets import synthetic
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.labels import Labels
+from fedvine.federation.kept_answers import kept, labels
 from fedvine.federation.order import Order
-from fedvine.federation.server import open_order
+from fedvine.federation.server import forecast, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.last_label import LastLabel
 
 SITES, SERVER = testing.NAMES, "hub.example"
 
@@ -60,11 +64,36 @@ def test_a_server_with_an_undirected_graph(tmp_path, table):
     assert "ap_nodes_across" in made.scores["test"]["mean"]
     for key in ("bytes_up", "bytes_down", "sizes", "self_loops_left_out"):
         assert made.summary[key] == one.summary[key], key
+    assert forecast(made, 3) == ""                      # the server's own, in its run folder
+    user = pd.read_csv(table["source"])["u"].astype(str)[0]
+    best, expected = kept(tmp_path / "run", user, 3), one.predict("all", user, 3)
+    assert [(b.item, b.known) for b in best] == [(e.item, e.known) for e in expected]
+    assert np.allclose([b.score for b in best], [e.score for e in expected])
     table["source"] = str(tmp_path / "other.csv")       # not the table that the run began with
     pd.read_csv(tmp_path / "all.csv").iloc[:-1].to_csv(table["source"], index=False)
     with pytest.raises(FedvineError, match="another experiment"):
         open_order(order.model_copy(update={"data": Order.model_validate(
             {**order.model_dump(), "data": table}).data}), "a run", list(SITES), send)
+
+
+@pytest.mark.parametrize("kind", [DgCoLearn, LastLabel], ids=lambda kind: kind.name)
+def test_a_server_with_classes(tmp_path, monkeypatch, kind):
+    """Classes of nodes over snapshots: the sites hold no table, the server keeps the labels."""
+    method = kind.tiny()
+    method = method.model_copy(update={"target": "classes"} if kind is DgCoLearn else {})
+    chosen = {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}
+    monkeypatch.setattr(synthetic, "load", lambda *args, **options: testing.tiny_labelled())
+    one = Experiment.model_validate({"data": "synthetic", "split": {"by": "client"}, "seed": 7,
+                                     "method": chosen, "stages": "1000"}).run().finish()
+    _, send = sites(tmp_path)
+    order = Order.model_validate({"out": str(tmp_path / "run"), "method": chosen, "seed": 7,
+                                  "data": {"source": "synthetic"}, "stages": "1000"})
+    made = open_order(order, "a run", list(SITES), send)[0].finish()
+    assert [[s.t, s.found] for s in made.stages] == [[s.t, s.found] for s in one.stages]
+    assert any(s.found for s in made.stages) and forecast(made, 3) == ""
+    found, expected = labels(tmp_path / "run"), Labels(one).table()
+    assert found.drop(["probability"]).select(range(4)) == expected.drop(["probability"]).select(
+        range(4))
 
 
 def test_a_site_refuses_facts_that_cannot_be(tmp_path):

@@ -123,7 +123,7 @@ def predict(
 ) -> None:
     """Forecast: a user's likeliest items, everybody's, scores of given pairs, labels of nodes."""
     from fedvine.federation import kept_answers
-    if kept_answers.there(folder) and not (pairs or at or client):
+    if kept_answers.there(folder) and not (pairs or at) and client in (None, "all"):
         if labels or everyone:
             _kept(folder, user, top, out, labels)
             return

@@ -27,6 +27,7 @@ from fedvine.experiments.run_files import read_summary
 from fedvine.federation import roster
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, planned
+from fedvine.federation.server_forecasts import forecast_here
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.federation.site_file import MEMORY, opener, read_site
@@ -176,15 +177,18 @@ def open_order(order: Order, run: str, here: list[str], send: Send
 def forecast(made: Run, count: int) -> str:
     """Let every site score its own users, a block at a time; the forecasts stay there.
 
+    A server that holds the graph keeps forecasts of all users itself.
+
     Returns the reason why forecasts are missing, if they are, else an empty text: a site's answers
     cannot end a run that has learned all there is.
     """
-    if made.clients.server_scorer is not None:
-        return ""
     clients, server, at = made.clients, *made.at_the_end()
     assert isinstance(clients, RemoteClients)
     number = Number(0, BLOCKS, whole=True)
     try:
+        if clients.server_scorer is not None:
+            forecast_here(made, count)
+            return ""
         blocks = clients.all(number, do="forecasts", count=count)
         for block in range(max(blocks.values(), default=0)):
             here = dict.fromkeys(n for n, have in blocks.items() if block < have)

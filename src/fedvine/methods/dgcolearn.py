@@ -122,6 +122,7 @@ class DgCoLearn(ClientMixin, Method):
             placement=self.placement(world, self.partition, order=self.order,
                                      virtual=self.virtual, edges_per_client=self.edges_per_client),
             joined=list(world.clients),     # clients that have received the newest subgraph
+            first=None,                     # sums of the first layer, while they are fixed
             met=np.zeros(0, bool),          # [N], nodes of earlier snapshots
             active=np.zeros(0, bool))       # [N], nodes of Eq. (1)
 
@@ -163,6 +164,7 @@ class DgCoLearn(ClientMixin, Method):
         placement.describe(stage, past, snapshot, moved)
         new = placement.introduce(stage, past, np.concatenate([lost, fresh]))
         clients.call(self.meet, per_client=new, expect=None)
+        server.first = None             # there are other features now
         if not server.joined:           # `move` empties it where nodes change their client
             server.border.update(server.border.edges, placement.owner)
         if self.target == "classes" or not at.R:
@@ -174,7 +176,7 @@ class DgCoLearn(ClientMixin, Method):
         if self.scope == "changed":
             met = np.concatenate([server.met, np.zeros(len(owner) - len(server.met), bool)])
             server.active = affected(server.border.edges, edges, met, self.layers)
-        server.met, server.joined = owner >= 0, []
+        server.met, server.joined, server.first = owner >= 0, [], None
         server.border.update(edges, owner)
         server.placement.send(self, server, clients)
 

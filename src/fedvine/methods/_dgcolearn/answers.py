@@ -17,7 +17,7 @@ BLOCK = 1 << 13     # pairs that are scored at a time
 def ahead(server: Server) -> Server:
     """Return a copy of the server's memory, to go on with while the library scores."""
     found = type(server)(**vars(server))
-    found.snapshot, found.cache = copy.deepcopy(server.snapshot), {}
+    found.snapshot, found.cache, found.first = copy.deepcopy(server.snapshot), {}, None
     found.placement, found.border = copy.copy(server.placement), copy.copy(server.border)
     return found
 

@@ -127,14 +127,37 @@ class Layerwise:
         """
         border, method = self.border_used(server), self.method
         present, sums = tuple(server.joined), [None] * len(clients.names)
-        for layer in range(method.layers):
+        known = self.known_sums(server, present, model)
+        for layer in range(1 if known else 0, method.layers):
+            sums = known if known and layer == 1 else sums
             sent = clients.call(method.say, layer, model, per_client=named(clients, sums, present),
                                 expect=sized(method.precision, clients, border.sizes,
                                              server.net.message_width(layer)))
             present, messages = sent.names, filled(clients, sent, border.sizes)
             sums = self.noisy(clients, messages, border.sums(messages))
+            if layer == 0 and self.fixed(server):
+                server.first = {"names": list(present), "sums": sums}
             model = None                            # clients have it since the first layer
-        return present, sums
+        return present, known if known and method.layers == 1 else sums
+
+    def fixed(self, server: Server) -> bool:
+        """Return whether messages of the first layer are the same whatever the weights are.
+
+        They are features then, and their sums stay until an edge or a feature changes.
+        """
+        return (self.method.exchange == "layerwise" and not self.method.noise
+                and not server.net.short(0))
+
+    def known_sums(self, server: Server, present: Sequence[str], model: Any
+                   ) -> list[torch.Tensor] | None:
+        """Return the first layer's sums, if the clients ``present`` sent messages for them before.
+
+        Only for a shared ``model``: it goes along with them.
+        """
+        found = getattr(server, "first", None)
+        if model is None or found is None or found["names"] != list(present):
+            return None
+        return list(found["sums"])
 
     def forward(self, server: Server, clients, commit: bool = False
                 ) -> tuple[torch.Tensor, tuple[str, ...]]:
@@ -147,8 +170,10 @@ class Layerwise:
         placement.send(method, server, clients)         # to clients that were away
         model: Any = tree.weights(server.net)
         self.before(server, clients, model)
+        once = method.layers == 1 and self.known_sums(server, tuple(server.joined), model)
         present, sums = self.last_sums(server, clients, model)
-        sent = clients.call(method.embed, commit, per_client=named(clients, sums, present),
+        call, given = (method.embed_at_once, (model, commit)) if once else (method.embed, (commit,))
+        sent = clients.call(call, *given, per_client=named(clients, sums, present),
                             expect=sized(method.precision, clients, placement.sizes,
                                          method.hidden))
         rows = filled(clients, sent, placement.sizes)
@@ -175,16 +200,18 @@ class Layerwise:
                   ) -> Any:
         """Carry ``gradients`` [n_k, hidden] of all rows back through the layers.
 
-        Return the replies of :meth:`ClientMixin.first`: each client's gradients of the parameters.
+        Return the replies of the last call: each client's gradients of the parameters. Fixed
+        messages of the first layer have no gradients, so nothing of it goes to other clients.
         """
-        border, method = self.border_used(server), self.method
-        for layer in reversed(range(method.layers)):
+        border, method, fixed = self.border_used(server), self.method, self.fixed(server)
+        for layer in reversed(range(1 if fixed else 0, method.layers)):
             sent = clients.call(method.back, layer, per_client=named(clients, gradients, present),
                                 expect=sized(method.precision, clients, border.sizes,
                                              server.net.message_width(layer)))
             present, of_sums = sent.names, filled(clients, sent, border.sizes)
             gradients = self.noisy(clients, of_sums, border.transposed(of_sums))
-        return clients.call(method.first, per_client=named(clients, gradients, present),
+        last = method.back_first if fixed else method.first
+        return clients.call(last, per_client=named(clients, gradients, present),
                             expect=tree.weights(server.net))
 
     def refresh(self, server: Server, clients, model: Any) -> Sequence[str]:

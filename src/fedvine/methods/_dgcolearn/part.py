@@ -170,17 +170,30 @@ class ClientMixin:
     @on_client
     def say(self, client: Client, layer: int, model: Any, sums: Any) -> torch.Tensor:
         """Send messages. Down: for layer 0 the model (None: the client's own), else the sums
-        [b, m_(layer-1)] that finish the layer before. Up: messages of border nodes [b, m_layer]."""
-        if layer == 0:
-            if model is not None:
-                tree.load(client.net, model)
-            client.cache["activations"], x = [], self.inputs(client)
-        else:
-            x = self.finish_layer(client, sums)
+        [b, m_(layer-1)] that finish the layer before; for layer 1 with the model, where the sums
+        of layer 0 are known from before. Up: messages of border nodes [b, m_layer]."""
+        if layer == 0 or model is not None:
+            message = self.begin(client, model)
+        if layer:
+            message = self.prepare_layer(client, layer, self.finish_layer(client, sums))
+        return message[torch.from_numpy(self.part_of(client).border)].detach()
+
+    def begin(self, client: Client, model: Any) -> torch.Tensor:
+        """Begin a forward pass with ``model`` (None: the client's own).
+
+        Return the messages [n, m_0] of the first layer.
+        """
+        if model is not None:
+            tree.load(client.net, model)
+        client.cache["activations"] = []                                    # not saved
+        return self.prepare_layer(client, 0, self.inputs(client))
+
+    def prepare_layer(self, client: Client, layer: int, x: torch.Tensor) -> torch.Tensor:
+        """Return the messages [n, m_layer] of a layer's input ``x`` [n, in]; keep both."""
         x = x.detach().requires_grad_()
         message = client.net.message(layer, x, self.degree(client))
-        client.cache["activations"].append({"x": x, "message": message})    # not saved
-        return message[torch.from_numpy(self.part_of(client).border)].detach()
+        client.cache["activations"].append({"x": x, "message": message})
+        return message
 
     def finish_layer(self, client: Client, sums: torch.Tensor) -> torch.Tensor:
         """Compute the rows [n, out] of the newest layer from its sums."""
@@ -201,6 +214,13 @@ class ClientMixin:
                 seen = [client.net.summary(i, t["x"]).detach() for i, t in enumerate(layers)]
                 part.seen = [*part.seen, seen][1 - HISTORY:]
         return out
+
+    @on_client
+    def embed_at_once(self, client: Client, model: Any, commit: bool, sums: torch.Tensor
+                      ) -> torch.Tensor:
+        """Compute the only layer, whose sums [b, m_0] are known from before; as :meth:`embed`."""
+        self.begin(client, model)
+        return self.embed(client, commit, sums)
 
     @on_client
     def hold(self, client: Client, sums: torch.Tensor) -> None:
@@ -235,6 +255,19 @@ class ClientMixin:
         Down: gradients of its messages [b, m_0]. Up: those of all parameters.
         """
         self.input_gradient(client, 0, gradient)
+        return self.gradients(client)
+
+    @on_client
+    def back_first(self, client: Client, gradient: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Go back through the first layer, whose messages are features.
+
+        Down: as :meth:`back` for layer 0. Up: gradients of all parameters.
+        """
+        self.back(client, 0, gradient)
+        return self.gradients(client)
+
+    def gradients(self, client: Client) -> dict[str, torch.Tensor]:
+        """Return the gradients of all parameters by name, 0 where there is none."""
         return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
                 for n, p in client.net.named_parameters()}
 
