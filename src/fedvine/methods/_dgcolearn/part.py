@@ -172,9 +172,9 @@ class ClientMixin:
         """Send messages. Down: for layer 0 the model (None: the client's own), else the sums
         [b, m_(layer-1)] that finish the layer before; for layer 1 with the model, where the sums
         of layer 0 are known from before. Up: messages of border nodes [b, m_layer]."""
-        if layer == 0 or model is not None:
-            message = self.begin(client, model)
-        if layer:
+        begins = layer == 0 or model is not None
+        message = self.begin(client, model) if begins else None
+        if message is None or layer:
             message = self.prepare_layer(client, layer, self.finish_layer(client, sums))
         return message[torch.from_numpy(self.part_of(client).border)].detach()
 
