@@ -32,7 +32,7 @@ def spoilt(folder: Path) -> Path:
     code = folder / "code"
     shutil.copytree(Path(package.__file__).parent, code / "fedvine",
                     ignore=shutil.ignore_patterns("__pycache__"))
-    with open(code / "fedvine" / "engines" / "flare.py", "a") as file:
+    with open(code / "fedvine" / "federation" / "flare.py", "a") as file:
         file.write("\n\nif os.environ.get('FEDVINE_SITE', '').endswith('/" + EVE + "'):\n"
                    "    from benchmarks._attacker import Desk\n")
     return code

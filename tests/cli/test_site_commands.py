@@ -5,6 +5,8 @@ import tomllib
 
 import pytest
 import shop
+import tomlkit
+from federation import labelled
 
 from fedvine import testing
 from fedvine.cli import main as cli
@@ -142,3 +144,26 @@ def test_an_account_is_summed_up(capsys, kit):
     assert "1 x refused: the site's policy does not allow ?[2J" in said
     code, said, _ = fedvine(capsys, "account", kit, "--lines")
     assert [json.loads(line)["out"] for line in said.splitlines()] == [1000, 2000, 30]
+
+
+@pytest.mark.parametrize(("method", "leaves"), [
+    ("power", "execute"), ("power_plus", "sum_unmask")])
+def test_a_dry_run_on_a_table_of_nodes_and_one_with_secure_sums(capsys, kit, method, leaves):
+    graph = labelled.whole(90, 4)
+    (kit.parent / "nodes.csv").write_text("node,label,a,b,c,d,e\n" + "".join(
+        f"{graph.ids[i]},{graph.classes[graph.y[i]] if graph.y[i] >= 0 else ''},"
+        f"{','.join(f'{v:.4f}' for v in graph.x[i].tolist())}\n" for i in range(len(graph))))
+    (kit.parent / "edges.csv").write_text("src,dst\n" + "".join(
+        f"{graph.ids[u]},{graph.ids[v]}\n" for u, v in graph.edges.T.tolist()))
+    file = kit.parent / "experiment.toml"
+    values = {"name": method, "rounds": 1, "epochs": 1, "hidden": 4}
+    if method == "power_plus":
+        values |= {"width": 24, "expansion": 3, "hops": 2, "secure": True}
+    file.write_text(tomlkit.dumps({"method": values}))
+    code, said, told = fedvine(capsys, "join", kit, "--data", "nodes.csv", "--edges", "edges.csv",
+                               "--dry-run", file)
+    assert (code, told) == (0, ""), told
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert any(line.startswith("nodes classes and counts 1 ") for line in lines), said
+    assert any(line.startswith(f"{leaves} for training") for line in lines), said
+    assert "would end here" not in said

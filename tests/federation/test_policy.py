@@ -16,6 +16,7 @@ from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.message import loads, pack, unpack
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
+from fedvine.data.spec import Data
 from fedvine.engines.refusals import SENTENCES, Refusal, sentence
 from fedvine.engines.remote import ask
 from fedvine.federation import account
@@ -26,6 +27,7 @@ from fedvine.federation.policy import SAFE, Policy, coarse_scores
 from fedvine.federation.server import learn, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
+from fedvine.federation.site_table import SiteTable
 from fedvine.federation.supervisor import Supervisor
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
@@ -241,6 +243,18 @@ def test_counts_leave_in_multiples(tmp_path):
     assert facts["edges"] == counts[-1] == -(-edges // 50) * 50 and (counts % 50 == 0).all()
     counted = [r["n"] for s in made.stages for by in s.found.values() for r in by.values()]
     assert all(c % 50 == 0 for n in counted for c in n.values())
+
+
+def test_sums_of_columns_over_few_nodes_stay(tmp_path):
+    (tmp_path / "edges.csv").write_text("src,dst,time\n" + "".join(
+        f"u{i},v,{i}\n" for i in range(6)))
+    (tmp_path / "users.csv").write_text("user,age,income\n" + "".join(
+        f"u{i},{30 + i},{'' if i else 99}\n" for i in range(6)))
+    data = Data(source=str(tmp_path / "edges.csv"), users=str(tmp_path / "users.csv"))
+    sent = {grain: SiteTable(data.open, grain=grain).tables(1e9)["users"]["numbers"]
+            for grain in (1, 5)}
+    assert sent[1]["income"] == [1.0, 99.0, 99.0 ** 2] and sent[5]["income"] == [0.0, 0.0, 0.0]
+    assert sent[5]["age"] == sent[1]["age"] and sent[5]["age"][0] == 6
 
 
 def test_no_more_bytes_leave_in_a_round_than_the_policy_allows(tmp_path):

@@ -23,7 +23,7 @@ from fedvine.engines.refusals import Refusal
 SAFE = """\
 [policy]
 times = false            # may the server learn when each hashed user was first seen here?
-grain = 10               # counts leave as multiples of it; scores over fewer edges stay here
+grain = 10               # counts leave as multiples of it; scores and sums over fewer stay here
 most_bytes = 100000000   # largest number of bytes that leave in a round
 # epsilon = 8.0          # largest epsilon of a run; methods without noise are then refused
 
@@ -62,7 +62,7 @@ class Policy(BaseModel):
     times: bool = Field(default=False, description="whether the server may learn when each hashed "
                         "user was first seen here")
     grain: int = Field(default=10, ge=1, description="counts leave as multiples of it, rounded up; "
-                       "scores over fewer edges do not leave")
+                       "scores and sums of columns over fewer do not leave")
     most_bytes: int = Field(default=100_000_000, ge=1, description="bytes that may leave in a "
                             "round at most")
     epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="largest "

@@ -22,7 +22,7 @@ class SiteTable:
     Args:
         open_part: opens the site's own stream.
         sure: times that are far from all others are meant.
-        grain: counts are given as multiples of it.
+        grain: counts are given as multiples of it, sums over fewer nodes not at all.
     """
 
     def __init__(self, open_part: Callable[[], Any], sure: bool = False, grain: int = 1) -> None:
@@ -81,9 +81,14 @@ class SiteTable:
     def tables(self, stop: float) -> dict[str, Any]:
         """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).
 
-        Those of nodes with an edge before ``stop`` count.
+        Those of nodes with an edge before ``stop`` count. A column that fewer of them than the
+        grain have a value in counts as empty.
         """
-        return sums(self.edges().both_ways().before(stop))
+        found = sums(self.edges().both_ways().before(stop))
+        for side in found.values():
+            side["numbers"] = {name: one if one[0] >= self.grain else [0.0, 0.0, 0.0]
+                               for name, one in side["numbers"].items()}
+        return found
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].
