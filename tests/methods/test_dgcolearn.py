@@ -503,8 +503,8 @@ def test_noise_blurs_what_a_lone_neighbour_says():
     class Watched(Layerwise):
         """What clients sent, and the sums."""
 
-        def noisy(self, clients, said, sums):
-            found = super().noisy(clients, said, sums)
+        def noisy(self, server, said, sums):
+            found = super().noisy(server, said, sums)
             sent[self.method.noise] = np.concatenate(said), torch.cat(found).numpy()
             return found
 

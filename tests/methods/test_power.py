@@ -8,6 +8,7 @@ import torch
 from fedvine import testing
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
+from fedvine.core.ledger import Ledger
 from fedvine.core.message import Packed, unpack
 from fedvine.core.state import Client, World
 from fedvine.data.spec import load
@@ -226,12 +227,13 @@ def test_noise_needs_a_clip_and_changes_what_the_server_has():
 
 
 def test_noise_cannot_be_drawn_again_from_the_seed_of_the_run():
-    """The server sets the seed; who knows it could subtract noise that follows from it."""
+    """The server sets the seed, and two runs of it would show the sums; it is the ledger's."""
     world = World(testing.NAMES, 0, 4, {"features": 6, "classes": 8})
     parts, plan = testing.tiny_graphs()
     found = {"power": [], "power_plus": []}
-    for secret in (b"one", b"one", b"two"):
-        client = Client("ada", world, secret)
+    ledger = Ledger()
+    for kept in (ledger, ledger, Ledger()):
+        client = Client("ada", world, ledger=kept)
         client.stage, client.place = plan.stage(parts.parts["ada"], 0), (0, 0, 1)
         plus = PowerPlus(noise=1.0, clip=1.0)
         plus.setup(client)
@@ -242,6 +244,7 @@ def test_noise_cannot_be_drawn_again_from_the_seed_of_the_run():
     for one, again, other in found.values():
         np.testing.assert_array_equal(one, again)
         assert (one != other).mean() > 0.2
+    assert ledger.summary()["releases"] == 2        # one of each method
 
 
 def test_the_names_in_a_save_stay():

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.ledger import Ledger, seeded
 from fedvine.core.rng import torch_rng
+from fedvine.core.state import Client, World
 from fedvine.methods._power.equations import (
     class_means,
     encode,
@@ -256,11 +258,15 @@ def test_class_means_are_means_of_shortened_nodes():
     torch.testing.assert_close(short, torch.tensor([[0.45, 0.6], [0, 0], [0, 0.5], [0, 0]]))
 
 
+def somebody():
+    return Client("ada", World(("ada",), 0, 1), ledger=Ledger(fresh=seeded(16)))
+
+
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=8), st.integers(0, 10))
 def test_small_classes_are_withheld(counts, least):
     x = torch.randn(len(counts), 3, generator=torch_rng(13))
     kept, rows = protect(x, torch.tensor(counts), min_count=least, clip=math.inf, noise=0,
-                         generator=torch_rng(14))
+                         client=somebody())
     assert rows.tolist() == [c for c, n in enumerate(counts) if n >= max(least, 1)]
     assert torch.equal(kept, x[rows])
 
@@ -270,7 +276,7 @@ def test_noise_is_what_it_says_and_the_server_gets_no_more():
     features = torch.randn(30, 4000, generator=torch_rng(15))
     labels = torch.tensor([0] * 5 + [1] * 25)
     means, counts = class_means(features, labels, 2, clip=2.0)
-    sent, rows = protect(means, counts, min_count=1, clip=2.0, noise=1.5, generator=torch_rng(16))
+    sent, rows = protect(means, counts, min_count=1, clip=2.0, noise=1.5, client=somebody())
     deviation = (sent - means).std(1)
     torch.testing.assert_close(deviation, 1.5 * 2.0 / counts, rtol=0.05, atol=0)
     encoder = Encoder.make(4000, 2, generator=torch_rng(17))
@@ -296,7 +302,7 @@ def test_blanking_a_node_moves_a_mean_by_the_sensitivity_at_most():
     ({"clip": 0.1}, "class_means"),
 ])
 def test_protection_that_could_not_hold_is_refused(change, words):
-    given_ = {"min_count": 1, "clip": 10.0, "noise": 0.0, "generator": torch_rng(0), **change}
+    given_ = {"min_count": 1, "clip": 10.0, "noise": 0.0, "client": somebody(), **change}
     with pytest.raises(FedvineError, match=words):
         protect(torch.ones(2, 3), torch.tensor([4, 5]), **given_)
 

@@ -10,6 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedvine.core.errors import Failed, MethodError, Refused
@@ -85,6 +86,12 @@ class Clients:
     def checkpoints(self) -> set[str] | None:
         """Return the saves that every client can restore; None where :meth:`save` returns all."""
         return None
+
+    def remember(self, folder: Path) -> None:
+        """Let the clients in this process keep their releases with noise in ``folder``.
+
+        A site has its own file. Nothing is written before the first release.
+        """
 
     # -- what a method uses --------------------------------------------------------------------
     def call(self, function: Callable[..., Any], *same: Any,

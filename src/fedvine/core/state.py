@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedvine.core.ledger import Ledger
 from fedvine.core.rng import key, rng, torch_rng
 
 if TYPE_CHECKING:
@@ -101,10 +102,11 @@ class Client(Memory):
     - ``identity``: the key of the site's kit and its roster of the other sites' fingerprints
       (:mod:`fedvine.privacy.identities`); None in one process
     - ``sums``: a dict for the secure sum that is on; never saved
+    - ``ledger``: its releases with noise, see :func:`fedvine.privacy.noise.noised`
     """
 
     given = frozenset({"name", "world", "stage", "past", "ahead", "cache", "place", "secret",
-                       "identity", "sums", "marker", "asked", "guests"})
+                       "identity", "sums", "ledger", "marker", "asked", "guests"})
 
     name: str
     world: World
@@ -116,12 +118,14 @@ class Client(Memory):
     guests: int
     identity: Any
     sums: dict[str, Any]
+    ledger: Ledger
     marker: Callable[[str], None] | None = None
 
     def __init__(self, name: str, world: World, secret: bytes | None = None,
-                 identity: Any = None) -> None:
+                 identity: Any = None, ledger: Ledger | None = None) -> None:
         super().__init__(name=name, world=world, cache={}, place=(-1, -1, -1), asked=None,
                          ahead=None, guests=0, identity=identity, sums={},
+                         ledger=ledger or Ledger(),
                          secret=secret or str(key(world.seed, name, "secret")).encode())
 
     def mark(self, moment: str) -> None:
@@ -132,10 +136,6 @@ class Client(Memory):
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return NumPy randomness of this call, of (seed, client, t, r, call, purpose) alone."""
         return rng(self.world.seed, self.name, *self.place, purpose)
-
-    def secret_rng(self, purpose: str = "") -> np.random.Generator:
-        """Return randomness of this stage and round that cannot be computed without the secret."""
-        return rng(self.secret, *self.place[:2], purpose)
 
     def torch_rng(self, purpose: str = "") -> torch.Generator:
         """Return torch randomness of this call; see :meth:`rng`."""

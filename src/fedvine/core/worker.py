@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedvine.core.errors import MethodError
+from fedvine.core.ledger import Ledger
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
 from fedvine.core.query import Query
@@ -48,15 +49,16 @@ class ClientWorker:
         keep_last: keep the last reply, so that a call delivered twice is answered and not repeated.
         secret: the client's own (:class:`fedvine.core.state.Client`).
         identity: likewise.
+        ledger: of the client's releases with noise; None: one in memory.
     """
 
     def __init__(self, method: Method, name: str, part: Any, plan: PlanLike, protocol: TaskLike,
                  world: World, *, keep_last: bool = False, secret: bytes | None = None,
-                 identity: Any = None) -> None:
+                 identity: Any = None, ledger: Ledger | None = None) -> None:
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.protocol = protocol
         self.world, self.keep_last = world, keep_last
-        self.secret, self.identity = secret, identity
+        self.secret, self.identity, self.ledger = secret, identity, ledger or Ledger()
         self.forecasts: OwnQueries | None = None    # while a site makes its users' forecasts
         self.scorer: Scorer | None = (
             None if part is None else protocol.scorer(part, plan, name, world.seed))
@@ -139,7 +141,7 @@ class ClientWorker:
 
     def _fresh(self, t: int) -> Client:
         """Return a client as at the start of a run, in the world of stage ``t``."""
-        client = Client(self.name, self.world.at(t), self.secret, self.identity)
+        client = Client(self.name, self.world.at(t), self.secret, self.identity, self.ledger)
         self.method.setup(client)
         return client
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fedvine.core.clients import Clients
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import Failed, FedvineError
+from fedvine.core.ledger import Fresh, Ledger, Spent
 from fedvine.core.message import Packed
 from fedvine.core.method import Method
 from fedvine.core.protocol import PlanLike, ServerScorer, TaskLike
@@ -27,25 +30,36 @@ class LocalClients(Clients):
         world: facts that all sides know.
         server_scorer: scores at the server, where it holds the graph.
         quorum: share of replies, in (0, 1], that a call needs by default.
+        fresh: makes keys of noise, for tests (:class:`fedvine.core.ledger.Ledger`).
     """
 
     keep_last = False
 
     def __init__(self, method: Method, parts: Mapping[str, Any], plan: PlanLike,
                  protocol: TaskLike, world: World, *, server_scorer: ServerScorer | None = None,
-                 quorum: float = 1.0) -> None:
+                 quorum: float = 1.0, fresh: Fresh | None = None) -> None:
         super().__init__(method, parts, world, protocol, server_scorer, quorum=quorum)
         self.workers = {n: ClientWorker(method, n, parts[n], plan, protocol, world,
-                                        keep_last=self.keep_last) for n in self.everyone}
+                                        keep_last=self.keep_last,
+                                        ledger=Ledger(client=n, fresh=fresh))
+                        for n in self.everyone}
+
+    def remember(self, folder: Path) -> None:
+        """Keep each client's releases in a file of its own."""
+        for name, worker in self.workers.items():
+            worker.ledger.file = folder / f"{quote(name, safe='')}.jsonl"
 
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
-            tuple[str, Packed | None, float]]:
+            tuple[str, Packed | Failed | None, float]]:
         """Deliver to one client after the other; see :meth:`Clients.exchange`."""
         for name, envelopes in outgoing:
-            reply = None
+            reply: Packed | Failed | None = None
             for envelope in envelopes:
-                reply = self._deliver(name, envelope)
-                if reply is None:
+                try:
+                    reply = self._deliver(name, envelope)
+                except Spent as reason:
+                    reply = Failed(f"it is an error: {reason}")
+                if not isinstance(reply, Packed):
                     break
             yield name, reply, self.workers[name].seconds
 

@@ -51,6 +51,7 @@ SENTENCES = {
                     "sites that take part",
     "roster-size": "the site's roster has {0} sites, of which a secure sum needs {1}, and {2} take "
                    "part; let all sites confirm a roster of those that do",
+    "spent": "its limit of privacy is spent; it sends nothing with noise any more",
     "failed": "the request failed there; the site's account says why",
     "policy-method": "the site's policy does not allow the method {0}",
     "policy-field": "the site's policy wants {0} to be {1}, and in this run it is {2}",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.ledger import seeded
 from fedvine.core.method import Method
 from fedvine.data.ids import Ids
 from fedvine.data.kept import KeptRows
@@ -96,7 +97,7 @@ def _night(method: Method, table: EventStream, out: Path) -> Run:
 
 def _run(method: Method, split: Any, plan: Any, out: Path | None = None) -> Run:
     return run(method, split, plan, seed=7, protocol=of(method).tiny(), out=out, step=STEP,
-               source={"digest": "nights", "edges": 0})
+               source={"digest": "nights", "edges": 0}, fresh=seeded(7))
 
 
 def _differences(made: Run, other: Run) -> Iterable[str]:

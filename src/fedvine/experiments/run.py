@@ -52,6 +52,7 @@ class Run:
             run_folder.read_summary(folder.path, len(self.plan)) if folder else None)
         if folder:
             folder.logs.living = ready.plan.living
+            clients.remember(folder.path / "noise")
         self._known: int | None = None      # stages of the plan when the last one was scored
         self.costs, self._last_save = Costs(), 0.0
         self.learned: int | None = None     # the stage that is asked; None: the last one

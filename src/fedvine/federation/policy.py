@@ -25,7 +25,7 @@ SAFE = """\
 times = false            # may the server learn when each hashed user was first seen here?
 grain = 10               # counts leave as multiples of it; scores and sums over fewer stay here
 most_bytes = 100000000   # largest number of bytes that leave in a round
-# epsilon = 8.0          # largest epsilon of a run; methods without noise are then refused
+# epsilon = 8.0          # largest epsilon, of a run and of all runs on this table together
 
 # One table a method that may run here: a field is fixed (true), one of a list (["a", "b"]), or
 # bounded ({least = 1.0, most = 5.0}). fedvine show METHOD lists the fields.
@@ -66,7 +66,8 @@ class Policy(BaseModel):
     most_bytes: int = Field(default=100_000_000, ge=1, description="bytes that may leave in a "
                             "round at most")
     epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="largest "
-                                  "epsilon of a run; methods without noise are then refused")
+                                  "epsilon of a run, and of all runs on this table together; "
+                                  "methods without noise are then refused")
 
     @field_validator("methods")
     @classmethod

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from fedvine.core.errors import FedvineError, MethodError
+from fedvine.core.ledger import Spent
 from fedvine.core.message import dumps, loads, pack, unpack
 from fedvine.core.units import size
 from fedvine.engines.refusals import Refusal
@@ -107,7 +108,8 @@ def _refused(site: Site, run: str, name: str, block: bytes, error: Exception) ->
     """Return an error's code; its sentence may hold values of the table, and stays here."""
     known = isinstance(error, FedvineError)
     sent = (error.sent if isinstance(error, Refusal) else
-            ["method" if isinstance(error, MethodError) else
+            ["spent" if isinstance(error, Spent) else
+             "method" if isinstance(error, MethodError) else
              "sum" if name in STEPS else "failed"])
     why = str(error) if known else f"{type(error).__name__}: {error}"
     if not known:       # with where it came from

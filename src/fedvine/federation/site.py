@@ -14,6 +14,7 @@ import json
 import secrets
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import check
 from fedvine.core.files import atomic
+from fedvine.core.ledger import Fresh, Ledger
 from fedvine.core.message import Packed, Pool, pack, unpack
 from fedvine.core.query import Query
 from fedvine.core.state import World
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 # Of a graph at the server; and of the sites' tables of nodes.
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
          "class_names": list, "classes_at": list}
+LEDGER = "noise.jsonl"      # releases of all runs on this site's table
 KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
 
 
@@ -63,12 +66,13 @@ class Site(SiteTable):
         policy: what a run may do here; None: whatever an installed method does.
         identity: returns the site's key and roster (:mod:`fedvine.federation.roster`), or None.
         openly: the server may read the names of classes.
+        fresh: makes keys of noise, for tests (:class:`fedvine.core.ledger.Ledger`).
     """
 
     def __init__(self, name: str, open_part: Callable[[], Any], folder: Path, trusted: Trusted,
                  sure: bool = False, policy: Policy | None = None,
                  identity: Callable[[], Identity | None] = lambda: None,
-                 openly: bool = False) -> None:
+                 openly: bool = False, *, fresh: Fresh | None = None) -> None:
         super().__init__(open_part, sure, 1 if policy is None else policy.grain)
         self.openly = openly
         self.name, self.folder, self.trusted = name, folder, trusted
@@ -79,6 +83,8 @@ class Site(SiteTable):
         self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
         self.policy, self.account = policy, Account(folder / FOLDER)
         self.identity = identity
+        self.ledger = partial(Ledger, folder / LEDGER, name, fresh=fresh,
+                              limit=None if policy is None else policy.epsilon)
 
     def handle(self, block: bytes, seal: bytes) -> bytes:
         """Carry out one request if the server has signed it; see :mod:`requests`."""
@@ -190,7 +196,8 @@ class Site(SiteTable):
         if part is not None and not bounds.living:
             same_table(part, saves / "table.json")
         self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
-                                   secret=self._secret(), identity=identity)
+                                   secret=self._secret(), identity=identity,
+                                   ledger=self.ledger(run=saves.name))
         self.run, self.saves, self.last = run, saves, None
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,

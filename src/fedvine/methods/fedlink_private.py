@@ -8,8 +8,9 @@ What FedLink's server learns from a client is which rows it touches, and how it 
   learns the sum (Bonawitz et al. 2017)
 - with ``clip`` a client's whole upload is scaled to an L2 norm of at most S; with ``noise`` each
   adds Gaussian noise such that the sum of the fewest clients that may stay has a deviation of
-  z S. The summary states epsilon (Renyi accountant of Opacus) for adding or leaving out one
-  client's uploads; it covers the values, not the union of row ids
+  z S (:mod:`fedvine.privacy.gaussian`); without masks each client's own has it. The summary
+  states epsilon for adding or leaving out one client's uploads; it covers the values, not the
+  union of row ids. What rounds that were played again cost more is in each client's ledger
 
 What stays visible: the union, how large each client's answer to a score is, the sum itself, and
 all that can be told from it: with two clients each knows the other's part.
@@ -41,6 +42,7 @@ class FedLinkPrivate(SecureSums, FedLink):
     """FedLink with secure aggregation and differential privacy."""
 
     name: ClassVar[str] = "fedlink_private"
+    revision: ClassVar[int] = 2             # noise of the operating system
     refreshes: ClassVar[Refresh] = 200      # each answer is computed from the whole table
 
     clip: float | None = Field(default=None, gt=0, description="largest L2 norm of an upload, S; "
@@ -94,8 +96,7 @@ class FedLinkPrivate(SecureSums, FedLink):
         """Return a level of the union: random numbers where this client's buffers hold a row."""
         keys = [self.keys(client, side, getattr(client, side).optimizer.held)
                 for side in self.shared_sides()]
-        draw = client.secret_rng(f"marks {done}")
-        return self.mask(client, marks(keys, parents, done, bits, draw), sealed)
+        return self.mask(client, marks(keys, parents, done, bits), sealed)
 
     def keys(self, client: Client, side: str, ids: np.ndarray) -> np.ndarray:
         """Return short keys of local ids."""
@@ -157,19 +158,16 @@ class FedLinkPrivate(SecureSums, FedLink):
         if model is not None:
             delta = tree.change(client.model, model)
             values += [delta[name].reshape(-1) for name in sorted(delta)]
-        flat = self.protect(client, torch.cat([v.reshape(-1) for v in values]).double().numpy()
-                            if values else np.empty(0))
+        flat = gaussian.protect(
+            client, torch.cat([v.reshape(-1) for v in values]).double().numpy() if values
+            else np.empty(0), self.clip, self.noise, participants=sealed or (),
+            fewest=1 if sealed is None else self.needed(len(client.world.clients)))
         if not self.noise:  # how many touched a row; with noise the sum is divided by all
             start = 0
             for rows, mine in zip(values, touches, strict=False):
                 flat[start + mine.numpy() * (self.width + 1) + self.width] = 1.0
                 start += rows.numel()
         return self.mask(client, to_fixed(flat), sealed)
-
-    def protect(self, client: Client, flat: np.ndarray) -> np.ndarray:
-        """Clip to S; add this client's part of the noise, N(0, (z S)^2 / fewest that may stay)."""
-        fewest = self.needed(len(client.world.clients))
-        return gaussian.protect(client, flat, self.clip, self.noise, fewest)
 
     # -- forecasts: every client gets the whole table, and makes no request ----------------------
     def answer(self, server, clients, at: At):

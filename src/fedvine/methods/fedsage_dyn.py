@@ -32,7 +32,8 @@ Where this differs from FedSage+, and why:
   bounds. dGen has no ReLU, which may die; the number is rounded (their code cuts it off) and cut
   to 0..``neighbours``
 - L^f is of as many rows as neighbours are hidden, not as dGen says: 0 would teach fGen nothing
-- noise is drawn anew in each step, but is the same in all mended graphs of a client
+- noise is drawn anew in each step, but is the same in all mended graphs of a client. That of
+  codes that are shown is of the operating system (:mod:`fedvine.privacy.noise`)
 - clients speak through the server, ``sample`` of their nodes at a time; dGen and the encoder learn
   from the client's own loss alone, as in the authors' code
 
@@ -71,6 +72,7 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):
     """FedAvgDyn with generated neighbours in place of those elsewhere."""
 
     name: ClassVar[str] = "fedsage_dyn"
+    revision: ClassVar[int] = 2         # noise of the operating system
 
     backbone: Literal["sage", "gcn", "evolvegcn-o"] = Field(  # type: ignore[assignment]
         default="evolvegcn-o", description="the local model: EvolveGCN as for fedavg_dyn, or one "

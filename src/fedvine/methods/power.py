@@ -221,8 +221,7 @@ class Power(PrototypeSums):
             present = present[:0]
         means, _ = class_means(client.stage.x, client.stage.y, len(counts), clip)       # (8)
         kept, row = protect(means[present], torch.from_numpy(counts[present]), clip=clip,
-                            min_count=self.min_count, noise=self.noise,
-                            generator=torch_rng(client.secret, *client.place[:2], "prototypes"))
+                            min_count=self.min_count, noise=self.noise, client=client)
         return kept, torch.from_numpy(present)[row]
 
     def encoder(self, world: World) -> Encoder:

@@ -44,6 +44,7 @@ from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs, below
 from fedvine.privacy.class_means import class_sums
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
+from fedvine.privacy.noise import noised
 from fedvine.tasks.class_incremental import NodeQueries
 
 
@@ -126,12 +127,13 @@ class PowerPlus(choice.Choosing):
         """
         sums, counts = class_sums(smoothed(client.stage, self.hops), self.shared(client),
                                   len(client.means), self.clip)
+        fixed = to_fixed(sums)
         if self.noise:
             if self.clip is None:
                 raise FedvineError("noise is measured in clip; set method.clip too.")
-            drawn = client.secret_rng("noise").standard_normal(sums.shape) * self.noise * self.clip
-            sums = sums + drawn * (counts > 0)[:, None]
-        return self.mask(client, to_fixed(np.concatenate([counts, sums.ravel()])), sealed)
+            fixed[counts > 0] = noised(client, sums[counts > 0], self.noise * self.clip, self.clip,
+                                       participants=sealed or ())
+        return self.mask(client, np.concatenate([to_fixed(counts), fixed.ravel()]), sealed)
 
     # -- rounds ------------------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:

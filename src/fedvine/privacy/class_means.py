@@ -14,7 +14,10 @@ from scipy.sparse import csr_matrix, diags, issparse
 from torch import Tensor
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.method import Client
 from fedvine.data.graph import Features
+from fedvine.privacy.fixed_point import from_fixed
+from fedvine.privacy.noise import noised
 
 
 def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = None
@@ -40,7 +43,7 @@ def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = No
 
 
 def protect(means: Tensor, counts: Tensor, *, min_count: int, clip: float, noise: float,
-            generator: torch.Generator) -> tuple[Tensor, Tensor]:
+            client: Client) -> tuple[Tensor, Tensor]:
     """Withhold small classes and add noise to the means of the others.
 
     Classes of fewer than ``min_count`` nodes (at least 1) are withheld. The others, means of nodes
@@ -57,7 +60,7 @@ def protect(means: Tensor, counts: Tensor, *, min_count: int, clip: float, noise
         min_count: nodes that a class needs.
         clip: the bound on a node's L2 norm, above 0; infinite without noise only.
         noise: the noise multiplier, at least 0.
-        generator: draws the noise.
+        client: whose noise it is, and whose ledger is charged.
 
     Returns:
         The means that may leave the client float [n, F], and their rows in ``means`` int64 [n].
@@ -74,7 +77,8 @@ def protect(means: Tensor, counts: Tensor, *, min_count: int, clip: float, noise
     if (kept.norm(dim=1) > clip * (1 + 1e-5)).any():
         raise FedvineError(f"A prototype is longer than clip = {clip}; take the means with "
                            f"class_means(..., clip={clip}), which shortens every node.")
-    if noise:
-        drawn = torch.randn(kept.shape, generator=generator, dtype=kept.dtype).to(kept.device)
-        kept = kept + drawn * (noise * clip / counts[rows].to(kept))[:, None]
+    if noise and len(rows):     # on the sums, in which a node weighs the same in every class
+        count = counts[rows].double()[:, None]
+        sums = noised(client, (kept.double() * count).numpy(), noise * clip, clip)
+        kept = (torch.from_numpy(from_fixed(sums)) / count).to(kept)
     return kept, rows

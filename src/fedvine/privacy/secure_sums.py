@@ -10,6 +10,7 @@ quorum, stay.
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -106,6 +107,7 @@ class SecureSums(Method):
             raise FedvineError("The server began a sum with a number that was used before; "
                                "refused.")
         identity = identity_of(client)
+        client.sums.pop("released", None)       # the noise in a sum that was never opened
         client.sums["number"] = number
         client.sums["party"] = Party(identity, number, self.needed(len(identity.roster)))
         return client.sums["party"].keys()
@@ -133,6 +135,8 @@ class SecureSums(Method):
     @on_client
     def sum_agree(self, client: Client, came: list[str]) -> bytes:
         """Sign the list of clients that are in the sum (exchange 3), one list a sum."""
+        if "released" in client.sums:       # the noise in it is not for a sum of others
+            client.ledger.opened(client.sums["released"], came)
         return _party(client).agree(came)
 
     @on_client
@@ -175,8 +179,7 @@ def short(keys: np.ndarray) -> np.ndarray:
     return keys >> np.uint64(64 - BITS)
 
 
-def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: int,
-          draw: np.random.Generator) -> np.ndarray:
+def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: int) -> np.ndarray:
     """Return a client's vector for one level of the union: not 0 where it has a key.
 
     Numbers are random, so a place of the sum that is not 0 shows that some client has the key, and
@@ -187,7 +190,6 @@ def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: in
         parents: prefixes of ``done`` bits that some client has, sorted, one array a table.
         done: bits of the parents.
         bits: bits that this level adds.
-        draw: for the random numbers.
 
     Returns:
         A vector uint64 with 2^bits places for each parent, tables one after the other.
@@ -200,7 +202,7 @@ def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: in
         at = find(known, here >> np.uint64(bits))
         here, at = here[at >= 0], at[at >= 0] << bits
         at += (here & np.uint64((1 << bits) - 1)).astype(at.dtype)
-        vector[at] = draw.integers(1, 1 << 63, len(at), dtype=np.uint64)
+        vector[at] = np.frombuffer(secrets.token_bytes(8 * len(at)), np.uint64) | np.uint64(1)
         found.append(vector)
     return np.concatenate(found)
 

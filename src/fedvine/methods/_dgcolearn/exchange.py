@@ -9,6 +9,7 @@ the transpose C^T carries gradients back. What the field ``exchange`` can choose
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -19,8 +20,8 @@ from scipy.sparse import csr_matrix
 from fedvine.core import tree
 from fedvine.core.expect import Tensor
 from fedvine.core.method import Server, World
-from fedvine.core.rng import rng
 from fedvine.methods._dgcolearn.min_group import allowed, only
+from fedvine.privacy.noise import blurred
 
 
 class Border:
@@ -134,7 +135,7 @@ class Layerwise:
                                 expect=sized(method.precision, clients, border.sizes,
                                              server.net.message_width(layer)))
             present, messages = sent.names, filled(clients, sent, border.sizes)
-            sums = self.noisy(clients, messages, border.sums(messages))
+            sums = self.noisy(server, messages, border.sums(messages))
             if layer == 0 and self.fixed(server):
                 server.first = {"names": list(present), "sums": sums}
             model = None                            # clients have it since the first layer
@@ -209,7 +210,7 @@ class Layerwise:
                                 expect=sized(method.precision, clients, border.sizes,
                                              server.net.message_width(layer)))
             present, of_sums = sent.names, filled(clients, sent, border.sizes)
-            gradients = self.noisy(clients, of_sums, border.transposed(of_sums))
+            gradients = self.noisy(server, of_sums, border.transposed(of_sums))
         last = method.back_first if fixed else method.first
         return clients.call(last, per_client=named(clients, gradients, present),
                             expect=tree.weights(server.net))
@@ -220,18 +221,20 @@ class Layerwise:
         return clients.call(self.method.hold, per_client=named(clients, sums, present),
                             expect=None).names
 
-    def noisy(self, clients, sent: list[np.ndarray], sums: list[np.ndarray]) -> list[torch.Tensor]:
-        """Return the sums as tensors with Gaussian noise.
+    def noisy(self, server: Server, sent: list[np.ndarray], sums: list[np.ndarray]
+              ) -> list[torch.Tensor]:
+        """Return the sums as tensors with Gaussian noise, the same for the same sums.
 
-        Its scale is ``noise`` times the root mean square of the numbers that clients sent.
+        Its scale is ``noise`` times the root mean square of the numbers that clients sent. Clients
+        know the run's seed, so it follows from a secret of the server.
         """
-        if not self.method.noise:
-            return [torch.from_numpy(s) for s in sums]
-        whole = np.concatenate(sent)
+        whole = np.concatenate(sent) if self.method.noise else np.empty(0)
         scale = self.method.noise * float(np.sqrt((whole ** 2).mean())) if whole.size else 0.0
-        draw = rng(self.world.seed, "noise", *clients.place)
-        return [torch.from_numpy(s) + scale * torch.from_numpy(draw.standard_normal(s.shape)).to(
-            torch.from_numpy(s)) for s in sums]
+        if not scale:
+            return [torch.from_numpy(s) for s in sums]
+        if "secret" not in vars(server):
+            server.secret = secrets.token_bytes(32)
+        return [torch.from_numpy(blurred(s, scale, server.secret)) for s in sums]
 
     def inputs(self, part: Any, x: torch.Tensor, degree: torch.Tensor) -> torch.Tensor:
         """Return a client's inputs [n, F] of the first layer: its features as they are."""

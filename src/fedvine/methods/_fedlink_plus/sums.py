@@ -45,8 +45,8 @@ class SumsMixin:
     def counted(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
         """Return how often the stage meets the items of each hash, [buckets]."""
         found = samples.by_hash(client, self.buckets)
-        return self.mask(client, to_fixed(self.protect(client, found, self.clip_counts,
-                                                       "noise of counts")), sealed)
+        return self.mask(client, to_fixed(self.protect(client, found, self.clip_counts, sealed)),
+                         sealed)
 
     @on_client
     def total(self, client: Client, totals: np.ndarray) -> None:
@@ -68,14 +68,15 @@ class SumsMixin:
                      ) -> np.ndarray:
         """Return this client's mean derivatives of the stage at ``w``, with noise."""
         found = noisy.means(client.samples[-1], client.weights[-1], w)
-        return self.mask(client, to_fixed(self.protect(client, found, self.clip, "noise")), sealed)
+        return self.mask(client, to_fixed(self.protect(client, found, self.clip, sealed)), sealed)
 
-    def protect(self, client: Client, found: np.ndarray, clip: float, purpose: str) -> np.ndarray:
+    def protect(self, client: Client, found: np.ndarray, clip: float,
+                sealed: dict[str, bytes] | None) -> np.ndarray:
         """Bound a client's part in a sum, and add its part of the noise; nothing without noise."""
         if not self.noise:
             return found
         return gaussian.protect(client, found, clip, self.noise,
-                                self.needed(len(client.world.clients)), purpose)
+                                self.needed(len(client.world.clients)), participants=sealed or ())
 
     def deviation(self, clip: float, clients: int) -> float:
         """Return the deviation of the noise in a sum of all clients' parts of norm ``clip``."""

@@ -24,6 +24,8 @@ from fedvine.methods._fedsage.neighgen import (
     nearest,
     noisy,
 )
+from fedvine.privacy.fixed_point import from_fixed
+from fedvine.privacy.noise import noised
 
 Weights = dict[str, torch.Tensor]
 
@@ -106,7 +108,8 @@ class MissingNeighbours(Method):
         nodes = client.rng("show").permutation(many.nonzero()[:, 0].numpy())[:self.sample]
         if not len(nodes):
             return None
-        return {"z": noisy(z[nodes], client.torch_rng()), "many": many[nodes],
+        hidden = from_fixed(noised(client, z[nodes].double().numpy(), 1.0, None))
+        return {"z": torch.from_numpy(hidden).to(z), "many": many[nodes],
                 "fgen": tree.clone(client.neighgen.fgen())}
 
     @on_client
