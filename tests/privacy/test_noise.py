@@ -82,8 +82,7 @@ def test_a_deviation_out_of_range_is_refused(sigma):
 @pytest.mark.parametrize("sigma", [0.6, 1.0, 2.0])
 def test_the_cost_bounds_the_divergence_of_true_sums(clients, sigma):
     """Sums of discrete Gaussians are convolved, moved by one step, and compared exactly."""
-    x, p = pmf(sigma, 30)
-    total = p
+    total = p = pmf(sigma, 30)[1]
     for _ in range(clients - 1):
         total = np.convolve(total, p)
     a, b = total[:-1], total[1:]                         # the same sum, one client's value moved
