@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedvine import testing
+from fedvine.core.ledger import seeded
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
@@ -50,7 +51,7 @@ def finished(method: FedAvgDyn, seed: int = 0, **options: Any) -> Any:
     asks = (SnapshotClassification() if method.target == "classes" else
             LinkPrediction(negatives=5, positives=40))
     return run(method, data.split("hash", k=3), data.by_count(60), seed=3, protocol=asks,
-               **options).finish()
+               fresh=seeded(3), **options).finish()
 
 
 def held(made: Any) -> list[Client]:

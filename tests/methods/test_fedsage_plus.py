@@ -8,6 +8,7 @@ import torch
 from scipy.sparse import csr_matrix
 
 from fedvine import testing
+from fedvine.core.ledger import seeded
 from fedvine.core.rng import rng, torch_rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
@@ -40,7 +41,7 @@ def test_sparse_features_give_the_same_run():
     dense = parts.mapped(lambda name, part: Graph.make(
         part.x, part.edges, part.y, classes=part.classes))
     method = TINY.model_copy(update={"alone": 10})
-    found = [run(method, p, plan, seed=7).finish() for p in (sparse, dense)]
+    found = [run(method, p, plan, seed=7, fresh=seeded(7)).finish() for p in (sparse, dense)]
     models = [made.server.model for made in found]
     for n, value in models[0].items():
         torch.testing.assert_close(value, models[1][n], rtol=1e-3, atol=1e-4)
