@@ -214,7 +214,7 @@ def check_refresh(method: Method) -> None:
 
     def make(refresh: Any, **options: Any) -> Run:
         parts, plan = tiny_case(stream)
-        return run(method, parts, plan, seed=7, protocol=LinkPrediction(
+        return run(method, parts, plan, seed=7, fresh=seeded(7), protocol=LinkPrediction(
             negatives=5, positives=1000, refresh=refresh), **options)
 
     wrong = list(refresh_check.check(method, make, _outcome))

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
+from fedvine.core.ledger import Ledger, seeded
+from fedvine.core.state import Client, World
 from fedvine.methods._fedlink_plus import noisy
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives, factors
@@ -185,29 +187,20 @@ def test_sums_of_noise_alone_move_the_weights_no_further_than_they_weigh(sums, d
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_a_client_moves_a_sum_by_no_more_than_the_bound(scale):
     """With a multiplier that is next to nothing what is left is the bounded upload."""
-    method = FedLinkPlus(**NOISY | {"noise": 1e-12})
-
-    class Client:
-        world = type("World", (), {"clients": range(CLIENTS)})
-        samples, weights = ([one] for one in edges(3, scale))
-
-        @staticmethod
-        def secret_rng(purpose):
-            return np.random.default_rng(0)
-
-    found = noisy.means(Client.samples[-1], Client.weights[-1], np.zeros(WIDTH))
-    sent = method.protect(Client, found, method.clip, "noise")
-    assert np.linalg.norm(sent) <= method.clip * (1 + 1e-9)
-    assert sent == pytest.approx(found * min(1, method.clip / np.linalg.norm(found)), abs=1e-9)
+    method = FedLinkPlus(**NOISY | {"noise": 1e-5})
+    client = Client("ada", World(tuple("abc"), 0, 1), ledger=Ledger(fresh=seeded(0)))
+    found = noisy.means(*edges(3, scale), np.zeros(WIDTH))
+    sent = method.protect(client, found, method.clip, None)
+    assert np.linalg.norm(sent) <= method.clip + 1e-4
+    assert sent == pytest.approx(found * min(1, method.clip / np.linalg.norm(found)), abs=3e-5)
 
 
-def test_counts_within_the_noise_are_taken_as_nothing(monkeypatch):
+def test_counts_within_the_noise_are_taken_as_nothing():
     done = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 20.0})
     away = [w.client.counts.items.away for w in done.clients.workers.values()]
     assert sum(int((a[:, 2] > 0).sum()) for a in away) < 0.05 * sum(map(len, away))
     plain = made(**SMALL | {"share": "sums", "buckets": 64, "secure": False, "check": False})
-    monkeypatch.setattr(gaussian, "spent", lambda *_: {})       # so little has no epsilon
-    found = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 1e-9})
+    found = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 1e-5})
     for name, worker in plain.clients.workers.items():
         other = found.clients.workers[name].client.counts.items.away
-        assert other == pytest.approx(worker.client.counts.items.away, abs=1e-5)
+        assert other == pytest.approx(worker.client.counts.items.away, abs=3e-3)

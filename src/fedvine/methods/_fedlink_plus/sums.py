@@ -30,6 +30,7 @@ class SumsMixin:
         mask: Any
         needed: Any
         noise: Any
+        secure: Any
         secure_sum: Any
 
     def summed(self, clients: Clients, function: Any, length: int, *same: Any) -> np.ndarray:
@@ -75,9 +76,13 @@ class SumsMixin:
         """Bound a client's part in a sum, and add its part of the noise; nothing without noise."""
         if not self.noise:
             return found
-        return gaussian.protect(client, found, clip, self.noise,
-                                self.needed(len(client.world.clients)), participants=sealed or ())
+        return gaussian.protect(client, found, clip, self.noise, participants=sealed or (),
+                                fewest=self.fewest(len(client.world.clients)))
+
+    def fewest(self, clients: int) -> int:
+        """Return in how many clients' noise a part is hidden: its own alone without masks."""
+        return self.needed(clients) if self.secure else 1
 
     def deviation(self, clip: float, clients: int) -> float:
         """Return the deviation of the noise in a sum of all clients' parts of norm ``clip``."""
-        return self.noise * clip * (clients / self.needed(clients)) ** 0.5
+        return self.noise * clip * (clients / self.fewest(clients)) ** 0.5
