@@ -53,6 +53,15 @@ def test_the_union_is_exact(seed, overlap):
         assert (found[side] == expected).all()
 
 
+def test_marks_show_neither_a_count_nor_its_parity():
+    """Of a key that two clients have the sum is as random as of one that one has."""
+    keys, parents = [np.arange(1 << 12, dtype=np.uint64) << np.uint64(30)], [np.zeros(1, np.uint64)]
+    one, two = (secure_sums.marks(keys, parents, 0, 12) for _ in range(2))
+    for found in (one, one + two):
+        bits = np.unpackbits(found.view(np.uint8)).reshape(-1, 64).mean(0)
+        assert (np.abs(bits - 0.5) < 0.05).all() and (found != 0).all()
+
+
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
 def test_one_may_vanish_in_any_exchange_of_a_sum(step):
     """Of four, of which three are needed; the run goes on and ends."""

@@ -202,7 +202,8 @@ def marks(keys: list[np.ndarray], parents: list[np.ndarray], done: int, bits: in
         at = find(known, here >> np.uint64(bits))
         here, at = here[at >= 0], at[at >= 0] << bits
         at += (here & np.uint64((1 << bits) - 1)).astype(at.dtype)
-        vector[at] = np.frombuffer(secrets.token_bytes(8 * len(at)), np.uint64) | np.uint64(1)
+        drawn = np.frombuffer(secrets.token_bytes(8 * len(at)), np.uint64)
+        vector[at] = np.maximum(drawn, np.uint64(1))
         found.append(vector)
     return np.concatenate(found)
 
