@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from engines.small_kits import kit
 
+from fedvine.core.ledger import seeded
 from fedvine.core.message import loads, unpack
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit, Owner
@@ -80,7 +81,7 @@ class Federation:
     def _start(self):
         """Start all processes again: nothing but files survives."""
         self.sites = {n: Site(n, lambda n=n: self.tables[n], self.folder / n,
-                              Trusted(self.kits[n], n), openly=self.openly,
+                              Trusted(self.kits[n], n), openly=self.openly, fresh=seeded(7),
                               identity=lambda n=n: roster.identity(self.kits[n], n))
                       for n in self.tables}
         self.send = Signer(self.kits[SERVER], "a run", self.deliver,
@@ -112,7 +113,8 @@ def one_process(method, graph=None, out=None, **tasks):
     graph = whole() if graph is None else graph
     parts = graph.split("client")
     assert isinstance(parts, GraphSplit)
-    return run(method, parts, by_task(graph, 2, seed=3, **tasks), seed=3, out=out).finish()
+    return run(method, parts, by_task(graph, 2, seed=3, **tasks), seed=3, out=out,
+               fresh=seeded(7)).finish()
 
 
 def scores(made):

@@ -8,6 +8,7 @@ from federation.labelled import Federation, one_process, scores
 
 from fedvine import testing
 from fedvine.core import registry
+from fedvine.core.ledger import seeded
 from fedvine.data.plan import by_time
 from fedvine.data.stream import EventStream
 from fedvine.datasets import synthetic
@@ -45,6 +46,8 @@ def at_the_server(method, monkeypatch):
     one = Experiment.model_validate({
         **same, "data": "synthetic", "split": {"by": "client"},
         "method": {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}}).run()
+    for worker in one.clients.workers.values():
+        worker.ledger.fresh = seeded(7)         # as at the sites
     return dict.fromkeys(testing.NAMES), {**same, "data": {"source": "synthetic"}}, one
 
 
