@@ -1,6 +1,6 @@
 """``fedlink_plus`` beside simple rivals on generated streams with odd properties.
 
-``scripts/bench odd-streams [--seeds N] [--only NAME...] [--page FILE]``: each stream is made from
+``scripts/bench odd-streams [--seeds N] [--first SEED] [--only NAME...] [--page FILE]``: each stream is made from
 the seed of its run, and each method runs with the defaults it is shipped with. A cell is the mean
 over seeds of the test score; ``fedlink_plus`` is short of a rival where the mean of the paired
 differences is below zero by more than its 95 % interval over seeds (Student's t). The exit status
@@ -158,22 +158,22 @@ def scores(name: str, method: str, seed: int) -> dict[str, float]:
     return {c: found.get(c, float("nan")) for c in COLUMNS}
 
 
-def lines(name: str, seeds: int, said: Callable[[str], None]) -> bool:
+def lines(name: str, seeds: range, said: Callable[[str], None]) -> bool:
     """Compare all methods on one stream; return whether ours is short of a rival."""
-    by = {m: np.array([list(scores(name, m, s).values()) for s in range(seeds)])
+    by = {m: np.array([list(scores(name, m, s).values()) for s in seeds])
           for m in (OURS, *RIVALS)}
-    best = [max(RIVALS, key=lambda m: (by[m][:, c].mean(), m)) for c in range(len(COLUMNS))]
     short, cells = False, []
-    for c, rival in enumerate(best):
+    for c in range(len(COLUMNS)):
+        rival = max(RIVALS, key=lambda m, c=c: (np.nan_to_num(by[m][:, c]).sum(), m))
         ours, other = by[OURS][:, c], by[rival][:, c]
-        if np.isnan(ours).all():
-            cells.append("-")       # there is no such pair
+        more = (ours - other)[~np.isnan(ours)]      # without seeds that have no such pair
+        if len(more) < 2:
+            cells.append("-")
             continue
-        more = ours - other
-        half = student.ppf(0.975, seeds - 1) * more.std(ddof=1) / np.sqrt(seeds)
+        half = student.ppf(0.975, len(more) - 1) * more.std(ddof=1) / np.sqrt(len(more))
         below = bool(more.mean() < -half)
         short |= below
-        cells.append(f"{ours.mean():.3f} / {other.mean():.3f} {rival}, {more.mean():+.3f} +- "
+        cells.append(f"{np.nanmean(ours):.3f} / {np.nanmean(other):.3f} {rival}, {more.mean():+.3f} +- "
                      f"{half:.3f}{' **short**' if below else ''}")
     said(f"| {name} | " + " | ".join(cells) + " |")
     return short
@@ -182,7 +182,8 @@ def lines(name: str, seeds: int, said: Callable[[str], None]) -> bool:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first one")
     parser.add_argument("--only", nargs="+", default=list(STREAMS), choices=list(STREAMS),
                         metavar="NAME")
     parser.add_argument("--page", type=Path, help="write the table to FILE, too")
@@ -195,7 +196,8 @@ def main() -> None:
 
     said(f"| stream | {' | '.join(COLUMNS.values())} |")
     said("|---|" + "---|" * len(COLUMNS))
-    short = [name for name in given.only if lines(name, given.seeds, said)]
+    seeds = range(given.first, given.first + given.seeds)
+    short = [name for name in given.only if lines(name, seeds, said)]
     if given.page:
         given.page.write_text("\n".join(kept) + "\n")
     sys.exit(bool(short))

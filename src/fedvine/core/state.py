@@ -37,6 +37,7 @@ class World:
     since: Mapping[str, int] = field(default_factory=dict)
     until: Mapping[str, int] = field(default_factory=dict)
     living: bool = False
+    _at: dict[int, World] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, t: int) -> World:
         """Return the facts that are known at stage ``t``: clients that are there by then.
@@ -46,12 +47,17 @@ class World:
         """
         if not (self.since or self.until or self.living):
             return self
+        if t in self._at:       # thousands of clients of one process ask for it
+            return self._at[t]
         facts = self.facts
         if "classes_at" in facts:
             facts = {**facts, "classes": facts["classes_at"][max(t, 0)]}
-        return replace(self, facts=facts, stages=t + 1 if self.living else self.stages,
-                       clients=tuple(n for n in self.clients
-                                     if self.since.get(n, 0) <= t < self.until.get(n, t + 1)))
+        found = replace(self, facts=facts, stages=t + 1 if self.living else self.stages,
+                        clients=tuple(n for n in self.clients
+                                      if self.since.get(n, 0) <= t < self.until.get(n, t + 1)))
+        self._at.clear()
+        self._at[t] = found
+        return found
 
 
 class Memory(SimpleNamespace):

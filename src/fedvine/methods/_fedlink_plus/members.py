@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+
+
+def split(owner: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each owner int [n] once, ascending, and its positions int64, ascending."""
+    order = np.argsort(owner, kind="stable")
+    names, first = np.unique(owner[order], return_index=True)
+    yield from zip(names.tolist(), np.split(order, first[1:]), strict=True) if len(order) else ()
 
 
 class Members:
@@ -37,6 +45,35 @@ class Members:
         self.owner = np.insert(self.owner, at, np.int32(self.names.index(name)))
         self.local = np.insert(self.local, at, (start + order).astype(np.int32))
         self.key = np.insert(self.key, at, keys[order])
+
+    def newly_shared(self, before: dict[str, int], names: Iterable[str]
+                     ) -> dict[str, dict[str, np.ndarray]]:
+        """Return by client and kind the nodes that two clients know from this stage on.
+
+        Args:
+            before: how many nodes each client had reported before the stage.
+            names: of the clients that reported.
+
+        Returns:
+            Local numbers int32, ascending: "shared", those of the client that another one knows
+                now; "whole", those of which a client that is new to them needs all rows.
+        """
+        new = [(self.names.index(n), np.arange(before[n], self.reported(n))) for n in names
+               if self.reported(n) > before[n]]
+        if not new:
+            return {}
+        mine = np.repeat([k for k, _ in new], [len(at) for _, at in new])
+        own = np.concatenate([at for _, at in new])
+        which, owner, there = self.find(np.concatenate(
+            [self.keys[self.names[k]][at] for k, at in new]))
+        away = owner != mine[which]
+        which, owner, there = which[away], owner[away], there[away]
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for kind, of, local in (("whole", owner, there), ("shared", np.append(owner, mine[which]),
+                                                          np.append(there, own[which]))):
+            for k, at in split(of):
+                found.setdefault(self.names[k], {})[kind] = np.unique(local[at]).astype(np.int32)
+        return found
 
     def others(self, name: str, local: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return who else knows nodes of a client.

@@ -85,7 +85,8 @@ class Newton:
         self.trial = np.zeros(WIDTH)
         self.step = np.zeros(WIDTH)
         self.loss, self.done, self.fresh = np.inf, False, True
-        self.hessian, self.units = np.eye(WIDTH), np.ones(WIDTH)
+        self.hessian, self.gradient = np.eye(WIDTH), np.zeros(WIDTH)        # at w, with the ridge
+        self.units, self.radius = np.ones(WIDTH), np.inf
 
     def begin(self) -> None:
         """Begin a stage: its edges make another loss, whose search starts from the last weights."""
@@ -108,26 +109,51 @@ class Newton:
             return                          # the old weights cost more than none: begin at none
         self.fresh = False
         if loss > self.loss + 1e-9 * abs(self.loss):
-            self.step *= 0.5
+            # too far: least point of the parabola through the loss and its slope at w, and here
+            slope = float(self.gradient @ self.step)
+            part = -slope / (2 * (loss - self.loss - slope))
+            self.radius = max(part, 0.05) * self.length(self.step)
+            self.step = self.within(self.radius)
             self.trial = self.w + self.step
             self.done = bool(np.abs(self.step).max() < 1e-6)
             return
+        self.radius = max(self.radius, 2 * self.length(self.step))
         self.w, self.loss = self.trial.copy(), loss
         hessian = np.zeros((WIDTH, WIDTH))
         hessian[_UPPER] = sums[2 + 2 * WIDTH:]
         hessian = hessian + np.triu(hessian, 1).T + np.diag(ridge)
-        gradient = gradient + ridge * self.w
+        self.gradient = gradient + ridge * self.w
         for s in (slice(*PARTS[part]) for part in self.without):
-            hessian[s], hessian[:, s], gradient[s] = 0, 0, 0
+            hessian[s], hessian[:, s], self.gradient[s] = 0, 0, 0
             hessian[s, s] = np.eye(s.stop - s.start)
         try:
-            self.step = -np.linalg.solve(hessian, gradient)
+            self.step = -np.linalg.solve(hessian, self.gradient)
         except np.linalg.LinAlgError:       # no sums of real edges have such a Hessian
             self.done = True
             return
         self.hessian = hessian
-        self.done = bool(-gradient @ self.step < 1e-5 * weight)
+        self.done = bool(-self.gradient @ self.step < 1e-5 * weight)
+        if self.length(self.step) > self.radius:
+            self.step = self.within(self.radius)
         self.trial = self.w + self.step
+
+    def length(self, step: np.ndarray) -> float:
+        """Return the length of a step, in units of the features."""
+        return float(np.linalg.norm(step / self.units))
+
+    def within(self, radius: float) -> np.ndarray:
+        """Return the best step on the sphere of a trust region, float64 [F] (Moré 1978).
+
+        It is -(H + m U^-2)^-1 g, with the units U and the m that gives the radius.
+        """
+        values, vectors = np.linalg.eigh(self.units[:, None] * self.hessian * self.units)
+        slopes = vectors.T @ (self.units * self.gradient)
+        low = max(-values.min(), 0.0)
+        high = low + float(np.linalg.norm(slopes)) / radius + 1e-12
+        for _ in range(100):        # the length falls as m grows
+            m = 0.5 * (low + high)
+            low, high = (m, high) if np.linalg.norm(slopes / (values + m)) > radius else (low, m)
+        return -self.units * (vectors @ (slopes / (values + high)))
 
     def variants(self, milder: bool = False) -> dict[str, np.ndarray]:
         """Return weights by name, float64 [F].

@@ -16,7 +16,7 @@ from fedvine.core.lookup import find
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import Lent
 from fedvine.methods._fedlink_plus.meetings import BACK, DECAYS, HERE, POWERS, Pairs, meet
-from fedvine.methods._fedlink_plus.members import Members
+from fedvine.methods._fedlink_plus.members import Members, split
 
 Rows = dict[str, np.ndarray]
 def rows(known: int, one_kind: bool, axis: str = "n") -> dict[str, Array]:
@@ -159,10 +159,10 @@ def deliver(members: Members, before: dict[str, int], sent: dict[str, dict[str, 
             if name not in members.keys:
                 continue
             which, owner, local = members.others(name, rows["local"])
-            for k in np.unique(owner):
+            for k, at in split(owner):
                 to = members.names[k]
-                mine = (owner == k) & ((local < before.get(to, 0)) == (part == "step"))
-                if mine.any():
+                mine = at[(local[at] < before.get(to, 0)) == (part == "step")]
+                if len(mine):
                     found.setdefault(to, []).append(
                         {key: value[which[mine]] for key, value in rows.items() if key != "local"}
                         | {"local": local[mine]})
@@ -170,12 +170,39 @@ def deliver(members: Members, before: dict[str, int], sent: dict[str, dict[str, 
             for to, several in found.items()}
 
 
-def summed(rows: Rows) -> Rows:
-    """Return counts of items summed over the clients that sent them."""
-    local, at = np.unique(rows["local"], return_inverse=True)
-    count = np.zeros((len(local), 3), np.float32)
-    np.add.at(count, at, rows["count"])
-    return {"local": local, "count": count}
+def totals(members: Members, before: dict[str, int], sent: dict[str, dict[str, Rows]]
+           ) -> dict[str, Rows]:
+    """Return what each client is to receive of items: sums over the other clients, by name.
+
+    The cost follows the rows that were sent and the ones that are received. Arguments are those of
+    :func:`deliver`.
+    """
+    known = np.array([before.get(name, 0) for name in members.names], np.int64)
+    found: dict[str, list[Rows]] = {}
+    for part in ("step", "whole"):
+        own = [(k, sent[name][part]) for k, name in enumerate(members.names) if name in sent]
+        key, n = ((np.concatenate(columns) if columns else np.empty(0)) for columns in (
+            [members.keys[members.names[k]][rows["local"]] for k, rows in own],
+            [rows["count"].astype(float) for _, rows in own]))
+        if not len(key):
+            continue
+        key, at = np.unique(key, return_inverse=True)
+        whole, senders = np.zeros((len(key), 3)), np.bincount(at)
+        np.add.at(whole, at, n)
+        which, owner, local = members.find(key)
+        mine = (local < known[owner]) == (part == "step")
+        which, owner, local = which[mine], owner[mine], local[mine]
+        code = np.repeat([k for k, _ in own], [len(rows["local"]) for _, rows in own]) * len(key)
+        order = np.argsort(code + at)
+        place = find((code + at)[order], owner * np.int64(len(key)) + which)    # of its own row
+        less = np.where((place >= 0)[:, None], n[order[place]], 0.0)
+        kept = np.flatnonzero(senders[which] > (place >= 0))
+        count = (whole[which] - less)[kept].clip(0).astype(np.float32)
+        for k, rows in split(owner[kept]):
+            found.setdefault(members.names[k], []).append(
+                {"local": local[kept[rows]], "count": count[rows]})
+    return {to: {key: np.concatenate([one[key] for one in several]) for key in several[0]}
+            for to, several in found.items()}
 
 
 # -- users without an edge here --------------------------------------------------------------------

@@ -42,22 +42,11 @@ class TravelMixin:
                     getattr(server, side).add(name, reply[side])
         if server.one_kind:
             before = dict.fromkeys(SIDES, before["items"])
-        marks = {n: {side: {"shared": [], "whole": []} for side in SIDES} for n in clients.names}
-        for side in SIDES:
-            members = self.members(server, side)
-            for name in found.names:
-                new = np.arange(before[side][name], members.reported(name))
-                which, owner, local = members.others(name, new) if len(new) else ((),) * 3
-                if not len(which):
-                    continue
-                marks[name][side]["shared"].append(new[np.unique(which)])
-                for k in np.unique(owner):
-                    if members.names[k] in marks:
-                        for mark in marks[members.names[k]][side].values():
-                            mark.append(np.unique(local[owner == k]))
-        message = {n: {side: {mark: np.unique(np.concatenate([np.empty(0, int), *several])).astype(
-            np.int32) for mark, several in by.items()} for side, by in sides.items()}
-            for n, sides in marks.items()}
+        none, marks = np.empty(0, np.int32), {
+            side: self.members(server, side).newly_shared(before[side], found.names)
+            for side in SIDES}
+        message = {n: {side: {mark: marks[side].get(n, {}).get(mark, none) for mark in (
+            "shared", "whole")} for side in SIDES} for n in clients.names}
         if any(len(members.names) > 1 for members in (server.users, server.items)):
             rows = clients.call(self.lend, per_client=message, expect=lambda n: {
                 "users": {part: travelling.rows(self.members(server, "users").reported(n),
@@ -65,9 +54,10 @@ class TravelMixin:
                           for part in ("step", "whole")},
                 "items": {part: travelling.counted(server.items.reported(n), part)
                           for part in ("step", "whole")}})
-            sent = {side: travelling.deliver(
-                self.members(server, side), before[side],
-                {n: reply[side] for n, reply in rows.items()}) for side in SIDES}
+            sent = {side: give(self.members(server, side), before[side],
+                               {n: reply[side] for n, reply in rows.items()})
+                    for side, give in zip(SIDES, (travelling.deliver, travelling.totals),
+                                          strict=True)}
             to = {n: [sent["users"].get(n), sent["items"].get(n)]
                   for n in clients.names if any(n in sent[side] for side in SIDES)}
             if to:
@@ -100,7 +90,7 @@ class TravelMixin:
         if users is not None:
             travelling.receive(client.counts, users)
         if items is not None:
-            travelling.receive_items(client.counts, travelling.summed(items))
+            travelling.receive_items(client.counts, items)
         client.counts.trim(self.capacity)
         client.cache.clear()
 
