@@ -1,8 +1,8 @@
 """``fedlink_plus`` beside simple rivals on generated streams with odd properties.
 
-``scripts/bench odd-streams [--seeds N] [--first SEED] [--only NAME...] [--page FILE]``: each stream is made from
-the seed of its run, and each method runs with the defaults it is shipped with. A cell is the mean
-over seeds of the test score; ``fedlink_plus`` is short of a rival where the mean of the paired
+``scripts/bench odd-streams [--seeds N] [--first SEED] [--only NAME...] [--page FILE]``: each stream
+is made from the seed of its run, and each method runs with the defaults it is shipped with. A cell
+is the mean over seeds of the test score; ``fedlink_plus`` is short of a rival where the mean of the paired
 differences is below zero by more than its 95 % interval over seeds (Student's t). The exit status
 is 1 where it is short anywhere.
 
@@ -173,8 +173,8 @@ def lines(name: str, seeds: range, said: Callable[[str], None]) -> bool:
         half = student.ppf(0.975, len(more) - 1) * more.std(ddof=1) / np.sqrt(len(more))
         below = bool(more.mean() < -half)
         short |= below
-        cells.append(f"{np.nanmean(ours):.3f} / {np.nanmean(other):.3f} {rival}, {more.mean():+.3f} +- "
-                     f"{half:.3f}{' **short**' if below else ''}")
+        cells.append(f"{np.nanmean(ours):.3f} / {np.nanmean(other):.3f} {rival}, "
+                     f"{more.mean():+.3f} +- {half:.3f}{' **short**' if below else ''}")
     said(f"| {name} | " + " | ".join(cells) + " |")
     return short
 

@@ -90,3 +90,40 @@ def test_without_a_part_is_the_minimum_of_the_quadratic_without_it():
         w[left] = np.linalg.solve(H[np.ix_(left, left)], (H @ newton.w)[left])
         assert newton.variants()[f"without {part}"] == pytest.approx(w, abs=1e-6)
     assert "without turned" not in newton.variants()
+
+
+@pytest.mark.parametrize("far", [1.0, 4.0, 30.0])
+def test_a_search_that_begins_far_away_comes_back(far):
+    D, weights = made(4)
+    D[:, :, 3] = 1e-3 * D[:, :, 3] + D[:, :, 4]             # two features that are nearly one
+    newton = Newton(RIDGE)
+    newton.w = far * np.random.default_rng(5).normal(size=WIDTH)
+    newton.begin()
+    losses = []
+    for _ in range(40):
+        if newton.done:
+            break
+        newton.take(derivatives([D], [weights], newton.trial), NEGATIVES)
+        losses.append(newton.loss)
+    assert newton.done and all(a >= b for a, b in zip(losses, losses[1:], strict=False))
+    assert newton.loss <= found([D], [weights]).loss + 1e-4 * weights.sum()
+
+
+def test_a_step_within_a_radius_is_the_best_on_its_sphere():
+    D, weights = made(6)
+    newton = Newton(RIDGE)
+    newton.begin()
+    newton.take(derivatives([D], [weights], newton.trial), NEGATIVES)
+    radius = 0.3 * newton.length(newton.step)
+    best = newton.within(radius)
+    assert newton.length(best) == pytest.approx(radius, rel=1e-6)
+
+    def model(step):
+        return newton.gradient @ step + 0.5 * step @ newton.hessian @ step
+
+    draw = np.random.default_rng(7)
+    for near in (0.01, 0.1, 1.0):
+        for _ in range(50):
+            other = best + near * draw.normal(size=WIDTH) * newton.units * radius / WIDTH ** 0.5
+            other *= radius / newton.length(other)
+            assert model(best) <= model(other) + 1e-9

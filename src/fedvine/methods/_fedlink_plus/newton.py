@@ -91,6 +91,7 @@ class Newton:
     def begin(self) -> None:
         """Begin a stage: its edges make another loss, whose search starts from the last weights."""
         self.trial, self.loss, self.done, self.fresh = self.w.copy(), np.inf, False, True
+        self.step = np.zeros(WIDTH)
 
     def take(self, sums: np.ndarray, negatives: int) -> None:
         """Take the clients' sums at ``trial``; decide what is evaluated next."""
