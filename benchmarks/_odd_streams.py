@@ -2,9 +2,9 @@
 
 ``scripts/bench odd-streams [--seeds N] [--first SEED] [--only NAME...] [--page FILE]``: each stream
 is made from the seed of its run, and each method runs with the defaults it is shipped with. A cell
-is the mean over seeds of the test score; ``fedlink_plus`` is short of a rival where the mean of the paired
-differences is below zero by more than its 95 % interval over seeds (Student's t). The exit status
-is 1 where it is short anywhere.
+is the mean over seeds of the test score; ``fedlink_plus`` is short of a rival where the mean of the
+paired differences is below zero by more than its 95 % interval over seeds (Student's t). The exit
+status is 1 where it is short anywhere.
 
 The base stream: 240 users in eight groups, 120 items; a user takes an item of its group or any
 other one by popularity, or repeats one of its last items, over 60 days.

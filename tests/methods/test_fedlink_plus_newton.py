@@ -1,5 +1,7 @@
 """fedlink_plus: derivatives are those of the loss, and Newton's method finds its minimum."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -105,7 +107,7 @@ def test_a_search_that_begins_far_away_comes_back(far):
             break
         newton.take(derivatives([D], [weights], newton.trial), NEGATIVES)
         losses.append(newton.loss)
-    assert newton.done and all(a >= b for a, b in zip(losses, losses[1:], strict=False))
+    assert newton.done and all(a >= b for a, b in pairwise(losses))
     assert newton.loss <= found([D], [weights]).loss + 1e-4 * weights.sum()
 
 

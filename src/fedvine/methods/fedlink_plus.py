@@ -59,7 +59,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
 
     name: ClassVar[str] = "fedlink_plus"
     refreshes: ClassVar[Refresh] = "event"
-    revision: ClassVar[int] = 2         # who met an item since
+    revision: ClassVar[int] = 3         # a trust region; who met an item since
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
