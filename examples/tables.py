@@ -9,6 +9,7 @@ checkins.parquet               who (user) was where (venue) and when (at); count
 sales/2024-01.parquet, ...     customer, product, day, region, amount; one file a month
 shop.csv, shop.parquet         user, item, at, town
 shop.db                        the same as table "sales" of an SQLite database
+ratings.csv                    the same rows with the user's rating (stars), price and paid_by
 users.csv, items.csv           what is known of the shop's users (user) and items (item)
 nodes.csv, edges.csv           accounts of three banks, some with a label, and payments among them
 accounts.parquet, transfers.parquet    the same under other names
@@ -90,6 +91,10 @@ def tables() -> dict[str, pd.DataFrame]:
     shop = pd.DataFrame({"user": named("u", person), "item": named("i", item),
                          "at": START + pd.to_timedelta(minute, "min"), "town": town})
     found |= {"shop.csv": shop, "shop.parquet": shop, "shop.db": shop}
+    draw = rng("tables", "ratings")
+    found["ratings.csv"] = shop.assign(
+        stars=np.clip(3 - (person + item) % 5 + draw.integers(-1, 2, len(shop)), -2, 5),
+        price=(item * 37 % 90 + 9.5), paid_by=np.array(["card", "cash"])[person % 2])
     user, item = np.unique(person), np.unique(item)
     found |= {"users.csv": pd.DataFrame({"user": named("u", user), "favourite": user * 7 % 20,
                                          "town": np.array(["ayr", "bath", "cyd"])[user % 3]}),

@@ -100,14 +100,15 @@ def test_what_is_not_used_and_what_is_there_twice_is_said_once(here):
     rows = [f"u{i % 3},i{i % 4},{i},{'ab'[i % 2]},{i / 3},x" for i in range(60)]
     table("user,item,at,town,amount,note", [*rows, rows[0], rows[0], rows[5]])
     stream = read("t.csv", src="user", dst="item", time="at", client="town", weight="amount")
-    unused, weight, twice = stream.notes
+    unused, twice = stream.notes
     assert unused == 't.csv: column "note" is not used.'
-    assert '"amount" go with the edges, but no method' in weight
     assert twice.startswith("t.csv: 3 of 63 rows repeat another one's "
                             '"user", "item", "at", "town"')
     assert EventStream.open(stream[:].write(here / "kept") and here / "kept").notes == ()
     again = read("t.csv", src="user", dst="item", time="at", client="town", weight="amount")
     assert again.notes == stream.notes                          # from the cache too
+    labelled = read("t.csv", src="user", dst="item", time="amount", label="at", sure=True)
+    assert '"at" goes with the edges, but no method' in labelled.notes[1]
     command = ["run", "edgebank", *NAMED, "--client", "town", "--out", "run"]
     _, _, told = fedvine(*command)
     assert told.count("Note: ") == 2 and 'columns "amount", "note" are not used' in told

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedvine.experiments.forecasts import Forecasts
-from fedvine.methods._fedlink_plus.newton import LENGTH, Newton
+from fedvine.methods._fedlink_plus.newton import Newton, length
 from fedvine.methods._fedlink_plus.rows import receive, whole_rows
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.testing import CHECKS, PROTOCOL, run, tiny_case, tiny_stream
@@ -83,7 +83,7 @@ def test_settings_at_their_bounds_are_carried_out(settings):
 
 def test_sums_that_no_edges_have_end_no_search():
     search = Newton(1.0)
-    for sums in (np.full(LENGTH, -1e9), np.full(LENGTH, 1e11), np.zeros(LENGTH)):
+    for sums in (np.full(length(), -1e9), np.full(length(), 1e11), np.zeros(length())):
         search.begin()
         for _ in range(5):
             search.take(sums, 8)

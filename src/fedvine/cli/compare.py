@@ -25,6 +25,8 @@ def compare(
     edges: options.Edges = None,
     users: options.Users = None,
     items: options.Items = None,
+    weight: options.Weight = None,
+    features: options.Features = None,
     node: options.Node = None,
     label: options.Label = None,
     bipartite: options.Bipartite = None,
@@ -53,8 +55,12 @@ def compare(
     from fedvine.results import compare as comparing
     wanted = comparing.experiments(methods, options.values(context.params), settings or [])
     table = wanted[0].data
-    for note in table.open().notes if not (table.edges or table.dataset) else ():
-        options.tell(f"Note: {note}")
+    if not table.edges and (table.weight or table.features or not table.dataset):
+        from fedvine.experiments.prepare import unused
+        stream = table.open()
+        notes = [note for one in wanted for note in unused(one.method, stream.edge_columns)]
+        for note in (*(() if table.dataset else stream.notes), *notes):
+            options.tell(f"Note: {note}")
     found = comparing.compare(wanted, seeds, folder, jobs=jobs, tell=options.tell,
                               partitions=partitions,
                               budget=options.seconds_of(budget) if budget else None)

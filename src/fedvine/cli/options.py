@@ -17,7 +17,7 @@ from fedvine.core.errors import FedvineError
 
 _OF = "Column of a table: "
 _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
-            "bipartite", "sure", "database", "append_only", "users", "items")
+            "bipartite", "sure", "database", "append_only", "users", "items", "weight", "features")
 
 # -- the data, and its owners ----------------------------------------------------------------------
 Data = Annotated[str | None, typer.Option(
@@ -37,6 +37,12 @@ Users = Annotated[str | None, typer.Option(
     "--src is or the first one, and columns of numbers and categories.")]
 Items = Annotated[str | None, typer.Option(
     help="A table of items, likewise; its key column is called as --dst is, or the first one.")]
+Weight = Annotated[str | None, typer.Option(
+    help=f"{_OF}a number for each edge, from which methods learn, such as a rating; it may be "
+    "negative.")]
+Features = Annotated[str | None, typer.Option(
+    help="Columns of a table, with commas between them: what is known of each edge; numbers, and "
+    "text as categories.")]
 Bipartite = Annotated[str | None, typer.Option(
     metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")]
 Sure = Annotated[bool | None, typer.Option(

@@ -30,6 +30,8 @@ def run(
     edges: options.Edges = None,
     users: options.Users = None,
     items: options.Items = None,
+    weight: options.Weight = None,
+    features: options.Features = None,
     node: options.Node = None,
     label: options.Label = None,
     bipartite: options.Bipartite = None,

@@ -57,6 +57,9 @@ def join(
         "--open-classes", help="The hub may read the names of the classes.")] = False,
     users: Annotated[str | None, typer.Option(help="A local table of users.")] = None,
     items: Annotated[str | None, typer.Option(help="A local table of items.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Its column of weights.")] = None,
+    features: Annotated[str | None, typer.Option(
+        help="Its columns of features of edges, with commas between them.")] = None,
     secret: Annotated[Path | None, typer.Option(
         help="A file with the key that all sites share; the server must not have it.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
@@ -83,7 +86,8 @@ def join(
         if data is not None:
             columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when),
                                          ("edges", edges), ("node", node), ("label", label),
-                                         ("users", users), ("items", items)) if v}
+                                         ("users", users), ("items", items),
+                                         ("weight", weight), ("features", features)) if v}
             values["data"] = {"source": data, **columns}
         else:
             _say("no --data: this site has no table, as where the server holds the graph")

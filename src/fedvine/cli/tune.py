@@ -25,6 +25,8 @@ def tune(
     edges: options.Edges = None,
     users: options.Users = None,
     items: options.Items = None,
+    weight: options.Weight = None,
+    features: options.Features = None,
     node: options.Node = None,
     label: options.Label = None,
     stages: options.Stages = None,

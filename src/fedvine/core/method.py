@@ -103,6 +103,9 @@ class Method(BaseModel):
     #: events, or "stage" for a method that does not have it.
     refreshes: ClassVar[Refresh] = "stage"
 
+    #: Whether it learns from weights and features of edges (``EventStream.edge_columns``).
+    edge_columns: ClassVar[bool] = False
+
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
 
     @model_validator(mode="before")

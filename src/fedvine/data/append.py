@@ -20,13 +20,13 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import cache_folder
-from fedvine.data.growth import News, check_times, news
+from fedvine.data.growth import News, check_columns, news
 from fedvine.data.io import source as sources
 from fedvine.data.io.columns import Empty
 from fedvine.data.io.look import FILE, Look
 from fedvine.data.kept import KeptRows
 from fedvine.data.plan import seconds
-from fedvine.data.stream import EventStream, as_time
+from fedvine.data.stream import CATEGORY, EventStream, as_time
 
 if TYPE_CHECKING:
     from fedvine.data.spec import Data
@@ -60,10 +60,10 @@ def _of_query(data: Data, kept: KeptRows) -> tuple[News, Facts]:
     late = 0.0 if isinstance(data.append_only, bool) else seconds(data.append_only or 0)
     since = learned - late
     table = _read(data, Look(since=since, dates=stream.dates, form=data.time_format,
-                             text=_text(stream)))
+                             text=_text(stream), categories=_categories(stream)))
     if table is None:
         table = stream[:0]
-    check_times(stream, table)
+    check_columns(stream, table)
     table = table[table._rank(since):]
     # Of the learned rows those of this time are compared; late ones may stand further on.
     first = int(np.searchsorted(stream.order, as_time(stream.t, since)))
@@ -86,15 +86,15 @@ def _of_files(data: Data, kept: KeptRows, now: bool) -> tuple[News, Facts] | Non
         return None
     wanted = [name for name in state if name not in known or known[name][3]]
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
-    table = _read(data, Look(tuple(map(Path, wanted)), text=_text(stream) if known else
-                             (False, False))) if wanted else None
+    form = {"text": _text(stream), "categories": _categories(stream)} if known else {}
+    table = _read(data, Look(tuple(map(Path, wanted)), **form)) if wanted else None
     if table is None:       # files without a row
         table, number = stream[:0], np.empty(0, np.int64)
     else:
         names = [wanted.index(name) for name in table.categories.pop(FILE)]
         number = np.array(names, np.int64)[table.codes.pop(FILE)]
     if known:
-        check_times(stream, table)
+        check_columns(stream, table)
         least = np.array([as_time(table.t, -np.inf if known.get(name, (None,) * 4)[2] is None else
                                   known[name][2]) for name in wanted], table.t.dtype)
         stay = np.flatnonzero(np.asarray(table.t) >= least[number])
@@ -139,6 +139,10 @@ def _read(data: Data, wanted: Look) -> EventStream | None:
 
 def _text(stream: EventStream) -> tuple[bool, bool]:
     return len(stream.src_ids.columns()) > 1, len(stream.dst_ids.columns()) > 1
+
+
+def _categories(stream: EventStream) -> tuple[str, ...]:
+    return tuple(name for name, kind in stream.edge_columns.items() if kind == CATEGORY)
 
 
 def _column(kept: KeptRows) -> str | None:

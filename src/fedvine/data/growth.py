@@ -51,7 +51,7 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
         FedvineError: that names the first row of ``kept`` that is not in the table any more, or
             there with other values; deletions are events of their own.
     """
-    check_times(kept, table)
+    check_columns(kept, table)
     end = table._rank(learned)
     before = table[:end]
     rest = np.arange(end, len(table))
@@ -81,8 +81,16 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
     return News(table, other[_beyond(theirs, have)], rest)
 
 
-def check_times(kept: EventStream, table: EventStream) -> None:
-    """Raise :class:`FedvineError` where learned times are whole numbers and new ones are not."""
+def check_columns(kept: EventStream, table: EventStream) -> None:
+    """Raise :class:`FedvineError` where columns are of another kind than those that were learned.
+
+    These are times with fractions after whole ones, and features of edges that were numbers or
+    categories.
+    """
+    for name, kind in kept.edge_columns.items():
+        if table.edge_columns.get(name, kind) != kind:
+            raise FedvineError(f'Column "{name}" of {table.name} was a {kind} when the run began, '
+                               f"and is a {table.edge_columns[name]} now; write it as it was.")
     if kept.t.dtype != table.t.dtype and kept.t.dtype.kind in "iu":
         raise FedvineError(f"The times of {table.name} have fractions now, and those that were "
                            "learned are whole numbers; begin a new run with another --out.")
@@ -122,6 +130,7 @@ def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventS
     made = EventStream(src, dst, t, src_ids, dst_ids, arrived=arrived, codes=codes,
                        categories=categories, directed=kept.directed, mirrored=kept.mirrored,
                        name=kept.name, **{c: getattr(rows, c) for c in _VALUES},
+                       edge_columns=kept.edge_columns,
                        src_table=_longer(kept.src_table, table.src_table, src_new),
                        dst_table=_longer(kept.dst_table, table.dst_table, dst_new))
     made.dates = kept.dates

@@ -186,7 +186,8 @@ class KeptRows:
         dst = local["dst"] if rows.bipartite else local["src"][1::2].copy()
         values = {c: getattr(rows, c) for c in (*_VALUES[3:], "arrived")}
         made = EventStream(src, dst, rows.t, ids["src"], ids.get("dst"), directed=rows.directed,
-                           mirrored=rows.mirrored, name=name, **tables, **values)
+                           mirrored=rows.mirrored, name=name,
+                           edge_columns=rows.edge_columns, **tables, **values)
         made.dates = rows.dates
         for side, numbers in new.items():
             if part is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedvine.data.stream import EventStream
 
 SIDES = ("users", "items")
+EDGES = "edges"     # beside the sides: columns of edges (fedvine.data.edge_features)
 BUCKETS = 32
 FAR = 5.0           # deviations; an amount of a first stage says little about later ones
 _SAME = 1e-13       # a variance below this share of the mean square is rounding: no deviation
@@ -47,9 +48,10 @@ def tables(part: Any) -> dict[str, NodeTable]:
 def sums(stage: EventStream) -> Sums:
     """Return the sums of one client's table over the nodes with an edge in ``stage``.
 
-    They are empty without a table.
+    They are empty without a table. Those of the edges' own columns stand beside them.
     """
-    found: Sums = {}
+    from fedvine.data import edge_features
+    found: Sums = {EDGES: edge_features.sums(stage)} if stage.edge_columns else {}
     for side, table in tables(stage).items():
         ends = {"users": [stage.src], "items": [stage.dst]}[side] if stage.bipartite else [
             stage.src, stage.dst]
@@ -71,7 +73,7 @@ def scales(found: Iterable[Sums]) -> dict[str, Any]:
     and text at another.
     """
     given, made = list(found), {}
-    for side in SIDES:
+    for side in (*SIDES, EDGES):
         mine = [one[side] for one in given if side in one]
         texts = sorted({name for one in mine for name in one["texts"]})
         numbers: dict[str, list[float]] = {}

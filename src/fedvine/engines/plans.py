@@ -12,7 +12,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Text, check
-from fedvine.data.node_features import SIDES, scales
+from fedvine.data.node_features import EDGES, SIDES, scales
 from fedvine.data.open_plan import later_bounds
 from fedvine.data.plan import Plan, even_bounds, periods, seconds
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
@@ -122,10 +122,10 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
 
 _TEXTS, _ANY, _SQUARE = Several(Text(most=1000), 10_000), Number(-1e150, 1e150), Number(0, 1e150)
 _SUMS = Named({"numbers": Named([_SQUARE, _ANY, _SQUARE], most=10_000), "texts": _TEXTS},
-              only=frozenset(SIDES))
+              only=frozenset((*SIDES, EDGES)))
 # What a server says of tables of nodes (World.facts), as a site takes it.
 SCALES = Named({"numbers": Named([_ANY, _SQUARE], most=10_000), "texts": _TEXTS},
-               only=frozenset(SIDES))
+               only=frozenset((*SIDES, EDGES)))
 
 
 def scales_together(found: Times, send: Send, stop: float, deadline: float = 600.0

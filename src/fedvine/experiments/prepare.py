@@ -18,6 +18,7 @@ from typing import Any, cast
 from fedvine.core.method import Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import World
+from fedvine.data.edge_features import said
 from fedvine.data.node_features import scales, sums, tables
 from fedvine.data.spec import digest
 from fedvine.experiments.run_folder import RunFolder, read_experiment
@@ -55,7 +56,10 @@ class Prepared:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return sentences on how the data were read."""
-        return tuple(getattr(self.stream, "notes", ()))
+        known = said(self.world)        # at the sites of a federation; a weight is any column there
+        columns = getattr(self.stream, "edge_columns", (*known.get("numbers", ()),
+                                                        *known.get("texts", ())))
+        return (*getattr(self.stream, "notes", ()), *unused(self.method, columns))
 
     def folder(self, out: str | os.PathLike[str], by: str | None, *, name: str | None = None,
                source: Mapping[str, Any] | None = None) -> RunFolder:
@@ -84,6 +88,13 @@ class Prepared:
         return RunFolder(out, {
             "seed": self.world.seed, "method": self.method.constants(), "data": data,
             "split": split, "stages": stages, "protocol": self.protocol.model_dump()})
+
+
+def unused(method: Method, columns: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence where there are columns of edges that a method does not learn from."""
+    named = ", ".join(column.strip("*") for column in columns)
+    return () if method.edge_columns or not named else (
+        f"{method.name} does not learn from the edges' own columns ({named}).",)
 
 
 def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[str], seed: int, *,
@@ -123,7 +134,8 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         known_facts["split"] = by
     known_facts |= getattr(plan, "world", {})
     held = {"all": stream} if method.server_holds_graph else parts or {}
-    if known is None and any(map(tables, held.values())):
+    if known is None and any(tables(part) or getattr(part, "edge_columns", None)
+                             for part in held.values()):
         known = scales(sums(plan.stage(held[name], 0)) for name in sorted(held))
     if known:
         known_facts["tables"] = dict(known)

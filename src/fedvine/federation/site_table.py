@@ -9,7 +9,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.far import believed
-from fedvine.data.node_features import sums
+from fedvine.data.node_features import EDGES, sums
 from fedvine.data.plan import known
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
@@ -57,7 +57,7 @@ class SiteTable:
     def facts(self, again: bool = False, stages: str | None = None) -> dict[str, Any]:
         """Return the number of edges, first and last time, and whether times are dates.
 
-        Also that there is a table of users or items, if there is one.
+        Also that there is a table of users or items, or a column of edges, if there is one.
 
         ``again``: read the table again. With ``stages``, a duration, rows whose times are far from
         all others do not count for the first and the last time, unless the site is sure of them
@@ -71,7 +71,7 @@ class SiteTable:
             t, far = believed(t, stages)
         return {"edges": coarse(len(table), self.grain), "first": float(t[0]) if len(t) else None,
                 "last": float(t[-1]) if len(t) else None, "dates": self.read().dates,
-                **({"tables": True} if table.tables() else {}),
+                **({"tables": True} if table.tables() or table.edge_columns else {}),
                 **({} if far is None else {"far": far})}
 
     def known(self, bounds: list[float]) -> np.ndarray:
@@ -81,13 +81,17 @@ class SiteTable:
     def tables(self, stop: float) -> dict[str, Any]:
         """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).
 
-        Those of nodes with an edge before ``stop`` count. A column that fewer of them than the
-        grain have a value in counts as empty.
+        Those of nodes with an edge before ``stop`` count, and of columns of these edges. A column
+        that fewer of them than the grain have a value in counts as empty; of edges the count is
+        rounded up to it, and the sums are larger in proportion.
         """
         found = sums(self.edges().both_ways().before(stop))
         for side in found.values():
             side["numbers"] = {name: one if one[0] >= self.grain else [0.0, 0.0, 0.0]
                                for name, one in side["numbers"].items()}
+        for name, one in found.get(EDGES, {"numbers": {}})["numbers"].items():
+            more = coarse(int(one[0]), self.grain) / max(one[0], 1.0)
+            found[EDGES]["numbers"][name] = [value * more for value in one]
         return found
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:

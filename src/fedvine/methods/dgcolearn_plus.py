@@ -22,7 +22,7 @@ from fedvine.core.method import At, Field, Server, World
 from fedvine.methods._dgcolearn import pair_features
 from fedvine.methods._dgcolearn.answers import ahead
 from fedvine.methods._dgcolearn.renumber import renumber
-from fedvine.methods._fedlink_plus import samples
+from fedvine.methods._fedlink_plus import edge_columns, samples
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives
 from fedvine.methods._fedlink_plus.rows import lent
@@ -37,6 +37,7 @@ class DgCoLearnPlus(DgCoLearn):
 
     name: ClassVar[str] = "dgcolearn_plus"
     revision: ClassVar[int] = 3         # a trust region; who met an item since
+    edge_columns: ClassVar[bool] = True
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
@@ -67,7 +68,10 @@ class DgCoLearnPlus(DgCoLearn):
 
     def start(self, world: World) -> Server:
         server = super().start(world)
-        server.counts, server.profiles, server.newton = Counts(), Profiles(), Newton(self.ridge)
+        server.counts, server.profiles = Counts(), Profiles()
+        if edge_columns.there(world):
+            server.edges = edge_columns.EdgeColumns(world)
+        server.newton = Newton(self.ridge, width=edge_columns.width(world))
         server.keys = {side: np.empty(0, np.uint64) for side in ("users", "items")}
         server.samples, server.weights, server.gains, server.chosen = [], [], {}, []
         return server
@@ -89,6 +93,8 @@ class DgCoLearnPlus(DgCoLearn):
         server.samples = [*server.samples, sampled][-self.stages:]
         server.weights = [*(self.fade * w for w in server.weights), weights][-self.stages:]
         server.counts.trim(self.capacity)
+        if edge_columns.there(world):
+            server.edges.trim(self.capacity)
         server.cache.pop("scratch", None)
         samples.choose(server, list(variants), samples.measured(
             sampled, fresh, np.array(list(variants.values()))))

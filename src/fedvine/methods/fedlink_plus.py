@@ -35,13 +35,13 @@ from fedvine.core.expect import Array, Flag
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import edges
-from fedvine.methods._fedlink_plus import noisy, samples
+from fedvine.methods._fedlink.events import kept
+from fedvine.methods._fedlink_plus import edge_columns, noisy, samples
 from fedvine.methods._fedlink_plus import rows as travelling
 from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
+from fedvine.methods._fedlink_plus.features import PARTS
 from fedvine.methods._fedlink_plus.members import Members
-from fedvine.methods._fedlink_plus.newton import LENGTH, Newton, factors
+from fedvine.methods._fedlink_plus.newton import Newton, factors, length
 from fedvine.methods._fedlink_plus.noisy import Noisy
 from fedvine.methods._fedlink_plus.reasons import reasons
 from fedvine.methods._fedlink_plus.sums import SumsMixin
@@ -93,7 +93,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
     check: bool = Field(default=True, description="leave out what loses on the newest edges; "
                         "false, and always with noise: the whole model answers")
     without: tuple[str, ...] = Field(default=(), description="parts of the features that have no "
-                                     f"weight, of {', '.join(PARTS)}")
+                                     f"weight, of {', '.join(PARTS)}, edges")
     noise: float = Field(default=0.0, ge=0, description="noise multiplier z: deviation of the "
                          "noise in a sum, in units of the bound on one client; 0: none")
     clip: float = Field(default=0.3, gt=0, description="with noise, the largest L2 norm of a "
@@ -102,18 +102,26 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
                                "of a client's counts of items in a stage")
     delta: float = Field(default=1e-5, gt=0, lt=1, description="the delta of differential privacy")
 
+    @property
+    def edge_columns(self) -> bool:  # type: ignore[override]
+        """Return whether weights and features of edges are learned from: not with noise."""
+        return not self.noise
+
     @classmethod
     def tiny(cls):
         return cls(rounds=3, sampled=20, negatives=3, stages=2, capacity=400)
 
     def start(self, world: World) -> Server:
-        search = (Noisy(WIDTH, self.clip * self.ridge, self.fade) if self.noise
-                  else Newton(self.ridge, self.without))
+        width = edge_columns.width(world)
+        search = (Noisy(width, self.clip * self.ridge, self.fade) if self.noise
+                  else Newton(self.ridge, self.without, width))
         return Server(newton=search, users=Members(), items=Members(), one_kind=False, gains={},
                       chosen=[])
 
     def setup(self, client: Client) -> None:
         client.counts, client.profiles = Counts(), Profiles()
+        if edge_columns.there(client.world):
+            client.edges = edge_columns.EdgeColumns(client.world)
         client.keys = {side: np.empty(0, np.uint64) for side in SIDES}      # by local number
         client.shared = {side: np.empty(0, bool) for side in SIDES}
         client.samples, client.weights, client.measured = [], [], np.zeros(0)
@@ -132,9 +140,9 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
-        for part in set(self.without) - set(PARTS):
+        for part in set(self.without) - {*PARTS, "edges"}:
             raise ValueError(f"there is no part {part} of the features; there are "
-                             f"{', '.join(PARTS)}")
+                             f"{', '.join(PARTS)}, edges")
         if self.noise and self.share == "rows":
             raise ValueError("noise is for sums, and rows that travel would show what it hides; "
                              'take share = "none" or "sums"')
@@ -188,7 +196,8 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
                 self.deviation(self.clip, len(clients.names)))
             return
         units = server.newton.units
-        sums = self.summed(clients, self.derive, LENGTH, server.newton.trial, units)
+        sums = self.summed(clients, self.derive, length(len(units)),
+                           server.newton.trial, units)
         server.newton.take(sums / factors(units), self.negatives)
 
     @on_client
@@ -205,6 +214,8 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         client.samples = [*client.samples, sampled][-self.stages:]
         client.weights = [*(self.fade * w for w in client.weights), weights][-self.stages:]
         counts.trim(self.capacity)
+        if edge_columns.there(client.world):
+            client.edges.trim(self.capacity)
         client.cache.clear()
         client.measured = samples.measured(ranks, fresh, variants)
         one_kind, rows = not stage.bipartite, self.share == "rows"
@@ -242,8 +253,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
 
     def refresh(self, client: Client, events: EventStream) -> None:
         """Count new events as the first ones of the next stage."""
-        samples.count(client, *edges(events), np.asarray(events.t)[
-            slice(None) if events.deleted is None else ~events.deleted])
+        samples.count(client, kept(events))
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return which answer was used after each stage."""

@@ -15,10 +15,14 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.data.io import doubts
 from fedvine.data.io.look import FILE, Look
 from fedvine.data.io.source import Source, identifier, literal
+from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT
 
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
           "UBIGINT", "HUGEINT", "UHUGEINT"}
 _EXACT = 2 ** 53        # whole numbers up to this one are exact in float64
+HASHES = 2 ** 24        # of categories of edges: whole numbers below it are exact in float32
+# What people write into an empty cell of a column of numbers.
+NONE = "('', 'na', 'n/a', 'nan', 'null', 'none', '-', '?')"
 
 
 class Empty(FedvineError):
@@ -44,6 +48,10 @@ class Wanted:
         features = (features,) if isinstance(features, str) else features
         if not isinstance(features, Sequence) or not all(isinstance(f, str) for f in features):
             raise FedvineError(f"features is {features!r}, but must be names of columns.")
+        learned = [c for c in (weight, *features) if c is not None]
+        if twice := [c for c in learned if learned.count(c) > 1]:
+            raise FedvineError(f'Column "{twice[0]}" is named twice as weight or features of '
+                               "edges; name it once.")
         roles = {"src": src, "dst": dst, "t": time, "client": client, "weight": weight,
                  "label": label, "deleted": deleted,
                  **{f"f{i}": column for i, column in enumerate(features)}}
@@ -60,7 +68,8 @@ class Wanted:
 
     def facts(self) -> tuple:
         """Return all that determines the stream, for the key of the cache."""
-        return (tuple(self.roles.items()), self.bipartite, self.time_format, "notes",
+        return (tuple(self.roles.items()), self.bipartite, self.time_format,
+                "learned" if self.features or "weight" in self.roles else "notes",
                 *(() if self.look is None else (self.look,)))
 
     @property
@@ -69,12 +78,10 @@ class Wanted:
         return self.look is not None and self.look.files is not None
 
     def notes(self, source: Source, label: str) -> list[str]:
-        """Return notes on columns that are not used, and on those that no method learns from."""
-        kept = [column for role, column in self.roles.items()
-                if role in ("weight", "label") or role.startswith("f")]
+        """Return notes on columns that are not used, and on a label, which no method uses."""
         return doubts.of_unused(label, [c for c in source.columns if c not in self.names()]) + (
-            [f"{label}: {doubts.listed(kept)} go with the edges, but no method of the shelf learns "
-             "from them."] if kept else [])
+            [f"{label}: {doubts.listed([self.roles['label']])} goes with the edges, but no method "
+             "of the shelf learns from it."] if "label" in self.roles else [])
 
     def raw(self, source: Source, label: str) -> str:
         """Return the SQL for table ``raw``; raises :class:`FedvineError` for a missing column."""
@@ -92,10 +99,11 @@ class Wanted:
 
 
 def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted,
-               source: Source) -> tuple[list[str], bool]:
+               source: Source) -> tuple[list[str], bool, dict[str, str]]:
     """Make table ``edges``: typed, in order of time, so that its rowid is the rank of the edge.
 
-    Returns notes on the rows, and whether the times are dates. Raises :class:`FedvineError` for a
+    Returns notes on the rows, whether the times are dates, and the kinds of the columns of weights
+    and features (``EventStream.edge_columns``). Raises :class:`FedvineError` for a
     bad value, and for a doubtful column unless ``wanted.sure``.
     """
     columns = Columns(connection, label, wanted.roles, source.untyped)
@@ -107,8 +115,13 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
         src, dst = f"CAST({src} AS VARCHAR)", f"CAST({dst} AS VARCHAR)"
     typed = {"src": src, "dst": dst, "t": columns.time("t", wanted.time_format)}
     kinds = {"client": columns.category, "weight": columns.number, "label": columns.label,
-             "deleted": columns.flag, **{f"f{i}": columns.number for i in range(wanted.features)}}
+             "deleted": columns.flag}
     typed |= {role: kind(role) for role, kind in kinds.items() if role in wanted.roles}
+    learned = {wanted.roles["weight"]: WEIGHT} if "weight" in wanted.roles else {}
+    for role in (f"f{i}" for i in range(wanted.features)):
+        name = wanted.roles[role]
+        typed[role], learned[name] = columns.feature(
+            role, wanted.look is not None and name in wanted.look.categories)
     typed |= {"file": "file"} if wanted.files else {}
     if not wanted.sure:
         if wanted.time_format is None:
@@ -128,7 +141,7 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     return ([] if rows == distinct else [
         f"{label}: {rows - distinct:,} of {rows:,} rows repeat another one's "
         f"{doubts.listed([wanted.roles[role] for role in same])}; each counts as an edge."]
-    ), columns.dates
+    ), columns.dates, learned
 
 
 class Columns:
@@ -207,6 +220,25 @@ class Columns:
         self.refuse(role, f"{value} IS NULL OR NOT isfinite({value})",
                      "which is no finite number", "write a number")
         return value
+
+    def feature(self, role: str, category: bool = False) -> tuple[str, str]:
+        """Return SQL of FLOAT, and its kind: a number, or a hash 0..HASHES - 1 of a category.
+
+        Text is a category, but not where a source has no types and all cells are numbers. An empty
+        cell of a category is -1; of numbers it is refused. ``category``: it is one in any case.
+        """
+        kind, name = self.types[role], self.names[role]
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            self._refuse_missing(role)
+            return f"CAST(epoch(CAST({role} AS TIMESTAMP)) AS FLOAT)", NUMBER
+        text = kind == "VARCHAR" or kind.startswith("ENUM")
+        if not category and (not text or (
+                self.untyped and self._all(f"TRY_CAST({role} AS DOUBLE) IS NOT NULL OR {role} IS "
+                                           f"NULL OR lower(trim({role})) IN {NONE}"))):
+            return self.number(role), NUMBER
+        cell = f"trim(coalesce(CAST({role} AS VARCHAR), ''))"
+        return (f"CASE WHEN {cell} = '' THEN -1::FLOAT ELSE CAST(md5_number_lower("
+                f"{literal(name + ': ')} || {cell}) % {HASHES} AS FLOAT) END", CATEGORY)
 
     def label(self, role: str) -> str:
         """Return SQL of INTEGER; an empty cell is -1."""

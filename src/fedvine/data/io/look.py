@@ -18,6 +18,7 @@ class Look:
     - ``dates``: whether times are seconds since 1970; ``form``: how they are written, if that is
       said
     - ``text``: whether names of users, and of items, are text also where all look like numbers
+    - ``categories``: features of edges that are categories, likewise
     """
 
     files: tuple[Path, ...] | None = None
@@ -25,6 +26,7 @@ class Look:
     dates: bool = False
     form: str | None = None
     text: tuple[bool, bool] = (False, False)
+    categories: tuple[str, ...] = ()
 
     def second(self) -> int:
         """Return a whole second that is not after ``since``."""

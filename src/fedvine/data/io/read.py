@@ -53,7 +53,7 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         client: column of text, kept as ``stream.codes[client]``.
         weight: column of finite numbers.
         label: column of whole numbers, -1 where empty.
-        features: columns of finite numbers.
+        features: columns of finite numbers, and of categories (text), which are hashed.
         deleted: column that is true where the event removes the edge.
         bipartite: give ``src`` and ``dst`` a dictionary each; False: one for both.
         time_format: form of times that are text, such as ``"%d.%m.%Y %H:%M"``.

@@ -10,15 +10,13 @@ import pyarrow as pa
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.data.io import doubts
-from fedvine.data.io.columns import Columns
+from fedvine.data.io.columns import NONE, Columns
 from fedvine.data.io.read_graph import OneTable, opened_table
 from fedvine.data.node_table import NodeTable, code
 from fedvine.data.stream import EventStream
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
             "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
-# What people write into an empty cell of a column of numbers; in one of text it is text.
-_NONE = "('', 'na', 'n/a', 'nan', 'null', 'none', '-', '?')"
 
 
 def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, src: str = "src",
@@ -137,7 +135,7 @@ def _number(table: OneTable, columns: Columns, role: str) -> str | None:
     elif kind == "DATE" or kind.startswith("TIMESTAMP"):
         value = f"epoch(CAST({role} AS TIMESTAMP))"
     elif kind == "VARCHAR" and table.source.untyped:
-        there = f"CASE WHEN lower(trim({role})) NOT IN {_NONE} THEN {role} END"
+        there = f"CASE WHEN lower(trim({role})) NOT IN {NONE} THEN {role} END"
         (some, numbers, dates), = table.rows(
             f"SELECT count(x), count(TRY_CAST(x AS DOUBLE)), count(TRY_CAST(x AS TIMESTAMPTZ)) "
             f"FROM (SELECT {there} AS x FROM raw)")

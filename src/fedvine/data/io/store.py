@@ -67,13 +67,14 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
         place = place or parent / f"{short}-{key}"
         if found := _opened(place, key):
             return found
-        notes, dates = make_edges(connection, label, wanted, source)
+        notes, dates, learned = make_edges(connection, label, wanted, source)
         with atomic_folder(work / "stream") as folder:
             facts = _write(connection, wanted, folder)
             (folder / "stream.json").write_text(json.dumps({
                 "format": 1, "name": name, "bipartite": wanted.bipartite, "source": key,
                 "origin": origin, "notes": wanted.notes(source, label) + notes,
-                **({"dates": True} if dates else {}), **facts}))
+                **({"dates": True} if dates else {}),
+                **({"edge_columns": learned} if learned else {}), **facts}))
         found = _moved(work / "stream", place, key)
     if origin is not None and store is None:
         _delete_earlier(parent, short, place, origin)

@@ -30,7 +30,8 @@ def counter(server: Server, world: World, t: int) -> Any:
     """
     return SimpleNamespace(
         counts=server.counts, profiles=server.profiles, keys=server.keys, cache=server.cache,
-        past=server.past, world=world, stage=server.stage.both_ways(),
+        edges=getattr(server, "edges", None), past=server.past, world=world,
+        stage=server.stage.both_ways(),
         rng=lambda purpose: rng(world.seed, "pair features", purpose, t))
 
 

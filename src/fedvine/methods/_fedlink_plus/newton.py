@@ -14,16 +14,19 @@ import numpy as np
 
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 
-LENGTH = 2 + 2 * WIDTH + WIDTH * (WIDTH + 1) // 2
 SIMPLE = ("popularity", "recency")
 MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
 FAR = 64            # times its unit a feature may be
 LEAST = 1e-6        # of the ridge: some features are 0 everywhere
-_UPPER = np.triu_indices(WIDTH)
+
+
+def length(width: int = WIDTH) -> int:
+    """Return the number of sums of a Newton step for ``width`` features."""
+    return 2 + 2 * width + width * (width + 1) // 2
 
 
 def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndarray) -> np.ndarray:
-    """Return one client's sums for a Newton step, float64 [LENGTH].
+    """Return one client's sums for a Newton step, float64 [:func:`length` of F].
 
     Args:
         samples: by stage differences of features, float32 [n, m, F].
@@ -34,8 +37,7 @@ def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndar
         Sums over edges of the weight, the loss, its gradient [F], squares of the features [F], and
             the upper triangle of the Hessian [F (F + 1) / 2].
     """
-    found = np.zeros(2 + 2 * WIDTH)
-    hessian = np.zeros((WIDTH, WIDTH))
+    found, hessian = np.zeros(2 + 2 * len(w)), np.zeros((len(w), len(w)))
     for D, each in zip(samples, weights, strict=True):
         if not len(D):
             continue
@@ -54,7 +56,7 @@ def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndar
         root = flat * np.sqrt(p.reshape(-1, 1))
         centre = mean / np.sqrt(np.maximum(each, 1e-12))[:, None]
         hessian += root.T @ root - centre.T @ centre
-    return np.concatenate([found, hessian[_UPPER]])
+    return np.concatenate([found, hessian[np.triu_indices(len(w))]])
 
 
 def units(squares: np.ndarray, weight: float) -> np.ndarray:
@@ -68,7 +70,7 @@ def units(squares: np.ndarray, weight: float) -> np.ndarray:
 
 
 def factors(units: np.ndarray) -> np.ndarray:
-    """Return by what :func:`derivatives` are multiplied where features are, [LENGTH]."""
+    """Return by what :func:`derivatives` are multiplied where features are, [:func:`length`]."""
     upper = np.triu_indices(len(units))
     return np.concatenate([np.ones(2), units, units ** 2, units[upper[0]] * units[upper[1]]])
 
@@ -79,24 +81,30 @@ class Newton:
     Parts of the features ``without`` have no weight.
     """
 
-    def __init__(self, ridge: float, without: Sequence[str] = ()) -> None:
+    def __init__(self, ridge: float, without: Sequence[str] = (),
+                 width: int = WIDTH) -> None:
         self.ridge, self.without = ridge, list(without)
-        self.w = np.zeros(WIDTH)            # accepted
-        self.trial = np.zeros(WIDTH)
-        self.step = np.zeros(WIDTH)
+        self.w = np.zeros(width)            # accepted
+        self.trial = np.zeros(width)
+        self.step = np.zeros(width)
         self.loss, self.done, self.fresh = np.inf, False, True
-        self.hessian, self.gradient = np.eye(WIDTH), np.zeros(WIDTH)        # at w, with the ridge
-        self.units, self.radius = np.ones(WIDTH), np.inf
+        self.hessian, self.gradient = np.eye(width), np.zeros(width)        # at w, with the ridge
+        self.units, self.radius = np.ones(width), np.inf
+
+    @property
+    def parts(self) -> dict[str, tuple[int, int]]:
+        """Return :data:`PARTS` with that of columns of edges, which is the last one."""
+        return {**PARTS, "edges": (WIDTH, len(self.w))}
 
     def begin(self) -> None:
         """Begin a stage: its edges make another loss, whose search starts from the last weights."""
         self.trial, self.loss, self.done, self.fresh = self.w.copy(), np.inf, False, True
-        self.step = np.zeros(WIDTH)
+        self.step = np.zeros(len(self.w))
 
     def take(self, sums: np.ndarray, negatives: int) -> None:
         """Take the clients' sums at ``trial``; decide what is evaluated next."""
-        weight, loss = sums[:2]
-        gradient, squares = sums[2:2 + WIDTH], sums[2 + WIDTH:2 + 2 * WIDTH]
+        (weight, loss), F = sums[:2], len(self.w)
+        gradient, squares = sums[2:2 + F], sums[2 + F:2 + 2 * F]
         ridge = np.maximum(self.ridge * squares / max(weight, 1.0), LEAST)
         loss += 0.5 * float((ridge * self.trial ** 2).sum())
         if weight <= 0:
@@ -106,7 +114,7 @@ class Newton:
         if (before > FAR * self.units).any():
             return                          # too large for their units: again at the same weights
         if self.fresh and self.trial.any() and loss > weight * np.log1p(negatives):
-            self.w, self.trial, self.fresh = np.zeros(WIDTH), np.zeros(WIDTH), False
+            self.w, self.trial, self.fresh = np.zeros(F), np.zeros(F), False
             return                          # the old weights cost more than none: begin at none
         self.fresh = False
         if loss > self.loss + 1e-9 * abs(self.loss):
@@ -120,11 +128,11 @@ class Newton:
             return
         self.radius = max(self.radius, 2 * self.length(self.step))
         self.w, self.loss = self.trial.copy(), loss
-        hessian = np.zeros((WIDTH, WIDTH))
-        hessian[_UPPER] = sums[2 + 2 * WIDTH:]
+        hessian = np.zeros((F, F))
+        hessian[np.triu_indices(F)] = sums[2 + 2 * F:]
         hessian = hessian + np.triu(hessian, 1).T + np.diag(ridge)
         self.gradient = gradient + ridge * self.w
-        for s in (slice(*PARTS[part]) for part in self.without):
+        for s in (slice(*self.parts[part]) for part in self.without):
             hessian[s], hessian[:, s], self.gradient[s] = 0, 0, 0
             hessian[s, s] = np.eye(s.stop - s.start)
         try:
@@ -166,13 +174,13 @@ class Newton:
         """
         inverse = np.linalg.inv(self.hessian)
         found = {"all": self.w}
-        for part, (begin, end) in PARTS.items():
+        for part, (begin, end) in self.parts.items():
             s = slice(begin, end)
             if part != "items" and self.w[s].any():
                 found[f"without {part}"] = self.w - inverse[:, s] @ np.linalg.solve(
                     inverse[s, s], self.w[s])
                 found[f"without {part}"][s] = 0.0
-        popularity, recency = np.zeros(WIDTH), np.zeros(WIDTH)
+        popularity, recency = np.zeros((2, len(self.w)))
         popularity[0] = recency[0] = 1.0
         recency[PARTS["pairs"][0]], recency[PARTS["pairs"][0] + 8] = 1e5, 1e3
         for name, by in MILDER.items() if milder else ():

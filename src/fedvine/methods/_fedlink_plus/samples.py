@@ -9,9 +9,11 @@ import numpy as np
 
 from fedvine.core.method import Client
 from fedvine.core.refresh import batches
-from fedvine.methods._fedlink.events import edges
+from fedvine.data.stream import EventStream
+from fedvine.methods._fedlink.events import edges, kept
+from fedvine.methods._fedlink_plus import edge_columns
 from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import PARTS, WIDTH, Lent, fill, weighted
+from fedvine.methods._fedlink_plus.features import PARTS, Lent, fill, weighted
 from fedvine.methods._fedlink_plus.meetings import DECAYS, POWERS
 from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch
 from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
@@ -32,7 +34,7 @@ def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, le
              near: tuple[int, ...], also: Also | None = None) -> np.ndarray:
     """Return features float32 [Q, WIDTH] of pairs in local numbers at times ``t``."""
     counts: Counts = client.counts
-    out = np.empty((len(src), WIDTH), np.float32)
+    out = np.empty((len(src), edge_columns.width(client.world)), np.float32)
     if not len(src):
         return out
     repeats, met = counts.users.others[:len(counts.users), 1].sum(), counts.totals[2]
@@ -45,6 +47,8 @@ def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, le
          counts.items.away_stamp, items, users, pairs, steps, window, clocks, lent, facts,
          scratch(client), POWERS)
     client.profiles.features(client, np.asarray(src), np.asarray(dst), out)
+    if edge_columns.there(client.world):
+        client.edges.features(client, src, dst, out)
     if also is not None:
         also(out, src, dst)
     return out
@@ -74,9 +78,10 @@ def scores(client: Client, queries: Any, w: np.ndarray, lent: Lent, near: tuple[
     return found
 
 
-def count(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> None:
-    """Count events, and enter their users and items."""
+def count(client: Client, events: EventStream) -> None:
+    """Count events without deletions, and enter their users and items."""
     counts: Counts = client.counts
+    src, dst, t = (np.asarray(column) for column in (events.src, events.dst, events.t))
     if not len(src):
         return
     users, items = int(src.max()) + 1, int(dst.max()) + 1
@@ -95,6 +100,8 @@ def count(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> No
         len(counts.items):max(items, have)].view(np.int64))
     counts.push(np.asarray(src, np.int64), np.asarray(dst, np.int64), t)
     client.profiles.add(client, src, dst)
+    if edge_columns.there(client.world):
+        client.edges.add(client, events)
 
 
 def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int, ...],
@@ -118,15 +125,13 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
             whether the pair is new, bool [n]; of the ranked edges the same features beside
             :data:`AGAINST` items, float32 [r, AGAINST, WIDTH], and whether the pair is new.
     """
-    counts, stage = client.counts, client.stage
-    src, dst = edges(stage)
+    counts, stage, wide = client.counts, kept(client.stage), edge_columns.width(client.world)
+    src, dst = np.asarray(stage.src), np.asarray(stage.dst)
     when = np.asarray(stage.t, float)
     came = np.asarray(stage.order, float)       # by which the edges are sorted
-    if stage.deleted is not None:
-        when, came = when[~stage.deleted], came[~stage.deleted]
     counts.begin(t, not stage.bipartite)
-    none = (np.empty((0, many, WIDTH), np.float32), np.empty(0, np.float32), np.empty(0, bool),
-            np.empty((0, AGAINST, WIDTH), np.float32), np.empty(0, bool))
+    none = (np.empty((0, many, wide), np.float32), np.empty(0, np.float32), np.empty(0, bool),
+            np.empty((0, AGAINST, wide), np.float32), np.empty(0, bool))
     if not len(src):
         counts.begin(t + 1, counts.one_kind)
         return none
@@ -161,25 +166,25 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         chosen = np.sort(draw.choice(len(place), min(ranked, len(place)), replace=False))
     beside = negatives.random(draw, src[place[chosen]].astype(np.int64), np.flatnonzero(known), now,
                               AGAINST, width)
-    found, fresh = np.empty((len(place), many, WIDTH), np.float32), np.empty(len(place), bool)
-    ranks, done = np.empty((len(chosen), AGAINST, WIDTH), np.float32), 0
+    found, fresh = np.empty((len(place), many, wide), np.float32), np.empty(len(place), bool)
+    ranks, done = np.empty((len(chosen), AGAINST, wide), np.float32), 0
     empty = lent_rows(counts, None)
     for upto, at in seen:
-        count(client, src[done:upto], dst[done:upto], when[done:upto])
+        count(client, stage[done:upto])
         done = max(done, upto)
         user, item = src[place[at]].astype(np.int64), dst[place[at]].astype(np.int64)
         pairs = np.concatenate([item[:, None], wrong[at]], 1)
         x = features(client, np.repeat(user, many + 1), pairs.reshape(-1),
                      np.repeat(when[place[at]], many + 1), empty, near, also
-                     ).reshape(len(at), many + 1, WIDTH)
+                     ).reshape(len(at), many + 1, wide)
         found[at] = x[:, 1:] - x[:, :1]
         fresh[at] = x[:, 0, PARTS["pairs"][0]] == 0
         mine = np.flatnonzero(np.isin(chosen, at))
         here = np.searchsorted(at, chosen[mine])
         ranks[mine] = features(client, np.repeat(user[here], AGAINST), beside[mine].reshape(-1),
                                np.repeat(when[place[at[here]]], AGAINST), empty, near, also
-                               ).reshape(len(mine), AGAINST, WIDTH) - x[here, :1]
-    count(client, src[done:], dst[done:], when[done:])
+                               ).reshape(len(mine), AGAINST, wide) - x[here, :1]
+    count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
     return found, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks, fresh[chosen]
 
