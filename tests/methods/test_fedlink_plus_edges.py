@@ -164,7 +164,7 @@ def test_without_columns_nothing_is_kept_or_added():
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("method", [FedLinkPlus, DgCoLearnPlus], ids=lambda m: m.name)
 def test_contract_with_columns(method, check, monkeypatch):
-    monkeypatch.setattr(testing, "tiny_stream", lambda *a: with_columns(plain_stream(*a)))
+    monkeypatch.setattr(testing, "tiny_stream", lambda *a, **b: with_columns(plain_stream(*a, **b)))
     check(method.tiny())
 
 

@@ -13,14 +13,13 @@ derivatives.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from fedvine.core.method import Client, World
 from fedvine.data import edge_features
-from fedvine.data.node_features import BUCKETS
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods._fedlink_plus.meetings import code
@@ -33,8 +32,30 @@ PRIOR = 5.0         # edges by which means are drawn towards those of all edges
 DECAY = 0.9
 LEAST = 0.05        # variance, of numbers with variance 1 overall
 MOST = 1000.0       # of a log ratio of densities, so that its square can be summed
-_MET = PARTS["pairs"][0]
 CHUNK = 1 << 16     # events that are encoded at a time
+
+
+class Nodes(NamedTuple):
+    """Columns of users or of items, for compiled loops; see :class:`EdgeColumns`."""
+
+    n: np.ndarray
+    sum: np.ndarray
+    square: np.ndarray
+    taste: np.ndarray
+    tastes: np.ndarray
+
+
+class Met(NamedTuple):
+    """The table of pairs, for compiled loops; see :class:`EdgeColumns`."""
+
+    slots: np.ndarray
+    keys: np.ndarray
+    used: np.ndarray
+    n: np.ndarray
+    sum: np.ndarray
+    last: np.ndarray
+    now: np.ndarray
+    stamp: np.ndarray
 
 
 def width(world: World) -> int:
@@ -60,7 +81,7 @@ class EdgeColumns:
     """What a client keeps of the weights and features of its edges.
 
     - ``users``, ``items``: by local number ``n`` edges, the ``sum`` of their values and the
-      ``square`` of the numbers, ``taste``, and for items ``tastes`` edges that added to it
+      ``square`` of the numbers, ``taste``, and of items ``tastes``, edges that added to it
     - ``pairs``: by user and item ``n``, ``sum``, ``last`` and the decayed sum ``now`` of weights
     - ``all``: n, sum and square of all edges
     """
@@ -72,8 +93,7 @@ class EdgeColumns:
         taste = TASTE if self.weight else 0
         node = {"n": ("float32", (), 0), "sum": ("float32", (self.wide,), 0),
                 "square": ("float32", (self.numbers,), 0), "taste": ("float32", (taste,), 0)}
-        self.users = Columns(**node)
-        self.items = Columns(**node, tastes=("float32", (), 0))
+        self.users, self.items = (Columns(**node, tastes=("float32", (), 0)) for _ in range(2))
         self.pairs = Table(n=("float32", (), 0), sum=("float32", (), 0), last=("float32", (), 0),
                            now=("float32", (), 0), stamp=("int32", (), 0))
         self.all = np.zeros(1 + self.wide + self.numbers)
@@ -89,10 +109,8 @@ class EdgeColumns:
             self.users.upto(int(src.max()) + 1)
             self.items.upto(int(dst.max()) + 1)
             self.pairs.reserve(len(x) if self.weight else 0)
-            u, z, p = self.users, self.items, self.pairs
             _learn(np.asarray(src, np.int64), np.asarray(dst, np.int64), x, now, self.weight,
-                   u.n, u.sum, u.square, u.taste, z.n, z.sum, z.square, z.taste, z.tastes,
-                   p.slots, p.keys, p.used, p.n, p.sum, p.last, p.now, p.stamp)
+                   *self._loops())
 
     def trim(self, capacity: int) -> None:
         """Drop the pairs that were met longest ago where there are more than ``capacity``."""
@@ -104,14 +122,18 @@ class EdgeColumns:
     def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray) -> None:
         """Write the features of pairs, behind all others, into ``out`` float32 [Q, width]."""
         out[:, WIDTH:] = 0
-        u, z, p = self.users, self.items, self.pairs
         n = max(self.all[0], 1.0)
         mean = self.all[1:1 + self.wide] / n
         spread = np.maximum(self.all[1 + self.wide:] / n - mean[:self.numbers] ** 2, LEAST)
-        _fill(out, np.asarray(src, np.int64), np.asarray(dst, np.int64), client.counts.now,
-              client.counts.one_kind, self.weight, self.texts, self.numbers, mean, spread,
-              len(u), len(z), u.n, u.sum, u.square, u.taste, z.n, z.sum, z.square, z.taste,
-              z.tastes, p.slots, p.keys, p.n, p.sum, p.last, p.now, p.stamp)
+        _fill(out, WIDTH, PARTS["pairs"][0], np.asarray(src, np.int64), np.asarray(dst, np.int64),
+              client.counts.now, client.counts.one_kind, self.weight, self.texts, self.numbers,
+              mean, spread, len(self.users), len(self.items), *self._loops())
+
+    def _loops(self) -> tuple[Nodes, Nodes, Met]:
+        users, items = (Nodes(x.n, x.sum, x.square, x.taste, x.tastes)
+                        for x in (self.users, self.items))
+        p = self.pairs
+        return users, items, Met(p.slots, p.keys, p.used, p.n, p.sum, p.last, p.now, p.stamp)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps; arrays are views."""
@@ -134,40 +156,38 @@ def _slot(z: Any) -> Any:
 
 
 @njit(cache=True)
-def _learn(src: Any, dst: Any, x: Any, now: Any, weight: bool, u_n: Any, u_sum: Any, u_square: Any,
-           u_taste: Any, z_n: Any, z_sum: Any, z_square: Any, z_taste: Any, z_tastes: Any,
-           slots: Any, keys: Any, used: Any, p_n: Any, p_sum: Any, p_last: Any, p_now: Any,
-           p_stamp: Any) -> None:
+def _learn(src: Any, dst: Any, x: Any, now: Any, weight: bool, users: Nodes, items: Nodes,
+           pairs: Met) -> None:
     """Add events in the order given; there must be room for them."""
     for e in range(len(src)):
         u, z = src[e], dst[e]
-        u_n[u] += 1
-        z_n[z] += 1
+        users.n[u] += 1
+        items.n[z] += 1
         for j in range(x.shape[1]):
-            u_sum[u, j] += x[e, j]
-            z_sum[z, j] += x[e, j]
-        for j in range(u_square.shape[1]):
-            u_square[u, j] += x[e, j] * x[e, j]
-            z_square[z, j] += x[e, j] * x[e, j]
+            users.sum[u, j] += x[e, j]
+            items.sum[z, j] += x[e, j]
+        for j in range(users.square.shape[1]):
+            users.square[u, j] += x[e, j] * x[e, j]
+            items.square[z, j] += x[e, j] * x[e, j]
         if not weight:
             continue
         w = x[e, 0]
-        row = enter(slots, keys, used, code(u, z))
-        if p_n[row] > 0:
-            p_now[row] *= np.float32(DECAY) ** min(now - p_stamp[row], 400)
-        p_n[row] += 1
-        p_sum[row] += w
-        p_now[row] += w
-        p_last[row], p_stamp[row] = w, now
+        row = enter(pairs.slots, pairs.keys, pairs.used, code(u, z))
+        if pairs.n[row] > 0:
+            pairs.now[row] *= np.float32(DECAY) ** min(now - pairs.stamp[row], 400)
+        pairs.n[row] += 1
+        pairs.sum[row] += w
+        pairs.now[row] += w
+        pairs.last[row], pairs.stamp[row] = w, now
         length = np.float32(0.0)
         for k in range(TASTE):
-            length += u_taste[u, k] * u_taste[u, k]
+            length += users.taste[u, k] * users.taste[u, k]
         if length > 0:
-            z_tastes[z] += 1
+            items.tastes[z] += 1
             for k in range(TASTE):
-                z_taste[z, k] += w * u_taste[u, k] / np.sqrt(length)
+                items.taste[z, k] += w * users.taste[u, k] / np.sqrt(length)
         k, sign = _slot(z)
-        u_taste[u, k] += sign * w
+        users.taste[u, k] += sign * w
 
 
 @njit(cache=True)
@@ -186,63 +206,66 @@ def _dense(value: Any, n: Any, total: Any, square: Any, mean: Any, spread: Any) 
 
 
 @njit(cache=True)
-def _fill(out: Any, src: Any, dst: Any, now: Any, one_kind: bool, weight: bool, texts: bool,
-          numbers: Any, mean: Any, spread: Any, users: Any, items: Any, u_n: Any, u_sum: Any,
-          u_square: Any, u_taste: Any, z_n: Any, z_sum: Any, z_square: Any, z_taste: Any,
-          z_tastes: Any, slots: Any, keys: Any, p_n: Any, p_sum: Any, p_last: Any, p_now: Any,
-          p_stamp: Any) -> None:
-    """Write features of pairs behind :data:`WIDTH`; what is not known is 0."""
+def _fill(out: Any, first: Any, met: Any, src: Any, dst: Any, now: Any, one_kind: bool,
+          weight: bool, texts: bool, numbers: Any, mean: Any, spread: Any, many_users: Any,
+          many_items: Any, users: Nodes, items: Nodes, pairs: Met) -> None:
+    """Write features of pairs from the column ``first`` on; what is not known is 0.
+
+    The column ``met`` says whether a pair met before. Both are no constants here, as compiled loops
+    that are kept on disk would not see that another file's constant has changed.
+    """
     for q in range(len(src)):
-        u, z, f, at = src[q], dst[q], out[q], WIDTH
-        n = u_n[u] if u < users else np.float32(0.0)
-        m = z_n[z] if z < items else np.float32(0.0)
+        u, z, f, at = src[q], dst[q], out[q], first
+        n = users.n[u] if u < many_users else np.float32(0.0)
+        m = items.n[z] if z < many_items else np.float32(0.0)
         if weight:
-            received = z_sum[z, 0] / (m + PRIOR) if m > 0 else 0.0
+            received = items.sum[z, 0] / (m + PRIOR) if m > 0 else 0.0
             # the pair: mean weight, the last one, the decayed sum
-            row = row_of(slots, keys, code(u, z))
+            row = row_of(pairs.slots, pairs.keys, code(u, z))
             if row >= 0:
-                total = p_now[row] * DECAY ** min(now - p_stamp[row], 400)
-                f[at] = p_sum[row] / (p_n[row] + 1)
-                f[at + 1] = p_last[row]
+                total = pairs.now[row] * DECAY ** min(now - pairs.stamp[row], 400)
+                f[at] = pairs.sum[row] / (pairs.n[row] + 1)
+                f[at + 1] = pairs.last[row]
                 f[at + 2] = np.log1p(abs(total)) * (1.0 if total > 0 else -1.0)
             # the item's mean weight, alone and times the user's; users with alike weights
             f[at + 3] = received
             if n > 0:
-                f[at + 4] = received * u_sum[u, 0] / (n + PRIOR)
+                f[at + 4] = received * users.sum[u, 0] / (n + PRIOR)
             if n > 0 and m > 0:
                 length = dot = 0.0
                 for k in range(TASTE):
-                    length += u_taste[u, k] * u_taste[u, k]
-                    dot += u_taste[u, k] * z_taste[z, k]
-                f[at + 5] = dot / np.sqrt(length + 1e-9) / (z_tastes[z] + PRIOR)
+                    length += users.taste[u, k] * users.taste[u, k]
+                    dot += users.taste[u, k] * items.taste[z, k]
+                f[at + 5] = dot / np.sqrt(length + 1e-9) / (items.tastes[z] + PRIOR)
             if one_kind:        # what the other node gives, to all and to this one
-                if z < users:
-                    f[at + 6] = u_sum[z, 0] / (u_n[z] + PRIOR)
-                row = row_of(slots, keys, code(z, u))
+                if z < many_users:
+                    f[at + 6] = users.sum[z, 0] / (users.n[z] + PRIOR)
+                row = row_of(pairs.slots, pairs.keys, code(z, u))
                 if row >= 0:
-                    f[at + 7], f[at + 8] = p_last[row], p_sum[row] / (p_n[row] + 1)
+                    f[at + 7], f[at + 8] = pairs.last[row], pairs.sum[row] / (pairs.n[row] + 1)
             at += OF_WEIGHTS
         begin = 1 if weight else 0
         for j in range(begin, numbers):
             single = j - begin < SINGLE
             if m > 0:
-                of_item = _mean(m, z_sum[z, j], mean[j])
+                of_item = _mean(m, items.sum[z, j], mean[j])
                 if single:
                     f[at] = of_item - mean[j]
                 if n > 0:       # the item's mean among the user's values, and the reverse
-                    f[at + single] += _dense(of_item, n, u_sum[u, j], u_square[u, j], mean[j],
-                                             spread[j])
-                    f[at + single + 1] += _dense(_mean(n, u_sum[u, j], mean[j]), m, z_sum[z, j],
-                                                 z_square[z, j], mean[j], spread[j])
+                    of_user = _mean(n, users.sum[u, j], mean[j])
+                    f[at + single] += _dense(of_item, n, users.sum[u, j], users.square[u, j],
+                                             mean[j], spread[j])
+                    f[at + single + 1] += _dense(of_user, m, items.sum[z, j], items.square[z, j],
+                                                 mean[j], spread[j])
             at += 3 * single
         at += 2 * (numbers - begin > SINGLE)
         if texts and n > 0:
             # how much likelier a category of both is than one of the user and of any edge
             both = overall = 0.0
-            for b in range(numbers, numbers + BUCKETS):
-                overall += u_sum[u, b] / n * mean[b]
-                both += u_sum[u, b] / n * z_sum[z, b] if m > 0 else 0.0
+            for b in range(numbers, len(mean)):
+                overall += users.sum[u, b] / n * mean[b]
+                both += users.sum[u, b] / n * items.sum[z, b] if m > 0 else 0.0
             overall = max(overall, 0.01)
             f[at] = np.log((max(both, 0.0) + PRIOR * overall) / (m + PRIOR)) - np.log(overall)
-            f[at + 1] = f[at] if f[_MET] == 0 else np.float32(0.0)
+            f[at + 1] = f[at] if f[met] == 0 else np.float32(0.0)
 
