@@ -57,8 +57,9 @@ def columns(events: EventStream) -> dict[str, tuple[str, np.ndarray]]:
         raise FedvineError(f"{events.name}: edge_columns names {len(features)} features of "
                            f"{wide}, or a weight that is not there.")
     found: dict[str, tuple[str, np.ndarray]] = {}
+    x = np.zeros((len(events), 0)) if events.features is None else events.features
     for name, kind in events.edge_columns.items():
-        column = events.weight if kind == WEIGHT else events.features[:, features.index(name)]
+        column = events.weight if kind == WEIGHT else x[:, features.index(name)]
         found[NAME if kind == WEIGHT else name] = kind, np.asarray(column)
     return found
 
