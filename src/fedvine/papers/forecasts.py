@@ -1,4 +1,4 @@
-"""Pages on ``fedlink_plus``: what each way of sharing costs, and what each part is worth."""
+"""Pages on ``fedlink_plus``: beside its rivals, what sharing costs, and what each part is worth."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedvine.core.units import size
+from fedvine.core.units import seconds, size
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._fedlink_plus.features import PARTS
 from fedvine.papers.study import Found, Panel, Study, experiments
 from fedvine.results.cells import Job
+from fedvine.results.entry import Entry
 from fedvine.results.tables import Table, TableSet, spread
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.metrics import paired
 
 DATA = {"flights": "flights", "wikipedia": "Wikipedia", "foursquare": "Foursquare", "uci": "UCI",
         "bitcoin_otc": "Bitcoin-OTC"}
 SCORES = {"auc_new": "AUC new", "mrr_new": "MRR new", "auc": "AUC", "mrr": "MRR"}
 SEEDS = 3
 METHOD = "fedlink_plus"
+TASK = LinkPrediction()
+
+RIVALS = ("fedlink", "stfl", "fedlink_minibatch", "edgebank", "popularity", "recency")
+#: Seeds that were never looked at while the method was built.
+FRESH, RUNS = 3, 5
+MORE = {"four_cities": "four cities", "as733": "AS-733"}
+#: Buffers that hold at most 20 % of the largest client's history.
+BUFFERS: dict[str, dict[str, Any]] = {"wikipedia": {"capacity": 3200, "buffers": 2},
+                                      "foursquare": {"capacity": 1600, "buffers": 2}}
 
 SHARING: dict[str, dict[str, Any]] = {
     "rows": {},
@@ -44,6 +56,73 @@ def lines(data: str, settings: Mapping[str, dict[str, Any]], **more: Any
     """Return the experiments of a panel by line; ``more`` are tables of all experiments."""
     return lambda _: experiments({line: {"data": data, "method": {"name": METHOD, **fields}, **more}
                                   for line, fields in settings.items()})
+
+
+def beside_rivals() -> Study:
+    """Set ``fedlink_plus`` beside its rivals, on fresh seeds."""
+    def panel(data: str, name: str) -> Panel:
+        fields = {m: BUFFERS.get(data, {}) if m not in TASK.simple else {} for m in RIVALS}
+        return Panel(name, lambda _: experiments({
+            m: {"data": data, "method": {"name": m, **more}}
+            for m, more in {METHOD: {}, **fields}.items()}), id=data, first=FRESH, seeds=RUNS)
+    return Study("fedlink_plus beside its rivals", [
+        panel(data, name) for data, name in (DATA | MORE).items()], _beside_rivals)
+
+
+def _beside_rivals(found: Found) -> TableSet:
+    panels = [p.name for p in found.panels]
+    short = Table("AUC of new pairs / AUC / MRR of all pairs, mean over seeds", [
+        "method", *panels, f"moved, {panels[0]}", f"CPU s, {panels[0]}"], [
+            [m, *(_short(found.entry(p, m)) for p in panels),
+             _text(_moved(found.entry(panels[0], m)), size),
+             _text(found.entry(panels[0], m).cost("seconds_cpu"), seconds)]
+            for m in (METHOD, *RIVALS)]) if panels else None
+    grids = [Table(f"{p}, test period, mean over clients",
+                   ["method", *SCORES.values(), "moved", "CPU s", "peak memory"],
+                   [[m, *(e.text(key) for key in SCORES), _text(_moved(e), size),
+                     _text(e.cost("seconds_cpu"), seconds),
+                     _text(e.cost("peak_memory_bytes"), size)]
+                    for m in (METHOD, *RIVALS) if (e := found.entry(p, m)).records] + [
+                        [f"{METHOD} less the best rival", *(_ahead(found, p, key)
+                                                            for key in SCORES), "", "", ""]])
+             for p in panels]
+    return TableSet([*([short] if short else []), *grids], [
+        TASK.questions(), f"Seeds {FRESH} to {FRESH + RUNS - 1}, which were not used while the "
+        "method was built. The last line of a table is the mean of the paired differences to the "
+        "rival that is best in that column, and its 95 % interval.",
+        "All settings are defaults, but FedLink's family has buffers that hold at most 20 % of the "
+        "largest client's history on Wikipedia and Foursquare (`capacity=3200`, `capacity=1600`, "
+        "`buffers=2`). UCI, Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU "
+        "seconds were measured while other work ran.", *found.seeds, *found.gaps], found.records)
+
+
+def _ahead(found: Found, panel: str, key: str) -> str:
+    """Return the text of the paired difference to the best rival in a column."""
+    ours = found.entry(panel, METHOD).values(key)
+    by = {m: found.entry(panel, m).values(key) for m in RIVALS}
+    by = {m: {s: x for s, x in values.items() if s in ours} for m, values in by.items()}
+    best = max((m for m in by if by[m]), key=lambda m: sum(by[m].values()) / len(by[m]),
+               default=None)
+    if best is None:
+        return "-"
+    seeds = sorted(by[best])
+    mean, half, _ = paired([ours[s] for s in seeds], [by[best][s] for s in seeds])
+    return f"{mean:+.3f} ±{half:.3f} {best}" if half == half else f"{mean:+.3f} {best}"
+
+
+def _text(value: float | None, shown: Callable[[float], str]) -> str:
+    return "-" if value is None else shown(value)
+
+
+def _moved(entry: Entry) -> float | None:
+    """Return the bytes of a run in both directions, mean over seeds."""
+    up, down = entry.cost("bytes_up"), entry.cost("bytes_down")
+    return None if up is None or down is None else up + down
+
+
+def _short(entry: Entry) -> str:
+    return " / ".join(_text(entry.estimate(key)[0], lambda v: f"{v:.3f}"[1:])
+                      for key in ("auc_new", "auc", "mrr"))
 
 
 def sharing() -> Study:
@@ -124,5 +203,6 @@ def _costs(cells: list[Job]) -> list[str]:
             f"{sum(s['calls'] for s in found) / stages:.0f}"]
 
 
-STUDIES: dict[str, Callable[[], Study]] = {"forecasts-sharing": sharing,
+STUDIES: dict[str, Callable[[], Study]] = {"forecasts": beside_rivals,
+                                           "forecasts-sharing": sharing,
                                            "forecasts-ablations": ablations}

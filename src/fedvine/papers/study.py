@@ -33,6 +33,7 @@ class Panel:
     lines: Callable[[str | Path], Mapping[Any, Experiment]]
     id: str = ""                    # a short name for --only
     seeds: int | None = None        # no more seeds than this
+    first: int = 0                  # the first seed
     extra: bool = False             # only where --only names it
     about: Any = None               # what the study's page needs to know of it
 
@@ -161,7 +162,7 @@ def planned(study: Study, only: str | None = None, seeds: int = SEEDS,
         count, lines = min(seeds, panel.seeds or seeds), panel.lines(folder)
         try:
             every = cells((e.model_copy(update={"seed": s}) for e in lines.values()
-                           for s in range(count)), folder)
+                           for s in range(panel.first, panel.first + count)), folder)
         except FedvineError as error:
             absent[panel.name] = str(error)
             continue
