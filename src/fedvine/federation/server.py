@@ -73,7 +73,8 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
         while True:
             why = learn(made, order, hub, run) if made is not None else ""
             if not order.live:
-                write_state(hub, run, "finished", f"without all forecasts, as {why}" if why else "")
+                write_state(hub, run, "finished", f"without all forecasts, as {why}" if why else "",
+                            **state)
                 return
             write_state(hub, run, "waiting", f"without all forecasts, as {why}" if why else "",
                         **state)
@@ -152,7 +153,7 @@ def open_order(order: Order, run: str, here: list[str], send: Send
         classes = {key: kept[key] for key in ("classes", "names", "named", "columns")}
     else:
         kept = planned(order, out / "plan.json", there, send, patience, stream)
-    state = kept["state"] | ({"declined": declined} if order.live else {})
+    state = kept["state"] | {"declined": declined}
     plan: PlanLike = order.protocol.plan_of(kept.get("tasks", kept))
     names = kept["clients"]
     summary = read_summary(out) if order.live and out.exists() else None
