@@ -59,15 +59,18 @@ def test_no_site_asks_for_or_gets_a_certificate_under_such_a_name(tmp_path, name
 
 
 class Proxy:
-    """A site's process as FLARE shows it to the server."""
+    """A site's process as FLARE shows it to the server; ``alives`` counts signs of life."""
 
-    def __init__(self, name, handle):
-        self.name, self._handle = name, handle
+    def __init__(self, name, handle=lambda: b"answer", beat=lambda: None):
+        self.name, self._handle, self._beat, self.alives = name, handle, beat, 0
 
     def __call__(self, timeout):
         return self
 
     def alive(self, letter):
+        self.alives += 1
+        if self.alives > 1:
+            self._beat()
         return b"a session"
 
     def handle(self, letter, seal):
@@ -75,21 +78,31 @@ class Proxy:
 
 
 def test_a_withdrawn_kit_is_dropped_within_a_call(tmp_path, monkeypatch):
-    """Before a call, and in the middle of one that takes long; the others stay."""
-    hub, slow = tmp_path / "hub", threading.Event()
+    """Before a call, while the answer is awaited, and when it has just come; the others stay."""
+    hub, slow, out = tmp_path / "hub", threading.Event(), set()
     (tmp_path / "server").mkdir()
 
-    def withdraw(*names):
+    def withdraw(name):
+        out.add(name)
         (tmp_path / "server" / kits.WITHDRAWN).write_text(json.dumps(
-            {"disabled_clients": list(names)}))
+            {"disabled_clients": sorted(out)}))
 
-    def in_the_middle():
-        withdraw("ada", "bob")
-        slow.wait(60)
+    def beat():
+        if bob.alives == 2:
+            withdraw("bob")
+        else:
+            slow.set()
+
+    def works():
+        slow.wait(600)
         return b"too late"
 
-    proxies = [Proxy("ada", lambda: b"answer"), Proxy("bob", in_the_middle),
-               Proxy("cyd", lambda: b"answer")]
+    def answers():
+        withdraw("cyd")
+        return b"too late"
+
+    ada, bob, cyd, dan = (Proxy("ada"), Proxy("bob", works, beat), Proxy("cyd", answers),
+                          Proxy("dan"))
     seen = []
 
     def carry(folder, run, here, deliver, greet):
@@ -107,15 +120,17 @@ def test_a_withdrawn_kit_is_dropped_within_a_call(tmp_path, monkeypatch):
         slow.set()
         asked("bob")
         asked("cyd")
+        asked("dan")
 
     monkeypatch.setenv(flare.HUB, str(hub))
     monkeypatch.setattr(flare, "carry", carry)
     monkeypatch.setattr(flare, "read_order", lambda *_: Order(
         out="", method={"name": "fedlink"}, silence=2.0))
-    monkeypatch.setattr(flare, "collab", SimpleNamespace(clients=proxies))
+    monkeypatch.setattr(flare, "collab", SimpleNamespace(clients=[ada, bob, cyd, dan]))
     flare.Hub("run").main()
     assert seen == [("ada", b"answer"), ("ada", "ada was withdrawn"), ("bob", "bob was withdrawn"),
-                    ("bob", "bob was withdrawn"), ("cyd", b"answer")]
+                    ("bob", "bob was withdrawn"), ("cyd", "cyd was withdrawn"), ("dan", b"answer")]
+    assert bob.alives == 2          # after that nothing was asked of it
 
 
 def test_a_run_that_needs_a_withdrawn_site_says_so_at_once(tmp_path):

@@ -71,6 +71,16 @@ def test_what_has_no_bound_is_not_within_one():
         policy.check(FedLinkPrivate())
 
 
+def test_epsilon_is_at_the_sites_own_delta():
+    policy = Policy(epsilon=8.0)
+    method = FedLinkPrivate(rounds=20, clip=1.0, noise=2.0, delta=0.99)
+    assert method.privacy(20)["epsilon"] < 8 < method.model_copy(
+        update={"delta": 1e-5}).privacy(20)["epsilon"]
+    with pytest.raises(Refusal, match="an epsilon of 8 at most"):
+        policy.check(method)
+    policy.model_copy(update={"delta": 0.5}).check(method)
+
+
 def test_the_largest_epsilon_counts_the_rounds_of_all_stages(monkeypatch):
     monkeypatch.setattr(FedLinkPrivate, "privacy", lambda self, rounds: {
         "epsilon": rounds / self.noise} if self.noise else {})

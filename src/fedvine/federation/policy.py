@@ -68,6 +68,8 @@ class Policy(BaseModel):
     epsilon: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="largest "
                                   "epsilon of a run, and of all runs on this table together; "
                                   "methods without noise are then refused")
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="the delta of epsilon; the "
+                         "experiment's does not count here")
 
     @field_validator("methods")
     @classmethod
@@ -98,6 +100,8 @@ class Policy(BaseModel):
                               _said(value))
         if self.epsilon is not None:
             rounds = max(1, sum(map(method.rounds_at, range(stages))))
+            if "delta" in type(method).model_fields:    # a server could choose one close to 1
+                method = method.model_copy(update={"delta": self.delta})
             spent = float(method.privacy(rounds).get("epsilon", math.inf))
             if not spent <= self.epsilon:
                 raise Refusal("policy-epsilon", f"{self.epsilon:g}",
@@ -118,7 +122,7 @@ def shown(policy: Policy | None) -> list[str]:
                 "may leave" if policy.times else "stay here")
             + f"; counts leave as multiples of {policy.grain}; at most {size(policy.most_bytes)} a "
             "round" + ("" if policy.epsilon is None else
-                       f"; epsilon of a run at most {policy.epsilon:g}")]
+                       f"; epsilon at most {policy.epsilon:g} at delta {policy.delta:g}")]
 
 
 def coarse(found: Any, grain: int) -> Any:

@@ -84,7 +84,8 @@ class Site(SiteTable):
         self.policy, self.account = policy, Account(folder / FOLDER)
         self.identity = identity
         self.ledger = partial(Ledger, folder / LEDGER, name, fresh=fresh,
-                              limit=None if policy is None else policy.epsilon)
+                              **({} if policy is None else
+                                 {"limit": policy.epsilon, "delta": policy.delta}))
 
     def handle(self, block: bytes, seal: bytes) -> bytes:
         """Carry out one request if the server has signed it; see :mod:`requests`."""
