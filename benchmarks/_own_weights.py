@@ -1,4 +1,4 @@
-"""Weights of each client's own: ``python -m benchmarks._own_weights FILE.md [--seeds N]``.
+"""Weights of each client's own: ``python -m benchmarks._own_weights FILE [--data NAME...]``.
 
 ``fedlink_plus`` shares one vector of weights w. Here each client k also gets w_k = w + d_k, the
 minimum of its own loss with a ridge on d_k that is a multiple of the shared one; nothing more
@@ -22,7 +22,7 @@ from fedvine.methods._fedlink_plus.newton import Newton, derivatives
 from fedvine.methods._fedlink_plus.samples import MARGIN, RECENT, measured
 from fedvine.results.tables import Table, TableSet
 
-RIDGES = (1.0, 10.0, 100.0)
+RIDGES = (10.0, 100.0, 1000.0)
 STEPS = 3
 DATA: dict[str, dict[str, Any]] = {
     "flights": {"data": "flights"}, "Wikipedia": {"data": "wikipedia"},
@@ -57,8 +57,10 @@ class Watch:
         """Score the edges of the stage that has just arrived."""
         for name, worker in clients.workers.items() if not at.r else ():
             answers = self.answers.get(name)
+            if answers is None:
+                continue
             edges, weights = worker.client.samples[-1], worker.client.weights[-1]
-            if answers is None or not len(edges):
+            if not len(edges):
                 continue
             found = measured(edges, weights > 1, np.array(answers))[1:].reshape(-1, 4)
             gain = self.gains.get(name, np.zeros(len(answers)))
@@ -94,28 +96,30 @@ def _text(found: np.ndarray, form: str) -> str:
     return " / ".join(f"{value:{form}}" for value in found)
 
 
-def main(file: Path, seeds: int) -> None:
-    """Write the page."""
+def main(file: Path, seeds: int, names: list[str]) -> None:
+    """Write the page, with the data sets ``names``."""
     rows = []
-    for name, settings in DATA.items():
+    for name in names:
+        settings = DATA[name]
         found = np.mean([differences(settings, seed) for seed in range(seeds)], 0)
         rows.append([name, _text(found[0], ".3f"), *(_text(one, "+.3f") for one in found[1:])])
         print(rows[-1], file=sys.stderr, flush=True)
-    page = TableSet([Table(f"{' / '.join(SCORES)}, validation period", [
-        "data", "shared weights", *(f"own, ridge {r:g}" for r in RIDGES), "chosen by each client"],
-        rows)], [
-            f"Sampled edges of each stage among 8 items, mean over clients and {seeds} seed"
-            f"{'s' * (seeds > 1)}; the columns of own weights are differences to the shared ones. "
-            "The ridge is a multiple of that of the shared weights. A client chooses what was "
-            f"above the shared weights by more than {MARGIN:g} in the mean of the four scores so "
-            f"far, a stage counting {RECENT:g} of the one after it."], [])
-    with atomic(file, "w") as handle:
-        handle.write(page.markdown())
+        page = TableSet([Table(f"{' / '.join(SCORES)}, validation period", [
+            "data", "shared weights", *(f"own, ridge {r:g}" for r in RIDGES),
+            "chosen by each client"], rows)], [
+                f"Sampled edges of each stage among 8 items, mean over clients and {seeds} seed"
+                f"{'s' * (seeds > 1)}; the columns of own weights are differences to the shared "
+                "ones. The ridge is a multiple of that of the shared weights. A client chooses "
+                f"what was above the shared weights by more than {MARGIN:g} in the mean of the "
+                f"four scores so far, a stage counting {RECENT:g} of the one after it."], [])
+        with atomic(file, "w") as handle:       # a data set more
+            handle.write(page.markdown())
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--data", nargs="*", choices=DATA, default=list(DATA))
     chosen = parser.parse_args()
-    main(chosen.file, chosen.seeds)
+    main(chosen.file, chosen.seeds, chosen.data)

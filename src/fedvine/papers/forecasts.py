@@ -151,8 +151,8 @@ def _sharing(found: Found) -> TableSet:
         "method has fewer features and one step a stage, which saves bytes and calls. A client is "
         "hidden among few others by noise as large as all that they know: with three to five "
         "clients the scores at an epsilon below 10 are those of the prior rule that the weights "
-        "are drawn to. With a hundred clients the same noise costs little. Counts of items with "
-        "noise spend as much as the derivatives and stand out of the noise for no item here.",
+        "are drawn to. With a hundred clients the same noise costs less. Counts of items with "
+        "noise spend as much as the derivatives and gain nothing here.",
         "Bytes are those of both directions, with all clients and the scoring; a call goes to all "
         "clients. Panels of 100 clients have no masks (secure = false): users are divided by "
         "hash, the scores are the same as with masks, bytes and calls are fewer.",
