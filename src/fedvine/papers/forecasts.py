@@ -147,13 +147,11 @@ def _sharing(found: Found) -> TableSet:
         "alone. Noise is the multiplier z: the deviation of the noise in a sum, in units of the "
         "bound on one client. Epsilon (delta = 1e-5) is for all that one client sends in the run, "
         "as if it had no edge; it grows with the number of stages.",
-        "Rows are worth most where clients share users. Sums of counts are worth much where there "
-        "are many small clients, each of which sees little of what is popular. With noise the "
-        "method has fewer features and one step a stage, which saves bytes and calls. A client is "
-        "hidden among few others by noise as large as all that they know: with three to five "
-        "clients the scores at an epsilon below 10 are those of the prior rule that the weights "
-        "are drawn to. With thirty clients the same noise costs less. Counts of items with "
-        "noise spend as much as the derivatives and gain nothing here.",
+        "With noise the method has fewer features and one step a stage, which saves bytes and "
+        "calls. Noise is as large as the bound on one client, however many there are: among few "
+        "clients the weights stay near the prior rule that they are drawn to, and among many they "
+        "come near those without noise. Counts of items with noise spend as much as the "
+        "derivatives.",
         "Bytes are those of both directions, with all clients and the scoring; a call goes to all "
         "clients. In the panels of 30 clients users are divided by hash, and lines without noise "
         "have no masks (secure = false): scores are the same, bytes and calls are fewer.",
