@@ -182,7 +182,8 @@ def _ablations(found: Found) -> TableSet:
         "computed at the client and chosen by its own progressive score "
         "([measured](forecasts-own-weights.md)). What clients choose gains at most .002 on "
         "validation, less than the margin by which the method trusts its own measures, for some "
-        "Newton steps at every client and stage; they are not part of the method.", *found.seeds, *found.gaps], found.records)
+        "Newton steps at every client and stage; they are not part of the method.",
+        *found.seeds, *found.gaps], found.records)
 
 
 def scores(cells: Iterable[Job], period: str) -> list[str]:
