@@ -88,7 +88,7 @@ class Site(SiteTable):
                                  {"limit": policy.epsilon, "delta": policy.delta}))
 
     def handle(self, block: bytes, seal: bytes) -> bytes:
-        """Carry out one request if the server has signed it; see :mod:`requests`."""
+        """Carry out one request if the server has signed it; see its file, requests.py."""
         return requests.handle(self, block, seal)
 
     def answer(self, run: str, block: bytes) -> bytes:
