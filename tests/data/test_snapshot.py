@@ -1,9 +1,11 @@
 """Snapshots against replaying every event into a set."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.data.ids import Ids
 from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
@@ -20,9 +22,11 @@ def stage(events, bipartite=False, deletions=True):
                        deleted=np.array(gone, bool) if deletions else None)
 
 
+@pytest.mark.parametrize("kind", [Snapshot, DynamicSnapshot])
 @given(STAGES, st.booleans(), st.booleans(), st.sampled_from([None, 1, 2]))
-def test_a_snapshot_is_what_replaying_the_events_leaves(stages, bipartite, deletions, window):
-    now, alive, known = Snapshot(window), {}, []
+def test_a_snapshot_is_what_replaying_the_events_leaves(kind, stages, bipartite, deletions,
+                                                        window):
+    now, alive, known = kind(window), {}, []
     for t, events in enumerate(stages):
         met = now.advance(stage(events, bipartite, deletions))
         fresh = []
@@ -38,13 +42,31 @@ def test_a_snapshot_is_what_replaying_the_events_leaves(stages, bipartite, delet
         alive = {e: s for e, s in alive.items() if window is None or s > t - window}
         assert set(map(tuple, now.edges.T.tolist())) == set(alive)
         assert met.tolist() == fresh
+        if kind is DynamicSnapshot:
+            assert now.nodes.tolist() == sorted(known)
 
 
-def test_it_goes_on_from_a_save():
+@given(STAGES, st.sampled_from([None, 1, 2]), st.sets(st.integers(0, 5)))
+def test_changes_since_they_were_last_taken(stages, window, taken):
+    """Whatever lies between: edges that came and went again are none."""
+    now, before, known = DynamicSnapshot(window), set(), set()
+    for t, events in enumerate(stages):
+        now.advance(stage(events))
+        if t in taken:
+            came, went, fresh = now.take_changes()
+            edges, seen = set(map(tuple, now.edges.T.tolist())), set(np.flatnonzero(now.known))
+            assert set(map(tuple, came.T.tolist())) == edges - before
+            assert set(map(tuple, went.T.tolist())) == before - edges
+            assert set(fresh) == seen - known
+            before, known = edges, seen
+
+
+@pytest.mark.parametrize("kind", [Snapshot, DynamicSnapshot])
+def test_it_goes_on_from_a_save(kind):
     first, second = stage([(0, 1, False), (1, 2, False)]), stage([(0, 1, True), (4, 5, False)])
-    whole, part = Snapshot(2), Snapshot(2)
+    whole, part = kind(2), kind(2)
     whole.advance(first)
     part.load_state_dict(whole.state_dict())
     assert whole.advance(second).tolist() == part.advance(second).tolist() == [4, 5]
-    assert (whole.codes == part.codes).all()
+    assert (whole.edges == part.edges).all()
     assert whole.edges.T.tolist() == [[1, 2], [4, 5]]

@@ -63,6 +63,12 @@ class Snapshot:
         """Return all edges int64 [2, E], sorted."""
         return unpacked(self.codes)
 
+    def renumber(self, number: np.ndarray, count: int, users: int) -> None:
+        """Give node i the number ``number[i]`` of ``count``; their order stays."""
+        known, self.known, self.users = self.known, np.zeros(count, bool), users
+        self.known[number[:len(known)]] = known
+        self.codes = number[self.codes >> 32] << 32 | number[self.codes & 0xFFFFFFFF]
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a save."""
         return {"codes": self.codes, "last": self.last, "known": self.known, "t": self.t,

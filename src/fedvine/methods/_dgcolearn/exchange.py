@@ -78,6 +78,12 @@ class Border:
             self._transposed = only(back, np.diff(back.indptr) >= self.group)
         self.count = np.split(np.diff(cross.indptr), np.cumsum(self.sizes)[:-1])
 
+    def renumber(self, number: np.ndarray, moved: Callable[[np.ndarray, Any], np.ndarray]) -> None:
+        """Give node i the number ``number[i]``; ``moved`` does so with values by node."""
+        self.allowed = moved(self.allowed, False)
+        self.served = number[self.served >> 32] << 32 | number[self.served & 0xFFFFFFFF]
+        self.rebuild(number[self.edges], moved(self.owner, -1))
+
     def sums(self, rows: list[np.ndarray]) -> list[np.ndarray]:
         """Return C H, the sums of Eq. (5): [b_k, d] by client, of the rows [b_k, d] they sent."""
         return self._split(self._cross, rows)

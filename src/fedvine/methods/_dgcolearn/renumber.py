@@ -33,13 +33,8 @@ def renumber(server: Server, events: EventStream) -> None:
         found[number[:len(values)]] = values
         return found
 
-    def codes(found: np.ndarray) -> np.ndarray:
-        return number[found >> 32] << 32 | number[found & 0xFFFFFFFF]
-
-    snapshot.codes, snapshot.known = codes(snapshot.codes), moved(snapshot.known, False)
-    snapshot.users = events.num_src
+    snapshot.renumber(number, count, events.num_src)
     placement.part, placement.owner = moved(placement.part, -1), moved(placement.owner, -1)
     placement.place = moved(placement.place, -1)
     server.met, server.active = moved(server.met, False), moved(server.active, False)
-    border.allowed, border.served = moved(border.allowed, False), codes(border.served)
-    border.rebuild(number[border.edges], moved(border.owner, -1))
+    border.renumber(number, moved)
