@@ -31,26 +31,32 @@ import torch
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.rng import rng
+from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.data.snapshot import Snapshot
-from fedvine.methods._dgcolearn import node_tables
+from fedvine.methods._dgcolearn import changed_arrival, node_tables
 from fedvine.methods._dgcolearn.answers import classes, links
+from fedvine.methods._dgcolearn.changed_exchange import Changed
+from fedvine.methods._dgcolearn.changed_graph import ChangedGraph
+from fedvine.methods._dgcolearn.changed_part import ChangedMixin, ChangedPart
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise
 from fedvine.methods._dgcolearn.part import ClientMixin, Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
 from fedvine.methods._dgcolearn.raw_features import RawFeatures
 from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.methods._dgcolearn.targets import targets
-from fedvine.nn.evolvegcn import network
+from fedvine.nn.evolvegcn import network, reads
 from fedvine.nn.roland import Network
 from fedvine.partitions.colearn import Order
 
 
-class DgCoLearn(ClientMixin, Method):
+class DgCoLearn(ClientMixin, ChangedMixin, Method):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
     server_holds_graph: ClassVar[bool] = True
     placement: ClassVar[type[Placement]] = Placement
+    #: Whether ``scope="changed"`` may skip all other rows; if not, they are computed and dropped.
+    skips: ClassVar[bool] = True
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "hidden": [16, 32, 64],
                                       "window": [1, 3, 10], "epochs": [1, 3]}
 
@@ -115,10 +121,12 @@ class DgCoLearn(ClientMixin, Method):
 
     # -- memory ----------------------------------------------------------------------------------
     def start(self, world: World) -> Server:
-        net = self.net(world)
+        net, window = self.net(world), None if self.window == "all" else self.window
+        changed = {"volumes": changed_arrival.Volumes(len(world.clients))} if self.follows else {}
         return Server(
-            net=net, optimizer=self.adam(net), border=Border(len(world.clients), self.min_group),
-            snapshot=Snapshot(None if self.window == "all" else self.window),
+            net=net, optimizer=self.adam(net),
+            border=ChangedGraph() if changed else Border(len(world.clients), self.min_group),
+            snapshot=(DynamicSnapshot if changed else Snapshot)(window), **changed,
             placement=self.placement(world, self.partition, order=self.order,
                                      virtual=self.virtual, edges_per_client=self.edges_per_client),
             joined=list(world.clients),     # clients that have received the newest subgraph
@@ -127,8 +135,9 @@ class DgCoLearn(ClientMixin, Method):
             active=np.zeros(0, bool))       # [N], nodes of Eq. (1)
 
     def setup(self, client: Client) -> None:
-        client.part = Part(self.width(client.world), self.hidden, self.layers,
-                           getattr(torch, self.precision), self.exchange_in(client.world))
+        client.part = (ChangedPart if self.follows else Part)(
+            self.width(client.world), self.hidden, self.layers, getattr(torch, self.precision),
+            self.exchange_in(client.world))
         client.net = self.net(client.world)
         client.optimizer = self.adam(client.net)
 
@@ -148,12 +157,25 @@ class DgCoLearn(ClientMixin, Method):
         own = world.facts.get("features", 0)
         return (own + 2 if own else self.features) + node_tables.columns(world)
 
+    @property
+    def follows(self) -> bool:
+        """Return whether time and bytes follow what changed: with ``scope="changed"`` and gradients
+        that are exchanged, unless a network reads all rows, sums have noise, or are withheld."""
+        return (self.skips and self.scope == "changed" and self.exchange == "layerwise"
+                and self.exchange_gradients and not self.noise and self.min_group == 1
+                and reads(self.backbone) == "neighbours")
+
     def exchange_in(self, world: World) -> Layerwise:
         """Return the exchange that the field ``exchange`` chooses."""
+        if self.follows:
+            return Changed(self, world)
         return (Layerwise if self.exchange in ("layerwise", "none") else RawFeatures)(self, world)
 
     # -- a stage arrives -------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
+        if self.follows:
+            changed_arrival.arrive(self, server, clients, at)
+            return
         placement, snapshot, stage, past = (
             server.placement, server.snapshot, server.stage, server.past)
         renumber(server, stage)                                     # users and items that are new
@@ -172,6 +194,9 @@ class DgCoLearn(ClientMixin, Method):
 
     def next_snapshot(self, server, clients) -> None:
         """Let messages go over the newest snapshot from now on."""
+        if self.follows:
+            changed_arrival.next_snapshot(self, server, clients)
+            return
         edges, owner = server.snapshot.edges, server.placement.owner
         if self.scope == "changed":
             met = np.concatenate([server.met, np.zeros(len(owner) - len(server.met), bool)])
@@ -191,7 +216,7 @@ class DgCoLearn(ClientMixin, Method):
         else:
             self.local_epochs(server, clients, ends, labels, at)
         if at.last:
-            exchange.forward(server, clients, commit=True)      # states of this snapshot
+            exchange.commit(server, clients)                    # states of this snapshot
             if self.target == "edges":
                 self.next_snapshot(server, clients)
 

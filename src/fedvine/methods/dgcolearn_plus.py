@@ -38,6 +38,7 @@ class DgCoLearnPlus(DgCoLearn):
     name: ClassVar[str] = "dgcolearn_plus"
     revision: ClassVar[int] = 3         # a trust region; who met an item since
     edge_columns: ClassVar[bool] = True
+    skips: ClassVar[bool] = False           # its features take the rows of all nodes
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
@@ -112,7 +113,7 @@ class DgCoLearnPlus(DgCoLearn):
 
     def answer(self, server, clients, at: At) -> dict[str, np.ndarray]:
         """Return the scores [Q] of queried pairs, and which of them are across clients."""
-        server = ahead(server)
+        server = ahead(server, deep=False)
         renumber(server, server.stage)
         rows = self.exchange_in(clients.world).forward(server, clients)[0] if at.R else None
         w = server.newton.variants().get(server.chosen[-1], server.newton.w)

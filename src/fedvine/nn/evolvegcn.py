@@ -116,6 +116,15 @@ class EvolveGCN(Network):
         return z
 
 
+def reads(backbone: str) -> Literal["neighbours", "all"]:
+    """Return which rows a layer of the backbone reads to compute one of its rows.
+
+    "neighbours": the node's own and those of its neighbours, by their sum, so that rows of nodes
+    that are not near can be left out; "all": every row of the layer below.
+    """
+    return "all" if backbone == "evolvegcn-h" else "neighbours"
+
+
 def network(backbone: str, temporal: Any, *widths: int, seed: int, classes: int, directed: bool
             ) -> Network:
     """Build a network of ``widths`` (features, hidden, layers).

@@ -12,6 +12,7 @@ from numba import njit
 from scipy.optimize import linear_sum_assignment
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.adjacency import Adjacency
 
 
 def place(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int, *,
@@ -54,6 +55,24 @@ def place(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int, *,
     return found
 
 
+def place_new(graph: Adjacency, owner: np.ndarray, fresh: np.ndarray, k: int, load: np.ndarray,
+              size: np.ndarray) -> None:
+    """Place the nodes ``fresh``, as :func:`place` does, in time that follows them and their edges.
+
+    Args:
+        graph: the adjacency as it is now.
+        owner: parts of nodes int32 [N], -1 for new ones and for those never seen; the new ones get
+            theirs.
+        fresh: the new nodes int64, ascending.
+        k: number of parts.
+        load: volume (sum of degrees) of the old nodes of each part, int64 [k] or longer; that of
+            the new ones is added.
+        size: number of nodes of each part, int64 [k] or longer; new ones are added.
+    """
+    capacity = -(-graph.ends * 103 // (100 * k))
+    _place_new(graph.start, graph.degree, graph.pool, owner, fresh, load[:k], size[:k], capacity)
+
+
 def relabel(old_owner: np.ndarray, new_owner: np.ndarray, k: int) -> np.ndarray:
     """Return ``new_owner`` int32 [N] with parts renamed so that most nodes keep their owner.
 
@@ -71,54 +90,56 @@ def relabel(old_owner: np.ndarray, new_owner: np.ndarray, k: int) -> np.ndarray:
 @njit(cache=True)
 def _place(indptr, indices, owner, k, capacity):
     load, size = np.zeros(k, np.int64), np.zeros(k, np.int64)
-    new = 0
+    start, degree = indptr[:-1], np.diff(indptr)
     for u in range(len(owner)):
         if owner[u] >= 0:
-            load[owner[u]] += indptr[u + 1] - indptr[u]
+            load[owner[u]] += degree[u]
             size[owner[u]] += 1
-        else:
-            new += 1
-    near = np.zeros(k, np.int64)
-    wave, waiting = np.empty(new, np.int32), 0
-    for u in range(len(owner)):
-        if owner[u] == -1:
-            for e in range(indptr[u], indptr[u + 1]):
-                if owner[indices[e]] >= 0:
-                    wave[waiting] = u
-                    waiting += 1
-                    owner[u] = -2       # waits in the wave
-                    break
-    done, start = 0, 0
-    while done < new:
+    _place_new(start, degree, indices, owner, np.flatnonzero(owner == -1), load, size, capacity)
+
+
+@njit(cache=True)
+def _place_new(start, degree, indices, owner, fresh, load, size, capacity):
+    near = np.zeros(len(load), np.int64)
+    wave, waiting = np.empty(len(fresh), np.int64), 0
+    for u in fresh:
+        for e in range(start[u], start[u] + degree[u]):
+            if owner[indices[e]] >= 0:
+                wave[waiting] = u
+                waiting += 1
+                owner[u] = -2           # waits in the wave
+                break
+    done, first = 0, 0
+    while done < len(fresh):
         if done == waiting:             # the next node that is not connected to a placed one
-            while owner[start] != -1:
-                start += 1
-            wave[waiting] = start
+            while owner[fresh[first]] != -1:
+                first += 1
+            wave[waiting] = fresh[first]
             waiting += 1
-            owner[start] = -2
+            owner[fresh[first]] = -2
         u = wave[done]
         done += 1
-        _choose(indptr, indices, owner, u, near, load, size, capacity)
-        for e in range(indptr[u], indptr[u + 1]):
-            if owner[indices[e]] == -1:
-                owner[indices[e]] = -2
-                wave[waiting] = indices[e]
+        _choose(start, degree, indices, owner, u, near, load, size, capacity)
+        for v in np.sort(indices[start[u]:start[u] + degree[u]]):
+            if owner[v] == -1:
+                owner[v] = -2
+                wave[waiting] = v
                 waiting += 1
 
 
 @njit(cache=True)
-def _choose(indptr, indices, owner, u, near, load, size, capacity):
-    degree = indptr[u + 1] - indptr[u]
+def _choose(start, degrees, indices, owner, u, near, load, size, capacity):
+    degree = degrees[u]
     near[:] = 0
-    for e in range(indptr[u], indptr[u + 1]):
+    for e in range(start[u], start[u] + degree):
         if owner[indices[e]] >= 0:
             near[owner[indices[e]]] += 1
     best = _roomiest(near, load, size, degree, capacity)
     if best < 0 and load.min() + degree <= capacity and near.max() > 0:
         near[:] = 0
-        for e in range(indptr[u], indptr[u + 1]):
+        for e in range(start[u], start[u] + degree):
             v = indices[e]
-            for f in range(indptr[v], indptr[v + 1]):
+            for f in range(start[v], start[v] + degrees[v]):
                 if owner[indices[f]] >= 0:
                     near[owner[indices[f]]] += 1
         best = _roomiest(near, load, size, degree, capacity)

@@ -27,20 +27,33 @@ def quality(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int,
         The numbers by name; 0 without edges, and for parts without a class.
     """
     owner = np.ascontiguousarray(owner, np.int32)
-    volume, inside = _ends(np.ascontiguousarray(indptr, np.int64),
-                           np.ascontiguousarray(indices, np.int32), owner, k)
+    volume, inside = volumes(indptr, indices, owner, k)
+    return balance(volume, inside) | ({} if y is None else {"entropy": entropy(owner, k, y)})
+
+
+def volumes(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int
+            ) -> tuple[np.ndarray, np.ndarray]:
+    """Count the edge ends at the nodes of each part, and those of edges inside it, int64 [k]."""
+    return _ends(np.ascontiguousarray(indptr, np.int64), np.ascontiguousarray(indices, np.int32),
+                 owner, k)
+
+
+def balance(volume: np.ndarray, inside: np.ndarray) -> dict[str, float]:
+    """Compute ``cut``, ``cov`` and ``cov_inside`` of the edge volumes of parts, int64 [k] each."""
     total = int(volume.sum())
-    found = {"cut": 1 - int(inside.sum()) / total if total else 0.0,
-             "cov": _cov(volume), "cov_inside": _cov(inside)}
-    if y is not None:
-        known = y >= 0
-        classes = int(y.max(initial=-1)) + 1
-        pair = owner[known].astype(np.int64) * classes + y[known]
-        count = np.bincount(pair, minlength=k * classes).reshape(k, classes)
-        share = count / np.maximum(count.sum(1, keepdims=True), 1)
-        bits = share * np.log2(np.where(share > 0, share, 1))
-        found["entropy"] = float(-bits.sum() / k)
-    return found
+    return {"cut": 1 - int(inside.sum()) / total if total else 0.0,
+            "cov": _cov(volume), "cov_inside": _cov(inside)}
+
+
+def entropy(owner: np.ndarray, k: int, y: np.ndarray) -> float:
+    """Compute the mean over k parts of the Shannon entropy of their known classes, in bits."""
+    known = y >= 0
+    classes = int(y.max(initial=-1)) + 1
+    pair = owner[known].astype(np.int64) * classes + y[known]
+    count = np.bincount(pair, minlength=k * classes).reshape(k, classes)
+    share = count / np.maximum(count.sum(1, keepdims=True), 1)
+    bits = share * np.log2(np.where(share > 0, share, 1))
+    return float(-bits.sum() / k)
 
 
 def _cov(x: np.ndarray) -> float:

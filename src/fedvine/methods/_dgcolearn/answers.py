@@ -9,16 +9,24 @@ import numpy as np
 import torch
 
 from fedvine.core.method import At, Server
+from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn.renumber import renumber
 
 BLOCK = 1 << 13     # pairs that are scored at a time
 
 
-def ahead(server: Server) -> Server:
-    """Return a copy of the server's memory, to go on with while the library scores."""
+def ahead(server: Server, deep: bool) -> Server:
+    """Return a copy of the server's memory, to go on with while the library scores.
+
+    ``deep``: a stage may arrive.
+    """
     found = type(server)(**vars(server))
-    found.snapshot, found.cache, found.first = copy.deepcopy(server.snapshot), {}, None
-    found.placement, found.border = copy.copy(server.placement), copy.copy(server.border)
+    found.cache, found.first = {}, None
+    written = isinstance(server.snapshot, DynamicSnapshot)      # arrays are written in place
+    for name in ("snapshot", "placement", "border", "volumes"):
+        if name in vars(server):
+            alone = deep and (written or name == "snapshot")
+            setattr(found, name, (copy.deepcopy if alone else copy.copy)(vars(server)[name]))
     return found
 
 
@@ -27,13 +35,13 @@ def links(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]
 
     Beside ``scores`` there is ``across``, bool [Q]: whether a pair's ends are at two clients.
     """
-    server = ahead(server)
+    server = ahead(server, deep=False)
     renumber(server, server.stage)
-    rows, _ = method.exchange_in(clients.world).forward(server, clients)
     shift = server.stage.num_src if server.stage.bipartite else 0
     ends = server.queries.src, server.queries.dst + shift
     a, b = (server.placement.part[e] for e in ends)
-    return {"scores": scored(server, rows, ends), "across": (a != b) & (a >= 0) & (b >= 0)}
+    found = method.exchange_in(clients.world).rows_of(server, clients, np.stack(ends))
+    return {"scores": scored(server, *found), "across": (a != b) & (a >= 0) & (b >= 0)}
 
 
 def classes(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]:
@@ -41,22 +49,23 @@ def classes(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarra
 
     The graph goes on to the snapshot of the query; the model stays.
     """
-    server = ahead(server)
+    server = ahead(server, deep=True)
     queries = server.queries
     for i, (stage, past) in enumerate(queries.ahead):
         if i:                                   # states of the snapshot between
-            method.exchange_in(clients.world).forward(server, clients, commit=True)
+            method.exchange_in(clients.world).commit(server, clients)
         server.stage, server.past = stage, past
         method.arrive(server, clients, at)
-    rows, _ = method.exchange_in(clients.world).forward(server, clients)
-    return {"scores": scored(server, rows, (queries.nodes,)),
+    found = method.exchange_in(clients.world).rows_of(server, clients, queries.nodes[None])
+    return {"scores": scored(server, *found),
             "client": np.asarray(clients.names)[server.placement.part[queries.nodes]]}
 
 
-def scored(server: Server, rows: torch.Tensor, ends: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Return the model's scores of nodes, or of pairs of them, in blocks that fit a cache."""
-    rows = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])
-    number = [server.placement.rows()[e] for e in ends]
+def scored(server: Server, rows: torch.Tensor, at: np.ndarray) -> np.ndarray:
+    """Return the model's scores of the ``rows`` [., hidden] of nodes, or of pairs of them.
+
+    ``at`` has their positions, [1, Q] or [2, Q]. Blocks of them fit a cache.
+    """
     with torch.no_grad():
-        return torch.cat([server.net.score(*(rows[n[i:i + BLOCK]] for n in number))
-                          for i in range(0, max(len(number[0]), 1), BLOCK)]).numpy()
+        return torch.cat([server.net.score(*(rows[n[i:i + BLOCK]] for n in at))
+                          for i in range(0, max(at.shape[1], 1), BLOCK)]).numpy()

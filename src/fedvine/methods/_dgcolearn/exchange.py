@@ -186,6 +186,20 @@ class Layerwise:
         rows = filled(clients, sent, placement.sizes)
         return torch.from_numpy(np.concatenate(rows)), sent.names
 
+    def commit(self, server: Server, clients) -> None:
+        """Let the rows of the shared model become states."""
+        self.forward(server, clients, commit=True)
+
+    def rows_of(self, server: Server, clients, nodes: np.ndarray
+                ) -> tuple[torch.Tensor, np.ndarray]:
+        """Return newest rows [., hidden], and which of them are those of ``nodes`` int64 [...].
+
+        Rows of nodes never seen are 0.
+        """
+        rows, _ = self.forward(server, clients)
+        return (torch.cat([rows, rows.new_zeros(1, rows.shape[1])]),
+                server.placement.rows()[nodes])
+
     def step(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray) -> None:
         """Make the step that one machine would make on the whole graph.
 

@@ -56,6 +56,30 @@ class Part:
         """Take back what :meth:`state_dict` returned."""
         vars(self).update(state)
 
+    def append(self, x: torch.Tensor, states: list[torch.Tensor]) -> None:
+        """Add nodes with features ``x`` [m, F] and states [m, hidden] by layer; they are active."""
+        self.x, *self.states = (torch.cat([own, new]) for own, new in
+                                zip((self.x, *self.states), (x, *states), strict=True))
+        self.active = np.concatenate([self.active, np.ones(len(x), bool)])
+
+    def remove(self, places: np.ndarray) -> list[torch.Tensor]:
+        """Remove nodes; return their features [m, F] and states [m, hidden], one array a layer."""
+        at = torch.from_numpy(places)
+        stay = torch.ones(len(self.x), dtype=torch.bool).index_fill(0, at, False)
+        given = [r[at] for r in (self.x, *self.states)]
+        self.x, *self.states = (r[stay] for r in (self.x, *self.states))
+        self.active = self.active[stay.numpy()]
+        return given
+
+    def renew(self, places: np.ndarray, x: np.ndarray) -> None:
+        """Replace the first columns of the features of nodes by ``x`` [m, .]."""
+        self.x = self.x.clone()
+        self.x[torch.from_numpy(places), :x.shape[1]] = torch.from_numpy(x).to(self.x)
+
+    def ahead(self, alone: bool) -> Part:
+        """Return a copy to go on with; ``alone``: that may be written to."""
+        return copy.copy(self)
+
     def add_neighbours(self, onto: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Add to ``onto`` [n, .] the sums of ``rows`` [n, .] over neighbours in this part."""
         a, b = (torch.from_numpy(e) for e in self.ends)
@@ -65,14 +89,14 @@ class Part:
 class ClientMixin:
     """The functions that run at a client; its memory is ``part``, ``net`` and ``optimizer``."""
 
-    @staticmethod
-    def part_of(client: Client) -> Part:
+    def part_of(self, client: Client) -> Part:
         """Return ``client.part``; while the library scores, a copy that is dropped later."""
         if client.asked is None:
             client.cache.pop("ahead", None)
             return client.part
         if client.cache.get("ahead", (None,))[0] != client.asked:
-            client.cache["ahead"] = client.asked, copy.copy(client.part)
+            client.cache["ahead"] = client.asked, client.part.ahead(
+                self.target == "classes")  # type: ignore[attr-defined]
         return client.cache["ahead"][1]
 
     # -- nodes come, move and go ------------------------------------------------------------------
@@ -85,36 +109,25 @@ class ClientMixin:
         said = torch.from_numpy(new["said"]).to(x) if "said" in new else x.new_zeros(count, 0)
         width = x.shape[1] - said.shape[1] - 2
         if "x" in new:
-            x = x.clone()
-            x[torch.from_numpy(new["places"]), :width] = torch.from_numpy(new["changed"]).to(x)
+            part.renew(new["places"], new["changed"])
             fresh = torch.from_numpy(new["x"]).to(x)
         else:
             fresh = torch.from_numpy(hashed_uniform(client.world.seed, new["keys"], width)).to(x)
             fresh *= (3 / width) ** 0.5                 # uniform, of variance 1 / width
         fresh = [fresh, said, x.new_tensor([1.0, 0.0]).expand(count, 2)]
-        part.x = torch.cat([x, torch.cat(fresh, 1)])
-        part.states = [torch.cat([s, s.new_zeros(count, s.shape[1])]) for s in part.states]
-        part.active = np.concatenate([part.active, np.ones(count, bool)])
+        part.append(torch.cat(fresh, 1), [s.new_zeros(count, s.shape[1]) for s in part.states])
 
     @on_client
     def give(self, client: Client, places: np.ndarray) -> list[torch.Tensor]:
         """Remove the nodes at ``places`` int64 [m]. Up: their features [m, F] and states
         [m, hidden], one array a layer."""
-        part, at = self.part_of(client), torch.from_numpy(places)
-        stay = torch.ones(len(part.x), dtype=torch.bool).index_fill(0, at, False)
-        given = [r[at] for r in (part.x, *part.states)]
-        part.x, *part.states = (r[stay] for r in (part.x, *part.states))
-        part.active = part.active[stay.numpy()]
-        return given
+        return self.part_of(client).remove(places)
 
     @on_client
     def take_over(self, client: Client, given: list[list[torch.Tensor]]) -> None:
         """Append nodes of other clients. Down: what each of these clients gave."""
-        part = self.part_of(client)
-        for rows in given:
-            part.x, *part.states = (torch.cat([own, new]) for own, new in
-                                    zip((part.x, *part.states), rows, strict=True))
-            part.active = np.concatenate([part.active, np.ones(len(rows[0]), bool)])
+        for x, *states in given:
+            self.part_of(client).append(x, states)
 
     @on_client
     def join(self, client: Client, now: dict[str, np.ndarray]) -> None:

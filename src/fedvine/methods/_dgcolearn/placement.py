@@ -108,6 +108,15 @@ class Placement:
         start = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         return np.where(self.owner >= 0, start[self.owner] + self.place, -1)
 
+    def in_order(self, nodes: np.ndarray) -> np.ndarray:
+        """Return nodes int64 by client, and by place at each."""
+        start = np.cumsum(self.sizes) - self.sizes
+        return nodes[np.argsort(start[self.owner[nodes]] + self.place[nodes])]
+
+    def counts(self, nodes: np.ndarray) -> np.ndarray:
+        """Return how many of the nodes each client has, [K]."""
+        return np.bincount(self.owner[nodes], minlength=len(self.sizes))
+
     def targets_by_client(self, ends: np.ndarray, labels: np.ndarray
                ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return by client the places and ``labels`` of pairs [2, P] or nodes [1, P] inside it."""

@@ -1,0 +1,140 @@
+"""The exchange of :class:`Layerwise` over the changed set alone, Eqs. (1), (4), (5).
+
+A pass computes the rows that are wanted, and of each layer what these read. Only border nodes
+beside such rows send messages, and only such rows get sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedvine.core import tree
+from fedvine.core.method import Server
+from fedvine.methods._dgcolearn.changed_arrival import send
+from fedvine.methods._dgcolearn.changed_graph import Step
+from fedvine.methods._dgcolearn.exchange import Layerwise, filled, named, sized
+from fedvine.methods._dgcolearn.placement import Placement
+from fedvine.nn.neighbour_sum import gather, scatter
+
+
+class Changed(Layerwise):
+    """Passes over rows of the changed set."""
+
+    def up_to_last(self, server: Server, clients, steps: list[Step]
+                   ) -> tuple[Sequence[str], list[np.ndarray]]:
+        """Carry out the layers of a pass up to the sums of the last one.
+
+        Return the clients that took part, and by client these sums.
+        """
+        method, place = self.method, server.placement
+        send(method, server, clients)                   # to clients that were away
+        present: Sequence[str] = tuple(server.joined)
+        wanted = by_client(place, steps[-1].rows)
+        sent_by = [by_client(place, step.sent) for step in steps]
+        given: list[Any] = [{"rows": wanted[k], "sent": [s[k] for s in sent_by]}
+                            for k in range(len(clients.names))]
+        model: Any = tree.weights(server.net)
+        for layer, step in enumerate(steps):
+            sizes = place.counts(step.sent)
+            sent = clients.call(method.say_changed, layer, model,
+                                per_client=named(clients, given, present),
+                                expect=sized(method.precision, clients, sizes,
+                                             server.net.message_width(layer)))
+            present, model = sent.names, None
+            messages = np.concatenate(filled(clients, sent, sizes))
+            sums = np.zeros((len(step.border), messages.shape[1]), messages.dtype)
+            gather(*step.cross, messages, sums)                                         # (5)
+            given = divided(sums, place.counts(step.border))
+        return present, given
+
+    def rows(self, server: Server, clients, nodes: np.ndarray
+             ) -> tuple[torch.Tensor, list[Step], Sequence[str]]:
+        """Carry out the forward pass for ``nodes`` int64, ascending, each once.
+
+        Return their rows [n, hidden] (0 for nodes never seen, and for those of clients that do not
+        answer), the steps of the pass, and the clients that took part.
+        """
+        method, place, graph = self.method, server.placement, server.border
+        now = graph.active[nodes]
+        steps = graph.plan(nodes[now], method.layers, place, server.net.short)
+        rest = place.in_order(nodes[~now & (place.owner[nodes] >= 0)])
+        present, sums = self.up_to_last(server, clients, steps)
+        given = [{"sums": s, "rest": r} for s, r in zip(sums, by_client(place, rest), strict=True)]
+        made, kept = place.counts(steps[-1].rows), place.counts(rest)
+        sent = clients.call(method.embed_changed, per_client=named(clients, given, present),
+                            expect=sized(method.precision, clients, made + kept, method.hidden))
+        found = np.zeros((len(nodes), method.hidden), method.precision)
+        reply = filled(clients, sent, made + kept)
+        for part, at in ((steps[-1].rows, [slice(m) for m in made]),
+                         (rest, [slice(m, None) for m in made])):
+            found[np.searchsorted(nodes, part)] = np.concatenate(
+                [r[i] for r, i in zip(reply, at, strict=True)])
+        return torch.from_numpy(found), steps, sent.names
+
+    def rows_of(self, server: Server, clients, nodes: np.ndarray
+                ) -> tuple[torch.Tensor, np.ndarray]:
+        """Return newest rows, see :meth:`Layerwise.rows_of`."""
+        named_, at = np.unique(nodes, return_inverse=True)
+        return self.rows(server, clients, named_)[0], at.reshape(nodes.shape)
+
+    def commit(self, server: Server, clients) -> None:
+        """Let the rows of all changed nodes, of the shared model, become states, Eq. (4)."""
+        graph = server.border
+        steps = graph.plan(graph.changed, self.method.layers, server.placement, server.net.short)
+        present, sums = self.up_to_last(server, clients, steps)
+        clients.call(self.method.keep_changed, per_client=named(clients, sums, present),
+                     expect=None)
+
+    def step(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray) -> None:
+        """Make the step that one machine would make; see :meth:`Layerwise.step`.
+
+        Rows that are not of the changed set are constants of the loss.
+        """
+        nodes, at = np.unique(ends, return_inverse=True)
+        rows, steps, present = self.rows(server, clients, nodes)
+        rows.requires_grad_()
+        server.optimizer.zero_grad()
+        server.net.loss([rows[torch.from_numpy(i)] for i in at.reshape(ends.shape)],
+                        labels).backward()
+        mine = torch.from_numpy(np.searchsorted(nodes, steps[-1].rows))
+        gradient = rows.grad[mine].numpy()              # type: ignore[index]
+        for found in self.gradients(server, clients, gradient, steps, present):
+            for name, p in server.net.named_parameters():
+                p.grad = found[name] if p.grad is None else p.grad + found[name]
+        server.optimizer.step()
+
+    def gradients(self, server: Server, clients, gradient: np.ndarray, steps: list[Step],
+                  present: Sequence[str]) -> Any:
+        """Carry the ``gradient`` [n, hidden] of a pass's last rows back through its layers.
+
+        Return each client's gradients of the parameters.
+        """
+        method, place = self.method, server.placement
+        given = divided(gradient, place.counts(steps[-1].rows))
+        for layer, step in reversed(list(enumerate(steps))):
+            sizes = place.counts(step.border)
+            sent = clients.call(method.back_changed, layer, per_client=named(clients, given,
+                                                                             present),
+                                expect=sized(method.precision, clients, sizes,
+                                             server.net.message_width(layer)))
+            present = sent.names
+            of_sums = np.concatenate(filled(clients, sent, sizes))
+            of_sent = np.zeros((len(step.sent), of_sums.shape[1]), of_sums.dtype)
+            scatter(*step.cross, of_sums, of_sent)
+            given = divided(of_sent[step.back], place.counts(step.sent[step.back]))
+        return clients.call(method.first_changed, per_client=named(clients, given, present),
+                            expect=tree.weights(server.net))
+
+
+def divided(rows: np.ndarray, counts: np.ndarray) -> list[torch.Tensor]:
+    """Return the rows of each client, given how many each has."""
+    return [torch.from_numpy(r) for r in np.split(rows, np.cumsum(counts)[:-1])]
+
+
+def by_client(place: Placement, nodes: np.ndarray) -> list[np.ndarray]:
+    """Return the places int32 of ``nodes`` at each client; they are in the order of clients."""
+    return np.split(place.place[nodes].astype(np.int32), np.cumsum(place.counts(nodes))[:-1])
