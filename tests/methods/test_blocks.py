@@ -52,7 +52,7 @@ def test_what_a_layer_reads(seed, nodes, _, limit):
     dense = np.zeros((len(rows), len(there)))
     np.add.at(dense, (np.repeat(np.arange(len(rows)), np.diff(matrix.pointers)), matrix.columns), 1)
     assert dense.tolist() == [[int(v in near[u]) for v in there] for u in rows]
-    far = blocks.elsewhere(graph, rows, owner, limit, STAMPS)
+    far = blocks.elsewhere(graph, rows, owner, limit, blocks.Stamps())
     assert sorted(far) == sorted({v for u in rows for v in near[u] if owner[v] != owner[u]})
     cross = blocks.matrix(graph, rows, far, limit, STAMPS, owner)
     assert [set(far[c] for c in cross.columns[a:b]) for a, b in zip(

@@ -6,6 +6,8 @@ stage holds, ``width`` is the number of items.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 
@@ -25,23 +27,46 @@ def random(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, now: n
         Items int64 [Q, many]; 0 where ``items`` is empty. A user who meets every item gets items
             all the same.
     """
+    def taken(user: np.ndarray, item: np.ndarray) -> np.ndarray:
+        return np.isin(user * width + item, now)
+
+    def free(user: int) -> np.ndarray:
+        own = now[slice(*np.searchsorted(now, [user * width, (user + 1) * width]))]
+        return np.setdiff1d(items, own % width)
+    return drawn(draw, src, items, many, taken, free)
+
+
+def drawn(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, many: int,
+          taken: Callable[[np.ndarray, np.ndarray], np.ndarray], free: Callable[[int], np.ndarray]
+          ) -> np.ndarray:
+    """Draw items as :func:`random` does.
+
+    Args:
+        draw: generator.
+        src: users int64 [Q].
+        items: items to draw from, int64, ascending.
+        many: items a user.
+        taken: returns which of some users and items int64 [n] meet in this stage, bool [n].
+        free: returns the items, ascending, that a user does not meet in this stage.
+
+    Returns:
+        Items int64 [Q, many], see :func:`random`.
+    """
     if not len(items):
         return np.zeros((len(src), many), np.int64)
-    src = src[:, None]
+    user = np.broadcast_to(src[:, None], (len(src), many))
     found = items[draw.integers(0, len(items), (len(src), many))]
     for _ in range(3):
-        hit = np.isin(src * width + found, now)
+        hit = taken(user.ravel(), found.ravel()).reshape(found.shape)
         if not hit.any():
             return found
         found[hit] = items[draw.integers(0, len(items), int(hit.sum()))]
-    hit = np.isin(src * width + found, now)
-    user = np.broadcast_to(src, found.shape)
+    hit = taken(user.ravel(), found.ravel()).reshape(found.shape)
     for u in np.unique(user[hit]):  # users who meet nearly all items: draw exactly
-        own = now[slice(*np.searchsorted(now, [u * width, (u + 1) * width]))]
-        free = np.setdiff1d(items, own % width)
+        left = free(int(u))
         mine = hit & (user == u)
-        if len(free):
-            found[mine] = draw.choice(free, int(mine.sum()))
+        if len(left):
+            found[mine] = draw.choice(left, int(mine.sum()))
     return found
 
 

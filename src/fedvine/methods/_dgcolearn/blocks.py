@@ -70,8 +70,8 @@ def inputs(graph: Adjacency, rows: np.ndarray, more: np.ndarray, limit: int, sta
 def elsewhere(graph: Adjacency, rows: np.ndarray, owner: np.ndarray, limit: int, stamps: Stamps
               ) -> np.ndarray:
     """Return the nodes int64 that are neighbours of ``rows`` at other clients, in no order."""
-    return _across(graph.start, graph.degree, graph.pool, rows, limit, owner, stamps.mark,
-                   stamps.new(graph.count))
+    stamp = stamps.new(graph.count)
+    return _across(graph.start, graph.degree, graph.pool, rows, limit, owner, stamps.mark, stamp)
 
 
 def matrix(graph: Adjacency, rows: np.ndarray, columns: np.ndarray, limit: int, stamps: Stamps,

@@ -1,0 +1,189 @@
+"""What a snapshot costs when little changes: ``python -m benchmarks dynamic [OPTIONS]``.
+
+    --edges N ...    millions of edges of the graphs (1)
+    --shares S ...   changes of a snapshot, percent of the edges (0.001 0.01 0.1 1)
+    --json FILE      write the figures
+    --markdown DIR   write the page dynamic.md
+
+Graphs are those of ``_blocks``: degrees by a power law, four groups. The first stage has all edges
+but some, which come later; of the changes of a stage four fifths are edges that come, one fifth
+edges that go. Each share has three stages, of which the last two are measured: in these the
+changed set and the pairs to predict are both of such stages. Four clients, two layers, three rounds
+a stage. Measured are ``arrive`` and ``round``, in this process, without scoring and saving.
+
+"exact" is ``scope="changed"``, "full" is ``scope="snapshot"``, on the same stream. The ceiling of
+exact over full is the share of nodes in the changed set, inverted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from benchmarks._blocks import blocks
+from fedvine.core.files import atomic
+from fedvine.core.rng import rng
+from fedvine.core.units import size
+from fedvine.data.ids import Ids
+from fedvine.data.plan import Plan
+from fedvine.data.stream import EventStream
+from fedvine.experiments.allocator import keep_large_blocks, peak_memory
+from fedvine.experiments.run import run
+from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.results.tables import Table
+from fedvine.tasks.link_prediction import LinkPrediction
+
+NODES = {1: 150_000, 5: 640_000, 20: 640_000}       # by millions of edges
+EACH, MEASURED, CLIENTS, ROUNDS, GONE = 3, 2, 4, 3, 0.2
+
+
+class Timed(DgCoLearn):
+    """Notes wall and CPU seconds of each stage; the first stage is not trained on."""
+
+    name: ClassVar[str] = ""
+    spent: ClassVar[dict[int, list[float]]] = {}
+
+    def rounds_at(self, t: int) -> int:
+        return self.rounds if t else 0
+
+    def _timed(self, function: Any, server: Any, clients: Any, at: Any) -> None:
+        began = time.perf_counter(), time.process_time()
+        function(server, clients, at)
+        found = self.spent.setdefault(at.t, [0.0, 0.0])
+        found[0] += time.perf_counter() - began[0]
+        found[1] += time.process_time() - began[1]
+
+    def arrive(self, server, clients, at):
+        self._timed(super().arrive, server, clients, at)
+
+    def round(self, server, clients, at):
+        self._timed(super().round, server, clients, at)
+
+
+def stream(edges: int, nodes: int, shares: list[float]) -> tuple[EventStream, Plan]:
+    """Return the stream, and a plan of one stage for each step of its time."""
+    pointers, columns, _ = blocks(edges, nodes)
+    ends = np.stack([np.repeat(np.arange(nodes), np.diff(pointers)), columns])
+    ends = ends[:, ends[0] < ends[1]].astype(np.int32)
+    draw, count = rng("dynamic bench"), ends.shape[1]
+    ends = ends[:, draw.permutation(count)]
+    steps = [max(int(count * share / 100), 1) for share in shares for _ in range(EACH)]
+    come = [max(round((1 - GONE) * n), 1) for n in steps]
+    gone = [n - c for n, c in zip(steps, come, strict=True)]
+    start = count - sum(come)                           # those behind come later
+    src, t = [ends[:, :start]], [np.zeros(start)]
+    deleted, at = [np.zeros(start, bool)], start
+    for stage, (new, old) in enumerate(zip(come, gone, strict=True), 1):
+        left = sum(gone[:stage - 1])
+        src.append(np.concatenate([ends[:, at:at + new], ends[:, left:left + old]], 1))
+        t.append(np.full(new + old, stage))
+        deleted.append(np.arange(new + old) >= new)
+        at += new
+    src, dst = np.concatenate(src, 1)
+    stages = len(steps) + 1
+    data = EventStream(src, dst, np.concatenate(t), Ids.of([f"n{i}" for i in range(nodes)]),
+                       deleted=np.concatenate(deleted), directed=False)
+    return data, Plan(tuple(float(s) for s in range(stages + 1)), 1, 2)
+
+
+def measured(method: Timed, data: EventStream, plan: Plan) -> list[dict[str, Any]]:
+    """Run the method; return seconds, bytes, rows and scores of each stage."""
+    moved: dict[int, dict[int, int]] = {}
+    rows: dict[int, float] = {}
+
+    def on_round(at: Any, clients: Any) -> None:
+        for line in clients.log:
+            if line["t"] == at.t and line["function"] in EXCHANGED:
+                moved.setdefault(at.t, {})[line["r"], line["call"]] = line["up"] + line["down"]
+
+    method.spent.clear()
+    made: Any = run(method, data.split("hash", k=CLIENTS), plan, on_round=on_round,
+                    protocol=LinkPrediction(negatives=10, positives=2000))
+    scores = {}
+    for stage in made:
+        border = made.server.border
+        rows[stage.t] = (len(border.changed) / len(made.server.snapshot.nodes)
+                         if method.follows else 1.0)
+        scores[stage.t] = stage.scores.get("all", {}).get("auc", float("nan"))
+    return [{"wall": wall, "cpu": cpu, "bytes": sum(moved.get(t, {}).values()),
+             "set": rows[t - 1] if t else 1.0, "auc": scores[t]}
+            for t, (wall, cpu) in sorted(method.spent.items())]
+
+
+EXCHANGED = {"say", "back", "embed", "first", "say_changed", "back_changed", "embed_changed",
+             "keep_changed", "first_changed", "join", "join_changes"}
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "full": {"scope": "snapshot"},
+    "exact": {"scope": "changed"},
+}
+
+
+def compared(edges: float, shares: list[float], modes: list[str]) -> list[dict[str, Any]]:
+    """Return one record for each share of changes and mode: medians of its measured stages."""
+    nodes = NODES.get(int(edges), int(edges * 150_000))
+    data, plan = stream(int(edges * 1e6), nodes, shares)
+    found = []
+    for mode in modes:
+        stages = measured(Timed(rounds=ROUNDS, window="all", **MODES[mode]), data, plan)
+        for i, share in enumerate(shares):
+            last = stages[1 + i * EACH:1 + (i + 1) * EACH][-MEASURED:]
+            found.append({"edges": edges, "nodes": nodes, "share": share, "mode": mode,
+                          **{key: float(np.mean([stage[key] for stage in last]))
+                             for key in ("wall", "cpu", "bytes", "set", "auc")}})
+            print(json.dumps(found[-1]), flush=True)
+    return found
+
+
+def table(records: list[dict[str, Any]], edges: float) -> Table:
+    """Return the table of one size of graph."""
+    lines, mine = [], [r for r in records if r["edges"] == edges]
+    full = {r["share"]: r for r in mine if r["mode"] == "full"}
+    for r in sorted(mine, key=lambda r: (r["share"], list(MODES).index(r["mode"]))):
+        base = full.get(r["share"])
+        times = base["cpu"] / r["cpu"] if base else float("nan")
+        ceiling = 1 / max(r["set"], 1e-9)
+        lines.append([f"{r['share']:g} %, {r['mode']}", f"{r['wall']:.3f}", f"{r['cpu']:.3f}",
+                      "" if r is base else f"{times:.1f}",
+                      "" if r is base else f"{ceiling:.1f}", f"{100 * r['set']:.1f} %",
+                      size(r["bytes"]), f"{r['auc']:.3f}"])
+    return Table(f"{edges:g} million edges, {mine[0]['nodes']:,} nodes",
+                 ["changes, mode", "wall s", "CPU s", "full over it (CPU)", "ceiling",
+                  "rows in the set", "moved", "AUC"], lines)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(prog="dynamic", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--edges", type=float, nargs="+", default=[1])
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.001, 0.01, 0.1, 1])
+    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=list(MODES))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_large_blocks()
+    compared(0.01, [1], given.modes)                    # compiles
+    records = [r for edges in given.edges for r in compared(edges, given.shares, given.modes)]
+    print(f"peak memory {size(peak_memory())}")
+    text = PAGE + "\n\n".join(table(records, edges).markdown() for edges in given.edges) + "\n"
+    print(text)
+    if given.json:
+        given.json.write_text(json.dumps(records, indent=1))
+    if given.markdown:
+        with atomic(given.markdown / "dynamic.md") as file:
+            file.write_text(text)
+
+
+PAGE = ""
+
+if __name__ == "__main__":
+    main()
