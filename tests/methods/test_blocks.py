@@ -41,9 +41,9 @@ def test_the_set_within_hops(seed, nodes, hops, limit):
 
 @settings(max_examples=60, deadline=None)
 @given(*CASE)
-def test_what_a_layer_reads(seed, nodes, _, limit):
+def test_what_a_layer_reads(seed, nodes, hops, limit):
     _, graph, near, owner, rows = case(seed, nodes, limit)
-    more = np.flatnonzero(owner == 1)[:2]
+    more = np.flatnonzero(owner == 1)[:hops]
     found = blocks.inputs(graph, rows, more, limit, STAMPS)
     assert len(found) == len(set(found))
     assert set(found) == {*rows, *more, *(v for u in rows for v in near[u])}
@@ -55,7 +55,7 @@ def test_what_a_layer_reads(seed, nodes, _, limit):
     far = blocks.elsewhere(graph, rows, owner, limit, blocks.Stamps())
     assert sorted(far) == sorted({v for u in rows for v in near[u] if owner[v] != owner[u]})
     cross = blocks.matrix(graph, rows, far, limit, STAMPS, owner)
-    assert [set(far[c] for c in cross.columns[a:b]) for a, b in zip(
+    assert [{far[c] for c in cross.columns[a:b]} for a, b in zip(
         cross.pointers[:-1], cross.pointers[1:], strict=True)] == [
         {v for v in near[u] if owner[v] != owner[u]} for u in rows]
     count = blocks.counted(graph, rows, owner, limit)

@@ -35,11 +35,12 @@ from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.data.snapshot import Snapshot
 from fedvine.methods._dgcolearn import changed_arrival, node_tables
 from fedvine.methods._dgcolearn.answers import classes, links
+from fedvine.methods._dgcolearn.changed_client import ChangedMixin
 from fedvine.methods._dgcolearn.changed_exchange import Changed
 from fedvine.methods._dgcolearn.changed_graph import ChangedGraph
-from fedvine.methods._dgcolearn.changed_part import ChangedMixin, ChangedPart
+from fedvine.methods._dgcolearn.changed_part import ChangedPart
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise
-from fedvine.methods._dgcolearn.part import ClientMixin, Part
+from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
 from fedvine.methods._dgcolearn.raw_features import RawFeatures
 from fedvine.methods._dgcolearn.renumber import renumber
@@ -49,7 +50,7 @@ from fedvine.nn.roland import Network
 from fedvine.partitions.colearn import Order
 
 
-class DgCoLearn(ClientMixin, ChangedMixin, Method):
+class DgCoLearn(ChangedMixin, Method):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"

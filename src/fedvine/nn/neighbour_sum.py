@@ -26,14 +26,19 @@ class _Sum(torch.autograd.Function):
                 columns: np.ndarray) -> torch.Tensor:
         ctx.matrix, ctx.count = (pointers, columns), len(x)
         out = np.zeros((len(pointers) - 1, x.shape[1]), _dtype(x))
-        gather(pointers, columns, x.detach().contiguous().numpy(), out)
+        gather(pointers, columns, _array(x), out)
         return torch.from_numpy(out)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor):  # type: ignore[override]
         out = np.zeros((ctx.count, gradient.shape[1]), _dtype(gradient))
-        scatter(*ctx.matrix, gradient.contiguous().numpy(), out)
+        pointers, columns = ctx.matrix
+        scatter(pointers, columns, _array(gradient), out)
         return torch.from_numpy(out), None, None
+
+
+def _array(x: torch.Tensor) -> np.ndarray:
+    return x.detach().contiguous().numpy()
 
 
 def _dtype(x: torch.Tensor) -> type:

@@ -14,7 +14,6 @@ import numpy as np
 from fedvine.core.method import At, Server
 from fedvine.core.rng import key
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
-from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn import blocks
 from fedvine.methods._dgcolearn.partition import classes_of, first_client, known_graph
 from fedvine.methods._dgcolearn.placement import Placement

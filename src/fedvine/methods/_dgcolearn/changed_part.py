@@ -1,27 +1,15 @@
-"""A client of DG-CoLearn that computes the rows of the changed set, Eqs. (1) and (4).
-
-A pass has a plan: the rows of the last layer that are wanted, and for each layer the messages that
-are sent. From these and its own edges the client finds what each layer reads: the rows L_l that it
-computes are those that layer l + 1 reads and that are changed; all others that it reads (the rim)
-are the saved states of the layer below, of the stage before, or features. Time follows these rows
-and their edges, whatever the size of the part. All are computed by the same functions of the
-network as in :mod:`fedvine.methods._dgcolearn.part`.
-"""
+"""The memory of a client of DG-CoLearn that computes the rows of the changed set alone."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from fedvine.core import tree
-from fedvine.core.method import Client, on_client
 from fedvine.data.adjacency import Adjacency
-from fedvine.methods._dgcolearn import blocks
 from fedvine.methods._dgcolearn.part import Part
-from fedvine.nn.neighbour_sum import neighbour_sum
 
 
 class RowTable:
@@ -137,160 +125,3 @@ def _longer(values: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([values, np.zeros(count + count // 8 - len(values), values.dtype)])
 
 
-class Layer(NamedTuple):
-    """What a client computes and reads in one layer of a pass; places int64 of own nodes.
-
-    - ``rows``: L_l, the rows that are computed, ascending
-    - ``inputs``: the rows read: first those of L_(l-1), then the rim; both ascending
-    - ``below``: how many of the inputs are of L_(l-1)
-    - ``matrix``: the edges from ``rows`` to positions of ``inputs``
-    - ``own``, ``border``: positions of ``rows`` in the inputs; of border nodes in ``rows``
-    - ``sent``, ``back``: positions in the inputs of messages sent, and of those with gradients
-    """
-
-    rows: np.ndarray
-    inputs: np.ndarray
-    below: int
-    matrix: blocks.Rows
-    own: torch.Tensor
-    border: torch.Tensor
-    sent: torch.Tensor
-    back: torch.Tensor
-
-
-class ChangedMixin:
-    """The client functions of passes over the changed set."""
-
-    # -- the subgraph changes ---------------------------------------------------------------------
-    @on_client
-    def join_changes(self, client: Client, now: dict[str, np.ndarray]) -> None:
-        """Take in what changed in the subgraph. Down, int32: places that are ``active`` now; of
-        nodes with another number of neighbours, ``nodes``, those ``elsewhere`` and their
-        ``degree``; and either edges ``added`` and ``removed`` [2, .], or rows in place of the old
-        ones of ``nodes``, ``sizes`` and ``neighbours``. ``whole``: whether these are all rows."""
-        part, nodes = self.part_of(client), now["nodes"].astype(np.int64)
-        n = len(part.x)
-        if now["whole"]:
-            part.graph = Adjacency.of_rows(now["sizes"], now["neighbours"])
-            part.active, part.changed = np.zeros(n, bool), np.empty(0, np.int64)
-            part.elsewhere, part.degree = np.zeros(n, np.int32), np.zeros(n, np.int32)
-        elif "sizes" in now:
-            part.graph.replace(nodes, now["sizes"], now["neighbours"])
-        else:
-            part.graph.remove(now["removed"])
-            part.graph.add(now["added"])
-        part.elsewhere[nodes], part.degree[nodes] = now["elsewhere"], now["degree"]
-        part.choose(now["active"])
-        client.cache.pop("activations", None)
-
-    # -- a pass -----------------------------------------------------------------------------------
-    def layers_of(self, client: Client, rows: np.ndarray, sent: list[np.ndarray]) -> list[Layer]:
-        """Return what each layer computes and reads, first layer first.
-
-        ``rows`` are the places of the last layer's rows, ``sent`` by layer those whose messages
-        are sent.
-        """
-        part, found = self.part_of(client), list[Layer]()
-        stamps = client.cache.setdefault("stamps", blocks.Stamps())
-        for layer in reversed(range(self.layers)):
-            need = blocks.inputs(part.graph, rows, sent[layer], 0, stamps)
-            mine = part.active[need]
-            below, rim = np.sort(need[mine]), np.sort(need[~mine])
-            read = np.concatenate([below, rim])
-            matrix = blocks.matrix(part.graph, rows, read, 0, stamps)
-            positions = stamps.place
-            back = sent[layer] if client.net.short(layer) else sent[layer][part.active[sent[layer]]]
-            found.append(Layer(rows, read, len(below), matrix, *(
-                torch.from_numpy(p.astype(np.int64)) for p in (
-                    positions[rows], np.flatnonzero(part.elsewhere[rows]), positions[sent[layer]],
-                    positions[back]))))
-            rows = below
-        return found[::-1]
-
-    @on_client
-    def say_changed(self, client: Client, layer: int, model: Any, given: Any) -> torch.Tensor:
-        """Send messages. Down: for layer 0 the model, and ``rows`` and ``sent`` of
-        :meth:`layers_of`; else the sums [., m_(layer-1)] of the rows with neighbours elsewhere of
-        the layer before. Up: messages of the places to be sent [., m_layer]."""
-        part, net = self.part_of(client), client.net
-        if layer == 0:
-            tree.load(net, model)
-            rows, *sent = (places.astype(np.int64) for places in (given["rows"], *given["sent"]))
-            client.cache["layers"] = self.layers_of(client, rows, sent)
-            client.cache["activations"] = []
-            read = torch.from_numpy(client.cache["layers"][0].inputs)
-            degree = torch.from_numpy(part.degree[read.numpy()]).to(part.x.dtype)
-            x = torch.cat([part.x[read, :-1], degree.log1p()[:, None]], 1)
-        else:
-            plan = client.cache["layers"][layer]
-            rim = torch.from_numpy(plan.inputs[plan.below:])
-            x = torch.cat([self.finish_changed(client, given), part.states[layer - 1][rim]])
-        plan = client.cache["layers"][layer]
-        x = x.detach().requires_grad_()
-        message = net.message(layer, x, self.neighbours_of(client, plan.inputs))
-        client.cache["activations"].append({"x": x, "message": message})    # not saved
-        return message[plan.sent].detach()
-
-    def neighbours_of(self, client: Client, places: np.ndarray) -> torch.Tensor:
-        """Return the number of neighbours that are aggregated, of each place, [n]."""
-        part = self.part_of(client)
-        return torch.from_numpy(part.graph.degree[places] + part.elsewhere[places]).to(part.x.dtype)
-
-    def finish_changed(self, client: Client, sums: torch.Tensor) -> torch.Tensor:
-        """Compute the rows L_l of the newest layer from its sums: Eqs. (2), (3), (5)."""
-        *before, last = client.cache["activations"]
-        layer, part = len(before), self.part_of(client)
-        plan = client.cache["layers"][layer]
-        x, message, last["sums"] = last["x"], last["message"], sums.requires_grad_()
-        total = neighbour_sum(message, *plan.matrix).index_add(0, plan.border, last["sums"])
-        own = plan.own
-        h = client.net.combine(layer, x.index_select(0, own), message.index_select(0, own), total,
-                               self.neighbours_of(client, plan.rows))               # (2), (5)
-        state = part.states[layer][torch.from_numpy(plan.rows)]
-        last["out"] = client.net.remember(layer, h, state)                          # (3)
-        return last["out"]
-
-    @on_client
-    def embed_changed(self, client: Client, given: dict[str, Any]) -> torch.Tensor:
-        """Finish the last layer. Down: its ``sums``, and places of other rows to send, ``rest``.
-        Up: the rows of the pass, then the saved ones of ``rest``, [., hidden]."""
-        rest = torch.from_numpy(given["rest"].astype(np.int64))
-        out = self.finish_changed(client, given["sums"]).detach()
-        return torch.cat([out, self.part_of(client).states[-1][rest]])
-
-    @on_client
-    def keep_changed(self, client: Client, sums: torch.Tensor) -> None:
-        """Finish the last layer of a pass over all changed rows, which become states. Down: its
-        sums."""
-        self.finish_changed(client, sums)
-        part = self.part_of(client)
-        made = zip(client.cache["layers"], client.cache["activations"], strict=True)
-        for state, (plan, tensors) in zip(part.states, made, strict=True):
-            state[torch.from_numpy(plan.rows)] = tensors["out"].detach()            # (4)
-
-    @on_client
-    def back_changed(self, client: Client, layer: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Go back through ``layer``. Down: gradients of the last layer's rows, or of the messages
-        of the layer above. Up: those of this layer's sums."""
-        layers = client.cache["activations"]
-        if layer == len(layers) - 1:
-            client.net.zero_grad()
-        else:
-            gradient = self.gradient_below(client, layer + 1, gradient)
-        layers[layer]["out"].backward(gradient, retain_graph=True)
-        return layers[layer]["sums"].grad
-
-    def gradient_below(self, client: Client, layer: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Return gradients of the rows L_(layer-1), given those of messages sent."""
-        plan = client.cache["layers"][layer]
-        x, message = (client.cache["activations"][layer][name] for name in ("x", "message"))
-        message.backward(torch.zeros_like(message).index_add(0, plan.back, gradient))
-        return x.grad[:plan.below]
-
-    @on_client
-    def first_changed(self, client: Client, gradient: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Go back through the first layer. Down: gradients of its messages. Up: those of all
-        parameters."""
-        self.gradient_below(client, 0, gradient)
-        return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
-                for n, p in client.net.named_parameters()}
