@@ -89,8 +89,77 @@ def test_it_is_the_slow_computation(seed, clients, layers, backbone, temporal, t
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"target": "classes", "layers": 1, "backbone": "gcn"},
+    {}, {"target": "classes", "layers": 1, "backbone": "gcn"}, {"neighbours": 2, "stale": 3},
     *(pytest.param(options, marks=pytest.mark.slow) for options in (
         {"backbone": "evolvegcn-o", "window": 1}, {"edges_per_client": 50, "layers": 3}))])
 def test_it_keeps_the_contract(options):
     testing.check_method(DgCoLearn(rounds=2, features=4, hidden=4, scope="changed", **options))
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**6), st.integers(2, 6), st.sampled_from(["edges", "classes"]))
+def test_bounded_clients_are_one_machine_and_no_row_is_older_than_the_bound(seed, clients, target):
+    """With at most two neighbours read, and every row computed once in three snapshots."""
+    data, chosen, K = stream(seed, 60, 160, True, target == "classes"), {}, clients
+
+    class Watched(DgCoLearn):
+        """The nodes whose rows become states."""
+
+        def round(self, server, clients, at):
+            if at.last and len(clients.names) == K:
+                chosen[at.t] = server.border.changed.copy()
+                for step in server.border.plan(server.border.changed, 2, server.placement,
+                                               server.net.short):
+                    assert len(step.rows) == len(chosen[at.t])
+                    assert np.diff(step.cross.pointers).max(initial=0) <= 2
+            super().round(server, clients, at)
+
+    options: dict[str, Any] = {
+        "rounds": 1, "features": 6, "hidden": 5, "precision": "float64", "scope": "changed",
+        "partition": "hash", "window": "all", "neighbours": 2, "stale": 3, "target": target}
+    one, many = (run(Watched(**options), data.split("hash", k=k), data.by_count(20)).finish()
+                 for k in (1, K))
+    same_states(one, many)
+    known = np.flatnonzero(many.server.placement.owner >= 0)
+    late = [np.isin(known, np.concatenate([chosen[t] for t in range(s, s + 3)]))
+            for s in range(len(chosen) - 2)]
+    seen = [np.isin(known, np.concatenate([data.src[:20 * s], data.dst[:20 * s]]))
+            for s in range(len(late))]
+    for there, fresh in zip(seen, late, strict=True):
+        assert fresh[there].all()
+    parts = [w.client.part for w in many.clients.workers.values()]
+    assert all((p.graph.degree[:len(p.x)] + p.elsewhere[:len(p.x)]).max(initial=0) <= 2
+               for p in parts)
+
+
+def same_states(one: Any, many: Any) -> None:
+    for a, b in zip(states(one), states(many), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_bounds_that_bind_nowhere_change_nothing():
+    data, options = stream(3, 60, 160, True, False), {
+        "rounds": 2, "features": 6, "hidden": 5, "scope": "changed", "precision": "float64"}
+    made = [run(DgCoLearn(**options, **more), data.split("hash", k=3), data.by_count(20),
+                protocol=PROTOCOL).finish() for more in ({}, {"neighbours": 1000})]
+    same_states(*made)
+    assert made[0].scores == made[1].scores
+    few = run(DgCoLearn(**options, neighbours=1), data.split("hash", k=3), data.by_count(20),
+              protocol=PROTOCOL).finish()
+    assert few.scores != made[0].scores
+
+
+def test_the_report_has_the_passes_of_each_snapshot():
+    data = stream(4, 400, 300, False, False)
+    made: Any = run(DgCoLearn(rounds=2, features=4, hidden=4, scope="changed", window="all"),
+                    data.split("hash", k=3), data.by_count(30), protocol=PROTOCOL).finish()
+    report = made.summary["report"]
+    assert report["computed"] == "changed" and len(report["passes"]) == 10
+    first, *_, last, newest = report["passes"]
+    assert newest["passes"] == 0                    # of the snapshot after the last rounds
+    assert first["passes"] == last["passes"] == 3   # two steps, and the states
+    assert 0 < last["rows"] <= 3 * 2 * last["changed"] < 6 * last["nodes"]
+    assert 0 < last["bytes"] < last["bytes_full"]
+    slow: Any = run(Slow(rounds=2, features=4, hidden=4, scope="changed"), data.split("hash", k=3),
+                    data.by_count(30), protocol=PROTOCOL).finish()
+    assert slow.summary["report"]["computed"] == "all"

@@ -381,7 +381,7 @@ def test_who_is_far_from_what_changed_keeps_the_last_state():
         def answer(self, server, clients, at):
             held = [clients.workers[n].client.part for n in clients.names]
             owner, place = server.placement.owner, server.placement.place
-            states[at.t] = {i: held[owner[i]].states[0][place[i]]
+            states[at.t] = {i: held[owner[i]].states[0][place[i]].clone()
                             for i in np.flatnonzero(owner >= 0)}
             return super().answer(server, clients, at)
 

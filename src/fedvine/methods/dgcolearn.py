@@ -84,6 +84,12 @@ class DgCoLearn(ChangedMixin, Method):
     scope: Literal["snapshot", "changed"] = Field(
         default="snapshot", description="rows that are computed anew: of all nodes, or of those "
         "within k edges of what changed (Eqs. 1, 4); others keep their last states")
+    neighbours: int = Field(
+        default=0, ge=0, description="with scope=changed: so many neighbours of a node are read, "
+        "the newest, and followed to what changed; 0: all")
+    stale: int = Field(
+        default=0, ge=0, description="with scope=changed: every node's rows are computed once in "
+        "so many snapshots, in turn; 0: where something changed alone")
     min_group: int = Field(
         default=1, ge=1, description="withhold sums that reveal fewer neighbours: alone, by "
         "their difference to the last one, or to a client that knows a part of them")
@@ -126,7 +132,7 @@ class DgCoLearn(ChangedMixin, Method):
         changed = {"volumes": changed_arrival.Volumes(len(world.clients))} if self.follows else {}
         return Server(
             net=net, optimizer=self.adam(net),
-            border=ChangedGraph() if changed else Border(len(world.clients), self.min_group),
+            border=ChangedGraph(self.neighbours, self.stale) if changed else Border(len(world.clients), self.min_group),
             snapshot=(DynamicSnapshot if changed else Snapshot)(window), **changed,
             placement=self.placement(world, self.partition, order=self.order,
                                      virtual=self.virtual, edges_per_client=self.edges_per_client),
@@ -277,6 +283,14 @@ class DgCoLearn(ChangedMixin, Method):
         return (classes if self.target == "classes" else links)(self, server, clients, at)
 
     def report(self, server: Server) -> dict[str, Any]:
-        """Return facts of the partition, see :meth:`Placement.report`."""
-        return server.placement.report(server.snapshot, sum(
+        """Return facts of the partition, see :meth:`Placement.report`.
+
+        With ``scope="changed"`` also ``computed``: "changed", with the facts of each snapshot's
+        passes (:meth:`ChangedGraph.note`), or "all" where all rows are computed, and why.
+        """
+        found = server.placement.report(server.snapshot, sum(
             s for k, s in server.cache.items() if k.startswith("partition")))
+        if self.scope == "snapshot":
+            return found
+        return found | ({"computed": "changed", "passes": server.border.history} if self.follows
+                        else {"computed": "all"})

@@ -160,18 +160,24 @@ def changed_part(server: Server, k: int, added: np.ndarray, removed: np.ndarray,
 
     ``ends`` are the nodes of the edges that changed.
     """
-    place, inside = server.placement, {}
-    for name, edges in (("added", added), ("removed", removed)):
-        mine = edges[:, (place.owner[edges] == k).all(0)]
-        inside[name] = place.place[mine].astype(np.int32)
-    return {"whole": False, **counts(server, k, ends[place.owner[ends] == k]), **inside}
+    place, graph, inside = server.placement, server.border, {}
+    mine = ends[place.owner[ends] == k]
+    if graph.limit:
+        inside["sizes"], inside["neighbours"] = blocks.own_rows(
+            graph.graph, mine, place.owner, place.place, graph.limit)
+    else:
+        for name, edges in (("added", added), ("removed", removed)):
+            own = edges[:, (place.owner[edges] == k).all(0)]
+            inside[name] = place.place[own].astype(np.int32)
+    return {"whole": False, **counts(server, k, mine), **inside}
 
 
 def whole_part(server: Server, k: int) -> dict[str, Any]:
     """Return the whole subgraph of client ``k``."""
     place, graph = server.placement, server.border
     own = place.in_order(np.flatnonzero(place.owner == k))
-    sizes, neighbours = blocks.own_rows(graph.graph, own, place.owner, place.place, 0)
+    sizes, neighbours = blocks.own_rows(graph.graph, own, place.owner, place.place,
+                                        graph.limit)
     return {"whole": True, **counts(server, k, own), "sizes": sizes, "neighbours": neighbours}
 
 

@@ -59,7 +59,8 @@ class ChangedMixin(ClientMixin):
 
         Down, int32: places that are ``active`` now; of nodes with another number of neighbours,
         ``nodes``, those ``elsewhere`` and their ``degree``; and either edges ``added`` and
-        ``removed`` [2, .], or, where ``whole``, ``sizes`` and ``neighbours`` of all rows.
+        ``removed`` [2, .], or rows in place of theirs, ``sizes`` and ``neighbours``; where
+        ``whole`` all rows.
         """
         part, nodes = self.part_of(client), now["nodes"].astype(np.int64)
         n = len(part.x)
@@ -67,12 +68,15 @@ class ChangedMixin(ClientMixin):
             part.graph = Adjacency.of_rows(now["sizes"], now["neighbours"])
             part.active, part.changed = np.zeros(n, bool), np.empty(0, np.int64)
             part.elsewhere, part.degree = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        elif "sizes" in now:
+            part.graph.replace(nodes, now["sizes"], now["neighbours"])
         else:
             part.graph.remove(now["removed"])
             part.graph.add(now["added"])
         part.elsewhere[nodes], part.degree[nodes] = now["elsewhere"], now["degree"]
         part.choose(now["active"])
         client.cache.pop("activations", None)
+        client.cache.pop("plan", None)
 
     # -- a pass -----------------------------------------------------------------------------------
     def layers_of(self, client: Client, rows: np.ndarray, sent: list[np.ndarray]) -> list[Layer]:
@@ -98,6 +102,15 @@ class ChangedMixin(ClientMixin):
             rows = below
         return found[::-1]
 
+    def plan_of(self, client: Client, rows: np.ndarray, sent: list[np.ndarray]) -> list[Layer]:
+        """Return :meth:`layers_of`, of the last pass where it was the same."""
+        graph, asked = self.part_of(client).graph, [rows, *sent]
+        held = client.cache.get("plan")
+        if held is None or held[0] is not graph or any(
+                not np.array_equal(a, b) for a, b in zip(held[1], asked, strict=True)):
+            held = client.cache["plan"] = graph, asked, self.layers_of(client, rows, sent)
+        return held[2]
+
     @on_client
     def say_changed(self, client: Client, layer: int, model: Any, given: Any) -> torch.Tensor:
         """Send messages.
@@ -110,7 +123,7 @@ class ChangedMixin(ClientMixin):
         if layer == 0:
             tree.load(net, model)
             rows, *sent = (places.astype(np.int64) for places in (given["rows"], *given["sent"]))
-            client.cache["layers"] = self.layers_of(client, rows, sent)
+            client.cache["layers"] = self.plan_of(client, rows, sent)
             client.cache["activations"] = []
             read = torch.from_numpy(client.cache["layers"][0].inputs)
             degree = torch.from_numpy(part.degree[read.numpy()]).to(part.x.dtype)

@@ -15,7 +15,7 @@ import torch
 from fedvine.core import tree
 from fedvine.core.method import Server
 from fedvine.methods._dgcolearn.changed_arrival import send
-from fedvine.methods._dgcolearn.changed_graph import Step
+from fedvine.methods._dgcolearn.changed_graph import FULL, Step
 from fedvine.methods._dgcolearn.exchange import Layerwise, filled, named, sized
 from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.nn.neighbour_sum import gather, scatter
@@ -49,7 +49,16 @@ class Changed(Layerwise):
             sums = np.zeros((len(step.border), messages.shape[1]), messages.dtype)
             gather(*step.cross, messages, sums)                                         # (5)
             given = divided(sums, place.counts(step.border))
+            self.note(server, layer, len(step.sent) + len(step.border), rows=len(step.rows))
+        full = len(steps[0].rows) > FULL * len(server.border.order)
+        server.border.note(passes=1, full=int(full))
         return present, given
+
+    def note(self, server: Server, layer: int, moved: int, **more: int) -> None:
+        """Note the rows ``moved`` in a layer, beside those of all border nodes, both ways."""
+        graph, width = server.border, np.dtype(self.method.precision).itemsize
+        width *= server.net.message_width(layer)
+        graph.note(bytes=moved * width, bytes_full=2 * graph.border_nodes * width, **more)
 
     def rows(self, server: Server, clients, nodes: np.ndarray
              ) -> tuple[torch.Tensor, list[Step], Sequence[str]]:
@@ -125,6 +134,7 @@ class Changed(Layerwise):
             of_sums = np.concatenate(filled(clients, sent, sizes))
             of_sent = np.zeros((len(step.sent), of_sums.shape[1]), of_sums.dtype)
             scatter(*step.cross, of_sums, of_sent)
+            self.note(server, layer, len(step.border) + len(step.back))
             given = divided(of_sent[step.back], place.counts(step.sent[step.back]))
         return clients.call(method.first_changed, per_client=named(clients, given, present),
                             expect=tree.weights(server.net))

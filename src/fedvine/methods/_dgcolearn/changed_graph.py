@@ -17,6 +17,7 @@ from fedvine.methods._dgcolearn import blocks
 from fedvine.methods._dgcolearn.placement import Placement
 
 NOTHING = np.empty(0, np.int64)
+FULL = 0.9      # a pass that computes such a share of all nodes in its first layer is a full one
 
 
 class Step(NamedTuple):
@@ -43,11 +44,21 @@ class ChangedGraph:
     - ``changed``: int64, the nodes of the k-hop subgraph of Eq. (1), and new ones; ``active`` bool
       [N] has the same
     - ``across``: int32 [N], the number of neighbours at other clients
+    - ``order``: int64, all nodes in the order in which they came
+    - ``history``: facts of each snapshot's passes, see :meth:`note`
+
+    Args:
+        limit: so many neighbours of a node are read, the newest; 0: all.
+        turns: every node is of the changed set once in so many snapshots; 0: never for this reason.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 0, turns: int = 0) -> None:
+        self.limit, self.turns = limit, turns
         self.graph, self.changed, self.stamps = Adjacency(), NOTHING, blocks.Stamps()
         self.active, self.across = np.zeros(0, bool), np.zeros(0, np.int32)
+        self.border_nodes = 0                               # those with neighbours elsewhere
+        self.order, self.history = NOTHING, list[dict[str, float]]()
+        self.kept: tuple[np.ndarray, list[Step]] | None = None      # the newest plan
 
     @property
     def edges(self) -> np.ndarray:
@@ -64,13 +75,16 @@ class ChangedGraph:
 
     def meet(self, fresh: np.ndarray) -> None:
         """Let new nodes be of the changed set; they have no edges yet."""
-        self.changed = np.concatenate([self.changed, fresh])
+        self.changed, self.kept = np.concatenate([self.changed, fresh]), None
         self.active[fresh] = True
+        if len(fresh):
+            self.order = np.concatenate([self.order, fresh])
 
     def count(self, owner: np.ndarray) -> None:
         """Count all neighbours at other clients anew, after nodes have moved."""
         nodes = np.arange(self.graph.count)
-        self.across[nodes] = blocks.counted(self.graph, nodes, owner, 0)
+        self.across[nodes], self.kept = blocks.counted(self.graph, nodes, owner, self.limit), None
+        self.border_nodes = int((self.across > 0).sum())
 
     def advance(self, snapshot: DynamicSnapshot, owner: np.ndarray, hops: int
                 ) -> tuple[np.ndarray, np.ndarray]:
@@ -78,47 +92,77 @@ class ChangedGraph:
         added, removed, fresh = snapshot.take_changes()
         self.graph.remove(removed)
         self.graph.add(added)
-        for ends, by in ((added, 1), (removed, -1)):
-            np.add.at(self.across, ends[:, owner[ends[0]] != owner[ends[1]]].ravel(), by)
-        seeds = np.concatenate([added.ravel(), removed.ravel(), fresh])
-        self.active[self.changed] = False
-        self.changed = blocks.within(self.graph, seeds, hops, 0, self.stamps)           # (1)
+        ends = np.unique(np.concatenate([added.ravel(), removed.ravel()]))
+        before = int((self.across[ends] > 0).sum())
+        if self.limit:
+            self.across[ends] = blocks.counted(self.graph, ends, owner, self.limit)
+        else:
+            for edges, by in ((added, 1), (removed, -1)):
+                np.add.at(self.across, edges[:, owner[edges[0]] != owner[edges[1]]].ravel(), by)
+        self.border_nodes += int((self.across[ends] > 0).sum()) - before
+        self.active[self.changed], self.kept = False, None
+        self.changed = blocks.within(self.graph, np.concatenate([ends, fresh]), hops, self.limit,
+                                     self.stamps)                                       # (1)
+        if self.turns:
+            turn = self.order[snapshot.t % self.turns::self.turns]
+            self.changed = np.union1d(self.changed, turn)
         self.active[self.changed] = True
+        self.history = [*self.history, {
+            "nodes": len(self.order), "changed": len(self.changed), "passes": 0, "full": 0,
+            "rows": 0, "bytes": 0, "bytes_full": 0}]
         return added, removed
+
+    def note(self, **more: int) -> None:
+        """Add to the facts of the newest snapshot.
+
+        These are ``nodes``, and those ``changed``; ``passes``, and how many of them were ``full``;
+        ``rows`` computed by all layers; ``bytes`` of messages, sums and their gradients, and
+        ``bytes_full`` had all border nodes sent and received them.
+        """
+        if self.history:
+            last = self.history[-1]
+            self.history = [*self.history[:-1], {k: v + more.get(k, 0) for k, v in last.items()}]
 
     def plan(self, rows: np.ndarray, layers: int, placement: Placement,
              short: Callable[[int], bool]) -> list[Step]:
         """Return the steps of a pass that computes ``rows`` of the last layer, first layer first.
 
         ``rows`` are of the changed set. ``short``: whether a layer's messages depend on weights; if
-        not, those of nodes that are not changed do not need gradients.
+        not, those of nodes that are not changed do not need gradients. The newest plan is kept.
         """
-        found = list[Step]()
-        graph, stamps, owner = self.graph, self.stamps, placement.owner
         rows = placement.in_order(rows)
+        if self.kept is not None and np.array_equal(self.kept[0], rows):
+            return self.kept[1]
+        asked, found = rows, list[Step]()
+        graph, stamps, owner, limit = self.graph, self.stamps, placement.owner, self.limit
         for layer in reversed(range(layers)):
-            sent = placement.in_order(blocks.elsewhere(graph, rows, owner, 0, stamps))
+            sent = placement.in_order(blocks.elsewhere(graph, rows, owner, limit, stamps))
             border = rows[self.across[rows] > 0]
             back = np.flatnonzero(np.ones(len(sent)) if short(layer) else self.active[sent])
             found.append(Step(rows, border, sent, back, blocks.matrix(
-                graph, border, sent, 0, stamps, owner)))
-            need = blocks.inputs(graph, rows, NOTHING, 0, stamps)
+                graph, border, sent, limit, stamps, owner)))
+            need = blocks.inputs(graph, rows, NOTHING, limit, stamps)
             rows = placement.in_order(need[self.active[need]])
-        return found[::-1]
+        self.kept = asked, found[::-1]
+        return self.kept[1]
 
     def renumber(self, number: np.ndarray, moved: Callable[[np.ndarray, Any], np.ndarray]) -> None:
         """Give node i the number ``number[i]``; ``moved`` does so with values by node."""
         self.active, self.across = moved(self.active, False), moved(self.across, 0)
         self.graph = self.graph.renumbered(number, len(self.active))
-        self.changed = number[self.changed]
+        self.changed, self.order, self.kept = number[self.changed], number[self.order], None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
-        return {"graph": self.graph.state_dict(), "changed": self.changed, "across": self.across}
+        return {"graph": self.graph.state_dict(), "changed": self.changed, "across": self.across,
+                "order": self.order, "history": self.history}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
         self.graph.load_state_dict(state["graph"])
-        self.changed, self.across = np.array(state["changed"]), np.array(state["across"])
+        self.changed, self.across, self.order = (np.array(state[k]) for k in (
+            "changed", "across", "order"))
+        self.history, self.kept = list(state["history"]), None
         self.active = np.zeros(len(self.across), bool)
         self.active[self.changed] = True
+        self.border_nodes = int((self.across > 0).sum())
