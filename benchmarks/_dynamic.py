@@ -11,8 +11,9 @@ edges that go. Each share has three stages, of which the last two are measured: 
 changed set and the pairs to predict are both of such stages. Four clients, two layers, three rounds
 a stage. Measured are ``arrive`` and ``round``, in this process, without scoring and saving.
 
-"exact" is ``scope="changed"``, "full" is ``scope="snapshot"``, on the same stream. The ceiling of
-exact over full is the share of nodes in the changed set, inverted.
+"full" is ``scope="snapshot"``, "exact" is ``scope="changed"``, and "bounded" reads four neighbours
+of a node and computes every row once in a hundred snapshots, on the same stream. The ceiling is the
+share of nodes in the changed set, inverted. The score is the AUC of edges that never come.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments.allocator import keep_large_blocks, peak_memory
 from fedvine.experiments.run import run
+from fedvine.methods._dgcolearn.answers import scored
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.results.tables import Table
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.metrics import auc
 
 NODES = {1: 150_000, 5: 640_000, 20: 640_000}       # by millions of edges
-EACH, MEASURED, CLIENTS, ROUNDS, GONE = 3, 2, 4, 3, 0.2
+EACH, MEASURED, CLIENTS, ROUNDS, GONE, HELD_OUT = 3, 2, 4, 3, 0.2, 2000
 
 
 class Timed(DgCoLearn):
@@ -66,8 +69,12 @@ class Timed(DgCoLearn):
         self._timed(super().round, server, clients, at)
 
 
-def stream(edges: int, nodes: int, shares: list[float]) -> tuple[EventStream, Plan]:
-    """Return the stream, and a plan of one stage for each step of its time."""
+def stream(edges: int, nodes: int, shares: list[float]
+           ) -> tuple[EventStream, Plan, np.ndarray]:
+    """Return the stream, a plan of one stage for each step of its time, and pairs int64 [2, P].
+
+    The first half of these are edges that never come, the other half random pairs.
+    """
     pointers, columns, _ = blocks(edges, nodes)
     ends = np.stack([np.repeat(np.arange(nodes), np.diff(pointers)), columns])
     ends = ends[:, ends[0] < ends[1]].astype(np.int32)
@@ -76,7 +83,8 @@ def stream(edges: int, nodes: int, shares: list[float]) -> tuple[EventStream, Pl
     steps = [max(int(count * share / 100), 1) for share in shares for _ in range(EACH)]
     come = [max(round((1 - GONE) * n), 1) for n in steps]
     gone = [n - c for n, c in zip(steps, come, strict=True)]
-    start = count - sum(come)                           # those behind come later
+    start = count - sum(come) - HELD_OUT                # those behind come later, or never
+    held = np.concatenate([ends[:, count - HELD_OUT:], draw.integers(0, nodes, (2, HELD_OUT))], 1)
     src, t = [ends[:, :start]], [np.zeros(start)]
     deleted, at = [np.zeros(start, bool)], start
     for stage, (new, old) in enumerate(zip(come, gone, strict=True), 1):
@@ -89,11 +97,15 @@ def stream(edges: int, nodes: int, shares: list[float]) -> tuple[EventStream, Pl
     stages = len(steps) + 1
     data = EventStream(src, dst, np.concatenate(t), Ids.of([f"n{i}" for i in range(nodes)]),
                        deleted=np.concatenate(deleted), directed=False)
-    return data, Plan(tuple(float(s) for s in range(stages + 1)), 1, 2)
+    return data, Plan(tuple(float(s) for s in range(stages + 1)), 1, 2), held
 
 
-def measured(method: Timed, data: EventStream, plan: Plan) -> list[dict[str, Any]]:
-    """Run the method; return seconds, bytes, rows and scores of each stage."""
+def measured(method: Timed, data: EventStream, plan: Plan, held: np.ndarray
+             ) -> list[dict[str, Any]]:
+    """Run the method; return seconds, bytes, rows and scores of each stage.
+
+    The score is the AUC of the pairs ``held``.
+    """
     moved: dict[int, dict[int, int]] = {}
     rows: dict[int, float] = {}
 
@@ -104,13 +116,15 @@ def measured(method: Timed, data: EventStream, plan: Plan) -> list[dict[str, Any
 
     method.spent.clear()
     made: Any = run(method, data.split("hash", k=CLIENTS), plan, on_round=on_round,
-                    protocol=LinkPrediction(negatives=10, positives=2000))
+                    protocol=LinkPrediction(negatives=1, positives=10))
     scores = {}
     for stage in made:
         border = made.server.border
         rows[stage.t] = (len(border.changed) / len(made.server.snapshot.nodes)
                          if method.follows else 1.0)
-        scores[stage.t] = stage.scores.get("all", {}).get("auc", float("nan"))
+        found = method.exchange_in(made.clients.world).rows_of(made.server, made.clients, held)
+        values = scored(made.server, *found)
+        scores[stage.t] = auc(values[:HELD_OUT], values[HELD_OUT:])
     return [{"wall": wall, "cpu": cpu, "bytes": sum(moved.get(t, {}).values()),
              "set": rows[t - 1] if t else 1.0, "auc": scores[t]}
             for t, (wall, cpu) in sorted(method.spent.items())]
@@ -123,16 +137,17 @@ EXCHANGED = {"say", "back", "embed", "first", "say_changed", "back_changed", "em
 MODES: dict[str, dict[str, Any]] = {
     "full": {"scope": "snapshot"},
     "exact": {"scope": "changed"},
+    "bounded": {"scope": "changed", "neighbours": 4, "stale": 100},
 }
 
 
 def compared(edges: float, shares: list[float], modes: list[str]) -> list[dict[str, Any]]:
     """Return one record for each share of changes and mode: medians of its measured stages."""
     nodes = NODES.get(int(edges), int(edges * 150_000))
-    data, plan = stream(int(edges * 1e6), nodes, shares)
+    data, plan, held = stream(int(edges * 1e6), nodes, shares)
     found = []
     for mode in modes:
-        stages = measured(Timed(rounds=ROUNDS, window="all", **MODES[mode]), data, plan)
+        stages = measured(Timed(rounds=ROUNDS, window="all", **MODES[mode]), data, plan, held)
         for i, share in enumerate(shares):
             last = stages[1 + i * EACH:1 + (i + 1) * EACH][-MEASURED:]
             found.append({"edges": edges, "nodes": nodes, "share": share, "mode": mode,
@@ -179,7 +194,7 @@ def main() -> None:
     if given.json:
         given.json.write_text(json.dumps(records, indent=1))
     if given.markdown:
-        with atomic(given.markdown / "dynamic.md") as file:
+        with atomic(given.markdown / "dynamic.md", "w") as file:
             file.write_text(text)
 
 
