@@ -31,13 +31,11 @@ import torch
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.rng import rng
-from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.data.snapshot import Snapshot
 from fedvine.methods._dgcolearn import changed_arrival, node_tables
 from fedvine.methods._dgcolearn.answers import classes, links
 from fedvine.methods._dgcolearn.changed_client import ChangedMixin
 from fedvine.methods._dgcolearn.changed_exchange import Changed
-from fedvine.methods._dgcolearn.changed_graph import ChangedGraph
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise
 from fedvine.methods._dgcolearn.part import Part
@@ -129,11 +127,10 @@ class DgCoLearn(ChangedMixin, Method):
     # -- memory ----------------------------------------------------------------------------------
     def start(self, world: World) -> Server:
         net, window = self.net(world), None if self.window == "all" else self.window
-        changed = {"volumes": changed_arrival.Volumes(len(world.clients))} if self.follows else {}
+        graphs = changed_arrival.graphs(self, world, window) if self.follows else {
+            "border": Border(len(world.clients), self.min_group), "snapshot": Snapshot(window)}
         return Server(
-            net=net, optimizer=self.adam(net),
-            border=ChangedGraph(self.neighbours, self.stale) if changed else Border(len(world.clients), self.min_group),
-            snapshot=(DynamicSnapshot if changed else Snapshot)(window), **changed,
+            net=net, optimizer=self.adam(net), **graphs,
             placement=self.placement(world, self.partition, order=self.order,
                                      virtual=self.virtual, edges_per_client=self.edges_per_client),
             joined=list(world.clients),     # clients that have received the newest subgraph

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fedvine.core.method import At, Server
+from fedvine.core.method import At, Server, World
 from fedvine.core.rng import key
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn import blocks
+from fedvine.methods._dgcolearn.changed_graph import ChangedGraph
 from fedvine.methods._dgcolearn.partition import classes_of, first_client, known_graph
 from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.methods._dgcolearn.renumber import renumber
@@ -63,6 +64,12 @@ class Volumes:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
         vars(self).update(state)
+
+
+def graphs(method: Any, world: World, window: int | None) -> dict[str, Any]:
+    """Return what a server remembers of its graph before anything arrives, by name."""
+    return {"border": ChangedGraph(method.neighbours, method.stale),
+            "snapshot": DynamicSnapshot(window), "volumes": Volumes(len(world.clients))}
 
 
 def arrive(method: Any, server: Server, clients, at: At) -> None:
