@@ -8,7 +8,8 @@ the backward pass too. A client keeps its nodes, their edges and states (``clien
 Different from the paper, by default:
 
 - the partition is ``multilevel``; the paper's CoLearnPartition is ``partition="colearn"``
-- rows of all own nodes are trained; Eqs. (1), (4), the k-hop subgraph, need ``scope="changed"``
+- rows of all own nodes are trained; Eqs. (1), (4), the k-hop subgraph, need ``scope="changed"``,
+  whose time follows what changed (``_dgcolearn/changed_graph.py``)
 - the exchange is layer by layer, as Eqs. (5), (6) are not exact (``_dgcolearn/raw_features.py``)
 - gradients of all clients are added up for one step of Adam at the server; models are averaged,
   every round, with local epochs alone, whose schedule ``before`` is none of Appendix D.2's four

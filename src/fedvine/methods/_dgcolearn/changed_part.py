@@ -98,7 +98,8 @@ class ChangedPart(Part):
 
     def ahead(self, alone: bool) -> ChangedPart:
         """Return a copy to go on with; ``alone``: that may be written to."""
-        found = copy.deepcopy(self) if alone else copy.copy(self)
+        found = (copy.deepcopy(self, {id(self.exchange): self.exchange}) if alone else
+                 copy.copy(self))
         found._view()
         return found
 
