@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import compare, site, tune
+from fedvine.cli import audit, compare, site, tune
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
@@ -234,6 +234,7 @@ def _show(forecasts: list[Any], why: Sequence[str] = ()) -> None:
 app.command()(compare.compare)
 app.command()(compare.reproduce)
 app.command()(tune.tune)
+app.command()(audit.audit)
 app.add_typer(federation_cli.kit, name="kit")
 app.command()(federation_cli.serve)
 app.command()(site.join)
