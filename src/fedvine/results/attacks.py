@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from fedvine.core.rng import rng, torch_rng
+from fedvine.data.plan import Plan
 from fedvine.engines.record import Letter, RecordingClients
 from fedvine.experiments.run import Run
-from fedvine.tasks.task_plan import TRAIN
+from fedvine.tasks.task_plan import TRAIN, TaskPlan
 
 NEAR = 0.01     # relative error below which a row counts as read
 MOST = 5000     # pairs or nodes of one client that membership is measured on
@@ -188,7 +189,7 @@ ATTACKS: dict[str, Callable[[Run], Finding | None]] = {
 
 def _nodes(made: Run, name: str, part: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores of the own class of learned nodes, and of those set aside."""
-    task, role = made.plan.assign(part)
+    task, role = cast(TaskPlan, made.plan).assign(part)
     asked = np.flatnonzero((task >= 0) & (part.y >= 0))[:MOST]
     scores = np.asarray(made.ask(name, {"nodes": asked}), float)
     scores = scores - scores.max(1, keepdims=True)
@@ -207,7 +208,7 @@ def _links(made: Run, name: str, part: Any) -> tuple[np.ndarray, np.ndarray]:
     others = np.stack([pairs[:, 0], draw.permutation(pairs[:, 1])], 1)
     met = np.asarray(part.src, np.int64) * width + np.asarray(part.dst)
     others = others[~np.isin(others[:, 0] * width + others[:, 1], met)]
-    t = float(made.plan.bounds[-1])
+    t = float(cast(Plan, made.plan).bounds[-1])
     both = np.concatenate([pairs, others])
     scores = np.asarray(made.ask(name, {"src": both[:, 0], "dst": both[:, 1],
                                         "t": np.full(len(both), t)}), float)
