@@ -196,9 +196,7 @@ class Layerwise:
 
         Rows of nodes never seen are 0.
         """
-        rows, _ = self.forward(server, clients)
-        return (torch.cat([rows, rows.new_zeros(1, rows.shape[1])]),
-                server.placement.rows()[nodes])
+        return found_in(server, self.forward(server, clients)[0], nodes)
 
     def step(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray) -> None:
         """Make the step that one machine would make on the whole graph.
@@ -263,6 +261,15 @@ class Layerwise:
     def corrected(self, part: Any, layer: int, h: torch.Tensor) -> torch.Tensor:
         """Return H of Eq. (2) [n, hidden] as it is: the sums of neighbours elsewhere are in it."""
         return h
+
+
+def found_in(server: Server, rows: torch.Tensor, nodes: np.ndarray
+             ) -> tuple[torch.Tensor, np.ndarray]:
+    """Return ``rows`` of all clients' nodes with a row of 0 behind, and those of ``nodes`` in it.
+
+    Nodes never seen have the row of 0.
+    """
+    return torch.cat([rows, rows.new_zeros(1, rows.shape[1])]), server.placement.rows()[nodes]
 
 
 def named(clients, values: Sequence[Any], present: Sequence[str]) -> dict[str, Any]:

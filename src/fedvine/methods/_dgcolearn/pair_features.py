@@ -17,6 +17,7 @@ from fedvine.core.lookup import find
 from fedvine.core.method import Server, World
 from fedvine.core.rng import rng
 from fedvine.methods._dgcolearn.answers import scored
+from fedvine.methods._dgcolearn.exchange import found_in
 from fedvine.methods._fedlink_plus.features import PARTS
 from fedvine.methods._fedlink_plus.samples import Also
 
@@ -62,7 +63,7 @@ def beside(server: Server, rows: torch.Tensor | None) -> Also:
         inside = (a < count) & (b < count)
         a, b, f = a[inside], b[inside], np.zeros((inside.sum(), BOTH + 1 - ROWS), np.float32)
         if rows is not None:
-            f[:, 0] = scored(server, rows, (a, b))
+            f[:, 0] = scored(server, *found_in(server, rows, np.stack([a, b])))
             f[:, 1] = f[:, 0] * (x[inside, PARTS["pairs"][0]] == 0)
         f[:, 2] = find(codes, np.minimum(a, b) << 32 | np.maximum(a, b)) >= 0
         f[:, 3] = np.log1p(common(weighed, graph, a, b))
