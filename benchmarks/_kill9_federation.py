@@ -1,7 +1,9 @@
 """kill -9 in a federation of four processes with TLS, at random moments: the very same scores.
 
-    scripts/bench kill9-federation [KILLS] [KIND ...]
+    scripts/bench kill9-federation [KILLS] [KIND ...] [METHOD ...]
 
+Methods: ``fedlink`` (on tables of flights, if none is said), ``power`` (on tables of aircraft with
+classes), ``dgcolearn`` (the server reads its own table of flights).
 Kinds: ``job`` (the process that computes for one client, in the middle of a round), ``client``
 (the whole process group of a client, which joins again), ``server`` (the server and its command,
 which is given again), ``all`` (everything, and every command is given again).
@@ -19,10 +21,15 @@ import tempfile
 import time
 from pathlib import Path
 
+import pyarrow
+import pyarrow.compute
+from pyarrow import parquet
+
 from fedvine.core.rng import rng
 from fedvine.federation import kits as kits
 from fedvine.federation import tied
-from fedvine.federation.demo import fedvine, kill, tables
+from fedvine.federation.demo import fedvine, kill, links, nodes
+from fedvine.federation.demo_tables import node_tables, tables
 
 EXPERIMENT = """\
 stages = "30d"
@@ -40,28 +47,73 @@ buffers = 2
 width = 16
 rounds = 30
 """
+POWER = """\
+stages = 1
+deadline = 120.0
+silence = 4.0
+save_every = 1.0
+[method]
+name = "power"
+rounds = 15
+epochs = 2
+"""
+DGCOLEARN = """\
+stages = "5d"
+deadline = 120.0
+silence = 4.0
+save_every = 1.0
+forecasts = 2
+[data]
+source = "{table}"
+src = "tailnum"
+dst = "dest"
+time = "time"
+[protocol]
+negatives = 20
+positives = 300
+[method]
+name = "dgcolearn"
+rounds = 4
+hidden = 8
+features = 8
+"""
+METHODS = ("fedlink", "power", "dgcolearn")
 KINDS = ("job", "client", "server", "all")
 
 
-class Federation:
-    """The commands, as processes."""
+def case(method: str, folder: Path) -> tuple[str, dict[str, list[str]]]:
+    """Return the experiment of a method, and each site's options of ``fedvine join``."""
+    if method == "power":
+        return POWER, {name: nodes(files) for name, files in node_tables(folder, 10).items()}
+    flown = tables(folder)
+    if method == "fedlink":
+        return EXPERIMENT, {name: links(file) for name, file in flown.items()}
+    first = pyarrow.concat_tables([parquet.read_table(file) for file in flown.values()]).sort_by(
+        "time")
+    start = first["time"][0].as_py()
+    parquet.write_table(first.filter(pyarrow.compute.less(first["time"], start + 30 * 86_400)),
+                        folder / "all.parquet")
+    return DGCOLEARN.format(table=folder / "all.parquet"), {name: [] for name in flown}
 
-    def __init__(self, folder: Path, experiment: str = EXPERIMENT,
-                 made: dict[str, Path] | None = None) -> None:
-        self.folder, self.made = folder, made or tables(folder)
+
+class Federation:
+    """The commands, as processes; ``options`` of ``fedvine join`` by site."""
+
+    def __init__(self, folder: Path, experiment: str, options: dict[str, list[str]]) -> None:
+        self.folder, self.made = folder, options
         kits.local(folder / "kits", list(self.made))
         (folder / "experiment.toml").write_text(experiment)
         self.clients = {name: self.join(name) for name in self.made}
         self.server: subprocess.Popen[bytes] | None = None
 
     def join(self, name: str) -> subprocess.Popen[bytes]:
-        return fedvine("join", str(self.folder / "kits" / name), "--data", str(self.made[name]),
-                       "--src", "tailnum", "--dst", "dest", "--time", "time",
+        return fedvine("join", str(self.folder / "kits" / name), *self.made[name],
                        kit=self.folder / "kits" / name, log=self.folder / f"{name}.log")
 
     def serve(self, out: Path) -> subprocess.Popen[bytes]:
         self.server = fedvine("serve", str(self.folder / "experiment.toml"), "--kit",
-                              str(self.folder / "kits"), "--clients", "3", "--out", str(out),
+                              str(self.folder / "kits"), "--clients", str(len(self.made)),
+                              "--out", str(out),
                               kit=self.folder / "kits", log=self.folder / "serve.log")
         return self.server
 
@@ -99,18 +151,18 @@ def saved(out: Path) -> list[str]:
     return sorted(p.name for p in out.glob("saves/[0-9]*"))
 
 
-def main(kills: int, kinds: list[str]) -> bool:
+def main(kills: int, kinds: list[str], method: str = "fedlink") -> bool:
     """Print each kill, and whether every run ended with the undisturbed scores."""
     seed, same = time.time_ns(), True
     draw = rng(seed, "kill9")
     with tempfile.TemporaryDirectory() as folder:
-        federation = Federation(Path(folder))
+        federation = Federation(Path(folder), *case(method, Path(folder)))
         try:
             began = time.monotonic()
             if federation.serve(Path(folder) / "whole").wait():
                 sys.exit((Path(folder) / "serve.log").read_text()[-2000:])
             whole = outcome(Path(folder) / "whole")
-            print(f"undisturbed {time.monotonic() - began:.0f} s; moments from {seed}", flush=True)
+            print(f"{method}: undisturbed {time.monotonic() - began:.0f} s; moments from {seed}", flush=True)
             for kind in kinds:
                 done = number = 0
                 while done < kills:
@@ -147,4 +199,7 @@ def main(kills: int, kinds: list[str]) -> bool:
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    sys.exit(0 if main(count, [k for k in sys.argv[2:] if k in KINDS] or list(KINDS)) else 1)
+    chosen = [k for k in sys.argv[2:] if k in KINDS] or list(KINDS)
+    found = [main(count, chosen, method) for method in
+             [m for m in sys.argv[2:] if m in METHODS] or ["fedlink"]]
+    sys.exit(0 if all(found) else 1)
