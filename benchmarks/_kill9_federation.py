@@ -99,8 +99,9 @@ def case(method: str, folder: Path) -> tuple[str, dict[str, list[str]]]:
 class Federation:
     """The commands, as processes; ``options`` of ``fedvine join`` by site."""
 
-    def __init__(self, folder: Path, experiment: str, options: dict[str, list[str]]) -> None:
-        self.folder, self.made = folder, options
+    def __init__(self, folder: Path, experiment: str = EXPERIMENT,
+                 options: dict[str, list[str]] | None = None) -> None:
+        self.folder, self.made = folder, options or case("fedlink", folder)[1]
         kits.local(folder / "kits", list(self.made))
         (folder / "experiment.toml").write_text(experiment)
         self.clients = {name: self.join(name) for name in self.made}
@@ -162,7 +163,8 @@ def main(kills: int, kinds: list[str], method: str = "fedlink") -> bool:
             if federation.serve(Path(folder) / "whole").wait():
                 sys.exit((Path(folder) / "serve.log").read_text()[-2000:])
             whole = outcome(Path(folder) / "whole")
-            print(f"{method}: undisturbed {time.monotonic() - began:.0f} s; moments from {seed}", flush=True)
+            print(f"{method}: undisturbed {time.monotonic() - began:.0f} s; moments from {seed}",
+                  flush=True)
             for kind in kinds:
                 done = number = 0
                 while done < kills:

@@ -28,7 +28,7 @@ from fedvine.core.rng import rng
 from fedvine.data.plan import Plan
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
-from fedvine.federation.demo import fedvine
+from fedvine.federation.demo import fedvine, links
 
 DAY, FIRST, NIGHTS = 86400.0, 65.0, 5       # days of the first tables; then 30 more a night
 SITES = ("EWR", "JFK", "LGA")
@@ -45,7 +45,8 @@ class Living(Federation):
         self.table, self.out = table, folder / "run"
         self.files = {name: folder / f"{name}.csv" for name in SITES}
         self.grow(0)
-        super().__init__(folder, f"look = 2.0\nquorum = {quorum}\n{QUICK}", self.files)
+        super().__init__(folder, f"look = 2.0\nquorum = {quorum}\n{QUICK}",
+                         {name: links(file) for name, file in self.files.items()})
         self.serve(self.out)
 
     def grow(self, night: int) -> None:

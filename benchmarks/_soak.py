@@ -1,0 +1,158 @@
+"""Ten sites on one machine, tables that grow, and a death a minute: does the federation last?
+
+    scripts/bench soak [SECONDS]
+
+SECONDS are 3600 if not said. Flights are dealt to ten sites by the aircraft. Every minute all
+tables grow by the same number of days, until the year is over when the time is, and all of one site
+(in turn also just the process that computes for it) is killed with ``kill -9`` and started again. A
+quorum of half of the sites lets the others go on.
+
+It prints the memory (resident, in MB) of the hub's processes, which nobody kills, and of all, and
+the size of all logs; then whether every stage was learned, the slope of the hub's memory after ten
+minutes (after a third, where it takes less than half an hour) and the largest sizes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._kill9_federation import EXPERIMENT, Federation
+from fedvine.core.rng import rng
+from fedvine.datasets import flights
+from fedvine.federation.demo import fedvine, links
+
+SITES, MINUTE, DAY = 10, 60.0, 86_400.0
+FIRST = 20.0            # days of the first tables
+SLOPE, MEMORY, LOGS = 1.0, 16_000.0, 100.0      # MB an hour, MB in all, MB of logs
+PATIENCE = 900.0        # seconds for the last stages
+
+
+class Soak(Federation):
+    """A federation that lives, of :data:`SITES` sites whose tables grow."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        stream = flights.load()
+        self.t = np.asarray(stream.t)
+        last = (self.t[-1] - self.t[0]) / DAY
+        self.days = [FIRST + (last - FIRST) * step / steps for step in range(steps + 1)]
+        self.lines = np.array([f"{stream.src_ids[u]},{stream.dst_ids[i]},{t}\n" for u, i, t in zip(
+            stream.src.tolist(), stream.dst.tolist(), stream.t.tolist(), strict=True)], object)
+        self.owner = np.asarray(stream.src) % SITES
+        self.files = {f"site-{n}": folder / f"site-{n}.csv" for n in range(SITES)}
+        self.grow(0)
+        self.stage = max(1, round((last - FIRST) / steps))
+        super().__init__(folder, "look = 2.0\nquorum = 0.5\n" + EXPERIMENT.replace(
+            '"30d"', f'"{self.stage}d"').replace("rounds = 30", "rounds = 5"),
+            {name: links(file) for name, file in self.files.items()})
+        self.began = time.monotonic()
+        self.serve(folder / "run")
+
+    def stages(self) -> int:
+        """Return the number of stages that are whole at half of the sites by now."""
+        lasts = sorted((float(self.t[self.owner == n][-1]) for n in range(SITES)), reverse=True)
+        return int((lasts[SITES // 2 - 1] - self.t[0]) / DAY / self.stage)
+
+    def grow(self, step: int) -> None:
+        """Write the tables as they are after a step."""
+        count = int(np.searchsorted(self.t, self.t[0] + DAY * self.days[step], side="right"))
+        for n, file in enumerate(self.files.values()):
+            new = file.with_suffix(".new")
+            new.write_text("tailnum,dest,time\n" + "".join(
+                self.lines[:count][self.owner[:count] == n]))
+            new.rename(file)
+
+    def serve(self, out: Path) -> subprocess.Popen[bytes]:
+        """Serve it with ``--live``."""
+        self.server = fedvine("serve", str(self.folder / "experiment.toml"), "--kit",
+                              str(self.folder / "kits"), "--clients", str(SITES), "--out",
+                              str(out), "--live", kit=self.folder / "kits",
+                              log=self.folder / "serve.log")
+        return self.server
+
+    def memory(self) -> tuple[float, float]:
+        """Return the resident memory of the hub's processes, and of all, in MB."""
+        hub = every = 0.0
+        mark = f"FEDVINE_FOR={self.folder / 'kits'}".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, IndexError, StopIteration):
+                whose = next(v for v in (entry / "environ").read_bytes().split(b"\0")
+                             if v.startswith(mark))
+                pages = int((entry / "statm").read_text().split()[1])
+                size = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+                every += size
+                hub += size if whose == mark else 0.0
+        return hub, every
+
+    def logs(self) -> float:
+        """Return the size of all logs and accounts, and of the run's lines, in MB."""
+        files = [f for f in self.folder.rglob("*") if f.suffix in (".log", ".jsonl", ".txt")]
+        total = 0
+        for file in files:
+            with contextlib.suppress(OSError):
+                total += file.stat().st_size
+        return total / 1e6
+
+    def learned(self) -> tuple[int, bool]:
+        """Return the number of stages that were learned, and whether the run waits for more."""
+        lines = sorted((self.folder / "run" / "saves").glob("[0-9]*"))
+        state: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError):
+            state = json.loads((self.folder / "kits" / "hub" / "run.state.json").read_text())
+        return (int(lines[-1].name.split("-")[0]) + 1 if lines else 0,
+                state.get("state") == "waiting")
+
+
+def main(duration: float) -> bool:
+    """Print a line a minute, then the figures; return whether all are as they must be."""
+    steps, draw = max(2, int(duration // MINUTE)), rng(time.time_ns(), "soak")
+    samples, good = [], True
+    with tempfile.TemporaryDirectory() as name:
+        soak = Soak(Path(name), steps)
+        try:
+            while soak.learned()[0] == 0 and time.monotonic() - soak.began < PATIENCE:
+                time.sleep(1.0)
+            began = time.monotonic()
+            for step in range(1, steps + 1):
+                soak.grow(step)
+                site = str(draw.choice(list(soak.files)))
+                kind = ("client", "job")[step % 2]
+                soak.kill(kind, site)
+                while time.monotonic() < began + MINUTE * step:
+                    time.sleep(5.0)
+                    samples.append((time.monotonic() - began, *soak.memory()))
+                print(f"{step:3} min: {kind} of {site} died; {soak.learned()[0]} stages learned, "
+                      f"hub {samples[-1][1]:,.0f} MB, all {samples[-1][2]:,.0f} MB, logs "
+                      f"{soak.logs():.1f} MB", flush=True)
+            until, last = time.monotonic() + PATIENCE, soak.stages()
+            while time.monotonic() < until and not (
+                    soak.learned()[1] and soak.learned()[0] >= last):
+                time.sleep(2.0)
+            learned, waits = soak.learned()
+            at = np.array(samples)
+            late = at[at[:, 0] > (600.0 if duration >= 1800 else duration / 3)]
+            slope = float(np.polyfit(late[:, 0], late[:, 1], 1)[0]) * 3600
+            enough = duration >= 1800       # of less the slope says nothing
+            good = (waits and learned >= last and at[:, 2].max() < MEMORY and soak.logs() < LOGS
+                    and (slope < SLOPE or not enough))
+            print(f"{learned} of {last} stages learned, {steps} deaths; the hub's memory changes "
+                  f"by {slope:+.1f} MB an hour{'' if enough else ' (too short to say)'}; at most "
+                  f"{at[:, 2].max():,.0f} MB in all; logs {soak.logs():.1f} MB")
+            if not good:
+                print((Path(name) / "serve.log").read_text()[-3000:])
+        finally:
+            soak.stop()
+    print("it lasts" if good else "IT DOES NOT LAST")
+    return good
+
+
+if __name__ == "__main__":
+    sys.exit(0 if main(float(sys.argv[1]) if len(sys.argv) > 1 else 3600.0) else 1)
