@@ -50,7 +50,7 @@ def family(method: Any) -> str:
 
 def chosen(names: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield the methods with their smallest constants; those that learn classes too as both."""
-    for name in names or sorted(registry.names("methods")):
+    for name in names or sorted(registry.methods()):
         kind: Any = registry.method(name)
         yield name, kind.tiny()
         target = kind.model_fields.get("target")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def shelf():
     """Every method with its smallest constants; of each that learns edges or classes, both."""
-    for name in sorted(registry.names("methods")):
+    for name in sorted(registry.methods()):
         kind = registry.method(name)
         tiny, found = kind.tiny(), kind.model_fields.get("target")
         yield pytest.param(tiny, id=name)

@@ -75,6 +75,8 @@ def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done:
             on_round(at, clients)
         if (t, R + 1) > done:
             clients.begin(At(t, R + 1, R))
+            if clients.server_scorer is not None:       # it may come from a save after round R
+                show(server, clients.server_scorer, plan, t)
             yield StageScores(t, method.score(server, clients, At(t, R, R)))  # type: ignore[arg-type]
 
 
