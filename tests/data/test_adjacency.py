@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
+from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.adjacency import Adjacency
 
@@ -58,6 +59,16 @@ def test_rows_keep_the_order_of_arrival_through_moves_and_saves():
     again = Adjacency()
     again.load_state_dict(graph.state_dict())
     assert again.row(0).tolist() == order
+
+
+def test_an_end_that_is_not_a_node_is_an_error_and_changes_nothing():
+    graph = Adjacency.of(np.array([[0], [1]]), 2)
+    for change in (graph.add, graph.remove, lambda ends: graph.has(*ends),
+                   lambda ends: graph.replace(ends[1], [1], [0])):
+        for wrong in (2, -1):
+            with pytest.raises(FedvineError, match="the graph has nodes 0 to 1"):
+                change(np.array([[0], [wrong]]))
+    assert graph.edges().T.tolist() == [[0, 1]]
 
 
 @settings(max_examples=30, deadline=None)

@@ -149,6 +149,13 @@ def test_bounds_that_bind_nowhere_change_nothing():
     assert few.scores != made[0].scores
 
 
+@pytest.mark.parametrize("options", [{}, {"scope": "changed", "noise": 1.0}, {
+    "scope": "changed", "backbone": "evolvegcn-h"}])
+def test_bounds_where_all_rows_are_computed_are_refused(options):
+    with pytest.raises(ValueError, match="neighbours and stale are for scope=changed"):
+        DgCoLearn(neighbours=4, **options)
+
+
 def test_the_report_has_the_passes_of_each_snapshot():
     data = stream(4, 400, 300, False, False)
     made: Any = run(DgCoLearn(rounds=2, features=4, hidden=4, scope="changed", window="all"),

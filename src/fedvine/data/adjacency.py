@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from fedvine.core.errors import FedvineError
+
 SPARE = 32      # a compacted pool has room for one more in so many neighbours
 
 
 class Adjacency:
-    """Neighbours of nodes 0..count-1.
+    """Neighbours of nodes 0..count-1; other numbers raise :class:`FedvineError`.
 
     Row n is ``pool[start[n]:start[n] + degree[n]]``, oldest neighbour first. ``start``, ``degree``
     and ``room`` (size of the block), int32, are longer than ``count`` where nodes are still to
@@ -66,7 +68,7 @@ class Adjacency:
 
     def add(self, ends: np.ndarray) -> None:
         """Add undirected edges int [2, E] that are not there; none is a loop."""
-        a, b = (np.ascontiguousarray(e, np.int64) for e in ends)
+        a, b = (self._checked(e) for e in ends)
         if 4 * len(a) > self.ends:                          # many: one pass for room to all
             self._compact(np.bincount(np.concatenate([a, b]), minlength=len(self.degree)))
         self.ends += 2 * len(a)
@@ -81,8 +83,7 @@ class Adjacency:
 
     def remove(self, ends: np.ndarray) -> None:
         """Remove undirected edges int [2, E]; those that are not there change nothing."""
-        self.ends -= _remove(self.start, self.degree, self.pool,
-                             *(np.ascontiguousarray(e, np.int64) for e in ends))
+        self.ends -= _remove(self.start, self.degree, self.pool, *map(self._checked, ends))
         if len(self.pool) > 1.15 * self.ends + 64:
             self._compact(np.zeros(len(self.degree), np.int32))
 
@@ -91,7 +92,7 @@ class Adjacency:
 
         Rows on the other side stay: an adjacency that is used so need not be symmetric.
         """
-        nodes, sizes = (np.ascontiguousarray(v, np.int64) for v in (nodes, sizes))
+        nodes, sizes = self._checked(nodes), np.ascontiguousarray(sizes, np.int64)
         neighbours = np.ascontiguousarray(neighbours, np.int32)
         if self.used + sizes.sum() > len(self.pool):
             more = np.zeros(len(self.degree), np.int64)
@@ -104,8 +105,7 @@ class Adjacency:
     def has(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return whether ``a`` and ``b`` int [n] are neighbours, bool [n]."""
         found = np.zeros(len(a), bool)
-        _has(self.start, self.degree, self.pool, np.ascontiguousarray(a, np.int64),
-             np.ascontiguousarray(b, np.int64), found)
+        _has(self.start, self.degree, self.pool, self._checked(a), self._checked(b), found)
         return found
 
     def row(self, node: int) -> np.ndarray:
@@ -145,6 +145,14 @@ class Adjacency:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of :meth:`state_dict`."""
         vars(self).update(vars(Adjacency.of_rows(state["degree"], state["neighbours"])))
+
+    def _checked(self, nodes: np.ndarray) -> np.ndarray:
+        """Return nodes as the compiled loops take them, which do not look at bounds."""
+        found = np.ascontiguousarray(nodes, np.int64)
+        if len(found) and not 0 <= found.min() <= found.max() < self.count:
+            raise FedvineError(f"An edge has an end between {found.min()} and {found.max()}, and "
+                               f"the graph has nodes 0 to {self.count - 1}; grow it first.")
+        return found
 
     def _compact(self, more: np.ndarray) -> None:
         """Move rows together, with room for ``more`` [N] neighbours in each."""

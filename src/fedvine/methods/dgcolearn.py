@@ -28,6 +28,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import model_validator
 
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
@@ -115,6 +116,14 @@ class DgCoLearn(ChangedMixin, Method):
         default="before", description="when local epochs get new sums: before a round, of the "
         "shared model; or (Appendix D.2) of the clients' own models after the first or last epoch "
         "of every round, or after the last of the first or the middle round")
+
+    @model_validator(mode="after")
+    def _bounds_need_the_changed_set(self) -> Self:
+        if (self.neighbours or self.stale) and not self.follows:
+            raise ValueError("neighbours and stale are for scope=changed where rows that did not "
+                             "change are skipped: with exchange=layerwise and gradients, without "
+                             "noise, min_group or evolvegcn-h; leave them out")
+        return self
 
     @property
     def task(self) -> Literal["link", "label"]:  # type: ignore[override]
