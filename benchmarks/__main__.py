@@ -20,7 +20,8 @@ import torch
 COMMANDS = {"kill9": "_kill9", "kill9-federation": "_kill9_federation", "attack": "_attack",
             "mutants": "_mutants", "odd-streams": "_odd_streams", "dynamic": "_dynamic",
             "living --kill": "_living_kill", "living --federation": "_living_federation",
-            "contract-tls": "_contract_tls", "soak": "_soak"}
+            "contract-tls": "_contract_tls", "soak": "_soak",
+            "poisoning": "_poisoning"}
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fedvine.core.protocol import ServerScorer, TaskLike
 
 REASON = 300    # characters of a reason that are kept
+OUTLIER = 5.0   # times the median norm of an update
 
 
 class Clients:
@@ -200,6 +201,16 @@ class Clients:
         count = min(len(self.names), max(at_least, round(fraction * len(self.names))))
         draw = rng(self.world.seed, "server", *self._place, self._draws, "choose")
         return tuple(sorted(draw.choice(self.names, count, replace=False).tolist()))
+
+    def measured(self, norms: Mapping[str, float]) -> None:
+        """Note the norms of the updates of a round, by client, for the status.
+
+        Where three or more have sent one, an ``outlier`` is above five times the median.
+        """
+        usual = sorted(norms.values())[len(norms) // 2] if len(norms) > 2 else math.inf
+        for name, norm in norms.items():
+            self._note(name)
+            self.traffic[name] |= {"norm": norm, "outlier": norm > OUTLIER * usual}
 
     @property
     def place(self) -> tuple[int, int, int]:

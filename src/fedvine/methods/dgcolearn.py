@@ -31,7 +31,7 @@ import torch
 from pydantic import model_validator
 
 from fedvine.core import tree
-from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.snapshot import Snapshot
 from fedvine.methods._dgcolearn import changed_arrival, node_tables
@@ -48,9 +48,10 @@ from fedvine.methods._dgcolearn.targets import targets
 from fedvine.nn.evolvegcn import network, reads
 from fedvine.nn.roland import Network
 from fedvine.partitions.colearn import Order
+from fedvine.privacy.robust import Robust
 
 
-class DgCoLearn(ChangedMixin, Method):
+class DgCoLearn(ChangedMixin, Robust):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
@@ -129,6 +130,13 @@ class DgCoLearn(ChangedMixin, Method):
     def task(self) -> Literal["link", "label"]:  # type: ignore[override]
         """Return what is predicted: "link" or "label"."""
         return "link" if self.target == "edges" else "label"
+
+    @model_validator(mode="after")
+    def _rules_are_for_averages(self) -> Self:
+        if self.robust != "none" and self.exchange_gradients and self.exchange == "layerwise":
+            raise ValueError("clients return parts of one machine's gradients, which are added and "
+                             "not averaged; with robust set exchange_gradients = false")
+        return self
 
     @classmethod
     def tiny(cls) -> Self:
@@ -254,7 +262,8 @@ class DgCoLearn(ChangedMixin, Method):
         sent = clients.call(self.trained, only=present, expect=tree.weights(server.net))
         sizes = [len(own[n][1]) for n in sent.names]    # pairs (nodes) that each trained on
         if sum(sizes):                                  # the average, weighted by these
-            tree.load(server.net, tree.mean(list(sent), sizes))
+            tree.load(server.net, self.average(clients, dict(sent.items()),
+                                               tree.weights(server.net), sizes))
 
     # -- at a client: local epochs (all other client functions are in _dgcolearn/part.py) ---------
     @on_client

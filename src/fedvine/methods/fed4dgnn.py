@@ -106,7 +106,7 @@ class Fed4DGnn(STFL):
                                     only=server.joining), {}
         for name, sent in rows.send.items():
             sent["model"] = begin[name] = server.handed.get(name, server.model)
-        delta, trained = Differences(server, rows, server.model), {}
+        delta, trained = Differences(server, rows, server.model, self, clients), {}
 
         def add(name: str, change: dict[str, Any]) -> None:
             trained[name] = tree.add(begin[name], change["model"])

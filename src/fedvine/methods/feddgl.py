@@ -75,7 +75,7 @@ class FedDGL(STFL):
 
     def round(self, server, clients, at: At) -> None:
         rows = buffers.fetch(server, clients, self.choose, new_rows=True, only=server.joining)
-        delta = Differences(server, rows, self.shared(server))
+        delta = Differences(server, rows, self.shared(server), self, clients)
         classes = torch.zeros(2, self.levels, self.width + 1)
 
         def add(name: str, change: dict[str, Any]) -> None:

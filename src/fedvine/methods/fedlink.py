@@ -16,14 +16,15 @@ Adam, ``masked``, ``capacity="auto"``, ``join``, ``share_items``, features of us
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import model_validator
 from torch.nn.functional import softplus
 
 from fedvine.core import tree
-from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink import buffers, forecasts, inputs
@@ -34,10 +35,11 @@ from fedvine.methods._fedlink.forecasts import Held
 from fedvine.methods._fedlink.row_ownership import RowOwnership
 from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
 from fedvine.nn.sage import Bipartite, BipartiteSage
+from fedvine.privacy.robust import Robust
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
-class FedLink(ArrivalsMixin, Method):
+class FedLink(ArrivalsMixin, Robust):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
@@ -78,6 +80,13 @@ class FedLink(ArrivalsMixin, Method):
         default="stage", description="which clients take part in a stage's rounds: all, or those "
         "with C new edges since they last did (Section 3.2.1)")
     device: str = Field(default="cpu", description="where a client computes: cpu, cuda")
+
+    @model_validator(mode="after")
+    def _krum_needs_the_model(self) -> Self:
+        if self.robust == "krum" and "model" not in self.share:
+            raise ValueError('krum measures distances of shared models; put "model" into share, or '
+                             "choose another rule")
+        return self
 
     @classmethod
     def tiny(cls):
@@ -126,7 +135,7 @@ class FedLink(ArrivalsMixin, Method):
         rows = buffers.fetch(server, clients, self.choose, new_rows=True, only=server.joining)
         # Each receives W^(r), w and these rows, takes L local steps and sends Delta_k. Differences
         # of w are summed as they arrive, those of rows kept one by one and scaled when added.
-        delta = Differences(server, rows, self.shared(server))
+        delta = Differences(server, rows, self.shared(server), self, clients)
         clients.call(self.train, self.shared(server), per_client=rows.send,
                      expect=delta.expected, fold=delta.add)
         # W^(r+1) = W^(r) + (1/K) sum_k Delta_k; K clients answered in this round

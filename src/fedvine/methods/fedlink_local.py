@@ -12,6 +12,7 @@ class FedLinkLocal(FedLink):
     """Constant edge buffers, each client on its own."""
 
     name: ClassVar[str] = "fedlink_local"
+    averages: ClassVar[bool] = False
 
     share: tuple[Literal["model", "users", "items"], ...] = Field(
         default=(), description="nothing is shared")

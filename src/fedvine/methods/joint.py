@@ -13,6 +13,7 @@ class Joint(Continual):
     """Joint training: every client keeps all its data, so nothing is forgotten."""
 
     name: ClassVar[str] = "joint"
+    averages: ClassVar[bool] = False
 
     def known(self, client: Client) -> Graph:
         """Return the graph of all tasks so far."""

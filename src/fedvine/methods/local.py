@@ -12,6 +12,7 @@ class Local(STFL):
     """Training on the full history, each client by itself; nothing is sent."""
 
     name: ClassVar[str] = "local"
+    averages: ClassVar[bool] = False
 
     share: tuple[Literal["model", "users", "items"], ...] = Field(
         default=(), description="nothing travels")

@@ -44,6 +44,7 @@ class Motion(Remembering):
     """Replay of coarsened graphs, and updates merged by size and agreement."""
 
     name: ClassVar[str] = "motion"
+    averages: ClassVar[bool] = False        # it merges by agreement of updates
     space: ClassVar[dict[str, Any]] = {"reduction": [0.3, 0.5, 0.7], "share": [0.1, 0.3, 1.0]}
 
     reduction: float = Field(default=0.5, ge=0, lt=1, description="share of the nodes that "

@@ -155,7 +155,7 @@ class Power(PrototypeSums):
             self.execute, server.model, at.last, only=sampled,          # lines 5-7
             expect=self.reply(server) | {"met": Maybe(self.expected_upload(clients.world))})
         self.store_at_others(server, clients, at, sampled)              # lines 17-23, not sampled
-        server.model = average(sent, server.model)                      # sum_k N_k / N Theta^k
+        server.model = average(self, clients, sent, server.model)       # sum_k N_k / N Theta^k
         self.fill_buffer(server, sent, clients.world)                   # lines 39-48: (10), (11)
         if self.transfer != "none":
             self.transfer_knowledge(server, sent, clients.world)        # lines 49-51: (13), (14)
@@ -190,7 +190,8 @@ class Power(PrototypeSums):
         share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y].float()          # [K, V]
         net = self.net(world)
         with torch.no_grad():
-            local = torch.stack([tree.load(net, m)(graph) for m in sent.each("model")])
+            local = torch.stack([tree.load(net, m)(graph) for m in self.bounded(
+                sent.each("model"), server.model)])
         tree.load(net, server.model)
         optimizer = torch.optim.Adam(net.parameters(), lr=self.server_learning_rate)
         for _ in range(self.server_epochs):

@@ -150,7 +150,7 @@ class PowerPlus(choice.Choosing):
         else:
             sent = clients.call(self.learn, server.model, rows, closed, expect=self.reply(server),
                                 only=clients.choose(self.fraction))
-            server.model = average(sent, server.model)
+            server.model = average(self, clients, sent, server.model)
         if at.last and self.width:
             self.choose(server, clients)
 

@@ -54,7 +54,8 @@ class Scaffold(FedLink):
             return
         clients.call(self.correct, server.control, only=server.joining, expect=None)
         super().round(server, clients, at)
-        for change in clients.call(self.changed, only=server.joining, expect=server.control):
+        for change in self.bounded(clients.call(self.changed, only=server.joining,
+                                                expect=server.control)):
             server.control = tree.add(server.control, change, 1 / len(clients.names))
 
     @on_client

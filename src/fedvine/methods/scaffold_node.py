@@ -45,8 +45,8 @@ class ScaffoldNode(Continual):
         sent = clients.call(self.correct, server.model, server.control,
                             expect=self.reply(server) | {"change": server.control},
                             only=clients.choose(self.fraction))
-        server.model = average(sent, server.model)                     # x + mean of y_i - x
-        for change in sent.each("change"):                             # c + sum (c_i+ - c_i) / N
+        server.model = average(self, clients, sent, server.model)      # x + mean of y_i - x
+        for change in self.bounded(sent.each("change")):                # c + sum (c_i+ - c_i) / N
             server.control = tree.add(server.control, change, 1 / len(clients.names))
 
     @on_client

@@ -112,10 +112,11 @@ class Target(Continual):
     def round(self, server, clients, at: At) -> None:
         sent = clients.call(self.learn, server.model, expect=self.expected(server),
                             only=clients.choose(self.fraction))
-        server.model = average(sent, server.model)
+        server.model = average(self, clients, sent, server.model)
         sizes = sent.each("size")
         if sum(sizes):
-            server.statistics = tree.mean(sent.each("statistics"), sizes)
+            server.statistics = tree.mean(
+                self.bounded(sent.each("statistics"), server.statistics), sizes)
         for reply in sent:
             self.take(server, reply)
 

@@ -19,6 +19,7 @@ from fedvine.core.method import Client, Server
 from fedvine.data.ids import Ids
 from fedvine.methods._fedlink.events import edges as edges
 from fedvine.nn.sage import Bipartite
+from fedvine.privacy.robust import Robust, krum, merged, merged_rows
 
 SIDES = ("users", "items")      # the embeddings I and J: an EmbeddingTable each at the server
 MOST_KEYS = 1 << 26             # bytes of keys that a client may send at a time
@@ -223,14 +224,21 @@ class Differences:
 
     Differences of w are summed as they arrive (``model``), those of rows kept one by one and scaled
     when added (:meth:`rows`), since each client touches other rows. ``count`` clients have answered
-    in this round. ``shared`` are the weights that clients received, or None.
+    in this round. ``shared`` are the weights that clients received, or None. With a rule for false
+    updates (``method.robust``) differences of w are kept one by one too, and both are K times (as
+    many times as clients touched a row) what the rule makes of them, in place of sums.
     """
 
-    def __init__(self, server: Server, rows: Rows, shared: tree.Tree | None) -> None:
-        self.count, self.model = 0, tree.map_tree(torch.zeros_like, server.model)
+    def __init__(self, server: Server, rows: Rows, shared: tree.Tree | None, method: Robust,
+                 clients: Clients) -> None:
+        self.count, self._sum = 0, tree.map_tree(torch.zeros_like, server.model)
+        self._method, self._clients = method, clients
+        self._norms: dict[str, float] = {}
+        self._each: dict[str, torch.Tensor] = {}        # with a rule: differences of w, flat
         self._numbers, self._like = rows.numbers, {} if shared is None else {"model": shared}
         self._row = torch.empty(1, 1).expand(1, server.users.width)
-        self._parts: dict[str, list[tuple[np.ndarray, torch.Tensor]]] = {side: [] for side in SIDES}
+        self._parts: dict[str, dict[str, tuple[np.ndarray, torch.Tensor]]] = {
+            side: {} for side in SIDES}
 
     def expected(self, name: str) -> dict[str, Any]:
         """State the names, shapes and dtypes of a client's differences; others are refused."""
@@ -241,10 +249,25 @@ class Differences:
         """Take in client ``name``: differences {side: float32 [n, d], "model": tree, if shared}."""
         self.count += 1
         if "model" in delta:
-            tree.map_tree(torch.Tensor.add_, self.model, delta["model"])
+            flat = tree.flattened(delta["model"])
+            self._norms[name] = float(flat.double().norm())
+            if self._method.robust == "none":
+                tree.map_tree(torch.Tensor.add_, self._sum, delta["model"])
+            else:
+                self._each[name] = flat
         for side, numbers in self._numbers[name].items():
             if len(delta[side]):
-                self._parts[side].append((numbers, delta[side].clone()))
+                self._parts[side][name] = (numbers, delta[side].clone())
+
+    @property
+    def model(self) -> tree.Tree:
+        """Return the sum of the differences of w, or K times their average by the rule."""
+        self._clients.measured(self._norms)
+        if not self._each:
+            return self._sum
+        rule = self._method.rule(self._clients, len(self._each))
+        found = merged(torch.stack(list(self._each.values())), rule, self._method.attackers)
+        return tree.unflattened(found * self.count, self._sum)
 
     def rows(self) -> Iterator[tuple[str, np.ndarray, torch.Tensor, np.ndarray]]:
         """Yield (side, row numbers, their differences, touching), one client at a time.
@@ -252,8 +275,17 @@ class Differences:
         Numbers are int32 [n], differences float32 [n, d], and touching float32 [n] counts the
         clients that touched each row in this round.
         """
+        f = self._method.attackers
+        rule = "none" if self._method.robust == "none" else self._method.rule(
+            self._clients, len(self._numbers) if not self._each else len(self._each))
+        scores = (dict(zip(self._each, krum(torch.stack(list(self._each.values())), f).tolist(),
+                           strict=True)) if rule == "krum" else {})
         for side, parts in self._parts.items():
-            if parts:
-                touching = np.bincount(np.concatenate([numbers for numbers, _ in parts]))
-                for numbers, difference in parts:
+            if parts and rule != "none":
+                numbers, difference, touching = merged_rows(parts, rule, f, scores)
+                count = touching.astype(np.float32)
+                yield side, numbers, difference * torch.from_numpy(count)[:, None], count
+            elif parts:
+                touching = np.bincount(np.concatenate([numbers for numbers, _ in parts.values()]))
+                for numbers, difference in parts.values():
                     yield side, numbers, difference, touching[numbers].astype(np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ class Personal(Continual):
 
     A client that was in no round yet gets the average of all, weighted by labelled nodes.
     """
+
+    averages: ClassVar[bool] = False
 
     def start(self, world: World) -> Server:
         return Server(model=super().start(world).model, models={})      # personal ones, by client
@@ -40,7 +42,7 @@ class Personal(Continual):
     def round(self, server, clients, at: At) -> None:
         personal = {n: server.models.get(n, server.model) for n in clients.choose(self.fraction)}
         sent = clients.call(self.train, per_client=personal, expect=self.reply(server))
-        server.model = average(sent, server.model)
+        server.model = average(self, clients, sent, server.model)
         if len(sent):
             replies = dict(sent.items())
             models = [reply["model"] for reply in replies.values()]

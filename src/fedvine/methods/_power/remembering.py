@@ -30,7 +30,7 @@ class Remembering(Continual):
         sent = clients.call(self.train, server.model, at.last, only=sampled,
                             expect=self.reply(server))
         self.store_at_others(server, clients, at, sampled)
-        server.model = average(sent, server.model)
+        server.model = average(self, clients, sent, server.model)
 
     @on_client
     def train(self, client: Client, model: dict[str, torch.Tensor],
@@ -132,6 +132,7 @@ class Replaying(Buffering):
 class Isolated(Remembering):
     """Training at each client alone: nothing is averaged, and no weights are sent."""
 
+    averages: ClassVar[bool] = False
     answers: Literal["local"] = Field(  # type: ignore[assignment]
         default="local", description="each client answers by its own model; there is no other")
 

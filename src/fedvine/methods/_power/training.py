@@ -13,14 +13,15 @@ from torch.nn import functional
 
 from fedvine.core import tree
 from fedvine.core.expect import Number
-from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.data.graph import Graph
 from fedvine.nn import head
 from fedvine.nn.gat import Gat, Inputs, inputs
+from fedvine.privacy.robust import Robust
 from fedvine.tasks.class_incremental import NodeQueries
 
 
-class Continual(Method):
+class Continual(Robust):
     """Base of the methods for node classification over tasks: local epochs and averaging."""
 
     task: ClassVar[str] = "node"
@@ -69,7 +70,7 @@ class Continual(Method):
     def round(self, server, clients, at: At) -> None:
         sent = clients.call(self.train, server.model, expect=self.reply(server),
                             only=clients.choose(self.fraction))
-        server.model = average(sent, server.model)
+        server.model = average(self, clients, sent, server.model)
 
     def reply(self, server: Server) -> dict[str, Any]:
         """Return the schema of what ``train`` sends."""
@@ -155,10 +156,12 @@ class Continual(Method):
         return self.predict(client, None, queries)
 
 
-def average(sent: Any, current: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def average(method: Robust, clients: Any, sent: Any, current: dict[str, torch.Tensor]
+            ) -> dict[str, torch.Tensor]:
     """Compute the mean of the models sent, each weighted by its labelled nodes N_k.
 
-    Without any labelled node it is ``current``, the global model as it was.
+    With the field ``robust`` it is by that rule. Without any labelled node it is ``current``, the
+    global model as it was.
     """
-    sizes = sent.each("size")
-    return tree.mean(sent.each("model"), sizes) if sum(sizes) else current
+    sizes, models = sent.each("size"), {n: reply["model"] for n, reply in sent.items()}
+    return method.average(clients, models, current, sizes) if sum(sizes) else current
