@@ -32,7 +32,7 @@ Change = Callable[[torch.Tensor, int], torch.Tensor]
 CHANGES: dict[str, Change] = {
     "scale by -1000": lambda x, at: -1000.0 * x,
     "flip signs": lambda x, at: -x,
-    "send noise": lambda x, at: torch.randn(x.shape, generator=torch_rng("noise", at), dtype=x.dtype)}
+    "send noise": lambda x, at: torch.randn(x.shape, generator=torch_rng("noise", at)).to(x)}
 
 
 def attacked(false: tuple[str, ...], attack: str) -> type[LocalClients]:

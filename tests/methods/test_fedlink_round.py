@@ -30,6 +30,9 @@ class Given:
             fold(str(n), delta | ({"model": model} if model else {}))
         return None
 
+    def measured(self, norms):
+        assert set(norms) == ({str(n) for n in self.touched} if self.model else set())
+
 
 @pytest.mark.parametrize("share", [("model", "users", "items"), ("users",)], ids="-".join)
 @pytest.mark.parametrize("aggregate", ["clients", "touching"])

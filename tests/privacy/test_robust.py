@@ -1,5 +1,6 @@
 """Averages under false updates: each rule against a slow reference, and against an attack."""
 
+import io
 import json
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from fedvine import testing
 from fedvine.core import registry, tree
@@ -15,6 +17,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
+from fedvine.federation.dashboard import Dashboard, update
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.fedlink import FedLink
@@ -131,8 +134,8 @@ def accuracy(robust, engine, **more):
     parts, plan = graphs()
     names = sorted(parts.parts)
     kind = type("Attack", (engine,), {"false": names[:1]}) if engine is Attacked else engine
-    return run(Mlp(rounds=10, epochs=10, hidden=8, answers="global", robust=robust, **more), parts, plan,
-               seed=0, engine=kind).finish()
+    method = Mlp(rounds=10, epochs=10, hidden=8, answers="global", robust=robust, **more)
+    return run(method, parts, plan, seed=0, engine=kind).finish()
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -213,3 +216,18 @@ def test_without_a_rule_nothing_is_kept_and_the_mean_is_the_weighted_one():
     found = Robust().average(clients, models, {"w": torch.zeros(4)}, [1, 2, 3])
     assert torch.equal(found["w"], tree.mean(models.values(), [1, 2, 3])["w"])
     assert json.dumps(seen) and set(seen) == set("abc")
+
+
+def test_status_says_how_large_an_update_was():
+    assert update({"seconds": 1.0}) == ""
+    assert update({"norm": 0.5, "outlier": False}) == "an update of norm 0.5"
+    console = Console(file=io.StringIO(), width=200)
+    state = {"state": "running", "t": 0, "r": 1, "R": 2, "stages": 2, "clients": {
+        n: {"answers": True, "gone": False, "seconds": 0.0, "down": 0, "up": 0, "norm": norm,
+            "outlier": norm > 5} for n, norm in (("ann", 1.0), ("bob", 9.0))}}
+    shown = Dashboard(console)
+    shown.show(state)
+    shown.show(state)
+    assert len(shown.sentences) == 1
+    assert shown.sentences[0].endswith(
+        "bob: an update of norm 9, more than five times the median")

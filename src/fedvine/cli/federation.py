@@ -211,7 +211,7 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder with server a
     """Print the state of a federation's runs."""
     from fedvine.core.text import shown
     from fedvine.core.units import seconds, size
-    from fedvine.federation.dashboard import how, refusals, waits
+    from fedvine.federation.dashboard import how, refusals, update, waits
     files = sorted((folder / "hub").glob("*.state.json"))
     if not files:
         raise FedvineError(f"{folder} has served no run yet.")
@@ -226,6 +226,6 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder with server a
         for name, client in sorted((state.get("clients", {}) if "t" in state else {}).items()):
             print(f"  {name}: {how(client)}, "
                   f"{seconds(client['seconds'])}, {size(client['down'])} down, "
-                  f"{size(client['up'])} up")
+                  f"{size(client['up'])} up{', ' if 'norm' in client else ''}{update(client)}")
         for name, why in sorted(refusals(state).items()):
             print(shown(f"  {name}: {why}"))

@@ -28,6 +28,7 @@ class Dashboard:
         self._told: Any = None
         self._waits: float | None = None
         self._refused: dict[str, str] = {}
+        self._far: set[str] = set()     # clients that were named for their updates
 
     def say(self, text: str) -> None:
         """Add a sentence about an event."""
@@ -42,6 +43,10 @@ class Dashboard:
         if state["state"] == "waiting" and "next" in state and state["next"] != self._waits:
             self._waits = state["next"]
             self.say(waits(state))
+        for name, client in sorted(state.get("clients", {}).items()):
+            if client.get("outlier") and name not in self._far:
+                self._far.add(name)
+                self.say(f"{name}: {update(client)}")
         for name, why in refusals(state).items():
             if self._refused.get(name) != why:
                 self._refused[name] = why
@@ -104,6 +109,14 @@ def refusals(state: dict[str, Any]) -> dict[str, str]:
     """Return by client why it takes no part, or why its last answer was refused."""
     return {**{name: client["refused"] for name, client in state.get("clients", {}).items()
                if client.get("refused")}, **state.get("declined", {})}
+
+
+def update(client: dict[str, Any]) -> str:
+    """Return how large a client's last update was; an empty text where it sent none."""
+    if "norm" not in client:
+        return ""
+    return f"an update of norm {client['norm']:.3g}" + (
+        ", more than five times the median" if client["outlier"] else "")
 
 
 def how(client: dict[str, Any]) -> str:
