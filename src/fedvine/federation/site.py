@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,6 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import check
-from fedvine.core.files import atomic
 from fedvine.core.ledger import Fresh, Ledger
 from fedvine.core.message import Packed, Pool, pack, unpack
 from fedvine.core.query import Query
@@ -31,17 +28,13 @@ from fedvine.core.worker import ClientWorker, Envelope
 from fedvine.data.plan import Plan
 from fedvine.engines.plans import SCALES
 from fedvine.engines.refusals import Refusal
-from fedvine.experiments import run_folder
-from fedvine.federation import requests
+from fedvine.federation import requests, site_saves
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.policy import Policy, coarse_scores
 from fedvine.federation.site_checks import confirmed, plain, same_table, settings
-from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.federation.site_graph import Agreed, SiteGraph
-from fedvine.federation.site_labels import SiteLabels
 from fedvine.federation.site_rows import grown_at_a_site
 from fedvine.federation.site_table import SiteTable
-from fedvine.tasks.task import Task
 
 if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
@@ -51,7 +44,6 @@ if TYPE_CHECKING:
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
          "class_names": list, "classes_at": list}
 LEDGER = "noise.jsonl"      # releases of all runs on this site's table
-KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
 
 
 class Site(SiteTable):
@@ -197,7 +189,7 @@ class Site(SiteTable):
         if part is not None and not bounds.living:
             same_table(part, saves / "table.json")
         self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
-                                   secret=self._secret(), identity=identity,
+                                   secret=site_saves.secret(self.folder), identity=identity,
                                    ledger=self.ledger(run=saves.name))
         self.run, self.saves, self.last = run, saves, None
 
@@ -216,31 +208,19 @@ class Site(SiteTable):
 
     def save(self, moment: str) -> None:
         """Keep the client's memory, here, under the save's name."""
-        run_folder.write_packs({"client": self._running().save()},
-                               self.saves / run_folder.checked(moment))
-        for old in sorted(self.saves.glob("[0-9]*"))[:-KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+        site_saves.save(self._running(), self.saves, moment)
 
     def restore(self, moment: str | None) -> None:
         """Restore the client of that save, or of the newest one before it (this site was away).
 
         ``moment`` None: a fresh client, as at the start of a run.
         """
-        worker = self._running()
         self.last = None
-        if moment is None:
-            for old in self.saves.glob("[0-9]*"):
-                shutil.rmtree(old, ignore_errors=True)
-        earlier = [m for m in self.checkpoints()
-                   if moment is not None and m <= run_folder.checked(moment)]
-        if earlier:
-            worker.restore(run_folder.read_packs(self.saves / earlier[-1])["client"])
-        else:
-            worker.renew()
+        site_saves.restore(self._running(), self.saves, moment)
 
     def checkpoints(self) -> list[str]:
         """Return the saves that this site can restore."""
-        return sorted(p.name for p in self.saves.glob("[0-9]*"))
+        return site_saves.moments(self.saves)
 
     def forecasts(self, count: int) -> int:
         """Return the number of blocks of this site's users; with ``count`` 0 write forecasts.
@@ -249,28 +229,8 @@ class Site(SiteTable):
         second, after them, writes the file here for ``fedvine predict KIT``. Of a labelled graph
         the labels of all nodes are one block.
         """
-        worker = self._running()
-        if worker.part is None:
-            return 0
-        if count:
-            task, plan = worker.protocol, worker.plan
-            assert isinstance(task, Task)       # as open() made it
-            worker.forecasts = made = (
-                SiteLabels(self.name, task, worker.part, plan) if task.data == "graph" else
-                SiteForecasts(self.name, task, worker.part, plan, count))  # type: ignore[arg-type]
-            return made.blocks
-        if isinstance(worker.forecasts, SiteForecasts | SiteLabels):
-            worker.forecasts.write(self.saves.parent / f"{self.saves.name}.parquet")
-        return 0
-
-    def _secret(self) -> bytes:
-        """Return random bytes of this site alone, made once."""
-        file = self.folder / "secret"
-        if not file.exists():
-            with atomic(file) as handle:
-                handle.write(secrets.token_bytes(32))
-            file.chmod(0o600)
-        return file.read_bytes()
+        return site_saves.forecasts(self._running(), self.name,
+                                    self.saves.parent / f"{self.saves.name}.parquet", count)
 
     def _running(self) -> ClientWorker:
         if self.worker is None:
