@@ -23,7 +23,7 @@ from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.fedsage_dyn import FedSageDyn
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
-from fedvine.privacy.discrete_gaussian import Stream, discrete_gaussian
+from fedvine.privacy.discrete_gaussian import Stream, _fill, discrete_gaussian
 from fedvine.privacy.fixed_point import BITS, from_fixed, to_fixed
 from fedvine.privacy.noise import blurred, cost, noised, steps
 
@@ -60,7 +60,9 @@ def test_wide_ones_are_gaussian(sigma):
 
 def test_no_random_word_is_skipped():
     """However many words are drawn at a time, samples are a function of the stream alone."""
-    many = discrete_gaussian(50, 300_000, KEY)
+    many, at_once = discrete_gaussian(50, 400_000, KEY), np.empty(400_000, np.int64)
+    done, _ = _fill(at_once, 0, np.uint64(50), Stream(KEY).words(12_000_000))
+    assert done == len(many) and (many == at_once).all()
     for count in (1, 2, 1000, 1400):
         np.testing.assert_array_equal(discrete_gaussian(50, count, KEY), many[:count])
     assert not (discrete_gaussian(50, 1000, KEY[::-1]) == many[:1000]).mean() > 0.1

@@ -60,6 +60,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
+from pydantic import model_validator
 
 from fedvine.core.method import At, Client, Field
 from fedvine.core.rng import torch_rng
@@ -77,6 +78,11 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):
     backbone: Literal["sage", "gcn", "evolvegcn-o"] = Field(  # type: ignore[assignment]
         default="evolvegcn-o", description="the local model: EvolveGCN as for fedavg_dyn, or one "
         "of dgcolearn's")
+    @model_validator(mode="after")
+    def _bounds_need_the_changed_set(self) -> Self:
+        """Accept ``neighbours``: here they are generated ones, and no bound of a changed set."""
+        return self
+
     @classmethod
     def tiny(cls) -> Self:
         return cls(rounds=2, features=4, hidden=4, neighbours=2, alone=2, jointly=2)
