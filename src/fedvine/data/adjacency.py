@@ -14,7 +14,8 @@ from numba import njit
 
 from fedvine.core.errors import FedvineError
 
-SPARE = 32      # a compacted pool has room for one more in so many neighbours
+SPARE = 32      # a compacted pool has room for one more in so many neighbours,
+ROOM = 16       # and a row for one more in so many: long rows, which changes meet often, stay
 
 
 class Adjacency:
@@ -155,8 +156,8 @@ class Adjacency:
         return found
 
     def _compact(self, more: np.ndarray) -> None:
-        """Move rows together, with room for ``more`` [N] neighbours in each."""
-        self.room = (self.degree + more).astype(np.int32)
+        """Move rows together, with room for ``more`` [N] neighbours in each, and some."""
+        self.room = (self.degree + self.degree // ROOM + more).astype(np.int32)
         start = np.concatenate([[0], np.cumsum(self.room, dtype=np.int64)])
         pool = np.empty(budget(int(start[-1])), np.int32)
         _move(self.start, self.degree, self.pool, start, pool)
