@@ -225,6 +225,8 @@ a stage; `arrive` and `round`, without scoring and saving.
   to.
 - "moved" are the bytes of training and exchange, up and down, as counted. AUC is that of
   {HELD_OUT:,} edges that never come against random pairs, after the stage.
+- The score says little here: a step on the few pairs of a small change moves it by 0.1 up or down,
+  in all three. That "bounded" is as good as "exact" is not shown by this page.
 - CPU seconds are those to compare: the clock's are of a machine that others used at the same
   time.
 
