@@ -31,7 +31,6 @@ from fedvine.datasets import flights
 from fedvine.federation.demo import fedvine, links
 
 SITES, MINUTE, DAY = 10, 60.0, 86_400.0
-FIRST = 20.0            # days of the first tables
 SLOPE, MEMORY, LOGS = 1.0, 16_000.0, 100.0      # MB an hour, MB in all, MB of logs
 PATIENCE = 900.0        # seconds for the last stages
 
@@ -43,13 +42,14 @@ class Soak(Federation):
         stream = flights.load()
         self.t = np.asarray(stream.t)
         last = (self.t[-1] - self.t[0]) / DAY
-        self.days = [FIRST + (last - FIRST) * step / steps for step in range(steps + 1)]
+        self.stage = max(1, int(last / (steps + 2)))
+        first = 2.2 * self.stage        # days of the first tables
+        self.days = [first + (last - first) * step / steps for step in range(steps + 1)]
         self.lines = np.array([f"{stream.src_ids[u]},{stream.dst_ids[i]},{t}\n" for u, i, t in zip(
             stream.src.tolist(), stream.dst.tolist(), stream.t.tolist(), strict=True)], object)
         self.owner = np.asarray(stream.src) % SITES
         self.files = {f"site-{n}": folder / f"site-{n}.csv" for n in range(SITES)}
         self.grow(0)
-        self.stage = max(1, round((last - FIRST) / steps))
         super().__init__(folder, "look = 2.0\nquorum = 0.5\n" + EXPERIMENT.replace(
             '"30d"', f'"{self.stage}d"').replace("rounds = 30", "rounds = 5"),
             {name: links(file) for name, file in self.files.items()})
@@ -119,6 +119,9 @@ def main(duration: float) -> bool:
         soak = Soak(Path(name), steps)
         try:
             while soak.learned()[0] == 0 and time.monotonic() - soak.began < PATIENCE:
+                assert soak.server is not None
+                if soak.server.poll() is not None:
+                    sys.exit((Path(name) / "serve.log").read_text()[-3000:])
                 time.sleep(1.0)
             began = time.monotonic()
             for step in range(1, steps + 1):
