@@ -24,7 +24,8 @@ def test_a_pair_knows_who_met_since(seed):
     counts.met(USERS, ITEMS, np.arange(ITEMS) + 100)
     counts.push(src, dst, t)
     counts.span = 50.0
-    client = SimpleNamespace(counts=counts, cache={}, profiles=Profiles())
+    client = SimpleNamespace(counts=counts, cache={}, profiles=Profiles(),
+                             world=SimpleNamespace(facts={}))
     user, item = (x.ravel() for x in np.meshgrid(np.arange(USERS), np.arange(ITEMS)))
     found = features(client, user, item, np.full(len(user), 310.0), lent(counts, None), (64, 64, 8))
     first = PARTS["pairs"][0]

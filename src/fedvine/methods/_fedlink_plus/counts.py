@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedvine.methods._fedlink_plus.lists import Room
 from fedvine.methods._fedlink_plus.meetings import (
     DECAYS,
     NEVER,
@@ -26,6 +27,8 @@ from fedvine.methods._fedlink_plus.meetings import (
     relink,
 )
 from fedvine.methods._fedlink_plus.table import Columns, Table
+
+LISTED = {"_listed": ("int32", (), -1), "_list": ("int64", (2,), 0), "_norm": ("float32", (), 0)}
 
 
 class Counts:
@@ -47,9 +50,9 @@ class Counts:
         self.items = Columns(**node, others=("float64", (3,), 0), column=("int32", (), -1),
                              away=("float32", (3,), 0), away_stamp=("int32", (), 0))
         self.users = Columns(**node, others=("float64", (5,), (0, 0, -1, -1, -1)),
-                             head=("int32", (), -1), _norm=("float32", (), 0),
-                             _norm_stamp=("int32", (), -1))
-        self.columns = Table(head=("int32", (), -1))
+                             head=("int32", (), -1), **LISTED)
+        self.columns = Table(head=("int32", (), -1), **LISTED)
+        self.room = Room(), Room()          # for lists of users' items, and of items' users
         self.pairs = self._pairs(2)
         self.steps, self.window, self.clocks = (Table(n=("float32", (), 0)) for _ in range(3))
         self.totals = np.zeros(3)
@@ -58,8 +61,7 @@ class Counts:
     @staticmethod
     def _pairs(kinds: int) -> Table:
         return Table(count=("float32", (kinds, 3), 0), last=("float64", (kinds,), NEVER),
-                     stamp=("int32", (), 0), links=("int32", (4,), -1),
-                     _x=("float32", (2,), 0), _x_stamp=("int32", (), -1))
+                     stamp=("int32", (), 0), links=("int32", (4,), -1))
 
     @property
     def _tables(self) -> dict[str, Columns]:
@@ -103,14 +105,15 @@ class Counts:
             for side, head in enumerate((self.users.head, self.columns.head)):
                 relink(pairs.links, head, side, place)
             pairs.keep(kept)
-            self.users._norm_stamp[:] = -1
+            self.users._listed[:] = self.columns._listed[:] = -1
 
     def loops(self) -> tuple[Any, ...]:
         """Return items, users, pairs, steps, window and clocks for compiled loops."""
         nodes = [Nodes(x.count, x.stamp, x.last, x.others) for x in (self.items, self.users)]
         p = self.pairs
         pairs = Pairs(p.slots, p.keys, p.used, p.count, p.last, p.stamp, p.links, self.users.head,
-                      self.columns.head, p._x, p._x_stamp, self.users._norm, self.users._norm_stamp)
+                      self.columns.head, *(room.lists(nodes, len(p.keys)) for room, nodes in zip(
+                          self.room, (self.users, self.columns), strict=True)))
         return (*nodes, pairs, *(Counter(x.slots, x.keys, x.used, x.n)
                                  for x in (self.steps, self.window, self.clocks)))
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from fedvine.methods._fedlink_plus.lists import listed
 from fedvine.methods._fedlink_plus.meetings import Counter, Nodes, Pairs, clock, code
-from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch, make, walk
+from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch, walk
 from fedvine.methods._fedlink_plus.table import row_of
 
 #: Parts of the features: number of the first one and of the one after the last.
@@ -65,13 +66,11 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
         known = u < facts.users
         # the user's row: its newest items, here and elsewhere
         many = 0
-        row = pairs.user_head[u] if known else -1
-        while row >= 0 and many < facts.row:
-            cols[many] = pairs.keys[row] & 0x7FFFFFFF
-            if pairs.x_stamp[row] != now:
-                make(pairs, row, now, powers)
-            x[many] = pairs.x[row, 0]
-            many, row = many + 1, pairs.links[row, 1]
+        if known:
+            first, last_place = listed(pairs, 0, u, facts.row, now, powers)
+            many = last_place - first
+            for k in range(many):
+                cols[k], x[k] = pairs.user_lists.other[first + k], pairs.user_lists.x[first + k, 0]
         guest = -1
         if many == 0 and len(lent.users):
             guest = np.searchsorted(lent.users, u)

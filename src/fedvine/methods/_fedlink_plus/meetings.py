@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from fedvine.methods._fedlink_plus.lists import Lists
 from fedvine.methods._fedlink_plus.table import enter
 
 DECAYS = (0.5, 0.9, 1.0)
@@ -40,10 +41,8 @@ class Pairs(NamedTuple):
     links: np.ndarray
     user_head: np.ndarray
     item_head: np.ndarray
-    x: np.ndarray           # float32 [n, 2]: what walks need of a pair, made when it is needed
-    x_stamp: np.ndarray     # for which stage; -1: to be made again
-    norm: np.ndarray        # by user: length of its row
-    norm_stamp: np.ndarray
+    user_lists: Lists
+    item_lists: Lists
 
 
 class Counter(NamedTuple):
@@ -122,7 +121,7 @@ def meet(pairs: Pairs, user: Any, column: Any, kind: Any, t: Any, now: Any, n: n
     for d in range(3):
         pairs.sums[row, kind, d] += n[d]
     pairs.last[row, kind] = max(pairs.last[row, kind], t)
-    pairs.x_stamp[row] = pairs.norm_stamp[user] = -1
+    pairs.user_lists.stamp[user] = pairs.item_lists.stamp[column] = -1
     to_front(pairs, row, new, user, column)
     return before
 

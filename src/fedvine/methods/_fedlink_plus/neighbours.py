@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from fedvine.methods._fedlink_plus.lists import listed
 from fedvine.methods._fedlink_plus.meetings import Pairs
 
 
@@ -46,33 +47,6 @@ class Scratch(NamedTuple):
 
 
 @njit(cache=True)
-def make(pairs: Pairs, row: Any, now: Any, powers: np.ndarray) -> None:
-    """Make a pair's ``log(1 + c_.9)`` over all kinds of meeting, and its ``c_.9`` here."""
-    f = powers[1, min(max(now - pairs.stamp[row], 0), powers.shape[1] - 1)]
-    total = here = np.float32(0.0)
-    for kind in range(pairs.sums.shape[1]):
-        total += pairs.sums[row, kind, 1]
-        if kind % 2 == 0:
-            here += pairs.sums[row, kind, 1]
-    pairs.x[row, 0], pairs.x[row, 1] = np.log1p(total * f), here * f
-    pairs.x_stamp[row] = now
-
-
-@njit(cache=True)
-def length(pairs: Pairs, u: Any, facts: Facts, powers: np.ndarray) -> Any:
-    """Return the length of a user's row, over its newest items."""
-    if pairs.norm_stamp[u] != facts.now:
-        total, row, seen = np.float32(0.0), pairs.user_head[u], 0
-        while row >= 0 and seen < facts.row:
-            if pairs.x_stamp[row] != facts.now:
-                make(pairs, row, facts.now, powers)
-            total += pairs.x[row, 0] * pairs.x[row, 0]
-            row, seen = pairs.links[row, 1], seen + 1
-        pairs.norm[u], pairs.norm_stamp[u] = np.sqrt(total), facts.now
-    return pairs.norm[u]
-
-
-@njit(cache=True)
 def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Pairs, facts: Facts,
          powers: np.ndarray, s: Scratch) -> tuple[int, int, Any]:
     """Find users like the row (cols, x), and sum what they met, by column.
@@ -85,23 +59,23 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Pairs, facts
         norm += x[i] * x[i]
     norm = np.sqrt(norm)
     users = columns = 0
+    found = pairs.item_lists
     for i in range(many):
-        row, seen = pairs.item_head[cols[i]], 0
-        while row >= 0 and seen < facts.list:
-            v = pairs.keys[row] >> 32
+        begin, end = listed(pairs, 1, cols[i], facts.list, facts.now, powers)
+        for k in range(begin, end):
+            v = found.other[k]
             if v != u:
-                if pairs.x_stamp[row] != facts.now:
-                    make(pairs, row, facts.now, powers)
                 if s.dot[v] == 0.0:
                     s.touched_users[users] = v
                     users += 1
-                s.dot[v] += x[i] * pairs.x[row, 0]
-            row, seen = pairs.links[row, 3], seen + 1
+                s.dot[v] += x[i] * found.x[k, 0]
     s.buckets[:] = 0
+    rows = pairs.user_lists
     for k in range(users):
         v = s.touched_users[k]
-        s.weight[v] = min(s.dot[v] / (norm * length(pairs, v, facts, powers) + np.float32(1e-9)),
-                          np.float32(1.0))
+        if rows.stamp[v] != facts.now:
+            listed(pairs, 0, v, facts.row, facts.now, powers)
+        s.weight[v] = min(s.dot[v] / (norm * rows.norm[v] + np.float32(1e-9)), np.float32(1.0))
         s.buckets[int(s.weight[v] * 255)] += 1
     least, above = 255, s.buckets[255]
     while least > 0 and above < facts.near:     # the users alike most
@@ -114,19 +88,17 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Pairs, facts
             continue
         four = alike * alike * alike * alike
         sixteen = four * four * four * four
-        row, seen = pairs.user_head[v], 0
-        while row >= 0 and seen < facts.row:
-            c = pairs.keys[row] & 0x7FFFFFFF
+        begin, end = listed(pairs, 0, v, facts.row, facts.now, powers)
+        for place in range(begin, end):
+            c, n = rows.other[place], rows.x[place, 1]
             if s.sums[c, 0] == 0.0:
                 s.touched[columns] = c
                 columns += 1
-            n = pairs.x[row, 1]
             s.sums[c, 0] += alike * n + np.float32(1e-12)
             s.sums[c, 1] += four * n
             s.sums[c, 2] += sixteen * n
-            s.sums[c, 3] += s.dot[v] * pairs.x[row, 0]
+            s.sums[c, 3] += s.dot[v] * rows.x[place, 0]
             s.total[0] += alike * n
             s.total[1] += four * n
             s.total[2] += sixteen * n
-            row, seen = pairs.links[row, 1], seen + 1
     return users, columns, norm
