@@ -35,8 +35,8 @@ def test_variants_keep_the_contract(options):
 
 
 def test_tables_of_users_and_items_are_used_and_saved(monkeypatch):
-    def stream(*arguments):
-        made = tiny(*arguments)
+    def stream(*arguments, **named):
+        made = tiny(*arguments, **named)
         tables = [NodeTable(np.ones(n, bool), np.arange(n, dtype=np.float32)[:, None],
                             np.arange(n)[:, None] % 3, ("x",), ("c",))
                   for n in (made.num_src, made.num_dst)]

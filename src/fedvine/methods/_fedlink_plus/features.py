@@ -58,6 +58,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
     now, span, one, e3 = facts.now, facts.span, facts.one_kind, np.float32(np.log(0.1))
     cols = np.empty(facts.row, np.int64)
     x = np.empty(facts.row, np.float32)
+    hours, wholes = np.full(3, -1, np.int64), np.zeros(3, np.float32)
     begin = 0
     while begin < len(order):
         u, stop = src[order[begin]], begin
@@ -157,20 +158,23 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 v = int(users.others[u, 2 + k]) if known else -1
                 if v < 0:
                     break
-                found = row_of(steps.slots, steps.keys, code(v, z))
+                found, left, left3 = -1, items.others[v, 1], items.others[v, 2]
+                near = row_of(window.slots, window.keys, code(v, z))
+                if near >= 0:       # a step is in the window, too
+                    found = row_of(steps.slots, steps.keys, code(v, z))
                 many_steps = steps.n[found] if found >= 0 else np.float32(0.0)
-                left = items.others[v, 1]
                 f[35 + k] = np.log((many_steps + share) / (left + 1)) - log_share
-                found = row_of(window.slots, window.keys, code(v, z))
-                many_steps = window.n[found] if found >= 0 else np.float32(0.0)
-                left3 = items.others[v, 2]
+                many_steps = window.n[near] if near >= 0 else np.float32(0.0)
                 f[38 + k] = np.log((many_steps + share) / (left3 + 1)) - log_share
                 f[41 + k] = 1.0 if v == z else 0.0
             before = log_share
             for which in range(3):
                 h = clock(at, which)
-                found = row_of(clocks.slots, clocks.keys, code(h, 0x7FFFFFFF))
-                whole = clocks.n[found] if found >= 0 else np.float32(0.0)
+                if h != hours[which]:
+                    hours[which] = h
+                    found = row_of(clocks.slots, clocks.keys, code(h, 0x7FFFFFFF))
+                    wholes[which] = clocks.n[found] if found >= 0 else np.float32(0.0)
+                whole = wholes[which]
                 found = row_of(clocks.slots, clocks.keys, code(h, z))
                 part = clocks.n[found] if found >= 0 else np.float32(0.0)
                 prior = log_share if which == 0 else before
