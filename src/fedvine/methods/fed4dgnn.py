@@ -36,7 +36,7 @@ from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.core.rng import rng
-from fedvine.methods._fedlink import buffers
+from fedvine.methods._fedlink import buffers, inputs
 from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, edges, make_batch
 from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite
@@ -81,6 +81,7 @@ class Fed4DGnn(STFL):
     def observe(self, client: Client, reported: int) -> dict[str, Any]:
         """Replace the old snapshot by the new one; return a report, as FedLink does."""
         self.keep(client)
+        inputs.learn_means(client)
         ends = np.concatenate([client.former, client.newest], 1)
         for side, nodes in zip(SIDES, ends, strict=True):
             getattr(client, side).optimizer.hold(np.unique(nodes).astype(np.int64))

@@ -9,8 +9,8 @@ row, so a user who travels is known on arrival (Section 3.2.2).
 Other than in the box, only rows of nodes in the chosen buffers travel (the mathematics is the
 same), and a row's sum is by default divided by the number of clients that touched the row: most
 items belong to one client, and 1/K would make their steps K times smaller. Not in the box either:
-Adam, ``masked``, ``capacity="auto"``, ``join``, ``share_items``, features of users and items
-(docs/reference-fedlink.md).
+Adam, ``masked``, ``capacity="auto"``, ``join``, ``share_items``, features of users and items, means
+of columns of edges (docs/reference-fedlink.md).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class FedLink(ArrivalsMixin, Robust):
 
     name: ClassVar[str] = "fedlink"
     refreshes: ClassVar[Refresh] = "event"     # buffers are constant, and so is what it costs
+    edge_columns: ClassVar[bool] = True
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "steps": [1, 3, 10],
                                       "negatives": [1, 2, 5], "masked": (0.1, 0.9)}
 
@@ -117,6 +118,7 @@ class FedLink(ArrivalsMixin, Robust):
                                   self.buffers)
         if self.capacity == "auto":
             client.lookback = AutoCapacity.of(self.buffers)
+        inputs.start_means(client)
         client.fresh = client.met = 0           # for the options: new edges, items met
         like = self.width, client.world.seed, self.init_scale, self.optimizer
         client.users = ClientEmbedding(*like, local="users" not in self.share)
@@ -149,6 +151,7 @@ class FedLink(ArrivalsMixin, Robust):
     def observe(self, client: Client, reported: int) -> dict[str, Any]:
         """Push new edges; drop the oldest ones, and moments of rows that left; return a report."""
         self.keep(client)
+        inputs.learn_means(client)
         for side, nodes in zip(SIDES, self.retained(client), strict=True):
             getattr(client, side).optimizer.hold(np.unique(nodes).astype(np.int64))
         return self.report_arrival(client, reported)
