@@ -1,5 +1,7 @@
 """Means of columns of edges as inputs of FedLink's family and of DG-CoLearn."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,14 +12,18 @@ from fedvine.data.edge_features import encoded, width
 from fedvine.data.node_features import BUCKETS, SIDES, scales, sums
 from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT
 from fedvine.experiments.run import run
+from fedvine.methods._dgcolearn import node_tables
 from fedvine.methods._edge_means import EdgeMeans
+from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fed4dgnn import Fed4DGnn
+from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.feddgl import FedDGL
 from fedvine.methods.feddy import Feddy
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.fedprox import FedProx
+from fedvine.methods.roland import Roland
 from fedvine.methods.scaffold import Scaffold
 from fedvine.methods.stfl import STFL
 
@@ -108,7 +114,7 @@ def test_without_columns_nothing_is_kept_or_added(method):
 def test_a_stage_is_learned_and_scored_without_its_own_columns(method):
     """Columns of a stage change neither its scores nor what it teaches, but the next scores."""
     stream = with_columns(plain_stream())
-    assert_no_leak(method, stream)
+    assert_no_leak(method.tiny(), stream)
 
 
 def assert_no_leak(method, stream, learned=True):
@@ -116,18 +122,97 @@ def assert_no_leak(method, stream, learned=True):
     late = np.asarray(stream.t) >= 2000        # stage 2 and later
     other.weight = np.where(late, -3 * stream.weight, stream.weight)
     other.features = np.where(late[:, None], 5 - stream.features, stream.features)
-    a, b = (made(method.tiny(), s) for s in (stream, other))
+    a, b = (made(method, s) for s in (stream, other))
     assert [s.found for s in a.stages[:2]] == [s.found for s in b.stages[:2]]
     scores = [found.stages[2].found for found in (a, b)]
     assert scores[0] != scores[1]              # of stage 3, which knows stage 2
     if learned:
-        a, b = (made(method.tiny(), s, stages=3) for s in (stream, other))
+        a, b = (made(method, s, stages=3) for s in (stream, other))
         for name, values in a.server.model.items():
             assert torch.equal(values, b.server.model[name])
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("method", [FedLink, STFL], ids=lambda m: m.name)
+@pytest.mark.parametrize("method", [FedLink, STFL, DgCoLearn], ids=lambda m: m.name)
 def test_contract_with_columns(method, check, monkeypatch):
     monkeypatch.setattr(testing, "tiny_stream", lambda *a, **b: with_columns(plain_stream(*a, **b)))
     check(method.tiny())
+
+
+DYNAMIC = {"layerwise": {}, "changed": {"scope": "changed"}, "epochs": {
+    "scope": "changed", "exchange_gradients": False}, "paper": {"exchange": "paper"}}
+
+
+@pytest.mark.parametrize("options", DYNAMIC.values(), ids=list(DYNAMIC))
+def test_clients_of_dgcolearn_have_the_means_of_the_graph_that_messages_go_over(options):
+    stream = with_columns(plain_stream())
+    method = DgCoLearn(**DgCoLearn.tiny().model_dump() | options)
+    done, plain = made(method, stream), made(method, plain_stream())
+    server, world, seen = done.server, done.ready.world, 0
+    for k, name in enumerate(world.clients):
+        x, bare = (d.clients.workers[name].client.part.x for d in (done, plain))
+        assert torch.equal(x[:, :2], bare[:, :2]) and torch.equal(x[:, -2:], bare[:, -2:])
+        own = np.flatnonzero(server.placement.owner == k)
+        for node in own[:3]:
+            at = server.placement.place[node]
+            found = np.concatenate([slow(stream, world, "users", node),
+                                    slow(stream, world, "items", node - stream.num_src)])
+            assert np.allclose(x[at, 2:-2], found, atol=1e-5) and found.any()
+            seen += 1
+    assert seen >= 6 and done.scores != plain.scores
+
+
+@pytest.mark.parametrize("options", [{}, {"scope": "changed"}], ids=["snapshot", "changed"])
+def test_dgcolearn_learns_and_scores_a_stage_without_its_own_columns(options):
+    assert_no_leak(DgCoLearn(**DgCoLearn.tiny().model_dump() | options), with_columns(
+        plain_stream()), learned=False)
+
+
+def test_what_changed_alone_is_what_all_rows_give():
+    stream, found = with_columns(plain_stream()), []
+    for skips in (True, False):
+        method = type("Method", (DgCoLearn,), {"skips": skips, "__annotations__": {}})
+        options = DgCoLearn.tiny().model_dump() | {"scope": "changed", "precision": "float64"}
+        found.append(made(method(**options), stream))
+    assert found[0].method.follows and not found[1].method.follows
+    for a, b in zip(*(f.stages for f in found), strict=True):
+        for stage in a.found:
+            for name, said in a.found[stage].items():
+                assert said["scores"] == pytest.approx(b.found[stage][name]["scores"], abs=1e-9)
+
+
+def test_roland_scores_as_dgcolearn_and_rivals_do_not_learn_from_columns():
+    stream = with_columns(plain_stream())
+    options = {"precision": "float64"}
+    one, many = (made(m(**m.tiny().model_dump() | options), stream) for m in (Roland, DgCoLearn))
+    for a, b in zip(one.server.net.parameters(), many.server.net.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-9)
+    silent = made(FedAvgDyn.tiny(), stream)
+    assert silent.ready.notes and silent.scores == made(FedAvgDyn.tiny(), plain_stream()).scores
+
+
+def test_nodes_of_one_kind_have_means_of_both_ends():
+    world = World(("ada",), 0, 4, {"tables": scales([sums(with_columns(plain_stream()))])})
+    stream = with_columns(testing.tiny_stream())
+    means = EdgeMeans(world)
+    means.add(stream, world)
+    server = SimpleNamespace(means=means, stage=SimpleNamespace(bipartite=False, num_src=9))
+    found = node_tables.means(server, np.array([3, 0]))
+    assert np.allclose(found[0], np.concatenate([slow(stream, world, s, 3) for s in SIDES]),
+                       atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [
+    {"scope": "changed"}, {"target": "classes"}, {"target": "classes", "scope": "changed"}],
+    ids=lambda o: " ".join(o.values()))
+def test_other_ways_of_dgcolearn_keep_the_contract(options, monkeypatch):
+    for name in ("tiny_stream", "tiny_labelled"):
+        plain = getattr(testing, name)
+        monkeypatch.setattr(testing, name,
+                            lambda *a, plain=plain, **b: with_columns(plain(*a, **b)))
+    method = DgCoLearn(**DgCoLearn.tiny().model_dump() | options)
+    testing.check_engines_agree(method)
+    testing.check_resume(method)
+    testing.check_no_future_leak(method)
+    testing.check_missing_replies(method)
+    testing.check_bad_replies(method)

@@ -54,10 +54,13 @@ class EdgeMeans:
         return found
 
     def of(self, side: str, nodes: np.ndarray) -> np.ndarray:
-        """Return the means float32 [n, D] of users ("users") or items ("items") int [n]."""
+        """Return the means float32 [n, D] of users ("users") or items ("items") int [n].
+
+        Numbers that no edge had, also negative ones, have zeros.
+        """
         total = self.totals[side]
         found = np.zeros((len(nodes), total.shape[1] - 1), np.float32)
-        some = np.flatnonzero(nodes < len(total))
+        some = np.flatnonzero((nodes >= 0) & (nodes < len(total)))
         mine = total[nodes[some]]
         found[some] = mine[:, 1:] / np.maximum(mine[:, :1], 1)
         return found

@@ -45,6 +45,7 @@ from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
 from fedvine.methods._dgcolearn.raw_features import RawFeatures
 from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.methods._dgcolearn.targets import targets
+from fedvine.methods._edge_means import EdgeMeans
 from fedvine.nn.evolvegcn import network, reads
 from fedvine.nn.roland import Network
 from fedvine.partitions.colearn import Order
@@ -56,6 +57,9 @@ class DgCoLearn(ChangedMixin, Robust):
 
     name: ClassVar[str] = "dgcolearn"
     server_holds_graph: ClassVar[bool] = True
+    edge_columns: ClassVar[bool] = True
+    #: Whether nodes have the means of what their edges said among their columns.
+    edge_means: ClassVar[bool] = True
     placement: ClassVar[type[Placement]] = Placement
     #: Whether ``scope="changed"`` may skip all other rows; if not, they are computed and dropped.
     skips: ClassVar[bool] = True
@@ -147,8 +151,9 @@ class DgCoLearn(ChangedMixin, Robust):
         net, window = self.net(world), None if self.window == "all" else self.window
         graphs = changed_arrival.graphs(self, world, window) if self.follows else {
             "border": Border(len(world.clients), self.min_group), "snapshot": Snapshot(window)}
+        means = {"means": EdgeMeans(world)} if self.of_edges(world) else {}
         return Server(
-            net=net, optimizer=self.adam(net), **graphs,
+            net=net, optimizer=self.adam(net), **graphs, **means,
             placement=self.placement(world, self.partition, order=self.order,
                                      virtual=self.virtual, edges_per_client=self.edges_per_client),
             joined=list(world.clients),     # clients that have received the newest subgraph
@@ -177,7 +182,12 @@ class DgCoLearn(ChangedMixin, Robust):
     def width(self, world: World) -> int:
         """Return the number of columns F of features."""
         own = world.facts.get("features", 0)
-        return (own + 2 if own else self.features) + node_tables.columns(world)
+        return ((own + 2 if own else self.features) + node_tables.columns(world)
+                + self.of_edges(world))
+
+    def of_edges(self, world: World) -> int:
+        """Return how many of them are means of columns of edges."""
+        return node_tables.of_edges(world) if self.edge_means else 0
 
     @property
     def follows(self) -> bool:
@@ -220,9 +230,10 @@ class DgCoLearn(ChangedMixin, Robust):
             changed_arrival.next_snapshot(self, server, clients)
             return
         edges, owner = server.snapshot.edges, server.placement.owner
+        told = node_tables.learn_means(server)
         if self.scope == "changed":
             met = np.concatenate([server.met, np.zeros(len(owner) - len(server.met), bool)])
-            server.active = affected(server.border.edges, edges, met, self.layers)
+            server.active = affected(server.border.edges, edges, met, self.layers, told)
         server.met, server.joined, server.first = owner >= 0, [], None
         server.border.update(edges, owner)
         server.placement.send(self, server, clients)

@@ -37,7 +37,7 @@ class DgCoLearnPlus(DgCoLearn):
 
     name: ClassVar[str] = "dgcolearn_plus"
     revision: ClassVar[int] = 3         # a trust region; who met an item since
-    edge_columns: ClassVar[bool] = True
+    edge_means: ClassVar[bool] = False      # features of pairs say it
     skips: ClassVar[bool] = False           # its features take the rows of all nodes
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}

@@ -17,6 +17,8 @@ class FedAvgDyn(DgCoLearn):
     """Clients that exchange models alone; no client sees the edges between clients."""
 
     name: ClassVar[str] = "fedavg_dyn"
+    edge_columns: ClassVar[bool] = False    # means are over edges between clients, too
+    edge_means: ClassVar[bool] = False
 
     backbone: Literal["sage", "gcn", "evolvegcn-o", "evolvegcn-h"] = Field(
         default="evolvegcn-o", description="the local model: EvolveGCN as in Appendix E.5, or one "

@@ -23,7 +23,7 @@ def ahead(server: Server, deep: bool) -> Server:
     found = type(server)(**vars(server))
     found.cache, found.first = {}, None
     written = isinstance(server.snapshot, DynamicSnapshot)      # arrays are written in place
-    for name in ("snapshot", "placement", "border", "volumes"):
+    for name in ("snapshot", "placement", "border", "volumes", "means"):
         if name in vars(server):
             alone = deep and (written or name == "snapshot")
             setattr(found, name, (copy.deepcopy if alone else copy.copy)(vars(server)[name]))

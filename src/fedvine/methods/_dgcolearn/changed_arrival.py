@@ -14,7 +14,7 @@ import numpy as np
 from fedvine.core.method import At, Server, World
 from fedvine.core.rng import key
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
-from fedvine.methods._dgcolearn import blocks
+from fedvine.methods._dgcolearn import blocks, node_tables
 from fedvine.methods._dgcolearn.changed_graph import ChangedGraph
 from fedvine.methods._dgcolearn.partition import classes_of, first_client, known_graph
 from fedvine.methods._dgcolearn.placement import Placement
@@ -140,10 +140,11 @@ def describe(server: Server, moved: int) -> None:
 def next_snapshot(method: Any, server: Server, clients) -> None:
     """Let messages go over the newest snapshot from now on; clients get what changed."""
     place, graph = server.placement, server.border
-    added, removed = graph.advance(server.snapshot, place.owner, method.layers)
+    told = node_tables.learn_means(server)
+    added, removed = graph.advance(server.snapshot, place.owner, method.layers, told)
     ends = np.unique(np.concatenate([added.ravel(), removed.ravel()]))
     up_to_date, server.joined = set(server.joined), []
-    changes = {n: changed_part(server, k, added, removed, ends) if n in up_to_date else
+    changes = {n: changed_part(server, k, added, removed, ends, told) if n in up_to_date else
                whole_part(server, k) for k, n in enumerate(clients.names)}
     sent = clients.call(method.join_changes, per_client=changes, expect=None)
     server.joined = sorted(sent.names)
@@ -161,11 +162,11 @@ def send(method: Any, server: Server, clients) -> None:
     server.joined = sorted({*server.joined, *sent.names})
 
 
-def changed_part(server: Server, k: int, added: np.ndarray, removed: np.ndarray, ends: np.ndarray
-                 ) -> dict[str, Any]:
+def changed_part(server: Server, k: int, added: np.ndarray, removed: np.ndarray, ends: np.ndarray,
+                 told: np.ndarray) -> dict[str, Any]:
     """Return what client ``k`` gets of a changed subgraph: see :meth:`ChangedMixin.join_changes`.
 
-    ``ends`` are the nodes of the edges that changed.
+    ``ends`` are the nodes of the edges that changed, ``told`` those whose means changed.
     """
     place, graph, inside = server.placement, server.border, {}
     mine = ends[place.owner[ends] == k]
@@ -176,7 +177,8 @@ def changed_part(server: Server, k: int, added: np.ndarray, removed: np.ndarray,
         for name, edges in (("added", added), ("removed", removed)):
             own = edges[:, (place.owner[edges] == k).all(0)]
             inside[name] = place.place[own].astype(np.int32)
-    return {"whole": False, **counts(server, k, mine), **inside}
+    told = told[place.owner[told] == k]
+    return {"whole": False, **counts(server, k, mine), **inside, **means(server, told)}
 
 
 def whole_part(server: Server, k: int) -> dict[str, Any]:
@@ -185,7 +187,16 @@ def whole_part(server: Server, k: int) -> dict[str, Any]:
     own = place.in_order(np.flatnonzero(place.owner == k))
     sizes, neighbours = blocks.own_rows(graph.graph, own, place.owner, place.place,
                                         graph.limit)
-    return {"whole": True, **counts(server, k, own), "sizes": sizes, "neighbours": neighbours}
+    return {"whole": True, **counts(server, k, own), "sizes": sizes, "neighbours": neighbours,
+            **means(server, own)}
+
+
+def means(server: Server, nodes: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the means of columns of edges of ``nodes`` of one client; empty without any."""
+    if "means" not in vars(server):
+        return {}
+    return {"told": server.placement.place[nodes].astype(np.int32),
+            "means": node_tables.means(server, nodes)}
 
 
 def counts(server: Server, k: int, nodes: np.ndarray) -> dict[str, np.ndarray]:

@@ -60,7 +60,8 @@ class ChangedMixin(ClientMixin):
         Down, int32: places that are ``active`` now; of nodes with another number of neighbours,
         ``nodes``, those ``elsewhere`` and their ``degree``; and either edges ``added`` and
         ``removed`` [2, .], or rows in place of theirs, ``sizes`` and ``neighbours``; where
-        ``whole`` all rows.
+        ``whole`` all rows. Where edges have columns, their ``means`` float32 [., .] at the places
+        ``told`` int32.
         """
         part, nodes = self.part_of(client), now["nodes"].astype(np.int64)
         n = len(part.x)
@@ -74,6 +75,10 @@ class ChangedMixin(ClientMixin):
             part.graph.remove(now["removed"])
             part.graph.add(now["added"])
         part.elsewhere[nodes], part.degree[nodes] = now["elsewhere"], now["degree"]
+        if "means" in now:
+            if now["whole"]:
+                part.own_features()
+            part.renew_means(now["told"].astype(np.int64), now["means"])
         part.choose(now["active"])
         client.cache.pop("activations", None)
         client.cache.pop("plan", None)

@@ -86,9 +86,12 @@ class ChangedGraph:
         self.across[nodes], self.kept = blocks.counted(self.graph, nodes, owner, self.limit), None
         self.border_nodes = int((self.across > 0).sum())
 
-    def advance(self, snapshot: DynamicSnapshot, owner: np.ndarray, hops: int
-                ) -> tuple[np.ndarray, np.ndarray]:
-        """Go on to the newest snapshot; return the edges that came and went, int64 [2, .]."""
+    def advance(self, snapshot: DynamicSnapshot, owner: np.ndarray, hops: int,
+                told: np.ndarray = NOTHING) -> tuple[np.ndarray, np.ndarray]:
+        """Go on to the newest snapshot; return the edges that came and went, int64 [2, .].
+
+        ``told`` int64: nodes whose features changed, which changes their rows, too.
+        """
         added, removed, fresh = snapshot.take_changes()
         self.graph.remove(removed)
         self.graph.add(added)
@@ -101,8 +104,8 @@ class ChangedGraph:
                 np.add.at(self.across, edges[:, owner[edges[0]] != owner[edges[1]]].ravel(), by)
         self.border_nodes += int((self.across[ends] > 0).sum()) - before
         self.active[self.changed], self.kept = False, None
-        self.changed = blocks.within(self.graph, np.concatenate([ends, fresh]), hops, self.limit,
-                                     self.stamps)                                       # (1)
+        self.changed = blocks.within(self.graph, np.concatenate([ends, fresh, told]), hops,
+                                     self.limit, self.stamps)                           # (1)
         if self.turns:
             turn = self.order[snapshot.t % self.turns::self.turns]
             self.changed = np.union1d(self.changed, turn)

@@ -86,9 +86,14 @@ class ChangedPart(Part):
         self.elsewhere, self.degree = np.zeros(n, np.int32), np.zeros(n, np.int32)
         return given
 
-    def renew(self, places: np.ndarray, x: np.ndarray) -> None:
-        """Replace the first columns of the features of nodes by ``x`` [m, .]."""
-        self.x[torch.from_numpy(places), :x.shape[1]] = torch.from_numpy(x).to(self.x)
+    def renew(self, places: np.ndarray, x: np.ndarray, start: int = 0) -> None:
+        """Replace columns of the features of nodes, from ``start`` on, by ``x`` [m, .]."""
+        self.x[torch.from_numpy(places), start:start + x.shape[1]] = torch.from_numpy(x).to(self.x)
+
+    def own_features(self) -> None:
+        """Copy the features, as a copy of this that scores may be about to write to them."""
+        self.tables = [RowTable(self.x.clone()), *self.tables[1:]]
+        self._view()
 
     def choose(self, changed: np.ndarray) -> None:
         """Let the nodes at these places, and no others, be active."""

@@ -1,16 +1,21 @@
-"""What tables of users and items say of the nodes of a graph, as columns of features.
+"""What tables of users and items, and columns of edges, say of nodes, as columns of features.
 
-They stand beside the features of before, between these and the last two columns. Not in the paper.
+They stand beside the features of before, between these and the last two columns: first what tables
+say, then the means of what a node's edges said (:mod:`fedvine.methods._edge_means`), as their
+source and as their destination, over the stages up to the graph that messages go over. These come
+with each new subgraph. Not in the paper.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedvine.core.method import World
+from fedvine.core.method import Server, World
+from fedvine.data import edge_features
 from fedvine.data.node_features import SIDES, encoded, width
 from fedvine.data.snapshot import nodes_of
 from fedvine.data.stream import EventStream
+from fedvine.methods._fedlink.events import edges
 
 
 def columns(world: World) -> int:
@@ -38,3 +43,29 @@ def said(events: EventStream, world: World, nodes: np.ndarray) -> np.ndarray | N
                                               world.facts["tables"][side], int(mine.sum()))
         start = stop
     return found
+
+
+# -- means of columns of edges ---------------------------------------------------------------------
+def of_edges(world: World) -> int:
+    """Return the number of columns of means, 0 where edges have no columns of their own."""
+    return 2 * edge_features.width(world)
+
+
+def learn_means(server: Server) -> np.ndarray:
+    """Add the newest stage's edges; return their nodes int64, none where no means are kept."""
+    if "means" not in vars(server):
+        return np.empty(0, np.int64)
+    server.means.add(server.stage, server.placement.world)
+    (src, dst), shift = edges(server.stage), _first_item(server)
+    return np.unique(np.concatenate([src, dst + shift])).astype(np.int64)
+
+
+def means(server: Server, nodes: np.ndarray) -> np.ndarray:
+    """Return the means of nodes int64 [n], float32 [n, :func:`of_edges`]."""
+    return np.concatenate([server.means.of("users", nodes),
+                           server.means.of("items", nodes - _first_item(server))], 1)
+
+
+def _first_item(server: Server) -> int:
+    """Return the node of item 0."""
+    return server.stage.num_src if server.stage.bipartite else 0

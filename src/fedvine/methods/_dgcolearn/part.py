@@ -71,10 +71,14 @@ class Part:
         self.active = self.active[stay.numpy()]
         return given
 
-    def renew(self, places: np.ndarray, x: np.ndarray) -> None:
-        """Replace the first columns of the features of nodes by ``x`` [m, .]."""
+    def renew(self, places: np.ndarray, x: np.ndarray, start: int = 0) -> None:
+        """Replace columns of the features of nodes, from ``start`` on, by ``x`` [m, .]."""
         self.x = self.x.clone()
-        self.x[torch.from_numpy(places), :x.shape[1]] = torch.from_numpy(x).to(self.x)
+        self.x[torch.from_numpy(places), start:start + x.shape[1]] = torch.from_numpy(x).to(self.x)
+
+    def renew_means(self, places: np.ndarray, x: np.ndarray) -> None:
+        """Replace the means of columns of edges, which are before the last two columns."""
+        self.renew(places, x, self.x.shape[1] - 2 - x.shape[1])
 
     def ahead(self, alone: bool) -> Part:
         """Return a copy to go on with; ``alone``: that may be written to."""
@@ -107,14 +111,15 @@ class ClientMixin:
         have tables of nodes, what these say of the new ones, ``said``."""
         part, count, x = self.part_of(client), len(new["keys"]), self.part_of(client).x
         said = torch.from_numpy(new["said"]).to(x) if "said" in new else x.new_zeros(count, 0)
-        width = x.shape[1] - said.shape[1] - 2
+        means = x.new_zeros(count, self.of_edges(client.world))  # type: ignore[attr-defined]
+        width = x.shape[1] - said.shape[1] - means.shape[1] - 2
         if "x" in new:
             part.renew(new["places"], new["changed"])
             fresh = torch.from_numpy(new["x"]).to(x)
         else:
             fresh = torch.from_numpy(hashed_uniform(client.world.seed, new["keys"], width)).to(x)
             fresh *= (3 / width) ** 0.5                 # uniform, of variance 1 / width
-        fresh = [fresh, said, x.new_tensor([1.0, 0.0]).expand(count, 2)]
+        fresh = [fresh, said, means, x.new_tensor([1.0, 0.0]).expand(count, 2)]
         part.append(torch.cat(fresh, 1), [s.new_zeros(count, s.shape[1]) for s in part.states])
 
     @on_client
@@ -132,11 +137,14 @@ class ClientMixin:
     @on_client
     def join(self, client: Client, now: dict[str, np.ndarray]) -> None:
         """Replace the subgraph by that of a new snapshot. Down: ``ends``, ``border`` and
-        ``elsewhere`` of :class:`Part`, and ``active`` where only what changed is computed."""
+        ``elsewhere`` of :class:`Part`, ``active`` where only what changed is computed, and where
+        edges have columns their ``means`` float32 [n, .]."""
         part = self.part_of(client)
         part.ends, part.border, part.elsewhere = now["ends"], now["border"], now["elsewhere"]
         part.active = now.get("active", part.active)
         part.sums, part.corrections = [], []
+        if "means" in now:
+            part.renew_means(np.arange(len(now["means"])), now["means"])
         client.cache.pop("activations", None)
 
     # -- one layer --------------------------------------------------------------------------------

@@ -212,6 +212,10 @@ class Placement:
         subgraphs = self.subgraphs(
             server.border.edges, method.exchange_in(self.world).border_used(server),
             server.active if method.scope == "changed" else None)
+        if "means" in vars(server):
+            for k, name in enumerate(self.world.clients):
+                own = self.in_order(np.flatnonzero(self.owner == k))
+                subgraphs[name]["means"] = node_tables.means(server, own)
         late = len(behind) < len(clients.names)         # they may as well come back later
         sent = clients.call(method.join, per_client={n: subgraphs[n] for n in behind},
                             quorum=0.0 if late else None, expect=None)
@@ -245,17 +249,21 @@ class Placement:
                 "seconds_partition": seconds, "snapshots": self.history}
 
 
-def affected(before: np.ndarray, edges: np.ndarray, met: np.ndarray, k: int) -> np.ndarray:
+def affected(before: np.ndarray, edges: np.ndarray, met: np.ndarray, k: int,
+             told: np.ndarray | None = None) -> np.ndarray:
     """Return the nodes bool [N] of the k-hop subgraph, Eq. (1).
 
     Eq. (1) starts from the new nodes alone (Delta V): here those that were not ``met`` (bool [N]).
     We start from the ends of new and removed edges, too, those of ``before`` [2, E] and ``edges``
-    that differ: an edge between old nodes changes their rows as well.
+    that differ: an edge between old nodes changes their rows as well. So do new features, of the
+    nodes ``told`` int64.
     """
     codes = [a << 32 | b for a, b in (before, edges)]
     differ = np.setxor1d(*codes, assume_unique=True)
     found = ~met                                                    # Delta V of (1)
     found[differ >> 32] = found[differ & 0xFFFFFFFF] = True         # not in (1)
+    if told is not None:
+        found[told] = True                                          # not in (1)
     for _ in range(k):                                              # N^k of (1)
         step = found[edges[0]] | found[edges[1]]
         found[edges[:, step].ravel()] = True
