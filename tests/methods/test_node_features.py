@@ -34,8 +34,8 @@ def table(count, seed=0, numbers=2, categories=1, missing=0.2):
                      tuple(f"c{j}" for j in range(categories)))
 
 
-def stream_with_tables(*arguments):
-    stream = plain_stream(*arguments)
+def stream_with_tables(*arguments, **named):
+    stream = plain_stream(*arguments, **named)
     return stream.with_tables(table(stream.num_src), table(stream.num_dst, seed=1, categories=0))
 
 
