@@ -1,4 +1,4 @@
-"""fedlink_plus: its loops give the same without compilation, where no index may be out of bounds."""
+"""fedlink_plus: its loops give the same without compilation, which finds a wrong index."""
 
 import json
 import os
@@ -23,9 +23,10 @@ print(json.dumps(made.summary["scores"]["test"]["mean"], sort_keys=True))
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"share": "none", "capacity": 60}], ids=["rows", "trimmed"])
+@pytest.mark.parametrize("options", [{}, {"share": "none", "capacity": 60}],
+                         ids=["rows", "trimmed"])
 def test_loops_stay_within_bounds(options):
     compiled, plain = (subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(options)], check=True, capture_output=True, text=True,
-        env={**os.environ, "NUMBA_DISABLE_JIT": off}).stdout for off in ("0", "1"))
+        [sys.executable, "-c", RUN, json.dumps(options)], check=True, capture_output=True,
+        text=True, env={**os.environ, "NUMBA_DISABLE_JIT": off}).stdout for off in ("0", "1"))
     assert json.loads(plain) == pytest.approx(json.loads(compiled), abs=1e-6)
