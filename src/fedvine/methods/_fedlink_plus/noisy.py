@@ -32,8 +32,8 @@ class Learned(NamedTuple):
     prior: float
 
 
-#: An item counts by log ``c_.9``, one that was never met as one met once, a stage ago; pairs that met
-#: by how often and how lately; steps, clocks and neighbours by a part of their log ratios.
+#: An item counts by log ``c_.9``, one that was never met as one met once, a stage ago; pairs that
+#: met by how often and how lately; steps, clocks and neighbours by a part of their log ratios.
 LEARNED = (Learned("items", 1, 3.0, 1.0), Learned("items", 4, 3.0, 0.0),
            Learned("items", 6, 3.0, 0.3), Learned("items", 9, 0.5, 4.0),
            Learned("pairs", 0, 0.7, 1.0), Learned("pairs", 2, 3.0, 0.5),
