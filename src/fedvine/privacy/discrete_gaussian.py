@@ -4,7 +4,8 @@ P[X = x] is proportional to exp(-x^2 / (2 sigma^2)) over the integers x. The met
 Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020): a
 discrete Laplace variable (their Algorithm 2) of scale t is accepted with probability
 ``exp(-(|Y| - sigma^2/t)^2 / (2 sigma^2))`` (Algorithm 3). Here ``sigma`` is an integer and
-t = sigma, so all probabilities are products of fractions of 63-bit integers, and no number is ever rounded.
+t = sigma, so all probabilities are products of fractions of 63-bit integers, and no number is ever
+rounded.
 
 Bits come from ChaCha20 (RFC 8439) with a key of 32 bytes; the same key gives the same samples.
 """
