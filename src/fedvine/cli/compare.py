@@ -84,12 +84,21 @@ def reproduce(
         help="Draw a figure into this .png file.")] = None,
     markdown: options.Markdown = None,
     json: options.Json = None,
+    check: Annotated[bool, typer.Option(
+        "--check", help="Run nothing; fail if a row of a paper's table is not built, not tuned, or "
+        "has too few seeds.")] = False,
 ) -> None:
     """Show our numbers beside a paper's; the runs are kept, so the next time is quick.
 
     With all, --markdown names a folder into which every page and picture is written.
     """
     from fedvine.papers import reproduce as reproducing
+    if check:
+        lines = reproducing.lacks(name, only=only, seeds=seeds, folder=folder)
+        typer.echo("\n".join(lines) or f"{name} is complete.")
+        if lines:
+            raise typer.Exit(1)
+        return
     how: dict[str, Any] = {"seeds": seeds, "jobs": jobs, "folder": folder, "tell": options.tell,
                                "budget": options.seconds_of(budget) if budget else None,
                                "cap": options.seconds_of(cap)}

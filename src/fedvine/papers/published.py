@@ -74,6 +74,7 @@ class Row(_Part):
     name: str
     method: dict[str, Any] | None = None
     published: bool = True
+    rival: bool = Field(default=True, description="false where it sees what no method may")
     settings: dict[str, Any] = {}
 
 
@@ -100,6 +101,7 @@ class PaperTable(_Part):
     column: list[Column]
     experiment: list[Setting]
     row: list[Row]
+    ours: str = Field(default="", description="the row that is set beside the best rival")
     tuned: Tuning | None = Field(default=None, description="rows take the settings that a search "
                                  "of this size has found, where one was made")
 

@@ -21,6 +21,7 @@ from fedvine.papers import (
     tables,
     tgb,
 )
+from fedvine.papers.complete import lacking
 from fedvine.papers.figures import Figure
 from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Study, carry_out, planned
@@ -69,6 +70,18 @@ def reproduce(name: str, *, only: str | None = None, seeds: int | None = None,
     """
     return carry_out(study(name), only=only, seeds=_count(seeds), jobs=jobs, folder=folder,
                      budget=Budget(budget, cap, fewer=seeds is None), tell=tell)
+
+
+def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
+          folder: str | Path = FOLDER) -> list[str]:
+    """Return what a paper's table lacks, see :func:`fedvine.papers.complete.lacking`; run nothing.
+
+    Raises :class:`FedvineError` for a name that is no paper's table.
+    """
+    if name not in published.names():
+        raise FedvineError("--check is for a paper's table: "
+                           f"{', '.join(sorted(published.names()))}.")
+    return lacking(PaperTable.named(name), only, _count(seeds), folder)
 
 
 def reproduce_all(*, seeds: int | None = None, budget: float | None = None,

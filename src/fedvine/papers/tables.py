@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fedvine.papers.ahead import ahead
 from fedvine.papers.published import Column, PaperTable, Row, Setting
 from fedvine.papers.study import Found, Panel, Study
 from fedvine.results.cells import Job
@@ -58,6 +59,7 @@ def page(table: PaperTable, found: Found) -> TableSet:
     notes = [f"{table.title}, as printed, beside ours: means over seeds.",
              *about_seeds(len(e.records) for b in blocks for e in b.entries),
              *([UNBEATEN] if any("†" in cell for cell in cells) else []),
+             *ahead(table, found),
              *([COMPUTED] if any(b.computed for b in blocks) else []),
              *([f"‡ Fewer than {FEW:,} edges in our data, too few to tell methods apart at that "
                 f"client: {small}."] if small else []),

@@ -1,0 +1,46 @@
+"""What a paper's table lacks, and our row beside the best rival."""
+
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from fedvine.cli.main import app
+from fedvine.core.errors import FedvineError
+from fedvine.papers.ahead import ahead
+from fedvine.papers.published import PaperTable
+from fedvine.papers.reproduce import lacks
+from fedvine.results.entry import Entry
+
+
+def test_an_empty_folder_lacks_every_row(tmp_path):
+    lines = lacks("power-table2", only="Squirrel", folder=tmp_path)
+    rows = [row.name for row in PaperTable.named("power-table2").row]
+    for name in rows:
+        assert any(f" {name} has 0 of 5 seeds" in line for line in lines) or not lines
+    with pytest.raises(FedvineError, match="is for a paper's table"):
+        lacks("tgb-wiki", folder=tmp_path)
+
+
+def test_the_command_fails_where_something_is_lacking(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedvine.papers.reproduce.lacks", lambda *_, **__: ["Cora: a lacks."])
+    found = CliRunner().invoke(app, ["reproduce", "power-table2", "--check"])
+    assert found.exit_code == 1 and "Cora: a lacks." in found.output
+    monkeypatch.setattr("fedvine.papers.reproduce.lacks", lambda *_, **__: [])
+    found = CliRunner().invoke(app, ["reproduce", "power-table2", "--check"])
+    assert found.exit_code == 0 and "is complete" in found.output
+
+
+def test_ours_is_set_beside_the_best_rival_and_not_beside_a_ceiling():
+    table = PaperTable.named("power-table2")
+    by = {"power_plus": [90.0, 92.0], "joint (ceiling)": [99.0, 99.0], "POWER": [80.0, 83.0],
+          "FedAvg": [50.0, 50.0]}
+    panel = SimpleNamespace(name="Cora", about=SimpleNamespace(id="Cora"))
+
+    def entry(_, line):
+        return Entry(line, "", {s: [{"client": None, "scores": {"am": x}}]
+                                for s, x in enumerate(by.get(line, []))})
+
+    found = SimpleNamespace(panels=[panel], entry=entry)
+    (line,) = ahead(table, found)
+    assert "Cora +9.5 ±" in line and line.endswith("POWER.") and "2 seeds" in line
