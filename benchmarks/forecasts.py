@@ -25,7 +25,8 @@ from typing import Any
 from benchmarks.living import carried_out
 
 DATA, METHODS = ("flights", "foursquare"), ("fedlink_plus", "fedlink", "stfl")
-CAPACITY, SHORT, TIMES, LAST = 4_000, 12, 10, 3     # more stages than the loss looks back
+CAPACITY, TIMES, LAST = 4_000, 10, 3
+SHORT = 24      # stages; what a full table keeps changes until about the twentieth
 FEDGRAPH, PREDICT = 0.81, 2.0
 CITIES = 40.0, 800.0
 
