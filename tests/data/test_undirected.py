@@ -261,10 +261,12 @@ def test_sites_tell_when_they_met_whom_also_of_one_kind_of_nodes(tmp_path, direc
         one = split(stream.take(np.flatnonzero(stream.codes["client"] == n)).with_direction(True),
                     "client").parts[name].with_direction(directed)
         sites[name] = Site(name, lambda one=one: one, tmp_path / name, b"")
+    method = {"name": "edgebank", **EdgeBank().model_dump(mode="json")}
+    for site in sites.values():
+        site.agree("r", method, PROTOCOL.model_dump(mode="json"), True)
     first = first_seen_elsewhere({name: site.arrivals() for name, site in sites.items()})
-    method = EdgeBank().model_dump(mode="json")
     for name, site in sites.items():
-        site.open(run="r", number="1", method={"name": "edgebank", **method}, plan=PLAN.facts(),
+        site.open(run="r", number="1", method=method, plan=PLAN.facts(),
                   protocol=PROTOCOL.model_dump(mode="json"), clients=["ada", "bob"], seed=0,
                   stages=4, elsewhere=first[name])
         part, other = site.stream, sites["bob" if name == "ada" else "ada"].stream
