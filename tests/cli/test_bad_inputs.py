@@ -155,7 +155,7 @@ COMMANDS = {
     "text for k": ([*TABLE, "--k", "five"], "--k"),
     "no such option": ([*TABLE, "--sed=1"], "--sed"),
     "out is a file": ([*TABLE, "--out", "good.csv"], "good.csv"),
-    "out below a file": ([*TABLE, "--out", "good.csv/x"], "good.csv/x"),
+    "out below a file": ([*TABLE, "--out", "good.csv/x"], "good.csv cannot be used"),
     "out too long": ([*TABLE, "--out", "x" * 260], "xxx", "too long"),
     "json is a folder": ([*TABLE, "--json", "."], "--json")}
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from fedvine.core.errors import FedvineError, near
 
 M = TypeVar("M", bound=BaseModel)
+SHOWN = 12      # keys that an error lists, at most
 
 
 def literal(text: str) -> Any:
@@ -67,7 +68,9 @@ def sentence(error: ValidationError, model: type[BaseModel], under: str = "") ->
     key = under + ".".join(path)
     if first["type"] == "extra_forbidden":
         known = [under + ".".join([*path[:-1], name]) for name in (inner or model).model_fields]
-        return f'There is no key "{key}"{near(key, known)}; there are {", ".join(known)}.'
+        more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+        return (f'There is no key "{key}"{near(key, known)}; there are '
+                f'{", ".join(known[:SHOWN])}{more}.')
     if first["type"] == "missing":
         return f'The key "{key}" is missing.'
     reason = first.get("ctx", {}).get("error")
