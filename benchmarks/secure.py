@@ -14,16 +14,16 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from fedvine.core.message import pack
 from fedvine.core.rng import rng
 from fedvine.privacy.fixed_point import to_fixed
-from fedvine.privacy.identities import Signer, der, fingerprint
+from fedvine.privacy.identities import RosterMember, der, fingerprint
 from fedvine.privacy.secure_aggregation import Party, open_sum
 
 
 @functools.cache
-def identities(count: int) -> dict[str, Signer]:
+def identities(count: int) -> dict[str, RosterMember]:
     """Clients with keys as those of kits (RSA, 2048 bits) and a roster."""
     private = {f"client-{i:02d}": rsa.generate_private_key(65537, 2048) for i in range(count)}
     roster = {n: fingerprint(der(k.public_key())) for n, k in private.items()}
-    return {n: Signer(n, k, roster) for n, k in private.items()}
+    return {n: RosterMember(n, k, roster) for n, k in private.items()}
 
 
 def one(count: int, length: int, vanish: int | None) -> dict[str, Any]:

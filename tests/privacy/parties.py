@@ -5,7 +5,7 @@ import functools
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedvine.privacy.identities import Signer, der, fingerprint
+from fedvine.privacy.identities import RosterMember, der, fingerprint
 from fedvine.privacy.secure_aggregation import Party
 
 NAMES = ["ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal", "ivy", "jon"]
@@ -23,7 +23,8 @@ def roster(names):
 
 def identities(count, secret=None):
     names = NAMES[:count]
-    return {n: Signer(n, key(n), roster(names), secret and secret + n.encode()) for n in names}
+    return {n: RosterMember(n, key(n), roster(names), secret and secret + n.encode())
+            for n in names}
 
 
 class Sum:

@@ -5,7 +5,7 @@ import pytest
 from parties import NAMES, Sum, identities, key, roster
 
 from fedvine.core.errors import FedvineError
-from fedvine.privacy.identities import Signer, der
+from fedvine.privacy.identities import RosterMember, der
 from fedvine.privacy.secure_aggregation import Party, fewest
 
 refused = pytest.raises
@@ -16,7 +16,7 @@ def test_a_second_certificate_for_a_site_is_worth_nothing():
     """The hub can sign any key as bob's; ada goes by the fingerprint that bob's people read out."""
     adding = Sum(4)
     keys = adding.keys()
-    fake = Signer("bob", key("bob again"),
+    fake = RosterMember("bob", key("bob again"),
                     {**roster(NAMES[:4]), "bob": roster(["bob again"])["bob again"]})
     fake.roster = roster(NAMES[:4])             # so that all but the key is as the others expect
     with refused(FedvineError, match="bob's does not have the fingerprint"):
@@ -52,7 +52,7 @@ def test_the_clients_own_keys_must_be_among_them():
 def test_a_stranger_takes_part_in_no_sum():
     adding = Sum(4)
     keys = adding.keys()
-    mallory = Signer("mallory", key("mallory"), roster([*NAMES[:4], "mallory"]))
+    mallory = RosterMember("mallory", key("mallory"), roster([*NAMES[:4], "mallory"]))
     with refused(FedvineError, match="mallory is not on the roster of ada"):
         adding.parties["ada"].shares({**keys, "mallory": Party(mallory, 1).keys()})
 
@@ -70,16 +70,16 @@ def test_a_sum_of_few_needs_as_many_of_the_roster():
 def test_rosters_must_be_the_same():
     adding = Sum(4)
     keys = adding.keys()
-    other = Signer("bob", key("bob"), {**roster(NAMES[:4]), "eve": roster(["eve"])["eve"]})
+    other = RosterMember("bob", key("bob"), {**roster(NAMES[:4]), "eve": roster(["eve"])["eve"]})
     with refused(FedvineError, match="bob has another roster than ada"):
         adding.parties["ada"].shares({**keys, "bob": Party(other, 1).keys()})
 
 
 def test_without_a_roster_a_client_adds_nothing():
     with refused(FedvineError, match="has no roster"):
-        Party(Signer("ada", None, {}), 1).keys()
+        Party(RosterMember("ada", None, {}), 1).keys()
     with refused(FedvineError, match="another fingerprint for bob"):
-        Signer("bob", key("bob again"), roster(NAMES[:4]))
+        RosterMember("bob", key("bob again"), roster(NAMES[:4]))
 
 
 # -- shares and vectors -----------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_every_kind_of_kit_key_signs():
     made = {"ada": rsa.generate_private_key(65537, 2048), "bob": key("bob"),
             "cyd": ec.generate_private_key(ec.SECP256R1())}
     known = {n: fingerprint(der(k.public_key())) for n, k in made.items()}
-    people = {n: Signer(n, k, known) for n, k in made.items()}
+    people = {n: RosterMember(n, k, known) for n, k in made.items()}
     for name, one in people.items():
         signature = one.sign("a", 1, b"b")
         people["ada"].check(name, one.public, signature, "a", 1, b"b")

@@ -220,9 +220,9 @@ def test_functions_that_would_tell_more_are_closed(method, function):
 
 
 def test_without_a_roster_a_site_of_a_federation_takes_part_in_no_sum():
-    from fedvine.privacy.identities import Signer
+    from fedvine.privacy.identities import RosterMember
     ada = Site("ada")
-    ada.worker.identity = Signer("ada", None, {})
+    ada.worker.identity = RosterMember("ada", None, {})
     ada.worker.renew()
     with pytest.raises(FedvineError, match="has no roster"):
         ada.call("sum_keys", 1)

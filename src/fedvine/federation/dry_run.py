@@ -118,10 +118,10 @@ def _identities(method: Method, names: list[str]) -> dict[str, Callable[[], Any]
         return {name: lambda: None for name in names}
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from fedvine.privacy.identities import Signer, der, fingerprint
+    from fedvine.privacy.identities import RosterMember, der, fingerprint
     keys = {name: Ed25519PrivateKey.generate() for name in names}
     roster = {name: fingerprint(der(key.public_key())) for name, key in keys.items()}
-    return {name: lambda name=name, key=key: Signer(name, key, roster)
+    return {name: lambda name=name, key=key: RosterMember(name, key, roster)
             for name, key in keys.items()}
 
 

@@ -24,7 +24,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 
 if TYPE_CHECKING:
-    from fedvine.privacy.identities import Signer
+    from fedvine.privacy.identities import RosterMember
 
 FILE = "roster.txt"     # in a kit
 _PRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
@@ -104,14 +104,14 @@ def kept(kit: Path) -> dict[str, str]:
     return read(kit / FILE) if (kit / FILE).exists() else {}
 
 
-def identity(kit: Path, name: str) -> Signer | None:
+def identity(kit: Path, name: str) -> RosterMember | None:
     """Return the site's key with its roster; None without a roster.
 
     Raises :class:`FedvineError` where the roster has another fingerprint for this site.
     """
-    from fedvine.privacy.identities import Signer
+    from fedvine.privacy.identities import RosterMember
     roster = kept(kit)
-    return Signer(name, _key(kit), roster) if roster else None
+    return RosterMember(name, _key(kit), roster) if roster else None
 
 
 def _key(kit: Path) -> Any:

@@ -38,7 +38,7 @@ from fedvine.federation.site_table import SiteTable
 
 if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
-    from fedvine.privacy.identities import Signer
+    from fedvine.privacy.identities import RosterMember
 
 # Of a graph at the server; and of the sites' tables of nodes.
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
@@ -63,7 +63,7 @@ class Site(SiteTable):
 
     def __init__(self, name: str, open_part: Callable[[], Any], folder: Path, trusted: Trusted,
                  sure: bool = False, policy: Policy | None = None,
-                 identity: Callable[[], Signer | None] = lambda: None,
+                 identity: Callable[[], RosterMember | None] = lambda: None,
                  openly: bool = False, *, fresh: Fresh | None = None) -> None:
         super().__init__(open_part, sure, 1 if policy is None else policy.grain)
         self.openly = openly

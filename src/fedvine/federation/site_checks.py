@@ -21,7 +21,7 @@ from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.task import of
 
 if TYPE_CHECKING:
-    from fedvine.privacy.identities import Signer
+    from fedvine.privacy.identities import RosterMember
 
 
 def same_table(part: EventStream | Graph, file: Path) -> None:
@@ -59,8 +59,8 @@ def settings(method: dict[str, Any], protocol: dict[str, Any]) -> tuple[Method, 
     return constants, scored
 
 
-def confirmed(method: Method, identity: Callable[[], Signer | None],
-              clients: list[str] | None = None) -> Signer | None:
+def confirmed(method: Method, identity: Callable[[], RosterMember | None],
+              clients: list[str] | None = None) -> RosterMember | None:
     """Return the site's key and roster for a run with secure sums; None for other runs.
 
     Raises :class:`Refusal` without a roster, or where the run's ``clients`` are not all on it or

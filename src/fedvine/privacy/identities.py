@@ -30,7 +30,7 @@ _PADDING = padding.PSS(padding.MGF1(hashes.SHA256()), 32)
 Draw = Callable[[str, int], bytes]      # purpose, number of bytes -> bytes that nobody else has
 
 
-class Signer:
+class RosterMember:
     """A client's key and roster.
 
     Args:
@@ -115,12 +115,12 @@ class Signer:
         return lambda purpose, size: derived(self._secret or b"", f"{number}/{purpose}", size)
 
 
-def identity_of(client: Client) -> Signer:
+def identity_of(client: Client) -> RosterMember:
     """Return the client's identity: that of its site, or in one process one made from the seed."""
     if client.identity is not None:
         return client.identity
     names, seed = client.world.clients, client.world.seed
-    return Signer(client.name, _simulated(seed, client.name)[0],
+    return RosterMember(client.name, _simulated(seed, client.name)[0],
                     {n: _simulated(seed, n)[1] for n in names}, client.secret)
 
 

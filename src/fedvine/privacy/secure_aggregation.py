@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedvine.core.errors import FedvineError
-from fedvine.privacy.identities import Signer, derived
+from fedvine.privacy.identities import RosterMember, derived
 
 Keys = Mapping[str, Mapping[str, Any]]      # what clients sent in exchange 0, by client
 _STEPS = ("keys", "shares", "masked", "agree", "unmask")
@@ -61,7 +61,7 @@ class Party:
         least: clients that must stay, where this is more than floor(2 n / 3) + 1.
     """
 
-    def __init__(self, identity: Signer, number: int, least: int = 1) -> None:
+    def __init__(self, identity: RosterMember, number: int, least: int = 1) -> None:
         self.identity, self.name, self.number = identity, identity.name, number
         self.threshold = max(fewest(len(identity.roster)), least)
         draw = identity.draw(number)
@@ -258,7 +258,7 @@ def _nonce(sender: str, receiver: str) -> bytes:
     return hmac.digest(b"nonce", f"{sender}>{receiver}".encode(), hashlib.sha256)[:12]
 
 
-def secure_sum(vectors: Mapping[str, np.ndarray], identities: Mapping[str, Signer],
+def secure_sum(vectors: Mapping[str, np.ndarray], identities: Mapping[str, RosterMember],
                number: int = 1, vanish: Mapping[str, int] | None = None, least: int = 1
                ) -> dict[str, Any]:
     """Run the whole protocol in one process; return what the clients sent.
