@@ -22,16 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.node_table import NodeTable
+from fedvine.data.node_table import BUCKETS, EDGES, FAR, NodeTable
 
 if TYPE_CHECKING:
     from fedvine.core.state import Client, World
     from fedvine.data.stream import EventStream
 
 SIDES = ("users", "items")
-EDGES = "edges"     # beside the sides: columns of edges (fedvine.data.edge_features)
-BUCKETS = 32
-FAR = 5.0           # deviations; an amount of a first stage says little about later ones
 _SAME = 1e-13       # a variance below this share of the mean square is rounding: no deviation
 
 # By side: {"numbers": {column: [count, sum, sum of squares]}, "texts": [column]}.

@@ -17,6 +17,9 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import append_rows, mapped
 
+EDGES = "edges"     # beside the sides: columns of edges (fedvine.data.edge_features)
+BUCKETS = 32        # of hashed categories, as inputs of a model
+FAR = 5.0           # deviations; an amount of a first stage says little about later ones
 _COLUMNS = ("known", "numbers", "codes")
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Text, check
-from fedvine.data.node_features import EDGES, SIDES, scales
+from fedvine.data.node_features import SIDES, scales
+from fedvine.data.node_table import EDGES
 from fedvine.data.open_plan import later_bounds
 from fedvine.data.plan import Plan, even_bounds, periods, seconds
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered

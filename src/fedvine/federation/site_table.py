@@ -9,7 +9,8 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.far import believed
-from fedvine.data.node_features import EDGES, sums
+from fedvine.data.node_features import sums
+from fedvine.data.node_table import EDGES
 from fedvine.data.plan import known
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal

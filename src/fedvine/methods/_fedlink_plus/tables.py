@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedvine.core.method import Client
-from fedvine.data.node_features import BUCKETS, features, width
+from fedvine.data.node_features import features, width
+from fedvine.data.node_table import BUCKETS
 from fedvine.methods._fedlink_plus.features import PARTS
 
 PRIOR = 5.0
