@@ -149,7 +149,7 @@ def test_a_walk_sums_what_dense_cosines_do(one_kind):
             n[z, counts.items.column[u]] += 0.9 ** (STAGES - s)
     x = np.log1p(n)
     length = np.linalg.norm(x, axis=1)
-    facts = Facts(counts.now, 1.0, len(counts.items), users, 1.0, 1.0, 0.5, one_kind, MANY, MANY,
+    facts = Facts(counts.now, 1.0, len(counts.items), users, 1.0, 0.5, one_kind, MANY, MANY,
                   MANY)
     pairs = counts.loops()[2]
     for u in range(users):

@@ -1,4 +1,4 @@
-"""What a client has released with noise: a file that its noise is in before it is sent.
+"""Keep what a client has released with noise, in a file that is written before a release is sent.
 
 A release is an upload at a place of a run, among certain participants. Its noise follows from a key
 of 32 bytes of the operating system. The key is on disk before the upload leaves, so that a round

@@ -48,7 +48,7 @@ secure = true
 
 
 class Policy(BaseModel):
-    """What a site allows; what it does not allow is refused in one sentence at both ends."""
+    """State what a site allows; all else is refused in one sentence at both ends."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""What a site checks before a run: the server's settings, and that its table is still the same."""
+"""Check a run before a site takes part: the server's settings, and that the table is the same."""
 
 from __future__ import annotations
 

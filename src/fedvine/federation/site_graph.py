@@ -29,7 +29,7 @@ from fedvine.tasks.open_task_plan import OpenTaskPlan
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all sites of a run agree on; made of the server's values, which may be anything.
+    """Hold what all sites of a run agree on; made of the server's values, which may be anything.
 
     - ``classes``: in the order of their numbers, as the server knows them
     - ``names``: their encrypted names, by key, where they are keyed

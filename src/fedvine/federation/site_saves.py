@@ -1,4 +1,4 @@
-"""What a site keeps of a run: its client's memory, forecasts or labels, and a secret of its own."""
+"""Save a run at a site: its client's memory, forecasts or labels, and a secret of its own."""
 
 from __future__ import annotations
 

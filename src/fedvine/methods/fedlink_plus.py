@@ -187,7 +187,8 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
             clients.call(self.total, totals.astype(np.float32))
 
     def round(self, server, clients, at: At) -> None:
-        # w <- w - H^-1 g, with the sums of all clients' derivatives at w
+        # w <- w - (H + m U^-2)^-1 g, with the sums of all clients' derivatives at w;
+        # m = 0 unless that step did not lower the loss
         if server.newton.done:
             return
         if self.noise:

@@ -25,7 +25,7 @@ from fedvine.nn.neighbour_sum import neighbour_sum
 
 
 class Layer(NamedTuple):
-    """What a client computes and reads in one layer of a pass; places int64 of own nodes.
+    """List the nodes that a client computes and reads in one layer of a pass; numbers are int64.
 
     - ``rows``: L_l, the rows that are computed, ascending
     - ``inputs``: the rows read: first those of L_(l-1), then the rim; both ascending

@@ -1,7 +1,7 @@
-"""What tables of users and items, and columns of edges, say of nodes, as columns of features.
+"""Add columns of features: from tables of users and items, and from columns of edges.
 
-They stand beside the features of before, between these and the last two columns: first what tables
-say, then the means of what a node's edges said (:mod:`fedvine.methods._edge_means`), as their
+They stand between the features of before and the last two columns: first those of the tables, then
+the means of the columns of a node's edges (:mod:`fedvine.methods._edge_means`), as their
 source and as their destination, over the stages up to the graph that messages go over. These come
 with each new subgraph. Not in the paper.
 """

@@ -1,8 +1,8 @@
-"""What a client knows of users and items beside their rows, as a part of a model's inputs.
+"""Compute a model's inputs from tables of users and items, and from columns of edges.
 
 Where clients have tables of users or items, or edges have columns of their own, the input of a node
 is its row plus f P: f [D] are its features (:mod:`fedvine.data.node_features`), then the means of
-what its edges said (:mod:`fedvine.methods._edge_means`); P [D, d] are weights of that side, which
+its edges' columns (:mod:`fedvine.methods._edge_means`); P [D, d] are weights of that side, which
 are one parameter of the encoder and travel with it. Features and means stay at the client. A node
 without an edge is known by its features alone, as its row is as it started. P starts at zero.
 

@@ -14,7 +14,7 @@ from fedvine.methods._fedlink_plus.lists import Lists
 from fedvine.methods._fedlink_plus.table import enter
 
 DECAYS = (0.5, 0.9, 1.0)
-HERE, AWAY, BACK, AWAY_BACK = range(4)
+HERE, AWAY, BACK = range(3)     # 3: turned round, at other clients
 NEVER = -np.inf
 _D = np.array(DECAYS, np.float32)
 POWERS = _D[:, None] ** np.arange(400, dtype=np.float32)     # d^k

@@ -25,7 +25,6 @@ class Facts(NamedTuple):
     items: int          # items and users known here
     users: int
     total: float        # all edges, decayed by .9
-    total_long: float   # all edges
     repeating: float    # share of edges that repeat a pair, smoothed
     one_kind: bool
     row: int            # newest items of a user, at most

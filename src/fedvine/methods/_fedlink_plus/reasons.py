@@ -27,7 +27,7 @@ def reasons(client: Client, queries: Any, x: np.ndarray) -> list[str]:
         The texts.
     """
     counts: Counts = client.counts
-    found = []
+    found, begin = [], {part: first for part, (first, _) in PARTS.items()}
     for q in range(len(queries)):
         u, z, f = int(queries.src[q]), int(queries.dst[q]), x[q]
         said = []
@@ -40,7 +40,6 @@ def reasons(client: Client, queries: Any, x: np.ndarray) -> list[str]:
             if n:
                 last = moment(float(counts.pairs.last[row, kind]), client.past.dates)
                 said.append(f"{where} {n:,} time{'s' * (n > 1)}, last at {last}")
-        begin = {part: first for part, (first, _) in PARTS.items()}
         if f[begin["steps"]] > OFTEN:
             said.append("often next after the last item")
         if f[begin["clocks"]] > OFTEN:

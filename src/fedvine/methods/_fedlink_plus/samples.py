@@ -39,7 +39,7 @@ def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, le
         return out
     repeats, met = counts.users.others[:len(counts.users), 1].sum(), counts.totals[2]
     facts = Facts(counts.now, counts.span or 1.0, len(counts.items), len(counts.users),
-                  counts.totals[DECAYS.index(0.9)], met, (repeats + 1) / (met + 2),
+                  counts.totals[DECAYS.index(0.9)], (repeats + 1) / (met + 2),
                   counts.one_kind, *near)
     items, users, pairs, steps, window, clocks = counts.loops()
     fill(out, np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(t, float),
