@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, literal, merged
@@ -12,6 +12,13 @@ from fedvine.core.settings import assignment, build, literal, merged
 class Inner(BaseModel):
     model_config = ConfigDict(extra="forbid")
     rate: float = Field(default=0.1, gt=0)
+    least: float = 0.0
+
+    @model_validator(mode="after")
+    def _rate_is_above_the_least(self):
+        if self.rate < self.least:
+            raise ValueError("rate is below least; raise rate")
+        return self
 
 
 class Outer(BaseModel):
@@ -50,14 +57,18 @@ def test_merging_keeps_what_is_not_named():
 
 @pytest.mark.parametrize(("values", "message"), [
     ({"name": "x", "inner": {"rtae": 1}},
-     'exp.toml: There is no key "inner.rtae" (did you mean "inner.rate"?); there are inner.rate.'),
+     'exp.toml: There is no key "inner.rtae" (did you mean "inner.rate"?); there are inner.rate, '
+     "inner.least."),
     ({"name": "x", "maybe": {"rtae": 1}},
-     'exp.toml: There is no key "maybe.rtae" (did you mean "maybe.rate"?); there are maybe.rate.'),
+     'exp.toml: There is no key "maybe.rtae" (did you mean "maybe.rate"?); there are maybe.rate, '
+     "maybe.least."),
     ({"name": "x", "nmae": 1}, 'exp.toml: There is no key "nmae" (did you mean "name"?); '
      "there are inner, maybe, window, name."),
     ({}, 'exp.toml: The key "name" is missing.'),
     ({"name": "x", "inner": {"rate": -1}},
      "exp.toml: inner.rate is -1, but should be greater than 0."),
+    ({"name": "x", "inner": {"rate": 1, "least": 2}},
+     "exp.toml: inner: rate is below least; raise rate."),
     ({"name": "x", "window": 0},
      "exp.toml: window is 0, but should be greater than or equal to 1."),
     ({"name": 3}, "exp.toml: name is 3, but should be a valid string.")])

@@ -76,9 +76,11 @@ def sentence(error: ValidationError, model: type[BaseModel], under: str = "") ->
     reason = first.get("ctx", {}).get("error")
     if isinstance(reason, FedvineError):
         return str(reason)
+    if isinstance(reason, ValueError) and isinstance(first["input"], Mapping | BaseModel):
+        return f"{key.rstrip('.')}: {reason}." if key else f"{reason}."    # of several keys
     reasons = [first, *(e for e in others if _path(model, e["loc"])[0] == path)]
     text = " or ".join(dict.fromkeys(e["msg"].replace("Input should", "should", 1)
-                                     for e in reasons))
+                                     .removeprefix("Value error, ") for e in reasons))
     value = repr(first["input"])
     return f"{key} is {value if len(value) <= 80 else value[:77] + '...'}, but {text}."
 
