@@ -22,6 +22,7 @@ PARTS = {"items": (0, 12), "pairs": (12, 35), "steps": (35, 44), "clocks": (44, 
          "elsewhere": (47, 53), "neighbours": (53, 59), "turned": (59, 69), "tables": (69, 77)}
 WIDTH = 77
 _LOG_FLOOR = float(np.log(0.05))
+_BLOCK = 256        # pairs of a user whose rows in the tables are looked up together
 _LATER = 32         # users of an item that are counted since a user met it, at most
 
 
@@ -50,6 +51,35 @@ def log_age(t: Any, last: Any, span: Any, least: Any) -> Any:
 
 
 @njit(cache=True)
+def look_up(rows: np.ndarray, u: Any, known: Any, dst: np.ndarray, t: np.ndarray, at: np.ndarray,
+            column: np.ndarray, items: Nodes, users: Nodes, pairs: Pairs, window: Counter,
+            clocks: Counter, facts: Facts) -> None:
+    """Look up the rows of a user's pairs ``at`` in the tables, into ``rows`` int64 [len(at), 11].
+
+    By pair: the item's column, the row of the pair, of the steps from the user's last three items
+    in the window, of the item at the three clocks, -1 where there is none, and the three clocks. A
+    loop that does nothing else waits for many rows of the memory at a time.
+    """
+    last = np.full(3, -1, np.int64)
+    if known:
+        for k in range(3):
+            last[k] = int(users.others[u, 2 + k])
+            if last[k] < 0:
+                break
+    for n in range(len(at)):
+        z, row = dst[at[n]], rows[n]
+        row[0] = column[z] if z < facts.items else -1
+        row[1] = (row_of(pairs.slots, pairs.keys, code(u, row[0])) if known and row[0] >= 0 else -1)
+        for k in range(3):
+            if last[k] < 0:
+                break
+            row[2 + k] = row_of(window.slots, window.keys, code(last[k], z))
+        for k in range(3):
+            row[8 + k] = clock(t[at[n]], k)
+            row[5 + k] = row_of(clocks.slots, clocks.keys, code(row[8 + k], z))
+
+
+@njit(cache=True)
 def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order: np.ndarray,
          column: np.ndarray, away: np.ndarray, away_stamp: np.ndarray, items: Nodes, users: Nodes,
          pairs: Pairs, steps: Counter, window: Counter, clocks: Counter, lent: Lent, facts: Facts,
@@ -58,6 +88,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
     now, span, one, e3 = facts.now, facts.span, facts.one_kind, np.float32(np.log(0.1))
     cols = np.empty(facts.row, np.int64)
     x = np.empty(facts.row, np.float32)
+    rows = np.empty((_BLOCK, 11), np.int64)
     hours, wholes = np.full(3, -1, np.int64), np.zeros(3, np.float32)
     begin = 0
     while begin < len(order):
@@ -92,20 +123,24 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
             odds = np.log((users.others[u, 1] + 2 * facts.repeating)
                           / (distinct + 2 * (1 - facts.repeating)))
         long = np.log(n + 1)
-        for q in order[begin:stop]:
+        for place in range(begin, stop):
+            if (place - begin) % _BLOCK == 0:
+                look_up(rows, u, known, dst, t, order[place:min(place + _BLOCK, stop)], column,
+                        items, users, pairs, window, clocks, facts)
+            q, found_rows = order[place], rows[(place - begin) % _BLOCK]
             z, at, f = dst[q], t[q], out[q]
             f[:] = 0
             here = z < facts.items
             c5 = c9 = c1 = a9 = a1 = np.float32(0.0)
             others, left, left3, last = 0.0, 0.0, 0.0, -np.inf
-            c = -1
+            c = found_rows[0]
             if here:
                 c5 = sum_at(items.sums[z], items.stamp[z], now, 0, powers)
                 c9 = sum_at(items.sums[z], items.stamp[z], now, 1, powers)
                 c1 = items.sums[z, 2]
                 a9 = sum_at(away[z], away_stamp[z], now, 1, powers)
                 a1 = away[z, 2]
-                others, last, c = items.others[z, 0], items.last[z, 0], column[z]
+                others, last = items.others[z, 0], items.last[z, 0]
             share = (c9 + 0.1) / (facts.total + 0.1 * max(facts.items, 1))
             log_share = np.log(share)
             l5, l9 = np.log(c5 + 0.1), np.log(c9 + 0.1)
@@ -120,9 +155,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
             f[10] = (others + 1) / (c1 + 1)
             f[11] = np.log(distinct + 1) * (l9 - e3)
             # pairs, here and elsewhere
-            row = -1
-            if known and c >= 0:
-                row = row_of(pairs.slots, pairs.keys, code(u, c))
+            row = found_rows[1]
             p1 = np.float32(0.0)
             if row >= 0:
                 p1 = pairs.sums[row, 0, 2]
@@ -159,7 +192,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 if v < 0:
                     break
                 found, left, left3 = -1, items.others[v, 1], items.others[v, 2]
-                near = row_of(window.slots, window.keys, code(v, z))
+                near = found_rows[2 + k]
                 if near >= 0:       # a step is in the window, too
                     found = row_of(steps.slots, steps.keys, code(v, z))
                 many_steps = steps.n[found] if found >= 0 else np.float32(0.0)
@@ -169,13 +202,13 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 f[41 + k] = 1.0 if v == z else 0.0
             before = log_share
             for which in range(3):
-                h = clock(at, which)
+                h = found_rows[8 + which]
                 if h != hours[which]:
                     hours[which] = h
                     found = row_of(clocks.slots, clocks.keys, code(h, 0x7FFFFFFF))
                     wholes[which] = clocks.n[found] if found >= 0 else np.float32(0.0)
                 whole = wholes[which]
-                found = row_of(clocks.slots, clocks.keys, code(h, z))
+                found = found_rows[5 + which]
                 part = clocks.n[found] if found >= 0 else np.float32(0.0)
                 prior = log_share if which == 0 else before
                 found_log = np.log((part + 5 * np.exp(prior)) / (whole + 5))
