@@ -1,7 +1,7 @@
 """DG-CoLearn: any number of clients computes what one machine does, forward and backward."""
 
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from fedvine.methods._dgcolearn.exchange import Border, Layerwise
 from fedvine.methods._dgcolearn.placement import Placement, affected
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.roland import Roland as RolandMethod
+from fedvine.nn.backbones import Exact
 from fedvine.nn.roland import Roland
 from fedvine.tasks.link_prediction import LinkPrediction
 
@@ -68,7 +69,7 @@ def finished(method: DgCoLearn, data: EventStream, clients: int, seed: int = 0) 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(2, 10), st.integers(1, 3),
-       st.sampled_from(["sage", "gcn", "evolvegcn-o"]), st.sampled_from(["gru", "mlp", "none"]),
+       st.sampled_from(get_args(Exact)), st.sampled_from(["gru", "mlp", "none"]),
        st.booleans())
 def test_clients_learn_what_one_machine_learns(seed, clients, layers, backbone, temporal,
                                                deletions):
@@ -89,7 +90,7 @@ def test_clients_learn_what_one_machine_learns(seed, clients, layers, backbone, 
                         assert other == pytest.approx(value, abs=0.02), score
 
 
-@pytest.mark.parametrize("backbone", ["sage", "gcn"])
+@pytest.mark.parametrize("backbone", get_args(Exact))
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize(("precision", "close"), [("float32", 1e-5), ("float64", 1e-12)])
 def test_rows_are_those_of_dense_matrices(backbone, layers, precision, close):
@@ -113,8 +114,9 @@ def test_rows_are_those_of_dense_matrices(backbone, layers, precision, close):
     h = torch.cat([x[:, :-1], degree.log1p()[:, None]], 1)
     for layer in range(layers):
         state = torch.stack([parts[at.owner[n]].states[layer][at.place[n]] for n in known])
-        message = net.message(layer, h, degree)
-        h = net.remember(layer, net.combine(layer, h, message, A @ message, degree), state)
+        message = net.message(layer, h, degree, state)
+        h = net.rows(layer, net.remember(
+            layer, net.combine(layer, h, message, A @ message, degree), state))
     rows, here = method.exchange_in(done.clients.world).forward(server, done.clients)
     assert len(here) == 5
     found = rows[at.rows()[known]]

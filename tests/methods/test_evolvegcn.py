@@ -96,7 +96,7 @@ def test_rows_are_those_of_a_gcn_with_these_weights(version, features, hidden):
     x = torch.randn(8, features, generator=torch_rng(4), dtype=torch.float64)
     h = x
     for layer in range(2):
-        said = net.message(layer, h, degree)
+        said = net.message(layer, h, degree, h[:, :0])
         h = net.remember(layer, net.combine(layer, h, said, A @ said, degree), said)
     first = (hat @ x @ net.weight(0, x)).relu()
     torch.testing.assert_close(h, hat @ first @ net.weight(1, first))

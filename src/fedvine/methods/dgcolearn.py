@@ -46,7 +46,7 @@ from fedvine.methods._dgcolearn.raw_features import RawFeatures
 from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.methods._dgcolearn.targets import targets
 from fedvine.methods._edge_means import EdgeMeans
-from fedvine.nn.evolvegcn import network, reads
+from fedvine.nn.backbones import Backbone, network, reads
 from fedvine.nn.roland import Network
 from fedvine.partitions.colearn import Order
 from fedvine.privacy.robust import Robust
@@ -102,12 +102,13 @@ class DgCoLearn(ChangedMixin, Robust):
         default="layerwise", description="what clients learn of neighbours elsewhere: sums before "
         "each layer; Eqs. (5), (6) as printed; the same with the term that (6) leaves out; sums of "
         "features in place of features; nothing")
-    backbone: Literal["sage", "gcn", "evolvegcn-o", "evolvegcn-h"] = Field(
+    backbone: Backbone = Field(
         default="sage", description="aggregation: mean; that of a GCN; a GCN whose weights evolve "
-        "and not states (EvolveGCN; version h reads each client's own nodes: not exact)")
+        "and not states (EvolveGCN; version h reads each client's own nodes: not exact); graph "
+        "convolutions, then an LSTM, or within the gates of a GRU or an LSTM (GCRN)")
     temporal: Literal["gru", "mlp", "average", "none"] = Field(
         default="gru", description="update of states: a gated recurrent unit (Eq. 3), one dense "
-        "layer, the moving average of the authors' code, or none; not with EvolveGCN")
+        "layer, the moving average of the authors' code, or none; of sage and gcn alone")
     noise: float = Field(default=0.0, ge=0, description="standard deviation of Gaussian noise on "
                          "sums, in units of the root mean square of what clients sent")
     epochs: int = Field(default=1, ge=1, description="epochs a round, E: local ones, or steps that "
@@ -142,6 +143,15 @@ class DgCoLearn(ChangedMixin, Robust):
                              "not averaged; with robust set exchange_gradients = false")
         return self
 
+    @model_validator(mode="after")
+    def _corrections_are_of_rows(self) -> Self:
+        if self.exchange in ("paper", "two-hop-exact") and self.backbone in ("gcrn-gru",
+                                                                             "gcrn-lstm"):
+            raise ValueError(f"Eqs. (5) and (6) are added to the rows between convolution and "
+                             f"state, which {self.backbone} does not have; choose another exchange "
+                             "or gcrn-baseline")
+        return self
+
     @classmethod
     def tiny(cls) -> Self:
         return cls(rounds=2, features=4, hidden=4)
@@ -162,10 +172,11 @@ class DgCoLearn(ChangedMixin, Robust):
             active=np.zeros(0, bool))       # [N], nodes of Eq. (1)
 
     def setup(self, client: Client) -> None:
+        net = self.net(client.world)
         client.part = (ChangedPart if self.follows else Part)(
-            self.width(client.world), self.hidden, self.layers, getattr(torch, self.precision),
+            self.width(client.world), net.state_widths, getattr(torch, self.precision),
             self.exchange_in(client.world))
-        client.net = self.net(client.world)
+        client.net = net
         client.optimizer = self.adam(client.net)
 
     def net(self, world: World) -> Network:
@@ -290,10 +301,10 @@ class DgCoLearn(ChangedMixin, Robust):
         for _ in range(epochs if len(labels) else 0):
             x = self.inputs(client)
             for layer in range(self.layers):
-                message = client.net.message(layer, x, self.degree(client))
+                message = client.net.message(layer, x, self.degree(client), part.states[layer])
                 sums = (part.sums[layer] if part.sums else
                         message.new_zeros(len(part.border), message.shape[1]))
-                x = self.layer(client, layer, x, message, sums)
+                x = client.net.rows(layer, self.layer(client, layer, x, message, sums))
             loss = client.net.loss([x[e] for e in ends], labels)
             client.optimizer.zero_grad()
             loss.backward()

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from fedvine.core.method import Field
 from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.nn.backbones import Backbone
 
 
 class FedAvgDyn(DgCoLearn):
@@ -20,7 +21,7 @@ class FedAvgDyn(DgCoLearn):
     edge_columns: ClassVar[bool] = False    # means are over edges between clients, too
     edge_means: ClassVar[bool] = False
 
-    backbone: Literal["sage", "gcn", "evolvegcn-o", "evolvegcn-h"] = Field(
+    backbone: Backbone = Field(
         default="evolvegcn-o", description="the local model: EvolveGCN as in Appendix E.5, or one "
         "of dgcolearn's")
     exchange: Literal["none"] = Field(  # type: ignore[assignment]

@@ -56,7 +56,7 @@ what true neighbours say, and scores may fall far behind FedAvgDyn's.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -67,6 +67,7 @@ from fedvine.core.rng import torch_rng
 from fedvine.methods._fedsage.learning import MissingNeighbours
 from fedvine.methods._fedsage.neighgen import NeighGen, generated, noisy, rows_of
 from fedvine.methods.fedavg_dyn import FedAvgDyn
+from fedvine.nn.backbones import Exact
 
 
 class FedSageDyn(MissingNeighbours, FedAvgDyn):
@@ -75,7 +76,7 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):
     name: ClassVar[str] = "fedsage_dyn"
     revision: ClassVar[int] = 2         # noise of the operating system
 
-    backbone: Literal["sage", "gcn", "evolvegcn-o"] = Field(  # type: ignore[assignment]
+    backbone: Exact = Field(  # type: ignore[assignment]
         default="evolvegcn-o", description="the local model: EvolveGCN as for fedavg_dyn, or one "
         "of dgcolearn's")
     @model_validator(mode="after")
@@ -143,8 +144,8 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):
         net, (node, made) = client.net, self.mended(client)
         leaves = client.cache["leaves"] if layer else made
         one = leaves.new_ones(len(leaves))
-        said = net.message(layer, leaves, one)
-        client.cache["leaves"] = net.remember(
-            layer, net.combine(layer, leaves, said, message[node], one),
-            one.new_zeros(len(one), self.hidden))
+        past = one.new_zeros(len(one), net.state_width(layer))
+        said = net.message(layer, leaves, one, past)
+        client.cache["leaves"] = net.rows(layer, net.remember(
+            layer, net.combine(layer, leaves, said, message[node], one), past))
         return node, said

@@ -3,7 +3,7 @@
 The ceiling for methods that share a graph: the first client computes everything. Edges between
 clients are counted as for them. Of ROLAND it has the layers and the recurrent states, but neither
 batch norm nor the meta-update: theirs starts each snapshot from a moving average of the models of
-all before, ours goes on from the last one. With ``backbone`` "evolvegcn-o" or "-h" it is EvolveGCN.
+all before, ours goes on from the last one. With another ``backbone`` it is EvolveGCN or GCRN.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ gradients, and the last layer has no activation, as with ROLAND.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
-from fedvine.nn.roland import Network, Roland, glorot
+from fedvine.nn.roland import Network, glorot
 
 GATES = ("update", "reset", "new")
 HISTORY = 5     # snapshots that weights evolve through, num_hist_steps of the authors' code
@@ -94,7 +94,8 @@ class EvolveGCN(Network):
         best = torch.cat([best, best[-1:].expand(out - len(best))])
         return (x[best] * y[best].tanh()[:, None]).T.contiguous()
 
-    def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor) -> torch.Tensor:
+    def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor, state: torch.Tensor
+                ) -> torch.Tensor:
         """Compute the nodes' messages [n, min(in, out)] of their rows ``x`` [n, in]."""
         m = x @ self.weight(layer, x) if self.short(layer) else x
         return m / (degree + 1).sqrt()[:, None]
@@ -114,25 +115,3 @@ class EvolveGCN(Network):
     def remember(self, layer: int, z: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """Return ``z``: weights have a state, rows do not."""
         return z
-
-
-def reads(backbone: str) -> Literal["neighbours", "all"]:
-    """Return which rows a layer of the backbone reads to compute one of its rows.
-
-    "neighbours": the node's own and those of its neighbours, by their sum, so that rows of nodes
-    that are not near can be left out; "all": every row of the layer below.
-    """
-    return "all" if backbone == "evolvegcn-h" else "neighbours"
-
-
-def network(backbone: str, temporal: Any, *widths: int, seed: int, classes: int, directed: bool
-            ) -> Network:
-    """Build a network of ``widths`` (features, hidden, layers).
-
-    It is :class:`Roland` for the backbones "sage" and "gcn", and :class:`EvolveGCN`, which has no
-    ``temporal``, for "evolvegcn-o" and "evolvegcn-h".
-    """
-    shape: Any = {"seed": seed, "classes": classes, "directed": directed}
-    if backbone in ("sage", "gcn"):
-        return Roland(*widths, backbone=backbone, temporal=temporal, **shape)  # type: ignore[arg-type]
-    return EvolveGCN(*widths, version="h" if backbone == "evolvegcn-h" else "o", **shape)

@@ -92,6 +92,20 @@ class Network(nn.Module):
         """Return whether messages of the layer are projected before they are sent."""
         return self.widths[layer + 1] < self.widths[layer]
 
+    def state_width(self, layer: int) -> int:
+        """Return the width of a node's state in the layer; its first columns are its row."""
+        return self.widths[layer + 1]
+
+    @property
+    def state_widths(self) -> list[int]:
+        """Widths of the states, by layer."""
+        return [self.state_width(layer) for layer in range(self.layers)]
+
+    def rows(self, layer: int, state: torch.Tensor) -> torch.Tensor:
+        """Return the layer's rows [n, out] that are in its states [n, state_width]."""
+        out = self.widths[layer + 1]
+        return state if state.shape[1] == out else state[:, :out]
+
 
 class Roland(Network):
     """Layers whose weights start from (seed, name).
@@ -132,7 +146,8 @@ class Roland(Network):
                 fresh(f"gate_state_{i}", after, wide)
                 self.register_parameter(f"gate_bias_{i}", nn.Parameter(torch.zeros(wide)))
 
-    def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor) -> torch.Tensor:
+    def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor, state: torch.Tensor
+                ) -> torch.Tensor:
         """Compute the nodes' messages [n, min(in, out)] of their rows ``x`` [n, in]."""
         m = x @ self.get_parameter(f"near_{layer}") if self.short(layer) else x
         return m if self.backbone == "sage" else m / (degree + 1).sqrt()[:, None]

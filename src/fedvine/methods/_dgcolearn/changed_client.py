@@ -136,10 +136,12 @@ class ChangedMixin(ClientMixin):
         else:
             plan = client.cache["layers"][layer]
             rim = torch.from_numpy(plan.inputs[plan.below:])
-            x = torch.cat([self.finish_changed(client, given), part.states[layer - 1][rim]])
+            kept = net.rows(layer - 1, part.states[layer - 1])[rim]
+            x = torch.cat([self.finish_changed(client, given), kept])
         plan = client.cache["layers"][layer]
         x = x.detach().requires_grad_()
-        message = net.message(layer, x, self.neighbours_of(client, plan.inputs))
+        message = net.message(layer, x, self.neighbours_of(client, plan.inputs),
+                              part.states[layer][torch.from_numpy(plan.inputs)])
         client.cache["activations"].append({"x": x, "message": message})    # not saved
         return message[plan.sent].detach()
 
@@ -159,7 +161,8 @@ class ChangedMixin(ClientMixin):
         h = client.net.combine(layer, x.index_select(0, own), message.index_select(0, own), total,
                                self.neighbours_of(client, plan.rows))               # (2), (5)
         state = part.states[layer][torch.from_numpy(plan.rows)]
-        last["out"] = client.net.remember(layer, h, state)                          # (3)
+        last["state"] = client.net.remember(layer, h, state)                        # (3)
+        last["out"] = client.net.rows(layer, last["state"])
         return last["out"]
 
     @on_client
@@ -171,7 +174,9 @@ class ChangedMixin(ClientMixin):
         """
         rest = torch.from_numpy(given["rest"].astype(np.int64))
         out = self.finish_changed(client, given["sums"]).detach()
-        return torch.cat([out, self.part_of(client).states[-1][rest]])
+        kept = client.net.rows(self.layers - 1,                 # type: ignore[attr-defined]
+                               self.part_of(client).states[-1])
+        return torch.cat([out, kept[rest]])
 
     @on_client
     def keep_changed(self, client: Client, sums: torch.Tensor) -> None:
@@ -183,7 +188,7 @@ class ChangedMixin(ClientMixin):
         part = self.part_of(client)
         made = zip(client.cache["layers"], client.cache["activations"], strict=True)
         for state, (plan, tensors) in zip(part.states, made, strict=True):
-            state[torch.from_numpy(plan.rows)] = tensors["out"].detach()            # (4)
+            state[torch.from_numpy(plan.rows)] = tensors["state"].detach()          # (4)
 
     @on_client
     def back_changed(self, client: Client, layer: int, gradient: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ of layer l's messages. All shapes and dtypes: ``docs/reference-dgcolearn.md``.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ class Part:
     """The nodes of a client, as places 0..n-1; arrays are replaced, never written to.
 
     - ``x``: [n, F] features; the last column is 0 (:meth:`ClientMixin.inputs`)
-    - ``states``: states of the last snapshot by layer [n, hidden], H_(t-1) of Eq. (3)
+    - ``states``: states of the last snapshot by layer [n, .], H_(t-1) of Eq. (3)
     - ``active``: bool [n], nodes of the k-hop subgraph of Eq. (1); others keep their states
     - ``ends``: int64 [2, E], edges between own nodes
     - ``border``, ``elsewhere``: int64 [b], own nodes with neighbours elsewhere, and how many
@@ -37,11 +38,11 @@ class Part:
     flat_names: ClassVar[dict[str, str]] = {"others": "corrections", **{name: name for name in (
         "x", "states", "active", "ends", "border", "elsewhere", "sums", "seen")}}
 
-    def __init__(self, features: int, hidden: int, layers: int, dtype: torch.dtype,
+    def __init__(self, features: int, widths: Sequence[int], dtype: torch.dtype,
                  exchange: Any) -> None:
         self.exchange = exchange
         self.x = torch.empty(0, features, dtype=dtype)
-        self.states = [torch.zeros(0, hidden, dtype=dtype)] * layers
+        self.states = [torch.zeros(0, width, dtype=dtype) for width in widths]
         self.active = np.empty(0, bool)
         self.ends = np.empty((2, 0), np.int64)
         self.border, self.elsewhere = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -57,13 +58,13 @@ class Part:
         vars(self).update(state)
 
     def append(self, x: torch.Tensor, states: list[torch.Tensor]) -> None:
-        """Add nodes with features ``x`` [m, F] and states [m, hidden] by layer; they are active."""
+        """Add nodes with features ``x`` [m, F] and states [m, .] by layer; they are active."""
         self.x, *self.states = (torch.cat([own, new]) for own, new in
                                 zip((self.x, *self.states), (x, *states), strict=True))
         self.active = np.concatenate([self.active, np.ones(len(x), bool)])
 
     def remove(self, places: np.ndarray) -> list[torch.Tensor]:
-        """Remove nodes; return their features [m, F] and states [m, hidden], one array a layer."""
+        """Remove nodes; return their features [m, F] and states [m, .], one array a layer."""
         at = torch.from_numpy(places)
         stay = torch.ones(len(self.x), dtype=torch.bool).index_fill(0, at, False)
         given = [r[at] for r in (self.x, *self.states)]
@@ -125,7 +126,7 @@ class ClientMixin:
     @on_client
     def give(self, client: Client, places: np.ndarray) -> list[torch.Tensor]:
         """Remove the nodes at ``places`` int64 [m]. Up: their features [m, F] and states
-        [m, hidden], one array a layer."""
+        [m, .], one array a layer."""
         return self.part_of(client).remove(places)
 
     @on_client
@@ -179,7 +180,7 @@ class ClientMixin:
 
     def layer(self, client: Client, layer: int, x: torch.Tensor, message: torch.Tensor,
               sums: torch.Tensor) -> torch.Tensor:
-        """Return a layer's rows [n, out] of its input ``x`` [n, in], own messages and sums."""
+        """Return a layer's new states [n, .] of its input ``x`` [n, in], own messages and sums."""
         part, state = self.part_of(client), self.part_of(client).states[layer]
         h = self.combined(client, layer, x, message, sums)          # (2), with the sum of (5)
         h = part.exchange.corrected(part, layer, h)     # (5), (6); if layerwise, h as it is
@@ -212,7 +213,8 @@ class ClientMixin:
     def prepare_layer(self, client: Client, layer: int, x: torch.Tensor) -> torch.Tensor:
         """Return the messages [n, m_layer] of a layer's input ``x`` [n, in]; keep both."""
         x = x.detach().requires_grad_()
-        message = client.net.message(layer, x, self.degree(client))
+        message = client.net.message(layer, x, self.degree(client),
+                                     self.part_of(client).states[layer])
         client.cache["activations"].append({"x": x, "message": message})
         return message
 
@@ -220,7 +222,8 @@ class ClientMixin:
         """Compute the rows [n, out] of the newest layer from its sums."""
         *before, last = client.cache["activations"]
         last["sums"] = sums.requires_grad_()
-        last["out"] = self.layer(client, len(before), last["x"], last["message"], last["sums"])
+        last["state"] = self.layer(client, len(before), last["x"], last["message"], last["sums"])
+        last["out"] = client.net.rows(len(before), last["state"])
         return last["out"]
 
     @on_client
@@ -230,7 +233,7 @@ class ClientMixin:
         out, part = self.finish_layer(client, sums).detach(), self.part_of(client)
         if commit:
             layers = client.cache["activations"]
-            part.states = [tensors["out"].detach().clone() for tensors in layers]
+            part.states = [tensors["state"].detach().clone() for tensors in layers]
             if getattr(client.net, "version", "") == "h":
                 seen = [client.net.summary(i, t["x"]).detach() for i, t in enumerate(layers)]
                 part.seen = [*part.seen, seen][1 - HISTORY:]

@@ -136,7 +136,7 @@ class Placement:
             return 0, moved
         giver, receiver, names = before[moved], self.owner[moved], self.world.clients
         places = {n: self.place[moved[giver == k]] for k, n in enumerate(names)}
-        widths = method.width(self.world), *[method.hidden] * method.layers
+        widths = method.width(self.world), *server.net.state_widths
         sent = clients.call(method.give, quorum=0.0, per_client=places, expect=lambda name: [
             Tensor(method.precision, (len(places[name]), wide)) for wide in widths])
         place, sizes = self.place.copy(), self.sizes.copy()

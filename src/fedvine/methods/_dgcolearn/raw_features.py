@@ -61,7 +61,8 @@ class RawFeatures(Layerwise):
             return x
         if method.exchange == "two-hop-exact":
             return torch.cat([x, method.part_of(client).add_neighbours(x, x)], 1)
-        message = net.message(0, x, method.degree(client))
+        state = method.part_of(client).states[0]
+        message = net.message(0, x, method.degree(client), state)
         h = method.combined(client, 0, x, message, message[:0])     # (2), of neighbours here
         return torch.cat([x, h], 1).detach()
 

@@ -1,0 +1,47 @@
+"""The networks that a method of the DG-CoLearn family chooses from by its field ``backbone``.
+
+A network has messages [n, m_l] for each layer, whose sums over neighbours are all that a layer
+reads of other nodes; rows [n, out] that it computes of these; and states of nodes, which begin with
+these rows (:class:`fedvine.nn.roland.Network`). Whatever keeps to this is exact through sums before
+every layer, and in time that follows what changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fedvine.nn.evolvegcn import EvolveGCN
+from fedvine.nn.gcrn_baseline import GcrnBaseline
+from fedvine.nn.gcrn_gru import GcrnGru
+from fedvine.nn.gcrn_lstm import GcrnLstm
+from fedvine.nn.roland import Network, Roland
+
+#: Backbones that read nothing but sums over neighbours.
+Exact = Literal["sage", "gcn", "evolvegcn-o", "gcrn-baseline", "gcrn-gru", "gcrn-lstm"]
+Backbone = Literal["sage", "gcn", "evolvegcn-o", "evolvegcn-h", "gcrn-baseline", "gcrn-gru",
+                   "gcrn-lstm"]
+
+GCRN = {"gcrn-baseline": GcrnBaseline, "gcrn-gru": GcrnGru, "gcrn-lstm": GcrnLstm}
+
+
+def reads(backbone: Backbone) -> Literal["neighbours", "all"]:
+    """Return which rows a layer of the backbone reads to compute one of its rows.
+
+    "neighbours": the node's own and those of its neighbours, by their sum, so that rows of nodes
+    that are not near can be left out; "all": every row of the layer below.
+    """
+    return "all" if backbone == "evolvegcn-h" else "neighbours"
+
+
+def network(backbone: Backbone, temporal: Any, *widths: int, seed: int, classes: int,
+            directed: bool) -> Network:
+    """Build the network of ``widths`` (features, hidden, layers) that has this name.
+
+    ``temporal`` is for :class:`Roland`, the backbones "sage" and "gcn", alone.
+    """
+    shape: Any = {"seed": seed, "classes": classes, "directed": directed}
+    if backbone in ("sage", "gcn"):
+        return Roland(*widths, backbone=backbone, temporal=temporal, **shape)
+    if backbone in ("evolvegcn-o", "evolvegcn-h"):
+        return EvolveGCN(*widths, version="h" if backbone == "evolvegcn-h" else "o", **shape)
+    return GCRN[backbone](*widths, **shape)
