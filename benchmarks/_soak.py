@@ -8,8 +8,9 @@ tables grow by the same number of days, until the year is over when the time is,
 quorum of half of the sites lets the others go on.
 
 It prints the memory (resident, in MB) of the hub's processes, which nobody kills, and of all, and
-the size of all logs; then whether every stage was learned, the slope of the hub's memory after ten
-minutes (after a third, where it takes less than half an hour) and the largest sizes.
+the size of all logs; then whether every stage was learned, the slope of memory after ten minutes
+(after a third, where it takes less than half an hour) of each of the hub's processes that lived
+until the end, and of the largest sizes of those that last as long as a job; and the largest sizes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from fedvine.federation.demo import fedvine, links
 SITES, MINUTE, DAY = 10, 60.0, 86_400.0
 SLOPE, MEMORY, LOGS = 1.0, 16_000.0, 100.0      # MB an hour, MB in all, MB of logs
 PATIENCE = 900.0        # seconds for the last stages
+KINDS = ("tied.py", "runner_process", "server_train", "serve")      # of the hub's processes
+Sample = tuple[float, dict[tuple[int, str], float]]     # seconds, and MB by process
 
 
 class Soak(Federation):
@@ -78,9 +81,9 @@ class Soak(Federation):
                               log=self.folder / "serve.log")
         return self.server
 
-    def memory(self) -> tuple[float, float]:
-        """Return the resident memory of the hub's processes, and of all, in MB."""
-        hub = every = 0.0
+    def memory(self) -> tuple[dict[tuple[int, str], float], float]:
+        """Return the resident memory of each of the hub's processes, and of all in sum, in MB."""
+        hub, every = dict[tuple[int, str], float](), 0.0
         mark = f"FEDVINE_FOR={self.folder / 'kits'}".encode()
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, IndexError, StopIteration):
@@ -89,7 +92,10 @@ class Soak(Federation):
                 pages = int((entry / "statm").read_text().split()[1])
                 size = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
                 every += size
-                hub += size if whose == mark else 0.0
+                if whose == mark:
+                    said = (entry / "cmdline").read_bytes()
+                    kind = next((k for k in KINDS if k.encode() in said), "watch")
+                    hub[int(entry.name), kind] = size
         return hub, every
 
     def logs(self) -> float:
@@ -111,10 +117,27 @@ class Soak(Federation):
                 state.get("state") == "waiting")
 
 
+def slopes(samples: list[Sample]) -> dict[str, float]:
+    """Return the slope of memory, MB an hour, of processes that lived all the time, and of jobs.
+
+    That of jobs is of the largest size of each job's process, by the time when it ended.
+    """
+    found, peaks = dict[str, float](), list[tuple[float, float]]()
+    for process in {key for _, sizes in samples for key in sizes}:
+        at = np.array([(t, sizes[process]) for t, sizes in samples if process in sizes])
+        if process[1] == "runner_process":
+            peaks.append((at[-1, 0], at[:, 1].max()))
+        elif len(at) == len(samples) and len(at) > 2:
+            found[f"{process[1]} {process[0]}"] = float(np.polyfit(*at.T, 1)[0]) * 3600
+    if len(peaks) > 2:
+        found["jobs"] = float(np.polyfit(*np.array(peaks).T, 1)[0]) * 3600
+    return found
+
+
 def main(duration: float) -> bool:
     """Print a line a minute, then the figures; return whether all are as they must be."""
     steps, draw = max(2, int(duration // MINUTE)), rng(time.time_ns(), "soak")
-    samples, good = [], True
+    samples, most, good = list[Sample](), 0.0, True
     with tempfile.TemporaryDirectory() as name:
         soak = Soak(Path(name), steps)
         try:
@@ -131,24 +154,28 @@ def main(duration: float) -> bool:
                 soak.kill(kind, site)
                 while time.monotonic() < began + MINUTE * step:
                     time.sleep(5.0)
-                    samples.append((time.monotonic() - began, *soak.memory()))
+                    hub, every = soak.memory()
+                    samples.append((time.monotonic() - began, hub))
+                    most = max(most, every)
+                each = ", ".join(f"{k[1]} {mb:,.0f}" for k, mb in hub.items() if k[1] != "tied.py")
                 print(f"{step:3} min: {kind} of {site} died; {soak.learned()[0]} stages learned, "
-                      f"hub {samples[-1][1]:,.0f} MB, all {samples[-1][2]:,.0f} MB, logs "
+                      f"hub {sum(hub.values()):,.0f} MB ({each}), all {every:,.0f} MB, logs "
                       f"{soak.logs():.1f} MB", flush=True)
             until, last = time.monotonic() + PATIENCE, soak.stages()
             while time.monotonic() < until and not (
                     soak.learned()[1] and soak.learned()[0] >= last):
                 time.sleep(2.0)
             learned, waits = soak.learned()
-            at = np.array(samples)
-            late = at[at[:, 0] > (600.0 if duration >= 1800 else duration / 3)]
-            slope = float(np.polyfit(late[:, 0], late[:, 1], 1)[0]) * 3600
+            found = slopes([one for one in samples
+                            if one[0] > (600.0 if duration >= 1800 else duration / 3)])
             enough = duration >= 1800       # of less the slope says nothing
-            good = (waits and learned >= last and at[:, 2].max() < MEMORY and soak.logs() < LOGS
-                    and (slope < SLOPE or not enough))
-            print(f"{learned} of {last} stages learned, {steps} deaths; the hub's memory changes "
-                  f"by {slope:+.1f} MB an hour{'' if enough else ' (too short to say)'}; at most "
-                  f"{at[:, 2].max():,.0f} MB in all; logs {soak.logs():.1f} MB")
+            good = (waits and learned >= last and most < MEMORY and soak.logs() < LOGS
+                    and (max(found.values(), default=0.0) < SLOPE or not enough))
+            print(f"{learned} of {last} stages learned, {steps} deaths; memory changes by "
+                  + ", ".join(f"{slope:+.1f} MB an hour ({name})"
+                              for name, slope in sorted(found.items()))
+                  + ("" if enough else " (too short to say)")
+                  + f"; at most {most:,.0f} MB in all; logs {soak.logs():.1f} MB")
             if not good:
                 print((Path(name) / "serve.log").read_text()[-3000:])
         finally:

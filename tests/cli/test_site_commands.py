@@ -64,6 +64,36 @@ def test_a_policy_is_written_once_shown_and_kept(capsys, kit):
     assert tomllib.loads((kit / "site.toml").read_text())["policy"]["grain"] == 25
 
 
+def test_what_is_not_said_again_stays_as_it_was(capsys, kit):
+    """The shared key above all: without it names would travel under one that everybody knows."""
+    key = kit.parent / "key.txt"
+    key.write_text("a key of the sites alone")
+    (kit.parent / "other.csv").write_text((kit.parent / "shop.csv").read_text())
+    fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy", "--threads", "2",
+            "--open-classes")
+    code, said, _ = fedvine(capsys, "join", kit, "--secret", key, "--policy")
+    assert code == 0 and read_site(kit).data.source.endswith("shop.csv")
+    code, said, _ = fedvine(capsys, "join", kit, "--data", "other.csv", *COLUMNS, "--policy")
+    found = read_site(kit)
+    assert code == 0 and found.data.source.endswith("other.csv") and found.threads == 2
+    assert found.secret == "a key of the sites alone" and found.policy == Policy()
+    assert not found.open_classes                           # said of the other table
+    code, _, told = fedvine(capsys, "join", kit, "--src", "user", "--policy")
+    assert code == 2 and "--src belongs to --data" in told
+
+
+def test_a_dry_run_of_another_table_goes_by_the_policy_and_the_key_of_the_kit(capsys, kit):
+    key = kit.parent / "key.txt"
+    key.write_text("a key of the sites alone")
+    data = ["--data", "shop.csv", *COLUMNS]
+    file = experiment(kit.parent, 'name = "popularity"')
+    warned = "names travel under a key that everybody knows"
+    assert warned in fedvine(capsys, "join", kit, *data, "--dry-run", file)[1]
+    fedvine(capsys, "join", kit, *data, "--secret", key, "--policy")
+    _, said, _ = fedvine(capsys, "join", kit, *data, "--dry-run", file)
+    assert "does not allow the method popularity" in said and warned not in said
+
+
 def test_a_policy_that_cannot_be_read_names_the_file_and_the_key(capsys, kit):
     fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy")
     before = (kit / "site.toml").read_text().replace("grain = 10", "grian = 10")

@@ -77,26 +77,34 @@ def join(
     """Take part in a federation with a local table, which stays here."""
     from fedvine.federation.launch import alone
     from fedvine.federation.launch import join as stay
-    from fedvine.federation.site_file import checked_site, read_site, write_policy, write_site
+    from fedvine.federation.site_file import (
+        checked_site,
+        read_site,
+        with_kept,
+        write_policy,
+        write_site,
+    )
     if roster is not None:
         rosters.confirm(folder, roster, confirmed)
-    values: dict[str, Any] | None = None
-    if data is not None or not (folder / "site.toml").exists():
-        values = {}
-        if data is not None:
-            columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when),
-                                         ("edges", edges), ("node", node), ("label", label),
-                                         ("users", users), ("items", items),
-                                         ("weight", weight), ("features", features)) if v}
-            values["data"] = {"source": data, **columns}
-        else:
+    columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when), ("edges", edges),
+                                 ("node", node), ("label", label), ("users", users),
+                                 ("items", items), ("weight", weight), ("features", features)) if v}
+    said: dict[str, Any] = {}
+    if data is not None:
+        said["data"] = {"source": data, **columns}
+    elif columns:
+        raise FedvineError(f"--{next(iter(columns))} belongs to --data; name the table, too.")
+    if secret is not None:
+        said["secret"] = _secret(secret)
+    if threads is not None:
+        said["threads"] = threads
+    if open_classes:
+        said["open_classes"] = True
+    values = None       # the file as it is
+    if said or not (folder / "site.toml").exists():
+        values = with_kept(folder, said)
+        if "data" not in values:
             _say("no --data: this site has no table, as where the server holds the graph")
-        if secret is not None:
-            values["secret"] = _secret(secret)
-        if threads is not None:
-            values["threads"] = threads
-        if open_classes:
-            values["open_classes"] = True
     if experiment is not None:
         found = read_site(folder) if values is None else checked_site(values)
         _show_dry_run(folder, found, experiment)
@@ -159,8 +167,8 @@ def _show_dry_run(folder: Path, found: Any, experiment: Path) -> None:
     from fedvine.core.text import Terminal
     from fedvine.core.units import size
     from fedvine.federation.dry_run import OTHERS, dry_run
-    from fedvine.federation.policy import shown
-    for line in shown(found.policy):
+    from fedvine.federation.site_file import known
+    for line in known(found):
         print(line)
     sent, why = dry_run(folder.absolute().name, found, experiment)
     table = Table("message", "what leaves", box=None)

@@ -23,6 +23,8 @@ from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.collab import CollabCallError, collab
 from nvflare.collab.api.exceptions import RunAborted
+from nvflare.collab.runtime.controller import CollabController
+from nvflare.collab.runtime.defs import SETUP_TASK_NAME
 from nvflare.fuel.f3.cellnet.defs import (
     CellChannel,
     CellChannelTopic,
@@ -51,8 +53,10 @@ from fedvine.federation.signed import Trusted
 
 HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
 FRESH = 15.0             # seconds after its last heartbeat in which a site counts as connected
+START = 180.0            # seconds that the sites' processes of a job may take to start
+LATE = 30.0              # seconds to wait for the others once as many as needed have started
 ALLOWED = ("nvflare.collab.runtime.executor.CollabExecutor",
-           "nvflare.collab.runtime.controller.CollabController",
+           "fedvine.federation.flare.Controller",
            "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
 # Channels that a site needs: registration, tasks, answers to calls, and an operator's session.
 ASKED = (CellChannel.SERVER_MAIN, CellChannel.AUX_COMMUNICATION, CellChannel.RETURN_ONLY,
@@ -79,6 +83,38 @@ def _call(proxy: Any, function: str, seconds: float, **letter: bytes) -> bytes:
         raise Unreachable(f"{proxy.name}: {error}") from error
     except Exception as error:  # FLARE does not have an error of its own for a bad answer
         raise Unreachable(f"{proxy.name}: {type(error).__name__}: {error}") from error
+
+
+class Controller(CollabController):
+    """The server's start of a job: it goes on with a quorum when other sites' processes died.
+
+    FLARE's own ends the job unless every process answers, so a site that dies while a job starts
+    would stop the others. Here such a site counts as one that died later: calls to it fail.
+
+    Args:
+        needed: sites that must have started.
+        **options: those of FLARE's controller.
+    """
+
+    def __init__(self, needed: int, **options: Any) -> None:
+        super().__init__(**options, sync_task_timeout=START)
+        self.needed = needed
+
+    def broadcast_and_wait(self, task: Any, fl_ctx: Any, **options: Any) -> None:
+        """Greet the sites, or set up those that answered; mark the rest as started if enough did.
+        """
+        if task.name == SETUP_TASK_NAME:
+            options["targets"] = self._greeted
+        super().broadcast_and_wait(task=task, fl_ctx=fl_ctx, **options | {
+            "min_responses": self.needed, "wait_time_after_min_received": int(LATE)})
+        if task.name == SETUP_TASK_NAME:
+            if sum(self.client_setup_status.values()) >= self.needed:
+                self.client_setup_status = dict.fromkeys(self.client_setup_status, True)
+            return
+        self._greeted = [name for name, info in self.client_info.items() if info]
+        if len(self._greeted) >= self.needed:
+            like = self.client_info[self._greeted[0]]       # all sites have the same functions
+            self.client_info = {name: info or like for name, info in self.client_info.items()}
 
 
 class Hub:
@@ -260,7 +296,7 @@ def write_job(folder: Path, run: str, clients: int) -> Path:
                                "min_clients": clients, "deploy_map": {"app": ["@ALL"]}},
         app / "config_fed_server.json": {
             **common, "workflows": [{"id": "controller", "path": ALLOWED[1], "args": {
-                "server_obj_id": "hub", "collab_obj_ids": [], "props": {}}}],
+                "needed": clients, "server_obj_id": "hub", "collab_obj_ids": [], "props": {}}}],
             "components": [{"id": "hub", "path": ALLOWED[2], "args": {"run": run}}]},
         app / "config_fed_client.json": {
             **common, "executors": [{"tasks": ["*"], "executor": {"path": ALLOWED[0], "args": {

@@ -34,7 +34,7 @@ ADMIN = "admin@fedvine.local"
 # Not for sites: names of the hub's, and of folders beside a site's kit.
 _TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", "made", "job", ADMIN}
 _CLASSES = ("nvflare.collab.runtime.executor.CollabExecutor",
-            "nvflare.collab.runtime.controller.CollabController",
+            "fedvine.federation.flare.Controller",
             "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
 WITHDRAWN = "disabled_clients.json"     # beside the server's kit; FLARE reads it
 _GATE = "fedvine.federation.flare.Gate"  # of the server's own process
@@ -241,6 +241,15 @@ def harden(kit: Path, name: str) -> None:
     kit.chmod(0o700)
     with atomic(kit / "fedvine.json", "w") as handle:
         json.dump({"name": name, "fingerprint": fingerprint(kit)}, handle)
+
+
+def renew_classes(kit: Path) -> None:
+    """Let the hub's kit, which an earlier version may have made, allow this version's classes."""
+    file = kit / "local" / "resources.json"
+    resources = json.loads(file.read_text("utf-8"))
+    if not set(_CLASSES) <= set(resources["class_allow_list"]):
+        with atomic(file, "w") as handle:
+            json.dump(resources | {"class_allow_list": [*_CLASSES, _GATE]}, handle, indent=1)
 
 
 def fingerprint(kit: Path) -> str:

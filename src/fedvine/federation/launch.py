@@ -19,8 +19,7 @@ from fedvine.core.settings import assignment, build, merged
 from fedvine.federation import tied
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.order import Order
-from fedvine.federation.policy import shown
-from fedvine.federation.site_file import MEMORY, read_site, write_site
+from fedvine.federation.site_file import MEMORY, known, read_site, write_site
 
 STEADY = 60.0  # seconds within which a process that ends has failed to start
 PAUSE = 60.0   # longest pause before a process is started again, in seconds
@@ -127,7 +126,7 @@ def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
     account, last = Account(kit / MEMORY / FOLDER), ""
     with alone(kit, "join"):
         found = read_site(kit) if values is None else write_site(kit, values)
-        for line in shown(found.policy):
+        for line in known(found):
             say(line)
         _, end = account.refused(-1)
         say(f"joining as {kit.name}; Ctrl-C leaves")

@@ -15,7 +15,7 @@ from fedvine.core.settings import build
 from fedvine.data.graph import Graph
 from fedvine.data.stream import EventStream
 from fedvine.federation.order import SiteFile
-from fedvine.federation.policy import SAFE
+from fedvine.federation.policy import SAFE, shown
 
 NAME, MEMORY = "site.toml", "memory"   # in a kit
 
@@ -38,11 +38,33 @@ def checked_site(values: dict[str, Any]) -> SiteFile:
     return found
 
 
+def with_kept(kit: Path, said: dict[str, Any]) -> dict[str, Any]:
+    """Return ``said`` and what the site's file, if there is one, says besides.
+
+    A table that is said replaces the old one, and with it what was said of its classes.
+    """
+    if not (kit / NAME).exists():
+        return said
+    old = {"data", "open_classes"} if "data" in said else set[str]()
+    return read_site(kit).model_dump(exclude=old, exclude_none=True, exclude_defaults=True) | said
+
+
+def known(found: SiteFile) -> list[str]:
+    """Return what a site's people are told before it takes part: its policy, who can read names."""
+    lines = shown(found.policy)
+    if found.data is not None and found.secret == SiteFile.model_fields["secret"].default:
+        lines.append("this site has no secret, so names travel under a key that everybody knows, "
+                     "and the hub can test guesses; fedvine join KIT --secret FILE names one")
+    return lines
+
+
 def write_site(kit: Path, values: dict[str, Any]) -> SiteFile:
     """Write a site's file with these values; a policy that it has stays as it is."""
     found = checked_site(values)
-    text = tomlkit.dumps(found.model_dump(exclude_none=True, exclude_defaults=True))
-    if (kit / NAME).exists() and read_site(kit).policy is not None:
+    has = (kit / NAME).exists() and read_site(kit).policy is not None
+    text = tomlkit.dumps(found.model_dump(exclude={"policy"} if has else None, exclude_none=True,
+                                          exclude_defaults=True))
+    if has:
         text += "\n" + _policy(kit)
     return _write(kit, text)
 

@@ -56,6 +56,7 @@ class Supervisor:
 
     def __enter__(self) -> Supervisor:
         self._held.enter_context(alone(self.folder / "server", "serve"))
+        kits.renew_classes(self.folder / "server")
         return self
 
     def __exit__(self, *_: object) -> None:
