@@ -1,7 +1,7 @@
 """``python -m benchmarks NAME... [--json FILE]``; without a name, all of them.
 
-Commands with arguments of their own, one at a time: ``kill9``, ``kill9-federation``, ``attack``,
-``mutants``, ``odd-streams``, ``dynamic``, ``living --kill``, ``living --federation``,
+Commands with arguments of their own, one at a time: ``kill9``, ``kill9-federation``,
+``kill9-secure``, ``attack``, ``mutants``, ``odd-streams``, ``dynamic``, ``living --kill``, ``living --federation``,
 ``contract-tls``, ``soak``.
 """
 
@@ -17,7 +17,8 @@ from pathlib import Path
 
 import torch
 
-COMMANDS = {"kill9": "_kill9", "kill9-federation": "_kill9_federation", "attack": "_attack",
+COMMANDS = {"kill9": "_kill9", "kill9-federation": "_kill9_federation",
+            "kill9-secure": "_kill9_secure", "attack": "_attack",
             "mutants": "_mutants", "odd-streams": "_odd_streams", "dynamic": "_dynamic",
             "living --kill": "_living_kill", "living --federation": "_living_federation",
             "contract-tls": "_contract_tls", "soak": "_soak",

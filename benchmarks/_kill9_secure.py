@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 import fedvine as package
-from benchmarks._kill9_federation import Federation, outcome
+from benchmarks._kill9_federation import Federation, outcome, saved
 from benchmarks._witness import NOTES, STEPS, notes
 from fedvine.datasets import flights
 from fedvine.federation.demo import links
@@ -142,14 +142,14 @@ def four(folder: Path, steps: list[str]) -> bool:
             process = federation.serve(folder / f"run-{runs}")
             while left and process.poll() is None:
                 before, name = len(federation.opened()), f"site-{left[0][0] % 4}"
-                until(lambda b=before: process.poll() is not None or any(
+                until(lambda p=process, b=before: p.poll() is not None or any(
                     len(one["came"]) == 4 for one in federation.opened()[b:]))
                 number = federation.dies(name, left[0][1], process)
                 if not number:
                     break
                 (_, step), *left = left
                 federation.back(name)
-                until(lambda n=number: process.poll() is not None or any(
+                until(lambda p=process, n=number: p.poll() is not None or any(
                     one["number"] == n for one in federation.opened()))
                 came = next((one["came"] for one in federation.opened()
                              if one["number"] == number), [])
@@ -180,10 +180,11 @@ def three(folder: Path, steps: list[str]) -> bool:
         good = "needs all 3 sites" in federation.said()
         print(f"three sites: serve {'says' if good else 'DOES NOT SAY'} that all are needed",
               flush=True)
-        process = federation.serve(folder / "killed")
+        out = folder / "killed"
+        process = federation.serve(out)
         for i, step in enumerate(steps):
-            before, name = len(federation.opened()), f"site-{i % 3}"
-            until(lambda b=before: process.poll() is not None or len(federation.opened()) > b)
+            before, name = saved(out), f"site-{i % 3}"      # serve gives up where nothing moves
+            until(lambda b=before: process.poll() is not None or saved(out) != b)
             heard = len(federation.said())
             number = federation.dies(name, step, process)
             paused = bool(number) and until(
@@ -196,7 +197,7 @@ def three(folder: Path, steps: list[str]) -> bool:
             print(f"three sites: {name} killed in {step}: "
                   f"{'the round pauses, nothing is opened' if fits else 'WRONG'}", flush=True)
         code = process.wait()
-        same = code == 0 and outcome(folder / "killed") == outcome(folder / "whole")
+        same = code == 0 and outcome(out) == outcome(folder / "whole")
         sums, wrong = federation.wrong()
         fewer = sum(len(one["came"]) < 3 for one in federation.opened())
         print(f"three sites: {sums} sums were opened, {sums - wrong} exactly, {fewer} without a "

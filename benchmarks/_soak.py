@@ -54,7 +54,8 @@ class Soak(Federation):
         self.files = {f"site-{n}": folder / f"site-{n}.csv" for n in range(SITES)}
         self.grow(0)
         super().__init__(folder, "look = 2.0\nquorum = 0.5\n" + EXPERIMENT.replace(
-            '"30d"', f'"{self.stage}d"').replace("rounds = 30", "rounds = 5"),
+            '"30d"', f'"{self.stage}d"').replace("rounds = 30", "rounds = 5").replace(
+                "silence = 4.0", "silence = 15.0"),     # ten processes start on the same cores
             {name: links(file) for name, file in self.files.items()})
         self.began = time.monotonic()
         self.serve(folder / "run")

@@ -18,7 +18,7 @@ from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.privacy.discrete_gaussian import Stream, discrete_gaussian
 from fedvine.privacy.fixed_point import from_fixed
 
-MILLION, RUNS, NUMBERS = 1_000_000, 10, 200
+MILLION, DRAWS = 1_000_000, 200
 FEWEST_P = 1e-6     # a p-value below it is no chance
 
 
@@ -40,13 +40,15 @@ def measure() -> Iterator[dict[str, Any]]:
         yield {"name": f"a million samples, sigma = {sigma:,}", "ours": ours, "other": other,
                "ratio": ours / other, "floor": floor}
     method = FedLinkPrivate.tiny().model_copy(update={"clip": 0.5, "noise": 2.0, "rounds": 1})
-    sums = [opened(method) for _ in range(2 * RUNS)]
+    sums = [opened(method) for _ in range(2 * DRAWS)]
     apart = np.stack([a - b for a, b in zip(sums[::2], sums[1::2], strict=True)])
-    theory = 2.0 * 0.5 * math.sqrt(2)
-    for count, found in ((NUMBERS, apart[0][:NUMBERS]), (apart.size, apart.ravel())):
+    theory = 2.0 * 0.5 * math.sqrt(2)       # each sum has noise of deviation z S
+    for what, found in ((f"one number of {DRAWS} pairs of runs", apart[:, 0]),
+                        (f"{DRAWS} numbers of one pair", apart[0][:DRAWS]),
+                        (f"all {apart.size:,} numbers", apart.ravel())):
         p = float(stats.kstest(found / theory, "norm").pvalue)
         assert p > FEWEST_P, f"the difference of two runs is no noise of this size: p = {p:.2g}"
-        yield {"name": f"two runs of one seed: deviation of {count:,} numbers (KS p {p:.2f})",
+        yield {"name": f"two runs of a seed apart: {what} (KS p {p:.2f})",
                "ours": float(found.std()), "other": theory, "ratio": float(found.std() / theory),
                "floor": theory}
 

@@ -71,9 +71,9 @@ def test_what_is_not_said_again_stays_as_it_was(capsys, kit):
     (kit.parent / "other.csv").write_text((kit.parent / "shop.csv").read_text())
     fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy", "--threads", "2",
             "--open-classes")
-    code, said, _ = fedvine(capsys, "join", kit, "--secret", key, "--policy")
+    code, _, _ = fedvine(capsys, "join", kit, "--secret", key, "--policy")
     assert code == 0 and read_site(kit).data.source.endswith("shop.csv")
-    code, said, _ = fedvine(capsys, "join", kit, "--data", "other.csv", *COLUMNS, "--policy")
+    code, _, _ = fedvine(capsys, "join", kit, "--data", "other.csv", *COLUMNS, "--policy")
     found = read_site(kit)
     assert code == 0 and found.data.source.endswith("other.csv") and found.threads == 2
     assert found.secret == "a key of the sites alone" and found.policy == Policy()

@@ -175,6 +175,51 @@ def test_also_if_one_is_killed_on_the_way(federation):
     assert not list(out.rglob("*.parquet"))
 
 
+def works(kit):
+    """Whether the process of a job runs at a site."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (f"FEDVINE_SITE={kit}".encode() in (entry / "environ").read_bytes().split(b"\0")
+                    and b"worker_process" in (entry / "cmdline").read_bytes()):
+                return True
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="processes are found by /proc")
+def test_a_site_that_dies_while_the_job_starts_does_not_stop_a_quorum(federation):
+    """Its process of the job has begun, and has not answered yet."""
+    folder, kits, sites, supervisor = federation
+    said, out = [], folder / "run-start"
+    supervisor.say = said.append
+
+    def death():
+        wait_for(lambda: works(kits["bob"]))
+        sites.kill("bob")
+
+    killer = threading.Thread(target=death)
+    killer.start()
+    try:
+        supervisor.go(order(folder, out, quorum=0.6, clients=list(testing.NAMES)), 3)
+    finally:
+        killer.join()
+        sites.join("bob")
+    assert [s for s in said if s.endswith("the job starts")] == [
+        "ada, bob, cyd are here; the job starts"]
+    assert scores(out)["test"]["client"].keys() == {"ada", "cyd"}
+
+
+def test_a_hub_of_an_earlier_version_learns_which_classes_are_allowed(tmp_path):
+    file = tmp_path / "local" / "resources.json"
+    file.parent.mkdir()
+    for known in ([*ALLOWED[:1], "one.of.Old"], [*ALLOWED, "of.a.Benchmark"]):
+        file.write_text(json.dumps({"class_allow_list": known, "other": 1}))
+        kit.renew_classes(tmp_path)
+        found = json.loads(file.read_text())
+        assert found == {"class_allow_list": (
+            known if known[-1] == "of.a.Benchmark" else
+            [*ALLOWED, "fedvine.federation.flare.Gate"]), "other": 1}
+
+
 def test_a_kit_allows_our_classes_alone_and_no_code(federation):
     _, kits, _, _ = federation
     for name in ("server", *testing.NAMES):

@@ -108,7 +108,8 @@ class Attacked(LocalClients):
 
     def _deliver(self, name, envelope):
         reply = super()._deliver(name, envelope)
-        if name in self.false and envelope.function == "train" and reply is not None:
+        if name in self.false and reply is not None and (
+                envelope.function in ("train", "learn", "train_own")):
             sent = unpack(reply)
             if "size" in sent:
                 began = unpack(envelope.body)[0]
@@ -174,8 +175,36 @@ def test_rows_of_an_attacker_stay_short(rule):
     assert longest["kept"] < 3 * longest["fair"]
 
 
+@pytest.mark.parametrize("name", ["feddgl", "fed4dgnn"])
+def test_what_travels_beside_the_average_stays_short(name):
+    """FedDGL's prototypes of all clients; models that 4D-FED-GNN+ passes from client to client."""
+    def longest(engine, robust):
+        stream, handed = testing.tiny_stream(2000), [0.0]
+
+        class Watched(engine):
+            false = ("part-0",)
+
+            def _deliver(self, client, envelope):
+                if envelope.function == "train_own":
+                    model = unpack(envelope.body)[0]["model"]
+                    handed.append(float(tree.flattened(model).norm()))
+                return super()._deliver(client, envelope)
+
+        split = stream.split("hash", k=5)
+        Watched.false = sorted(split.parts)[:1]
+        fields = {"rounds": 2, "steps": 2, "width": 4, "robust": robust}
+        made = run(registry.method(name)(**fields), split, stream.by_count(500), seed=0,
+                   engine=Watched, protocol=testing.PROTOCOL).finish()
+        return (float(made.server.prototypes.norm(dim=-1).max()) if name == "feddgl" else
+                max(handed))
+
+    fair = longest(LocalClients, "none")
+    assert longest(Attacked, "none") > 5 * fair
+    assert longest(Attacked, "clip") < 3 * fair
+
+
 @pytest.mark.parametrize("name", ["fedlink", "fedavg", "dgcolearn", "scaffold", "power", "feddgl",
-                                  "target"])
+                                  "fed4dgnn", "target"])
 @pytest.mark.parametrize("rule", ["clip", "median"])
 def test_the_contract_holds_with_a_rule(name, rule):
     more = {"exchange_gradients": False} if name == "dgcolearn" else {}

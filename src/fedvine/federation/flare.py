@@ -101,7 +101,9 @@ class Controller(CollabController):
         self.needed = needed
 
     def broadcast_and_wait(self, task: Any, fl_ctx: Any, **options: Any) -> None:
-        """Greet the sites, or set up those that answered; mark the rest as started if enough did.
+        """Greet the sites, or set up those that answered; go on as if the rest had, if enough did.
+
+        FLARE's own loop calls this for each of its two steps, and then asks for every site.
         """
         if task.name == SETUP_TASK_NAME:
             options["targets"] = self._greeted

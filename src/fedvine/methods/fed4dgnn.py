@@ -123,6 +123,7 @@ class Fed4DGnn(STFL):
             server.model, server.handed = mean, {}
         else:
             ring = rng(clients.world.seed, "server", at.t, at.r, "ring").permutation(list(trained))
+            trained = dict(zip(trained, self.bounded(trained.values(), server.model), strict=True))
             server.handed = server.handed | {
                 str(to): trained[str(by)] for to, by in zip(ring, np.roll(ring, 1), strict=True)}
 

@@ -76,11 +76,11 @@ class FedDGL(STFL):
     def round(self, server, clients, at: At) -> None:
         rows = buffers.fetch(server, clients, self.choose, new_rows=True, only=server.joining)
         delta = Differences(server, rows, self.shared(server), self, clients)
-        classes = torch.zeros(2, self.levels, self.width + 1)
+        classes, met = torch.zeros(2, self.levels, self.width + 1), list[dict[str, torch.Tensor]]()
 
         def add(name: str, change: dict[str, Any]) -> None:
             delta.add(name, change)
-            classes.add_(change["classes"])
+            met.append({"classes": change["classes"].clone()})
 
         clients.call(self.learn, self.shared(server), server.prototypes, at.first and at.t > 0,
                      per_client=rows.send, fold=add,
@@ -90,8 +90,10 @@ class FedDGL(STFL):
         for side, numbers, difference, touching in delta.rows():
             by = touching if self.aggregate == "touching" else K
             getattr(server, side).add_(numbers, difference, 1 / by)
-        met = classes[:, :, -1] > 0
-        server.prototypes[met] = classes[met][:, :-1] / classes[met][:, -1:]
+        for one in self.bounded(met):
+            classes.add_(one["classes"])
+        known = classes[:, :, -1] > 0
+        server.prototypes[known] = classes[known][:, :-1] / classes[known][:, -1:]
 
     @on_client
     def learn(self, client: Client, model: Any, prototypes: torch.Tensor, teaches: bool,
