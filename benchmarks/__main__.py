@@ -1,8 +1,8 @@
 """``python -m benchmarks NAME... [--json FILE]``; without a name, all of them.
 
 Commands with arguments of their own, one at a time: ``kill9``, ``kill9-federation``,
-``kill9-secure``, ``attack``, ``mutants``, ``odd-streams``, ``dynamic``, ``living --kill``, ``living --federation``,
-``contract-tls``, ``soak``.
+``kill9-secure``, ``attack``, ``mutants``, ``odd-streams``, ``dynamic``, ``living --kill``,
+``living --federation``, ``contract-tls``, ``soak``.
 """
 
 from __future__ import annotations
