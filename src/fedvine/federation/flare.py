@@ -53,8 +53,8 @@ from fedvine.federation.signed import Trusted
 
 HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
 FRESH = 15.0             # seconds after its last heartbeat in which a site counts as connected
-START = 180.0            # seconds that the sites' processes of a job may take to start
-LATE = 30.0              # seconds to wait for the others once as many as needed have started
+START = 180              # seconds that the sites' processes of a job may take to start
+LATE = 30                # seconds to wait for the others once as many as needed have started
 ALLOWED = ("nvflare.collab.runtime.executor.CollabExecutor",
            "fedvine.federation.flare.Controller",
            "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
@@ -98,17 +98,18 @@ class Controller(CollabController):
 
     def __init__(self, needed: int, **options: Any) -> None:
         super().__init__(**options, sync_task_timeout=START)
-        self.needed = needed
+        self.needed, self._greeted = needed, list[str]()
 
-    def broadcast_and_wait(self, task: Any, fl_ctx: Any, **options: Any) -> None:
+    def broadcast_and_wait(self, task: Any, fl_ctx: Any, targets: Any = None,
+                           min_responses: int = 1, wait_time_after_min_received: int = 0,
+                           abort_signal: Any = None) -> None:
         """Greet the sites, or set up those that answered; go on as if the rest had, if enough did.
 
         FLARE's own loop calls this for each of its two steps, and then asks for every site.
         """
         if task.name == SETUP_TASK_NAME:
-            options["targets"] = self._greeted
-        super().broadcast_and_wait(task=task, fl_ctx=fl_ctx, **options | {
-            "min_responses": self.needed, "wait_time_after_min_received": int(LATE)})
+            targets = self._greeted
+        super().broadcast_and_wait(task, fl_ctx, targets, self.needed, LATE, abort_signal)
         if task.name == SETUP_TASK_NAME:
             if sum(self.client_setup_status.values()) >= self.needed:
                 self.client_setup_status = dict.fromkeys(self.client_setup_status, True)
