@@ -35,7 +35,7 @@ from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.snapshot import Snapshot
 from fedvine.methods._dgcolearn import changed_arrival, node_tables
-from fedvine.methods._dgcolearn.answers import classes, links
+from fedvine.methods._dgcolearn.answers import classes, links, scored
 from fedvine.methods._dgcolearn.changed_client import ChangedMixin
 from fedvine.methods._dgcolearn.changed_exchange import Changed
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
@@ -296,19 +296,32 @@ class DgCoLearn(ChangedMixin, Robust):
         and their labels [P] (1 for an edge, 0 for none; or classes)."""
         if model is not None:
             tree.load(client.net, model)
-        part = self.part_of(client)
         ends, labels = [torch.from_numpy(e) for e in own[0]], own[1]
         for _ in range(epochs if len(labels) else 0):
-            x = self.inputs(client)
-            for layer in range(self.layers):
-                message = client.net.message(layer, x, self.degree(client), part.states[layer])
-                sums = (part.sums[layer] if part.sums else
-                        message.new_zeros(len(part.border), message.shape[1]))
-                x = client.net.rows(layer, self.layer(client, layer, x, message, sums))
-            loss = client.net.loss([x[e] for e in ends], labels)
+            loss = self.loss(client, self.by_layer(client)[-1], ends, labels)
             client.optimizer.zero_grad()
             loss.backward()
             client.optimizer.step()
+
+    def by_layer(self, client: Client) -> list[torch.Tensor]:
+        """Return the rows [n, hidden] of each layer by the client's model, with the sums kept."""
+        part, x, found = self.part_of(client), self.inputs(client), list[torch.Tensor]()
+        for layer in range(self.layers):
+            message = client.net.message(layer, x, self.degree(client), part.states[layer])
+            sums = (part.sums[layer] if part.sums else
+                    message.new_zeros(len(part.border), message.shape[1]))
+            x = client.net.rows(layer, self.layer(client, layer, x, message, sums))
+            found.append(x)
+        return found
+
+    def loss(self, client: Client, rows: torch.Tensor, ends: list[torch.Tensor],
+             labels: np.ndarray) -> torch.Tensor:
+        """Compute what a local epoch minimises, a scalar; a subclass may add terms.
+
+        ``rows`` [n, hidden] are those of all own nodes; ``ends`` are the places [P] of the first
+        and of the second nodes of pairs, or of nodes alone, and ``labels`` [P] as in :meth:`train`.
+        """
+        return client.net.loss([rows[e] for e in ends], labels)
 
     @on_client
     def trained(self, client: Client) -> dict[str, torch.Tensor]:
@@ -319,6 +332,11 @@ class DgCoLearn(ChangedMixin, Robust):
     def answer(self, server, clients, at: At) -> dict[str, np.ndarray]:
         """Return the scores of the server's queries, and at which clients they are."""
         return (classes if self.target == "classes" else links)(self, server, clients, at)
+
+    def class_scores(self, server, clients, nodes: np.ndarray) -> np.ndarray:
+        """Return the scores [Q, classes] of ``nodes`` int64 [Q] in the server's snapshot."""
+        return scored(server, *self.exchange_in(clients.world).rows_of(server, clients,
+                                                                       nodes[None]))
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return facts of the partition, see :meth:`Placement.report`.

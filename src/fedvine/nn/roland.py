@@ -6,8 +6,8 @@ A layer takes a node's row x_i, the sum s_i of its neighbours' messages and thei
     gcn:   m_j = x_j W / sqrt(d_j+1), z_i = (s_i + m_i) / sqrt(d_i + 1) + b
 
 and the state of the snapshot before: h_i = GRU(act(z_i), h_i of the last snapshot). A message is
-projected before it is sent where that makes it shorter, else after the sum. There is no
-batch norm: its statistics would be those of a client.
+projected before it is sent where that makes it shorter, else after the sum. Batch norm of z is for
+one machine alone (``add_norm``): its statistics would be those of a client.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.nn import functional
 from fedvine.core.rng import torch_rng
 
 GATES = {"gru": 3, "mlp": 1}
+EPSILON = 1e-5      # added to variances of batch norm
 
 
 def glorot(seed: int, name: str, rows: int, columns: int) -> torch.Tensor:
@@ -130,7 +131,7 @@ class Roland(Network):
                  temporal: Literal["gru", "mlp", "average", "none"] = "gru",
                  classes: int = 0, directed: bool = True) -> None:
         super().__init__(features, hidden, layers, seed=seed, classes=classes, directed=directed)
-        self.backbone, self.temporal = backbone, temporal
+        self.backbone, self.temporal, self.norm = backbone, temporal, False
 
         def fresh(name: str, rows: int, columns: int) -> None:
             self.register_parameter(name, nn.Parameter(glorot(seed, name, rows, columns)))
@@ -145,6 +146,16 @@ class Roland(Network):
                 fresh(f"gate_in_{i}", after, wide)
                 fresh(f"gate_state_{i}", after, wide)
                 self.register_parameter(f"gate_bias_{i}", nn.Parameter(torch.zeros(wide)))
+
+    def add_norm(self) -> None:
+        """Add batch norm to every layer, with the statistics of the rows that are there (ROLAND).
+
+        A machine that has a part of the nodes would have the statistics of its part.
+        """
+        self.norm = True
+        for i, width in enumerate(self.widths[1:]):
+            self.register_parameter(f"norm_scale_{i}", nn.Parameter(torch.ones(width)))
+            self.register_parameter(f"norm_shift_{i}", nn.Parameter(torch.zeros(width)))
 
     def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor, state: torch.Tensor
                 ) -> torch.Tensor:
@@ -168,6 +179,11 @@ class Roland(Network):
         z = near + self.get_parameter(f"bias_{layer}")
         if self.backbone == "sage":
             z = z + x @ self.get_parameter(f"self_{layer}")
+        if self.norm:
+            off = z - z.sum(0) / max(len(z), 1)
+            apart = off / (off.square().sum(0) / max(len(z), 1) + EPSILON).sqrt()
+            z = (apart * self.get_parameter(f"norm_scale_{layer}")
+                 + self.get_parameter(f"norm_shift_{layer}"))
         return z.relu() if layer + 1 < self.layers else z
 
     def remember(self, layer: int, z: torch.Tensor, state: torch.Tensor) -> torch.Tensor:

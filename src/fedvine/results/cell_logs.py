@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.experiments import run_folder
+from fedvine.tasks.snapshot_classification import forgotten
 
 
 def of(folder: Path) -> dict[str, Any]:
-    """Return ``curves``, ``accuracies`` and ``exchanges`` of a finished run, where it has them."""
+    """Return the parts of a finished run that it has.
+
+    These are ``curves``, ``accuracies``, ``forgetting`` and ``exchanges``.
+    """
     metrics = run_folder.read_lines(folder, "metrics.jsonl")
     messages = run_folder.read_lines(folder, "messages.jsonl")
     found = {"curves": curves(metrics), "accuracies": accuracies(metrics),
-             "exchanges": total(exchanges(messages))}
+             "forgetting": forgetting(metrics), "exchanges": total(exchanges(messages))}
     return {name: value for name, value in found.items() if value}
 
 
@@ -43,6 +47,13 @@ def accuracies(lines: Iterable[dict[str, Any]]) -> list[float]:
     """Return the accuracy in [0, 1] of each client with nodes, in each scored snapshot."""
     return [right / n for line in lines if line["period"] == "test"
             for right, n in line.get("parts", {}).values() if n]
+
+
+def forgetting(lines: Iterable[dict[str, Any]]) -> list[float]:
+    """Return F_k by learned snapshot k, in their order; see :func:`forgotten`."""
+    return list(forgotten({(line["t"], line["stage"]): line["scores"]["accuracy"]
+                           for line in lines if line["period"] == "past" and line["scores"]}
+                          ).values())
 
 
 # -- exchanges between clients -------------------------------------------------------------------

@@ -26,11 +26,14 @@ class SnapshotQueries:
     """Nodes to classify: ``nodes`` int64 [Q] are numbers in the stream's ``src_ids``.
 
     ``ahead`` are the stages after the last learned one, up to the one that is scored, each as
-    (events of the stage, all events so far); none of their nodes has a class.
+    (events of the stage, all events so far); none of their nodes has a class. ``again`` are, where
+    the stage that is asked about was learned before, the events of all stages up to it: the nodes
+    are named on its snapshot, by the model as it is.
     """
 
     nodes: np.ndarray
     ahead: list[tuple[EventStream, EventStream]] = field(default_factory=list)
+    again: list[EventStream] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -78,19 +81,24 @@ class LabelScorer:
         return events.with_nodes(known.with_classes(np.where(hidden, -1, known.y)))
 
     def queries(self, t: int) -> SnapshotQueries:
-        """Return the nodes set aside that are active in stage ``t``, with the stages ahead."""
+        """Return the nodes set aside that are active in stage ``t``, with the stages ahead.
+
+        Of a stage that was learned they are those of the test.
+        """
         events = self.plan.stage(self.part, t)
         active = np.unique(events.src if events.bipartite else
                            np.concatenate([events.src, events.dst])).astype(np.int64)
         past = self.plan.past(self.part, t)
         assert past.nodes is not None
         y = past.nodes.at(np.inf, self.part.num_src)[1][active]
-        nodes = active[(y >= 0) & (self.aside[active] == t - self.learned)]
+        mine = (y >= 0) & (self.aside[active] == (t - self.learned if t > self.learned else 2))
+        nodes = active[mine]
         ahead = [(self.shown(self.plan.stage(self.part, s), True),
                   self.shown(self.plan.past(self.part, s), True))
                  for s in range(self.learned + 1, t + 1)]
-        self._scored = SnapshotQueries(nodes, ahead), y[(y >= 0) & (self.aside[active]
-                                                                   == t - self.learned)]
+        again = [] if t > self.learned else [
+            self.shown(self.plan.stage(self.part, s), True) for s in range(t + 1)]
+        self._scored = SnapshotQueries(nodes, ahead, again), y[mine]
         return self._scored[0]
 
     def given(self, asked: dict[str, Any]) -> SnapshotQueries:
@@ -130,7 +138,7 @@ class LabelScorer:
             raise MethodError(f"The answer has the shape {scores.shape} for {len(asked)} nodes and "
                               f"{classes} classes, or values that are not finite; give one score "
                               "for each class.")
-        drift = {"drift": self._drift(t)} if self.drift else {}
+        drift = {"drift": self._drift(t)} if self.drift and t > self.learned else {}
         if not len(asked):
             return {"n": {"n": 0}, "scores": {}, **drift}
         named = scores.argmax(1)

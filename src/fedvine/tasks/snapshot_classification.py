@@ -4,6 +4,15 @@ Nodes are set aside by a hash of their names, some for validation and some for t
 ever sees their classes. After stage t was learned, the edges and features of t + 1 and t + 2 arrive
 without any class, and the model of stage t predicts the classes of the nodes that are active there
 (DG-CoLearn, Appendix E.2; FedDGL).
+
+With ``forgetting`` the model of each stage is also asked about every stage so far: a[l, j] is the
+accuracy, after stage l was learned, on the test nodes that were active in stage j, on the snapshot
+of stage j. A method answers with the weights and states that it has after l. Forgetting (Chaudhry
+et al., ECCV 2018; DG-CoLearn, Appendix G) after stage k is
+
+    F_k = mean over j < k of (max over j <= l < k of a[l, j]) - a[k, j]
+
+and negative where later stages made the model better on earlier ones.
 """
 
 from __future__ import annotations
@@ -34,7 +43,8 @@ class SnapshotClassification(Task):
     server_graph: ClassVar[bool] = True
     federated: ClassVar[bool] = True
     scores: ClassVar[dict[str, Score]] = {
-        "accuracy": Score("accuracy"), "f1_micro": Score("micro F1"), "f1_macro": Score("macro F1")}
+        "accuracy": Score("accuracy"), "f1_micro": Score("micro F1"), "f1_macro": Score("macro F1"),
+        "forgetting": Score("forgetting", falling=True)}
     main: ClassVar[tuple[str, ...]] = ("accuracy", "f1_micro", "f1_macro")
     chosen_by: ClassVar[str] = "f1_micro"
     tried: ClassVar[tuple[str, ...]] = ("last_label", "common_dyn", "mlp_dyn:target=classes",
@@ -53,14 +63,20 @@ class SnapshotClassification(Task):
     known: bool = Field(default=False, description="nodes set aside are scored with their past: "
                         "their classes are known, and learned, up to the learned stage; for "
                         "classes that change")
+    forgetting: bool = Field(default=False, description="the model of each stage is also asked "
+                             "about all stages so far, on their own snapshots: forgetting")
 
     def scored(self, t: int, stages: int) -> list[int]:
-        """Return one stage for validation, and the one after it for the test."""
-        return [t + lead for lead in AHEAD if t + lead < stages]
+        """Return one stage for validation, and the one after it for the test.
+
+        With ``forgetting`` all stages so far come before them.
+        """
+        return [*range(t + 1 if self.forgetting else 0),
+                *(t + lead for lead in AHEAD if t + lead < stages)]
 
     def period(self, plan: Plan, learned: int, t: int) -> str:
-        """Return the period that stage ``t`` is scored for: "val" or "test"."""
-        return AHEAD[t - learned]
+        """Return the period that stage ``t`` is scored for: "val", "test", or "past"."""
+        return AHEAD.get(t - learned, "past")
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> LabelScorer:  # type: ignore
         """Return the scorer of the server's graph.
@@ -73,9 +89,15 @@ class SnapshotClassification(Task):
         """Return ``{"test": ..., "val": ...}``.
 
         Each has ``mean`` (over stages, weighted by nodes), ``client``, ``n``, ``stages`` (scores
-        one by one) and ``parts`` (by client).
+        one by one) and ``parts`` (by client). The means of the test have ``forgetting`` after the
+        last stage, where it was measured.
         """
-        return {period: summarise(stages, lead) for lead, period in AHEAD.items()}
+        found = {period: summarise(stages, lead) for lead, period in AHEAD.items()}
+        lost = forgotten({(s.t, j): by["all"]["scores"]["accuracy"] for s in stages
+                          for j, by in s.found.items() if j <= s.t and by["all"]["scores"]})
+        if lost and found["test"]["mean"]:
+            found["test"]["mean"]["forgetting"] = lost[max(lost)]
+        return found
 
     # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
@@ -136,6 +158,21 @@ class SnapshotClassification(Task):
         """Return all nodes with the classes that the data give them."""
         assert part.nodes is not None
         return Labelled(part.src_ids, part.nodes.at(np.inf, part.num_src)[1], part.nodes.classes)
+
+
+def forgotten(accuracy: Mapping[tuple[int, int], float]) -> dict[int, float]:
+    """Compute forgetting F_k by stage k, of the accuracies a[l, j] by (l, j); j <= l.
+
+    Stages without nodes are not in ``accuracy``, and those without an earlier one in the result.
+    """
+    found = {}
+    for k in sorted({learned for learned, _ in accuracy}):
+        before = [j for learned, j in accuracy if learned == k and j < k]
+        lost = [max(a for (learned, i), a in accuracy.items() if i == j and learned < k)
+                - accuracy[k, j] for j in before]
+        if lost:
+            found[k] = sum(lost) / len(lost)
+    return found
 
 
 def summarise(stages: list[Any], lead: int) -> dict[str, Any]:

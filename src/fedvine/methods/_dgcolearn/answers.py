@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Server
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
+from fedvine.data.snapshot import Snapshot
+from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn.renumber import renumber
 
 BLOCK = 1 << 13     # pairs that are scored at a time
@@ -47,18 +50,34 @@ def links(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]
 def classes(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]:
     """Return the scores [Q, classes] of queried nodes, and the client of each.
 
-    The graph goes on to the snapshot of the query; the model stays.
+    The graph goes on to the snapshot of the query, or back to it; the model and its states stay.
+    Raises :class:`FedvineError` for a stage that was learned, where rows that did not change are
+    skipped.
     """
     server = ahead(server, deep=True)
     queries = server.queries
+    if queries.again:
+        back(method, server, queries.again)
     for i, (stage, past) in enumerate(queries.ahead):
         if i:                                   # states of the snapshot between
             method.exchange_in(clients.world).commit(server, clients)
         server.stage, server.past = stage, past
         method.arrive(server, clients, at)
-    found = method.exchange_in(clients.world).rows_of(server, clients, queries.nodes[None])
-    return {"scores": scored(server, *found),
+    return {"scores": method.class_scores(server, clients, queries.nodes),
             "client": np.asarray(clients.names)[server.placement.part[queries.nodes]]}
+
+
+def back(method: Any, server: Server, stages: list[EventStream]) -> None:
+    """Let messages go over the snapshot that these stages ended with."""
+    if method.follows:
+        raise FedvineError("protocol.forgetting asks about whole snapshots that were learned, and "
+                           "with scope=changed there are only the rows that changed; choose "
+                           "scope=snapshot.")
+    snapshot, owner = Snapshot(server.snapshot.window), server.placement.owner
+    for stage in stages:
+        snapshot.advance(stage)
+    server.active, server.joined = np.ones(len(owner), bool), []
+    server.border.update(snapshot.edges, owner)
 
 
 def scored(server: Server, rows: torch.Tensor, at: np.ndarray) -> np.ndarray:

@@ -1,0 +1,75 @@
+"""Clients that keep models of their own, for rivals of DG-CoLearn whose server has none.
+
+Nothing is learned of neighbours elsewhere, so a client computes its rows by itself: its states
+(:meth:`OwnModelsMixin.settle`), and the classes of its own nodes (:meth:`OwnModelsMixin.classify`).
+No rows go to the server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedvine.core.expect import Tensor
+from fedvine.core.method import Client, Server, World, on_client
+from fedvine.methods._dgcolearn.exchange import Layerwise
+
+
+class Alone(Layerwise):
+    """No exchange: clients compute by themselves."""
+
+    def commit(self, server: Server, clients) -> None:
+        """Let the rows of each client's model become states."""
+        server.placement.send(self.method, server, clients)
+        clients.call(self.method.settle, only=tuple(server.joined), expect=None)
+
+
+class OwnModelsMixin:
+    """For methods without an exchange (``exchange = "none"``) that name classes of nodes."""
+
+    def exchange_in(self, world: World) -> Alone:
+        """Return the exchange: none."""
+        return Alone(self, world)
+
+    def class_scores(self, server: Server, clients, nodes: np.ndarray) -> np.ndarray:
+        """Return the scores float [Q, classes] of ``nodes`` int64 [Q], each by its own client.
+
+        They are 0 for nodes never seen, and for those of clients that do not answer.
+        """
+        method: Any = self
+        placement, C = server.placement, clients.world.facts["classes"]
+        placement.send(method, server, clients)
+        at = {n: np.flatnonzero(placement.owner[nodes] == k)
+              for k, n in enumerate(placement.world.clients) if n in server.joined}
+        sent = clients.call(method.classify, per_client={
+            n: placement.place[nodes[mine]] for n, mine in at.items()},
+            expect=lambda name: Tensor(method.precision, (len(at[name]), C)))
+        found = np.zeros((len(nodes), C), method.precision)
+        for name, scores in sent.items():
+            found[at[name]] = scores.numpy()
+        return found
+
+    # -- at a client ------------------------------------------------------------------------------
+    def alone(self, client: Client, commit: bool) -> torch.Tensor:
+        """Compute the rows [n, hidden] by the client's own model; with ``commit`` states, too."""
+        method: Any = self
+        message = method.begin(client, None)
+        nothing = message.new_zeros(len(method.part_of(client).border), message.shape[1])
+        for layer in range(1, method.layers):
+            message = method.prepare_layer(client, layer, method.finish_layer(client, nothing))
+            nothing = message.new_zeros(len(nothing), message.shape[1])
+        return method.embed(client, commit, nothing)
+
+    @on_client
+    def settle(self, client: Client) -> None:
+        """Let the rows of this client's model become states."""
+        self.alone(client, True)
+
+    @on_client
+    def classify(self, client: Client, places: np.ndarray) -> torch.Tensor:
+        """Return the scores of the classes of own nodes. Down: places int64 [q]. Up: [q, C]."""
+        rows = self.alone(client, False)
+        with torch.no_grad():
+            return client.net.score(rows[torch.from_numpy(places)])
