@@ -67,10 +67,11 @@ class FedLink(ArrivalsMixin, Robust):
     aggregate: Literal["clients", "touching"] = Field(
         default="touching", description="divide the sum of a row's differences by the number of "
         "clients that touched the row; or (clients, as in the box) by K, those that answered")
-    draw: Literal["buffer", "newest", "uniform"] | None = Field(
+    draw: Literal["buffer", "newest", "uniform", "cyclic"] | None = Field(
         default=None, description="what a step takes: one buffer, all alike; half the time the "
-        "newest, else one of all; C edges evenly from all. If not given, buffer; with capacity = "
-        "auto uniform where users have five edges and more, else newest")
+        "newest, else one of all; C edges evenly from all; the buffers one after the other, oldest "
+        "first, over and over (Appendix C.1). If not given, buffer; with capacity = auto uniform "
+        "where users have five edges and more, else newest")
     init_scale: float = Field(default=0.1, gt=0, description="half width of a row's first values")
     share: tuple[Literal["model", "users", "items"], ...] = Field(
         default=("model", "users", "items"), description="what clients share; the rest stays local")
@@ -120,6 +121,8 @@ class FedLink(ArrivalsMixin, Robust):
             client.lookback = AutoCapacity.of(self.buffers)
         inputs.start_means(client)
         client.fresh = client.met = 0           # for the options: new edges, items met
+        if self.draw == "cyclic":
+            client.turn = 0                     # steps taken
         like = self.width, client.world.seed, self.init_scale, self.optimizer
         client.users = ClientEmbedding(*like, local="users" not in self.share)
         client.items = ClientEmbedding(*like, local="items" not in self.share)
@@ -235,7 +238,10 @@ class FedLink(ArrivalsMixin, Robust):
         """Choose what a local step trains on: a buffer G^s, or as the field ``draw`` says."""
         how = self.draw or ("buffer" if self.capacity != "auto" else client.lookback.draw(
             len(client.kept), len(client.users.optimizer.held)))
-        return buffers.draw_batch(client.kept, how, draw, client.cache, self.device)
+        turn = 0
+        if how == "cyclic":
+            turn, client.turn = client.turn, client.turn + 1
+        return buffers.draw_batch(client.kept, how, draw, client.cache, self.device, turn)
 
     # -- forecasts -------------------------------------------------------------------------------
     def answer(self, server, clients, at: At):

@@ -13,5 +13,5 @@ class FedLinkMiniBatch(FedLink):
 
     name: ClassVar[str] = "fedlink_minibatch"
 
-    draw: Literal["buffer", "newest", "uniform"] | None = Field(
+    draw: Literal["buffer", "newest", "uniform", "cyclic"] | None = Field(
         default="uniform", description="C edges drawn evenly")

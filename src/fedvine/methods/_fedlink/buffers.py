@@ -103,18 +103,21 @@ def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
 
 
 def draw_batch(kept: EdgeBuffers, how: str, draw: np.random.Generator, cache: dict[Any, Any],
-               device: str) -> Batch:
+               device: str, turn: int = 0) -> Batch:
     """Draw what a step trains on; ``cache`` keeps the batches of buffers until new edges come.
 
     ``how`` is "buffer": one buffer G^s, all alike; "newest": half the time the newest buffer, else
-    one of all; or "uniform": C single edges, drawn evenly. Buffer 0 is the newest.
+    one of all; "cyclic": that of step ``turn`` (from 0) in their order, the oldest first and again
+    from the oldest after the newest; or "uniform": C single edges, drawn evenly. Buffer 0 is the
+    newest.
     """
     count, C = len(kept), kept.C
     if how == "uniform":
         src, dst = kept.last(0, count)
         chosen = np.sort(draw.choice(count, min(C, count), replace=False))
         return make_batch(src[chosen], dst[chosen], device)
-    s = int(draw.integers(0, max(-(-count // C), 1)))
+    many = max(-(-count // C), 1)
+    s = many - 1 - turn % many if how == "cyclic" else int(draw.integers(0, many))
     if how == "newest" and draw.random() < 0.5:
         s = 0
     name = (kept.seen, s)
