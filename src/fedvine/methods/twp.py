@@ -66,12 +66,8 @@ class Twp(Remembering):
         """Add I_k, Eq. (a), to the sum of importances, and move the centre towards W_k*."""
         if not len(self.labelled(client)[2]):
             return
-        new, now = self.importances(client), tree.weights(client.model)
-        total = tree.add(client.importance, new)
-        client.centre = tree.map_tree(
-            lambda c, w, i, all_: c + i / all_.clamp(min=1e-30) * (w - c),
-            client.centre, now, new, total)
-        client.importance = total
+        client.centre, client.importance = merged(
+            client.centre, client.importance, tree.weights(client.model), self.importances(client))
 
     def importances(self, client: Client, *, graded: bool = False) -> dict[str, torch.Tensor]:
         """Compute I_k, Eq. (a), of the client's model by name of parameter, without dropout.
@@ -79,26 +75,51 @@ class Twp(Remembering):
         With ``graded`` the result can be differentiated. The task must have labelled nodes.
         """
         (graph, nodes, y), model = self.labelled(client), client.model
-        names, weights = zip(*model.named_parameters(), strict=True)
         loss = self.cost(model(graph)[nodes], y) / self.nodes_in_cost(client)
         norms = [e.square().sum() / len(graph.x) for e in model.coefficients(graph)]
-        f = torch.autograd.grad(loss, weights, create_graph=graded)
-        g = torch.autograd.grad(norms, weights, create_graph=graded, materialize_grads=True)
-        return {name: self.lambda_l * a * a + self.lambda_t * b * b                     # (a)
-                for name, a, b in zip(names, f, g, strict=True)}
+        return importance(model, loss, norms, self.lambda_l, self.lambda_t, graded)
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute Eq. (b), a scalar; None without labelled nodes."""
         new = super().loss(client, draw)
         if new is None:
             return None
-        weights = dict(client.model.named_parameters())
-        held = sum((i * (weights[n] - client.centre[n]).square()).sum()
-                   for n, i in client.importance.items())
+        held = penalty(client.model, client.centre, client.importance)
         if self.beta:
             own = self.importances(client, graded=True)
             held = held + self.beta * sum(i.sum() for i in own.values())
         return new + self.nodes_in_cost(client) * held                             # (b)
+
+
+def importance(model: torch.nn.Module, loss: torch.Tensor, norms: list[torch.Tensor],
+               lambda_l: float, lambda_t: float, graded: bool = False) -> dict[str, torch.Tensor]:
+    """Compute (a), by name of the model's parameter.
+
+    ``loss`` is the task's mean loss, and ``norms`` by layer the mean over nodes of the squared
+    norms of their coefficients, scalars. With ``graded`` the result can be differentiated.
+    """
+    names, weights = zip(*model.named_parameters(), strict=True)
+    f = torch.autograd.grad(loss, weights, create_graph=graded, retain_graph=True,
+                            materialize_grads=True)
+    g = torch.autograd.grad(norms, weights, create_graph=graded, materialize_grads=True)
+    return {name: lambda_l * a * a + lambda_t * b * b                                   # (a)
+            for name, a, b in zip(names, f, g, strict=True)}
+
+
+def merged(centre: dict[str, torch.Tensor], total: dict[str, torch.Tensor],
+           now: dict[str, torch.Tensor], new: dict[str, torch.Tensor]
+           ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Return centre and sum of importances after a task with weights ``now`` and I_k ``new``."""
+    total = tree.add(total, new)
+    return tree.map_tree(lambda c, w, i, all_: c + i / all_.clamp(min=1e-30) * (w - c),
+                         centre, now, new, total), total
+
+
+def penalty(model: torch.nn.Module, centre: dict[str, torch.Tensor],
+            total: dict[str, torch.Tensor]) -> Any:
+    """Compute the second term of (b), up to a constant, a scalar tensor."""
+    weights = dict(model.named_parameters())
+    return sum((i * (weights[n] - centre[n]).square()).sum() for n, i in total.items())
 
 
 class TwpIsolated(Isolated, Twp):  # type: ignore[misc]
