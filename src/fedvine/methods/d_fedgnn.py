@@ -90,14 +90,13 @@ def neighbours(names: Sequence[str], topology: str, draw: np.random.Generator
                ) -> dict[str, list[str]]:
     """Return the neighbours of each client, sorted; the relation is symmetric.
 
-    Args:
-        names: of the clients, sorted.
-        topology: "ring", "random" (a ring in the order that ``draw`` gives) or "full".
-        draw: for the order.
+    ``names`` are sorted; with the ``topology`` "random" the ring is in the order that ``draw``
+    gives.
     """
     if topology == "full":
         return {n: [m for m in names if m != n] for n in names}
-    order = list(names) if topology == "ring" else [names[i] for i in draw.permutation(len(names))]
+    order = list(names) if topology == "ring" else [
+        names[int(i)] for i in draw.permutation(len(names))]
     found = {n: sorted({order[i - 1], order[(i + 1) % len(order)]} - {n})
              for i, n in enumerate(order)}
     return {n: found[n] for n in names}

@@ -62,7 +62,7 @@ class FedProtoDyn(OwnModelsMixin, FedAvgDyn):
         sent = clients.call(self.learn, server.prototypes, self.epochs, per_client=own,
                             only=tuple(server.joined),
                             expect=Tensor(self.precision, (C, self.hidden + 1)))
-        server.prototypes = means(sum(sent), server.prototypes)                  # (b)
+        server.prototypes = means(torch.stack(list(sent)).sum(0), server.prototypes)     # (b)
 
     @on_client
     def learn(self, client: Client, prototypes: torch.Tensor, epochs: int,
