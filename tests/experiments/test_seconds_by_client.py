@@ -47,6 +47,12 @@ def test_a_stopped_run_goes_on_counting_where_it_was_saved(stop, tmp_path):
     resumed = testing._run(FedLink.tiny(), engine=Timed, out=tmp_path / "run").finish()
     whole = testing._run(FedLink.tiny(), engine=Timed).finish()
     assert resumed.costs.seconds > resumed.costs.earlier > 0.2
+    moved = json.loads((tmp_path / "run" / "clients.json").read_text())
+    assert moved == resumed.costs.by_client(resumed.clients)
+    for client, its in whole.costs.by_client(whole.clients).items():
+        assert moved[client] == pytest.approx(its)
+    for way in ("down", "up"):
+        assert sum(its[way] for its in moved.values()) == whole.summary[f"bytes_{way}"] > 0
     ours, theirs = ({f: {k: v for k, v in by.items() if k != "seconds"}
                      for f, by in made.summary["by"].items()} for made in (resumed, whole))
     assert ours == theirs

@@ -231,6 +231,32 @@ def _show(forecasts: list[Any], why: Sequence[str] = ()) -> None:
     console().print(table)
 
 
+@app.command("app")
+def page(
+    runs: Annotated[list[Path], typer.Argument(
+        metavar="RUN...", help="Folders of runs, finished or still learning, or folders with runs "
+        "in them.")],
+    host: Annotated[str, typer.Option(
+        help="The address to listen on; any but loopback gets a token, which is printed.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")
+                    ] = 8765,
+    method: Annotated[Path | None, typer.Option(
+        help="The Python file of the runs' method, where they were run elsewhere; it is carried "
+        "out.")] = None,
+) -> None:
+    """Show runs on a local page while they learn, and ask their models; Ctrl-C ends it."""
+    try:
+        from fedvine.app.serving import serve
+    except ModuleNotFoundError as error:
+        raise FedvineError(f"The page needs {error.name}, which is not installed; install the "
+                           'extra: pip install "fedvine[app]".') from error
+    if method:
+        from fedvine.core import registry
+        registry.from_file(method)
+    serve(runs, host, port, say=lambda text: print(text, flush=True))
+
+
 app.command()(compare.compare)
 app.command()(compare.reproduce)
 app.command()(tune.tune)

@@ -12,6 +12,7 @@ from fedvine.core.method import At
 from fedvine.experiments.allocator import peak_memory
 
 KEPT = 4096     # rounds whose seconds are kept one by one
+_MOVED = ("down", "up", "seconds")
 
 
 class Costs:
@@ -35,10 +36,14 @@ class Costs:
         self._started = self._began = time.perf_counter()
         self._started_cpu = time.process_time()
         self._before: dict[str, float] = {}     # seconds of each client before the round
+        self._earlier: dict[str, dict[str, float]] = {}     # by client, of the run when it stopped
+        self._since: dict[str, dict[str, float]] | None = None  # ... of the process, before the run
 
     def begin(self, clients: Clients) -> None:
         """Start the clock of a round."""
         self._began = time.perf_counter()
+        if self._since is None:
+            self._since = _moved(clients)
         self._before = {name: its["seconds"] for name, its in clients.traffic.items()}
 
     def round_done(self, at: At, clients: Clients) -> None:
@@ -72,6 +77,19 @@ class Costs:
             for key, more in (("calls", 1), *((k, call[k]) for k in ("down", "up", "seconds"))):
                 by[key] += more
 
+    def by_client(self, clients: Clients) -> dict[str, dict[str, float]]:
+        """Return bytes ``down`` and ``up`` and ``seconds`` of all calls so far, by client.
+
+        Where the clients are real machines, seconds are those until the answer came.
+        """
+        found = {name: dict(its) for name, its in self._earlier.items()}
+        for name, its in _moved(clients).items():
+            before = (self._since or {}).get(name, {})
+            mine = found.setdefault(name, dict.fromkeys(_MOVED, 0))
+            for key in _MOVED:
+                mine[key] += its[key] - before.get(key, 0)
+        return dict(sorted(found.items()))
+
     @property
     def seconds(self) -> float:
         """Return the seconds of the run so far, without those between a stop and the next start."""
@@ -93,6 +111,7 @@ class Costs:
         self.rounds, self.client, self.calls = state["rounds"]
         self.before = list(state.get("before", self.before))
         self.own = state.get("own")             # older saves have none
+        self._earlier = state.get("by_client", {})
         self.earlier_cpu = state.get("cpu", 0.0)
 
     def summary(self) -> dict[str, Any]:
@@ -111,3 +130,8 @@ class Costs:
         if rounds and self.own:
             found["seconds_by_client"] = {n: s / rounds for n, s in self.own.items()}
         return found
+
+
+def _moved(clients: Clients) -> dict[str, dict[str, float]]:
+    """Return bytes and seconds of this process so far, by client."""
+    return {name: {key: its[key] for key in _MOVED} for name, its in clients.traffic.items()}

@@ -7,15 +7,16 @@ in another process answers as of the newest stage when it was opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, near
 from fedvine.experiments.forecast_tables import pairs_of
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.labels import Labels
+from fedvine.experiments.last_edges import LastEdge, last_edges
 from fedvine.experiments.reopened import forecasts_at, reopened
 
 
@@ -99,6 +100,37 @@ class OpenRun:
         if self._labels is None:
             self._labels = Labels(self.run)
         return self._labels.table(nodes, client)
+
+    def last_edges(self, client: str, node: str | int, count: int = 10) -> list[LastEdge]:
+        """Return the last edges of a user or a node at a client, the newest first.
+
+        These are edges that the run has learned; what it answers about the node rests on them, and
+        on those of the nodes around it.
+
+        Args:
+            client: name of the client.
+            node: name of the user or node.
+            count: number of edges, at most.
+
+        Returns:
+            Tuples of the node at the other end, the time as text (None of a labelled graph), and
+            the class of that node in the data (None where there is none).
+
+        Raises:
+            FedvineError: for an unknown client.
+        """
+        if client not in self.run.parts:
+            raise FedvineError(f'This run has no client "{client}"{near(client, self.clients)}; '
+                               f"it has {', '.join(self.clients)}.")
+        plan = self.run.plan if self._forecasts is None else self._forecasts.plan
+        return last_edges(self.run.parts[client], plan, str(node), count, self.stage)
+
+    def why(self, client: str, user: str | int, items: Sequence[str]) -> list[str]:
+        """Return why items of :meth:`predict` have their scores, in words; empty if it is not said.
+
+        Raises :class:`FedvineError` for an unknown client, and for a run of a labelled graph.
+        """
+        return self._of_streams().why(client, str(user), items)
 
     def _of_streams(self, at: float | None = None) -> Forecasts:
         if self._forecasts is None:

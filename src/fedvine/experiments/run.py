@@ -142,11 +142,14 @@ class Run:
     def _save(self, t: int, r: int) -> None:
         self._flush()
         assert self.folder is not None and self.server is not None
-        state = {"server": self.server.dump(), "clients": self.clients.dump(), **self.costs.dump()}
+        by_client = self.costs.by_client(self.clients)
+        state = {"server": self.server.dump(), "clients": self.clients.dump(), **self.costs.dump(),
+                 "by_client": by_client}
         self._last_save, packed = time.perf_counter(), pack(state)
         clients = self.clients.save(run_folder.checkpoint(t, r))
         self.folder.save(run_folder.Save(t, r, packed, clients, self.costs.seconds,
                                          self._is_end(t, r), len(self.plan)))
+        self.folder.moved(by_client)
 
     def _restore(self) -> tuple[int, int]:
         """Restore both sides from the last save, or start afresh; return its (stage, round)."""

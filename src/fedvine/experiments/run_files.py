@@ -97,12 +97,21 @@ def read_part(path: str | os.PathLike[str], name: str, size: int | None = None
 
     Raises :class:`FedvineError` as :func:`read_lines` does, and where it has too few bytes.
     """
-    file, found = Path(path) / name, []
-    keys = _KEYS if name.startswith("metrics") else {"t"}
+    file = Path(path) / name
     text = file.read_bytes() if file.exists() else b""
     if size is not None and len(text) < size:
         raise FedvineError(f"{name} has lost its end")
-    for number, line in enumerate(text[:size].split(b"\n")[:-1], 1):
+    return parsed(name, text[:size])
+
+
+def parsed(name: str, text: bytes, first: int = 1) -> list[dict[str, Any]]:
+    """Return the whole lines in ``text``, bytes of the file ``name`` of a log.
+
+    ``first`` is the number of the first line. Raises :class:`FedvineError` for a line that a run
+    cannot have written.
+    """
+    keys, found = _KEYS if name.startswith("metrics") else {"t"}, []
+    for number, line in enumerate(text.split(b"\n")[:-1], first):
         try:
             found.append(json.loads(line))
             if not keys <= found[-1].keys():

@@ -3,6 +3,7 @@
 - ``experiment.toml``: the resolved experiment; a folder of another experiment is refused
 - ``metrics.jsonl``: one line a stage and client: counts and scores
 - ``messages.jsonl``: one line a call: clients, bytes down and up, seconds
+- ``clients.json``: bytes and seconds of each client at the newest save, for people
 - ``summary.json``: written last; a run that has it is finished
 - ``saves/``: the two last saves: memory of server and clients at one time (safetensors), with
   checksums that belong to this experiment
@@ -131,6 +132,11 @@ class RunFolder:
         """Write the summary, which marks the run as finished."""
         with atomic(self.path / "summary.json", "w") as file:
             json.dump(summary, file, indent=1)
+
+    def moved(self, by_client: Mapping[str, Mapping[str, float]]) -> None:
+        """Write the bytes and the seconds of each client so far, for people who look at the run."""
+        with atomic(self.path / "clients.json", "w") as file:
+            json.dump(by_client, file)
 
     # -- saves ---------------------------------------------------------------------------------
     def save(self, save: Save) -> None:

@@ -196,6 +196,25 @@ class ClassIncremental(Task):
         return [Lines("mean accuracy of the tasks so far, %", "after task",
                       [("", list(found), list(found.values()))], whole=len(found))]
 
+    def so_far(self, lines: Sequence[Line]) -> list[Lines | Matrix]:
+        """Return the mean accuracy of the tasks so far, of all and by client, and the matrix."""
+        found: dict[int, dict[int, dict[str, Any]]] = {}
+        for line in lines:
+            found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = line
+        names = sorted({str(line["client"]) for line in lines})
+        series = []
+        for name, among in [("all", names), *((name, [name]) for name in names)]:
+            points = {t + 1: 100 * sum(known) / len(known) for t, by in sorted(found.items())
+                      if (known := [a for j in range(t + 1) if (
+                          a := _accuracy(by.get(j, {}), among, "")) is not None])}
+            series.append((name, list(points), list(points.values())))
+        count = max(found, default=-1) + 1
+        cells = [[float("nan") if (a := _accuracy(found.get(i, {}).get(j, {}), names, "")) is None
+                  or j > i else 100 * a for j in range(count)] for i in range(count)]
+        return [Lines("mean accuracy of the tasks so far, %", "after task", series,
+                      limits=(0, 102), whole=count),
+                Matrix("accuracy, %", "accuracy on task", "after task", cells)] if count else []
+
     def _among(self) -> str:
         return "the classes of its task" if self.masked else "all classes"
 

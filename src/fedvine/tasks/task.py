@@ -23,7 +23,17 @@ from fedvine.data.open_plan import open_plan
 from fedvine.data.plan import Plan
 from fedvine.tasks import judging
 from fedvine.tasks.protocol import Protocol
-from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score, by_stage
+from fedvine.tasks.shown import (
+    Axis,
+    Group,
+    Lines,
+    Matrix,
+    Picture,
+    Rows,
+    Score,
+    by_stage,
+    furthest,
+)
 
 STAGES = 10     # of a table, about, where no setting says otherwise
 Line = Mapping[str, Any]
@@ -217,6 +227,27 @@ class Task(Protocol):
         return [Lines(self.scores[key].name, "stage that was scored", [
                     ("", [s + 1 for s in points], list(points.values()))], stages=True)
                 for key in self.compared if (points := by_stage(lines, key))]
+
+    def so_far(self, lines: Sequence[Line]) -> list[Lines | Matrix]:
+        """Return the plots of a run that may still learn: of its lines alone, without a summary.
+
+        A plot a main score; its first line is the mean over clients, then there is one a client
+        where there are several.
+        """
+        newest, found = furthest(lines), []
+        test = [line["stage"] + 1 for line in newest if line["period"] == "test"]
+        names = sorted({line["client"] for line in newest})
+        for key in self.main:
+            if not (mean := by_stage(lines, key)):
+                continue
+            series = [("mean", [s + 1 for s in mean], list(mean.values()))]
+            for name in names if len(names) > 1 else []:
+                points = {line["stage"] + 1: line["scores"][key] for line in newest
+                          if line["client"] == name and key in line["scores"]}
+                series.append((name, list(points), list(points.values())))
+            found.append(Lines(self.scores[key].name, "stage that was scored", series, stages=True,
+                               shaded=(min(test) - 0.5, max(test) + 0.5) if test else None))
+        return found
 
     # -- forecasts -------------------------------------------------------------------------------
     def candidates(self, part: Any) -> Sequence[str] | Ids:

@@ -1,0 +1,14 @@
+"""A local page about runs, finished or still learning, and the JSON that it shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedvine.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from fedvine.app.api import application
+    from fedvine.app.serving import serve
+
+__all__ = ["application", "serve"]
+__getattr__, __dir__ = lazy(__name__, application="api", serve="serving")

@@ -1,0 +1,91 @@
+"""Serve the page until a signal ends it."""
+
+# pyright: reportMissingImports=false
+# The extra "app" brings what this file imports.
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import uvicorn
+
+from fedvine.app.api import application
+from fedvine.app.guard import is_loopback
+from fedvine.core.errors import FedvineError
+
+PATIENCE = 2        # seconds that running answers get at the end
+
+
+def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
+          say: Callable[[str], object] = print) -> None:
+    """Serve the page about the runs in ``folders`` until SIGTERM or Ctrl-C.
+
+    Args:
+        folders: of runs, or of folders with runs in them.
+        host: the address to listen on; another one than loopback gets a token, which is in the
+            printed address.
+        port: the port; 0 for any that is free.
+        say: gets the sentences for a person.
+
+    Raises:
+        FedvineError: for a folder that is not one of a run, and an address or port that cannot be
+            used.
+    """
+    found = runs_in(folders)
+    token = None if is_loopback(host) else secrets.token_urlsafe(32)
+    try:
+        listening = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
+    except OSError as error:
+        raise FedvineError(f"{host}:{port} cannot be listened on ({error.strerror or error}); "
+                           "choose another port with --port, or 0 for any.") from error
+    with listening:
+        shown = f"[{host}]" if ":" in host else host
+        say(f"http://{shown}:{listening.getsockname()[1]}/" + (f"#token={token}" if token else ""))
+        if token:
+            say("Whoever has this address reads all of these runs. It is not encrypted: use it in "
+                "a network that you trust, or a tunnel to loopback.")
+        say("Ctrl-C ends it.")
+        server = uvicorn.Server(uvicorn.Config(
+            application(found, host, token), lifespan="off", log_level="warning", ws="none",
+            server_header=False, date_header=False, timeout_graceful_shutdown=PATIENCE,
+            limit_concurrency=200, h11_max_incomplete_event_size=16_384, proxy_headers=False))
+        with _ended_by_signals():
+            asyncio.run(server.serve(sockets=[listening]))
+
+
+def runs_in(folders: Sequence[Path]) -> list[Path]:
+    """Return the run folders: those given, and those in a given folder that is not one itself.
+
+    Raises :class:`FedvineError` where there is none.
+    """
+    found: list[Path] = []
+    for folder in folders:
+        inside = [] if (folder / "experiment.toml").exists() or not folder.is_dir() else sorted(
+            path.parent for path in folder.glob("*/experiment.toml"))
+        if not inside and not (folder / "experiment.toml").exists():
+            raise FedvineError(f"{folder} is not a run folder and has none in it; give the folder "
+                               "that fedvine run --out wrote.")
+        found += [path for path in inside or [folder] if path not in found]
+    return found
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let the signals that end the server do nothing more: it raises them again when it is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: None)
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,127 @@
+"""What the page shows of runs, as plain values: a row each, runs side by side, one in detail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedvine.app import clients
+from fedvine.app.plain import number, plot, rows, text
+from fedvine.app.watched import Watched
+from fedvine.core.units import clock, seconds, size
+from fedvine.results import side_by_side
+from fedvine.results.finished import Finished
+from fedvine.results.pictures import partition
+from fedvine.results.records import facts
+from fedvine.tasks import drift
+from fedvine.tasks.shown import Lines
+
+
+def row(seen: Watched) -> dict[str, Any]:
+    """Return a run's row: its place, newest scores, bytes and seconds."""
+    found: dict[str, Any] = {"id": seen.number, "version": seen.version, "error": text(seen.error),
+                             "folder": text(seen.folder.name or seen.folder),
+                             "path": text(seen.folder), "wrote": seen.wrote}
+    if (run := seen.run) is None:
+        return {**found, "state": "error"}
+    state = ("finished" if run.summary and not seen.living else
+             "up to date" if run.summary else "learning")
+    t, r = seen.calls.place or (0, None)
+    down, up = seen.calls.total
+    if run.summary:
+        down, up = run.summary["bytes_down"], run.summary["bytes_up"]
+    spent = run.summary.get("seconds_total")
+    done = max([t, *(line["t"] + 1 for line in run.lines)])
+    return {**found, "state": state, "title": text(run.title), "method": text(run.method),
+            "data": text(run.experiment["data"]["name"]), "seed": run.experiment["seed"],
+            "stage": seen.stages if run.summary else min(t + 1, seen.stages),
+            "stages": seen.stages, "round": r, "done": seen.stages if run.summary else done,
+            "scores": _scores(run, seen.living), "down": size(down), "up": size(up),
+            "time": None if spent is None else clock(spent)}
+
+
+def _scores(run: Finished, living: bool) -> dict[str, Any]:
+    """Return the first two main scores, means over clients, and of when they are."""
+    task, period = run.task, "live" if living else "test"
+    mean = (run.summary.get("scores", {}).get(period) or {}).get("mean") or {}
+    if mean:
+        return {"of": "stages since" if period == "live" else "test period",
+                "values": [[task.scores[key].name, task.text(key, mean[key])]
+                           for key in task.main if key in mean][:2]}
+    newest = [made for made in task.so_far(run.lines) if isinstance(made, Lines)][:2]
+    return {"of": "newest stage",
+            "values": [[made.title, f"{made.series[0][2][-1]:.{1 if made.limits else 3}f}"]
+                       for made in newest if made.series[0][2]]}
+
+
+def compared(every: Sequence[Watched]) -> dict[str, Any]:
+    """Return the runs side by side, in groups whose task, protocol and stages are the same."""
+    runs = {id(seen.run): seen for seen in every if seen.run is not None}
+    groups = side_by_side.groups([seen.run for seen in runs.values() if seen.run])
+    made = []
+    for group in groups:
+        plots: dict[str, Lines] = {}
+        ids: dict[str, list[int]] = {}
+        for name, run in zip(side_by_side.names(group), group, strict=True):
+            for drawn in run.task.so_far(run.lines):
+                if isinstance(drawn, Lines) and drawn.series:
+                    _, x, y = drawn.series[0]
+                    first = plots.setdefault(drawn.title, replace(drawn, series=[]))
+                    plots[drawn.title] = replace(first, series=[*first.series, (name, x, y)])
+                    ids.setdefault(drawn.title, []).append(runs[id(run)].number)
+        bounds = max((runs[id(run)].dates for run in group), key=len)
+        shown = []
+        for title, lines in plots.items():
+            values = plot(lines, bounds)
+            for series, number_ in zip(values["series"], ids[title], strict=False):
+                series["run"] = number_
+            shown.append(values)
+        made.append({"heading": text(side_by_side.heading(group)),
+                     "runs": [runs[id(run)].number for run in group], "plots": shown})
+    return {"groups": made, "remarks": [text(said) for said in side_by_side.remarks(groups)]}
+
+
+def detail(seen: Watched) -> dict[str, Any]:
+    """Return all about one run."""
+    found = row(seen)
+    if (run := seen.run) is None:
+        return found
+    summary, task = run.summary, run.task
+    said = summary.get("drift") if summary else None
+    if said is None:
+        said = drift.drift(run.lines, task.compared, task.scores, run.method)
+    snapshots = summary.get("report", {}).get("snapshots", [])
+    settings = {k: run.experiment[k] for k in ("method", "split", "stages", "protocol")}
+    tables = [entry if isinstance(entry, str) else rows(entry)
+              for entry in (task.tables(summary) if summary else [])]
+    return {**found,
+            "plots": [plot(made, seen.dates) for made in task.so_far(run.lines)],
+            "traffic": [plot(made, seen.dates) for made in seen.calls.plots()],
+            "clients": clients.table(seen),
+            "partition": {"by": text(run.experiment["split"].get("by") or ""),
+                          "plots": [plot(made) for made in partition(snapshots).plots]
+                          if snapshots else []},
+            "drift": {"sentences": [text(sentence) for sentence in said],
+                      "plots": [plot(made, seen.dates) for made in drift.plots(
+                          run.lines, task.compared, task.scores, run.method)]},
+            "tables": [text(entry) if isinstance(entry, str) else entry for entry in tables],
+            "costs": _costs(summary), "notes": [text(note) for note in summary.get("notes", [])],
+            "report": text(facts(summary["report"])) if "report" in summary else "",
+            "settings": text(json.dumps(settings, indent=1, ensure_ascii=False)),
+            "asks": {"kind": "forecasts" if task.data == "stream" else "labels",
+                     "clients": clients.asked(seen)}}
+
+
+def _costs(summary: dict[str, Any]) -> str:
+    """Return the sentence on the costs of a finished run."""
+    if not summary:
+        return ""
+    privacy = summary.get("privacy")
+    return (f"{clock(summary['seconds_total'])} in all, {seconds(summary['seconds_round'])} a "
+            f"round (median), {size(summary['bytes_down'])} to clients, "
+            f"{size(summary['bytes_up'])} from them, peak memory "
+            f"{size(summary['peak_memory_bytes'])}."
+            + (f" Differential privacy of {text(privacy['unit'])}: epsilon "
+               f"{number(privacy['epsilon'])} at delta {privacy['delta']:g}." if privacy else ""))
