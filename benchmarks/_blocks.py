@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedvine.core.rng import rng
+from fedvine.datasets._ends import Ends, weights
 from fedvine.partitions._csr import adjacency
 
 
@@ -20,18 +21,10 @@ def blocks(edges: int, nodes: int, k: int = 4, inside: float = 0.8, power: float
     """
     draw = rng("blocks", seed)
     group = draw.integers(0, k, nodes, dtype=np.int32)
-    weight = np.minimum((1 - draw.random(nodes)) ** (-1 / (power - 1)), np.sqrt(edges))
-    order = np.argsort(group, kind="stable").astype(np.int32)
-    total = np.cumsum(weight[order])
-    bounds = np.searchsorted(group[order], np.arange(k + 1))
-    edge_of = np.concatenate([[0.0], total])[bounds]
-    first = np.searchsorted(total, draw.random(edges) * total[-1], side="right")
-    first = order[np.minimum(first, nodes - 1)]
+    ends = Ends(weights(nodes, power, np.sqrt(edges), draw), group, k)
+    first = ends.nodes(draw.random(edges))
     home = draw.random(edges) < inside
-    low = np.where(home, edge_of[group[first]], 0.0)
-    high = np.where(home, edge_of[group[first] + 1], total[-1])
-    second = np.searchsorted(total, low + draw.random(edges) * (high - low), side="right")
-    second = order[np.minimum(second, nodes - 1)]
+    second = ends.partners(first, home, draw.random(edges))
     small, large = np.minimum(first, second).astype(np.int64), np.maximum(first, second)
     codes = np.sort((small * nodes + large)[small != large])
     codes = codes[np.diff(codes, prepend=-1) > 0]

@@ -7,7 +7,7 @@ which scoring alone uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,28 @@ from fedvine.core.errors import FedvineError, near
 
 if TYPE_CHECKING:
     from fedvine.data.stream import EventStream
+
+
+class LazyParts(Mapping[str, "EventStream"]):
+    """Parts by client name that are cut when the first of them is read.
+
+    A method whose server holds the graph reads none, and a long stream is not copied for it.
+    """
+
+    def __init__(self, names: list[str], cut: Callable[[], dict[str, EventStream]]) -> None:
+        self.names, self._cut, self._found = names, cut, dict[str, "EventStream"]()
+
+    def __getitem__(self, name: str) -> EventStream:
+        if name not in self.names:
+            raise KeyError(name)
+        self._found = self._found or self._cut()
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 @dataclass(frozen=True)
@@ -112,8 +134,8 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
         owner_of = np.asarray(module.partition(stream, k, seed))
         owner = owner_of[owning_node(stream)]
         names = [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)]
-    whole = Split(parts(stream, np.asarray(owner), names), stream, by, owner_of,
-                  tuple(names), seed)
+    found = LazyParts(sorted(names), lambda: parts(stream, np.asarray(owner), names))
+    whole = Split(found, stream, by, owner_of, tuple(names), seed)
     return whole.only(clients) if clients else whole
 
 

@@ -1,0 +1,233 @@
+"""A generated stream as long as is wanted: power-law degrees, bursts, new nodes, communities.
+
+Nodes are of one kind. Time goes in snapshots 0, 1, ... of equally many edges, and
+
+- a node has a weight by a power law, p(w) ~ w^-``exponent`` for w >= 1, cut at the root of the
+  number of edges. The source of an edge is a node in proportion to its weight.
+- with probability p an edge has the source of a burst that goes on instead: 64 do, and each source
+  that is drawn anew takes the place of one of them. The gaps between a node's edges are then short
+  with probability p and exponential otherwise, so that their deviation over their mean is r =
+  sqrt((1 + p) / (1 - p)), and their burstiness (Goh and Barabasi 2008) (r - 1) / (r + 1) is
+  ``burst`` for p = 2 burst / (1 + burst^2). Nodes of few bursts are measured a little above it.
+- the share ``fresh`` of the nodes comes after the first snapshot, evenly over the others; the
+  first edge of a node is in the snapshot in which it comes.
+- a node is of one of the ``communities``, all alike, and of another one from the next snapshot on
+  with probability ``drift``. The destination of an edge is a node in proportion to its weight: with
+  probability ``inside`` of the source's community, else any other node. This is the degree-corrected
+  block model of B. Karrer and M. Newman, Physical Review E 83, 2011, in each snapshot.
+
+``like`` names a data set, of which nodes, edges, exponent and fresh are taken as
+:mod:`fedvine.datasets._measured` measures them, and that ``burst`` for which a generated stream of
+its size has its burstiness, by bisection. What else is given holds, and if it is the number of edges
+alone, nodes grow by as much. Communities, inside and drift are not measured.
+
+The columns are written to the cache snapshot by snapshot, at most 2^20 edges at once: memory follows
+the number of nodes, not that of edges. 20 million edges take half a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from fedvine.core.errors import FedvineError
+from fedvine.core.files import atomic_folder, mapped
+from fedvine.core.rng import rng
+from fedvine.data.ids import Ids
+from fedvine.data.io.cache import kept
+from fedvine.data.node_data import NodeData
+from fedvine.data.spec import load as load_dataset
+from fedvine.data.stream import EventStream
+from fedvine.datasets._ends import Ends, weights
+from fedvine.datasets._measured import burstiness, measured
+
+SPLIT: dict = {"by": "stream", "k": 4}
+STAGES: str | int = "1"
+
+BLOCK = 2 ** 20     # edges that are drawn at once
+BURSTS = 64         # sources of bursts that go on
+FITTED = 100_000    # edges at most of a stream that is drawn to find its burst
+DEFAULTS: dict[str, Any] = {"nodes": 10_000, "edges": 200_000, "exponent": 2.5, "burst": 0.3,
+                            "fresh": 0.5}
+
+
+def load(folder: Path | None = None, *, nodes: int | None = None, edges: int | None = None,
+         snapshots: int = 20, exponent: float | None = None, burst: float | None = None,
+         fresh: float | None = None, communities: int = 8, inside: float = 0.8,
+         drift: float = 0.01, like: str | None = None, seed: int = 0) -> EventStream:
+    """Return the stream: ``src``, ``dst``, ``t`` (float64, snapshots), and ``nodes``.
+
+    ``nodes`` has each node's community from each change on. Nodes are called by their number, in
+    the order in which they come.
+
+    Args:
+        folder: must be None.
+        nodes: their number, at least 2; 10,000 if not given.
+        edges: their number, at least that of nodes that come, in every snapshot; 200,000.
+        snapshots: their number, at least 1.
+        exponent: of the weights, above 1; 2.5.
+        burst: burstiness of sources, at least 0 and below 1; 0.3.
+        fresh: share of the nodes that come after the first snapshot, at least 0, below 1; 0.5.
+        communities: their number, at least 1.
+        inside: share of edges that are drawn inside a community, 0 to 1.
+        drift: probability of another community from one snapshot to the next, 0 to 1.
+        like: a data set that says nodes, edges, exponent, burst and fresh; None: those above.
+        seed: of all draws.
+
+    Returns:
+        The stream, opened from the cache, in order of time.
+
+    Raises:
+        FedvineError: for numbers that the model does not allow.
+    """
+    if folder is not None:
+        raise FedvineError("The data set generated is drawn and has no files; leave out folder.")
+    if snapshots < 1:
+        raise FedvineError(f"snapshots of generated must be at least 1, not {snapshots}.")
+    given = {name: value for name, value in (
+        ("nodes", nodes), ("edges", edges), ("exponent", exponent), ("burst", burst),
+        ("fresh", fresh)) if value is not None}
+    facts = fitted(like, snapshots, given) | {
+        "snapshots": snapshots, "communities": communities, "inside": inside, "drift": drift,
+        "seed": seed}
+    come = _checked(**facts)
+    return kept("generated", [], (1, sorted(facts.items())),
+                lambda store: _written(store, come, **facts))
+
+
+def fitted(like: str | None, snapshots: int, given: dict[str, Any]) -> dict[str, Any]:
+    """Return nodes, edges, exponent, burst and fresh as ``given``, else of the data set ``like``.
+
+    Raises :class:`FedvineError` for an unknown data set, or one that is not a stream.
+    """
+    if like is None:
+        return DEFAULTS | given
+    stream = load_dataset(like)
+    if not isinstance(stream, EventStream):
+        raise FedvineError(f"{like} is a labelled graph; like of generated names a stream.")
+    found = measured(stream, snapshots)
+    if "burst" not in given:
+        found["burst"] = _burst(found, snapshots)
+    if "edges" in given and "nodes" not in given:
+        found["nodes"] = round(found["nodes"] * given["edges"] / found["edges"])
+    return found | given
+
+
+def _burst(found: dict[str, Any], snapshots: int) -> float:
+    """Return the ``burst`` of streams that are measured as ``found``, to 0.01."""
+    small = min(1.0, FITTED / found["edges"])
+    size = {"nodes": max(round(found["nodes"] * small), 2), "communities": 1, "seed": 0,
+            "edges": round(found["edges"] * small), "snapshots": snapshots, "inside": 0.0,
+            "drift": 0.0, "exponent": found["exponent"], "fresh": found["fresh"]}
+    low, high = 0.0, 0.95
+    while high - low > 0.01:
+        size["burst"] = (low + high) / 2
+        drawn = np.concatenate([first for first, _, _ in _drawn(_checked(**size), [], **size)])
+        low, high = ((size["burst"], high) if burstiness(drawn) < found["burst"]
+                     else (low, size["burst"]))
+    return round(low, 2)
+
+
+def _checked(*, nodes: int, edges: int, snapshots: int, exponent: float, burst: float,
+             fresh: float, communities: int, inside: float, drift: float, seed: int) -> np.ndarray:
+    """Return how many nodes are there in each snapshot, int [snapshots]."""
+    for name, value, low, high in (("nodes", nodes, 2, np.inf), ("communities", communities, 1,
+                                   np.inf), ("inside", inside, 0, 1), ("drift", drift, 0, 1),
+                                   ("burst", burst, 0, 0.999), ("fresh", fresh, 0, 0.999),
+                                   ("exponent", exponent, 1.001, np.inf)):
+        if not low <= value <= high:
+            raise FedvineError(f"{name} of generated must be from {low:g} to {high:g}, not "
+                               f"{value}." if high < np.inf else
+                               f"{name} of generated must be at least {low:g}, not {value}.")
+    first = nodes if snapshots == 1 else max(round(nodes * (1 - fresh)), 2)
+    come = np.rint(np.linspace(first, nodes, snapshots)).astype(int)
+    most = int(np.diff(come, prepend=0).max())
+    if edges // snapshots < most:
+        raise FedvineError(f"{most:,} nodes of generated come in one snapshot, which has "
+                           f"{edges // snapshots:,} edges; give it more edges, fewer nodes or "
+                           "fewer snapshots.")
+    return come
+
+
+def _written(store: Path, come: np.ndarray, **facts: Any) -> EventStream:
+    """Write the stream to the folder ``store``; return it, opened."""
+    count, known = facts["edges"], list[tuple[np.ndarray, ...]]()
+    with atomic_folder(store) as target, contextlib.ExitStack() as opened:
+        columns = {name: (opened.enter_context(open(target / f"{name}.npy", "wb")), dtype)
+                   for name, dtype in (("src", "<i4"), ("dst", "<i4"), ("t", "<f8"))}
+        for file, dtype in columns.values():
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": dtype, "fortran_order": False, "shape": (count,)})
+        for block in _drawn(come, known, **facts):
+            for (file, dtype), values in zip(columns.values(), block, strict=True):
+                file.write(values.astype(dtype).data)
+        opened.close()
+        nodes = NodeData.make(*(np.concatenate(column) for column in zip(*known, strict=True)),
+                              [f"community-{i + 1}" for i in range(facts["communities"])])
+        src, dst, t = (mapped(target / f"{name}.npy") for name in columns)
+        stream = EventStream(src, dst, t, Ids.of(np.arange(facts["nodes"])), nodes=nodes,
+                             name="generated")
+        for column in ("node", "t", "y"):
+            np.save(target / f"nodes-{column}.npy", getattr(nodes, column))
+        stream.src_ids.write(target, "src")
+        (target / "stream.json").write_text(json.dumps(stream.described()))
+    return EventStream.open(store)
+
+
+def _drawn(come: np.ndarray, known: list[tuple[np.ndarray, ...]], **facts: Any
+           ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield sources, destinations and times of at most BLOCK edges at once.
+
+    Nodes, times and communities of those that come or change are added to ``known``.
+    """
+    count, k = facts["edges"], facts["communities"]
+    bounds = np.rint(np.linspace(0, count, len(come) + 1)).astype(int)
+    draw = rng(facts["seed"], "generated", "start")
+    weight = weights(facts["nodes"], facts["exponent"], np.sqrt(count), draw)
+    group = draw.integers(0, k, facts["nodes"], dtype=np.int32)
+    bursts, before = np.full(BURSTS, -1, np.int32), 0
+    for s, there in enumerate(come):
+        draw = rng(facts["seed"], "generated", s)
+        moved = np.flatnonzero(draw.random(before) < (facts["drift"] if k > 1 else 0))
+        group[moved] = (group[moved] + draw.integers(1, max(k, 2), len(moved))) % k
+        changed = np.concatenate([moved, np.arange(before, there)]).astype(np.int32)
+        known.append((changed, np.full(len(changed), float(s)), group[changed]))
+        ends, new = Ends(weight[:there], group[:there], k), np.arange(before, there)
+        starts, before = range(bounds[s], bounds[s + 1], BLOCK), there
+        for i, start in enumerate(starts):
+            here = np.arange(start, min(start + BLOCK, bounds[s + 1]))
+            pairs = _block(ends, len(here), new[i::len(starts)], bursts, facts, draw)
+            yield *pairs, s + (here - bounds[s] + 0.5) / (bounds[s + 1] - bounds[s])
+
+
+def _block(ends: Ends, size: int, new: np.ndarray, bursts: np.ndarray, facts: dict[str, Any],
+           draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return sources and destinations int32 [size]; each of the ``new`` nodes is a source once.
+
+    ``bursts`` int32 [BURSTS], the sources of bursts, -1 for none yet, are brought up to date.
+    """
+    again = draw.random(size) < 2 * facts["burst"] / (1 + facts["burst"] ** 2)
+    first = ends.nodes(draw.random(size))
+    at = draw.permutation(size)[:len(new)]
+    first[at], again[at] = new, False
+    _repeat(first, again, draw.integers(0, BURSTS, size, dtype=np.int32), bursts)
+    second = ends.partners(first, draw.random(size) < facts["inside"], draw.random(size))
+    while len(same := np.flatnonzero(second == first)):
+        second[same] = ends.nodes(draw.random(len(same)))
+    return first, second
+
+
+@njit(cache=True)
+def _repeat(first, again, place, bursts):
+    """Give the edges ``again`` the source of the burst at their ``place``; others begin one."""
+    for e in range(len(first)):
+        if again[e] and bursts[place[e]] >= 0:
+            first[e] = bursts[place[e]]
+        else:
+            bursts[place[e]] = first[e]
