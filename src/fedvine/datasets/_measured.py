@@ -69,7 +69,7 @@ def burstiness(nodes: np.ndarray) -> float:
 
         (sqrt(n + 1) r - sqrt(n - 1)) / ((sqrt(n + 1) - 2) r + sqrt(n - 1)),
 
-    which is 0 in the mean for Poisson events, however few: E.-K. Kim, H.-H. Jo, "Measuring
+    which is about 0 for Poisson events, also if they are few: E.-K. Kim, H.-H. Jo, "Measuring
     Burstiness for Finite Event Sequences", Physical Review E 94, 2016; for n large it is (s - m) /
     (s + m), K.-I. Goh, A.-L. Barabasi, EPL 81, 2008. Of nodes with :data:`EVENTS` events or more
     the mean is taken, weighted by these; 0 without such nodes.

@@ -13,8 +13,9 @@ Nodes are of one kind. Time goes in snapshots 0, 1, ... of equally many edges, a
   first edge of a node is in the snapshot in which it comes.
 - a node is of one of the ``communities``, all alike, and of another one from the next snapshot on
   with probability ``drift``. The destination of an edge is a node in proportion to its weight: with
-  probability ``inside`` of the source's community, else any other node. This is the degree-corrected
-  block model of B. Karrer and M. Newman, Physical Review E 83, 2011, in each snapshot.
+  probability ``inside`` of the source's community, else any; where it is the source itself, any
+  other. This is the degree-corrected block model of B. Karrer and M. Newman, Physical Review E 83,
+  2011, in each snapshot.
 
 ``like`` names a data set, of which nodes, edges, exponent and fresh are taken as
 :mod:`fedvine.datasets._measured` measures them, and that ``burst`` for which a generated stream of

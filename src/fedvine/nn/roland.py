@@ -24,6 +24,7 @@ from fedvine.core.rng import torch_rng
 
 GATES = {"gru": 3, "mlp": 1}
 EPSILON = 1e-5      # added to variances of batch norm
+PAIRS = 2 ** 18         # pairs of a loss whose gradients are computed at once
 
 
 def glorot(seed: int, name: str, rows: int, columns: int) -> torch.Tensor:
@@ -79,6 +80,18 @@ class Network(nn.Module):
                                                              reduction="sum")
                  if len(rows) == 2 else functional.cross_entropy(scores, right, reduction="sum"))
         return total / max(len(labels), 1)
+
+    def descend(self, rows: torch.Tensor, at: np.ndarray, labels: np.ndarray) -> None:
+        """Add the gradients of :meth:`loss` to those of the parameters and of ``rows`` [n, hidden].
+
+        ``at`` int64 [2, P] are the rows of pairs, or [1, P] those of nodes. Of very many pairs
+        :data:`PAIRS` are taken at once, which bounds memory.
+        """
+        count = at.shape[1]
+        for i in range(0, max(count, 1), PAIRS):
+            found = self.loss([rows[torch.from_numpy(e[i:i + PAIRS])] for e in at],
+                              labels[i:i + PAIRS])
+            (found if count <= PAIRS else found * (len(labels[i:i + PAIRS]) / count)).backward()
 
     @property
     def layers(self) -> int:

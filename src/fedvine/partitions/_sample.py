@@ -8,12 +8,8 @@ ordered. Chance is a hash of the seed and an edge's place, the same on every mac
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numba import njit
-
-UNIT = 8        # weight of an edge that is sure to be sampled
 
 
 class Sample:
@@ -21,11 +17,12 @@ class Sample:
 
     - ``degree``: int64 [N], numbers of all edges at the nodes so far, loops left out
     - ``near``: int32 [N, keep], for each node its min(degree, keep) sampled neighbours
+    - ``seen``: number of edges so far
 
     Args:
         count: number of nodes N.
         keep: neighbours that a node keeps at most.
-        seed: of all draws.
+        seed: of all draws, 0 to 2^64 - 1.
     """
 
     def __init__(self, count: int, keep: int, seed: int) -> None:
@@ -38,24 +35,13 @@ class Sample:
         _add(self.degree, self.near, low, high, self.seed, np.uint64(self.seen))
         self.seen += len(low)
 
-    def graph(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the sampled edges as ``(indptr int64 [N + 1], indices int32, weights int64)``.
+    def graph(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the adjacency of sampled edges ``(indptr int64 [N + 1], indices int32)``.
 
-        Both directions of an edge are listed, with the same weight: :data:`UNIT` over the number
-        of times that it is sampled on average. That is 1 where an end keeps all of its edges, and
-        else the sum of the shares that its two ends keep, so that weights of sampled edges add up
-        to those of all edges on average.
+        Both directions of an edge are listed. An edge of a node that keeps all of its edges is
+        listed once; one that both of its ends have sampled among others is listed twice.
         """
         return _graph(self.degree, self.near)
-
-
-def sampled(blocks: Iterable[tuple[np.ndarray, np.ndarray]], count: int, keep: int, seed: int
-            ) -> Sample:
-    """Return the sample of edges that come in ``blocks`` (low, high), each block once."""
-    found = Sample(count, keep, seed)
-    for low, high in blocks:
-        found.add(low, high)
-    return found
 
 
 @njit(cache=True)
@@ -72,11 +58,10 @@ def _chance(seed, place):
 def _add(degree, near, low, high, seed, place):
     keep = near.shape[1]
     for e in range(len(low)):
-        a, b = low[e], high[e]
-        if a == b:
+        if low[e] == high[e]:
             continue
         for turn in range(2):
-            u, v = (a, b) if turn == 0 else (b, a)
+            u, v = (low[e], high[e]) if turn == 0 else (high[e], low[e])
             degree[u] += 1
             if degree[u] <= keep:
                 near[u, degree[u] - 1] = v
@@ -88,14 +73,11 @@ def _add(degree, near, low, high, seed, place):
 
 
 @njit(cache=True)
-def _weight(degree, keep, u, v):
-    """Return the weight with which ``u`` lists its sampled edge to ``v``, 0 if ``v`` lists it."""
+def _lists(degree, keep, u, v):
+    """Return whether ``u`` lists its sampled edge to ``v``; if not, ``v`` does."""
     if degree[u] <= keep:
-        return UNIT if degree[v] > keep or u < v else 0
-    if degree[v] <= keep:
-        return 0
-    share = keep / degree[u] + keep / degree[v]
-    return max(int(UNIT / share + 0.5), 1)
+        return degree[v] > keep or u < v
+    return degree[v] > keep
 
 
 @njit(cache=True)
@@ -104,20 +86,18 @@ def _graph(degree, near):
     indptr = np.zeros(count + 1, np.int64)
     for u in range(count):
         for i in range(min(degree[u], keep)):
-            if _weight(degree, keep, u, near[u, i]):
+            if _lists(degree, keep, u, near[u, i]):
                 indptr[u + 1] += 1
                 indptr[near[u, i] + 1] += 1
     for u in range(count):
         indptr[u + 1] += indptr[u]
     free = indptr[:-1].copy()
-    indices, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.int64)
+    indices = np.empty(indptr[-1], np.int32)
     for u in range(count):
         for i in range(min(degree[u], keep)):
             v = near[u, i]
-            weight = _weight(degree, keep, u, v)
-            if weight:
-                indices[free[u]], weights[free[u]] = v, weight
-                indices[free[v]], weights[free[v]] = u, weight
+            if _lists(degree, keep, u, v):
+                indices[free[u]], indices[free[v]] = v, u
                 free[u] += 1
                 free[v] += 1
-    return indptr, indices, weights
+    return indptr, indices

@@ -171,10 +171,10 @@ class Scorer:
         if self.protocol.negatives == "all" and not self.part.directed:
             # The node itself is replaced by dst, which ``own`` subtracts from the rank again.
             wide = np.where(wide == src[:, None], dst[:, None], wide)
-        past = np.setdiff1d(self._known, now, assume_unique=True)
+        past = _without(self._known, now)
         if self.protocol.historical and self.protocol.negatives != "all":
             wide = negatives.met(draw, src, past, wide, self.protocol.historical, width)
-        recent = np.setdiff1d(self._recent, now, assume_unique=True)
+        recent = _without(self._recent, now)
         historical, inductive = (draw.choice(pool, count) if len(pool) else
                                  src * width + single[:, 0] for pool in (past, recent))
         code = src * width + dst
@@ -247,6 +247,12 @@ class Scorer:
         return {"edges": len(events), "rivals": rivals,
                 "new": new_shares(events, self._codes(events), self._known, self._users,
                                   self._items)}
+
+
+def _without(codes: np.ndarray, now: np.ndarray) -> np.ndarray:
+    """Return ascending ``codes`` without those of ``now``; nothing as long as them is sorted."""
+    at = find(codes, now)
+    return np.delete(codes, at[at >= 0])
 
 
 def _merged(codes: np.ndarray, fresh: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from fedvine.core import tree
 from fedvine.core.method import Client, on_client
@@ -22,6 +23,9 @@ from fedvine.methods._dgcolearn import blocks
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
 from fedvine.methods._dgcolearn.part import ClientMixin
 from fedvine.nn.neighbour_sum import neighbour_sum
+
+
+MANY = 2 ** 14      # rows of a layer at a client whose memory is worth computing them twice
 
 
 class Layer(NamedTuple):
@@ -157,11 +161,17 @@ class ChangedMixin(ClientMixin):
         plan = client.cache["layers"][layer]
         x, message, last["sums"] = last["x"], last["message"], sums.requires_grad_()
         total = neighbour_sum(message, *plan.matrix).index_add(0, plan.border, last["sums"])
-        own = plan.own
-        h = client.net.combine(layer, x.index_select(0, own), message.index_select(0, own), total,
-                               self.neighbours_of(client, plan.rows))               # (2), (5)
+        own, degree = plan.own, self.neighbours_of(client, plan.rows)
         state = part.states[layer][torch.from_numpy(plan.rows)]
-        last["state"] = client.net.remember(layer, h, state)                        # (3)
+
+        def computed(x: torch.Tensor, message: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+            h = client.net.combine(layer, x.index_select(0, own), message.index_select(0, own),
+                                   total, degree)                                   # (2), (5)
+            return client.net.remember(layer, h, state)                             # (3)
+
+        # Of many rows what lies between is computed again on the way back: ten times less is held.
+        last["state"] = (computed(x, message, total) if len(own) < MANY else checkpoint(
+            computed, x, message, total, use_reentrant=False, preserve_rng_state=False))
         last["out"] = client.net.rows(layer, last["state"])
         return last["out"]
 

@@ -107,8 +107,7 @@ class Changed(Layerwise):
         rows, steps, present = self.rows(server, clients, nodes)
         rows.requires_grad_()
         server.optimizer.zero_grad()
-        server.net.loss([rows[torch.from_numpy(i)] for i in at.reshape(ends.shape)],
-                        labels).backward()
+        server.net.descend(rows, at.reshape(ends.shape), labels)
         mine = torch.from_numpy(np.searchsorted(nodes, steps[-1].rows))
         gradient = rows.grad[mine].numpy()              # type: ignore[index]
         for found in self.gradients(server, clients, gradient, steps, present):

@@ -208,7 +208,7 @@ class Layerwise:
         rows, present = self.forward(server, clients)
         rows, number = rows.requires_grad_(), server.placement.rows()
         server.optimizer.zero_grad()
-        server.net.loss([rows[number[e]] for e in ends], labels).backward()
+        server.net.descend(rows, number[ends], labels)
         gradients = rows.grad.split(server.placement.sizes.tolist())  # type: ignore[union-attr]
         for gradient in self.backward(server, clients, gradients, present):
             for name, p in server.net.named_parameters():

@@ -12,6 +12,7 @@ from fedvine.data.snapshot import ends_of, nodes_of
 from fedvine.data.stream import EventStream
 from fedvine.partitions import _csr, colearn, label_skew, louvain, metis
 from fedvine.partitions import multilevel as by_levels
+from fedvine.partitions import stream as in_one_pass
 
 CSR = tuple[np.ndarray, np.ndarray]
 
@@ -39,6 +40,8 @@ def cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order: colea
         return colearn.parts(*graph, k, seed, y=y if (y >= 0).any() else None, order=order)
     if name == "multilevel":
         return by_levels.parts(*graph, k, seed)
+    if name == "stream":
+        return in_one_pass.parts(in_one_pass.of_rows(*graph), len(y), k, seed)[0]
     if name == "label_skew":
         if not (y >= 0).any():
             raise FedvineError("The partition label_skew needs classes of nodes, which the "

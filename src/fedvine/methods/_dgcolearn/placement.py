@@ -24,7 +24,8 @@ from fedvine.methods._dgcolearn.exchange import Border
 from fedvine.methods._dgcolearn.partition import classes_of, cut, first_client, known_graph
 from fedvine.partitions import _incremental, _quality, colearn
 
-Partition = Literal["multilevel", "colearn", "metis", "louvain", "label_skew", "hash", "split"]
+Partition = Literal["multilevel", "stream", "colearn", "metis", "louvain", "label_skew", "hash",
+                    "split"]
 
 
 class Placement:

@@ -1,0 +1,156 @@
+"""The generated stream: its counts, and that it measures as the numbers that it was given."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from fedvine.core.errors import FedvineError
+from fedvine.core.rng import rng
+from fedvine.data.ids import Ids
+from fedvine.data.spec import load
+from fedvine.data.stream import EventStream
+from fedvine.datasets import _measured, generated
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+
+
+def test_counts(tmp_path):
+    stream = generated.load(nodes=300, edges=4001, snapshots=7, fresh=0.4, drift=0.1)
+    assert (len(stream), stream.num_src, stream.bipartite, stream.directed) == (
+        4001, 300, False, True)
+    assert len(stream.by_time(generated.STAGES)) == 7
+    assert (np.diff(stream.t) >= 0).all() and 0 <= stream.t[0] and stream.t[-1] < 7
+    assert (stream.src != stream.dst).all()
+    each = np.bincount(np.floor(stream.t).astype(int))
+    assert each.max() - each.min() <= 1
+    first = np.full(300, np.inf)
+    np.minimum.at(first, np.concatenate([stream.src, stream.dst]), np.floor(np.tile(stream.t, 2)))
+    come = np.bincount(first.astype(int))                   # every node, when it should
+    assert come.tolist() == [180, 20, 20, 20, 20, 20, 20]
+    known = stream.nodes
+    assert known is not None and len(known.classes) == 8
+    since = np.full(300, np.inf)
+    np.minimum.at(since, known.node, known.t)
+    assert (since == first).all()
+
+
+def test_the_same_again_and_not_for_other_numbers(monkeypatch):
+    few = {"nodes": 200, "edges": 3000, "snapshots": 4}
+    one = generated.load(**few)
+    monkeypatch.setattr(generated, "_written", lambda *_, **__: pytest.fail("made again"))
+    assert generated.load(**few).src.tolist() == one.src.tolist()
+    monkeypatch.undo()
+    assert generated.load(**few, seed=1).src.tolist() != one.src.tolist()
+    facts = generated.fitted(None, 4, few) | {"communities": 8, "inside": 0.8, "drift": 0.01,
+                                              "seed": 0, "snapshots": 4}
+    drawn = list(generated._drawn(generated._checked(**facts), [], **facts))
+    for i, column in enumerate((one.src, one.dst, one.t)):
+        assert np.concatenate([block[i] for block in drawn]).tolist() == column.tolist()
+
+
+@pytest.mark.parametrize(("exponent", "burst"), [(2.2, 0.0), (2.6, 0.3), (3.2, 0.6)])
+def test_it_measures_as_it_was_given(exponent, burst):
+    stream = generated.load(nodes=4000, edges=200_000, exponent=exponent, burst=burst, fresh=0.3)
+    found = _measured.measured(stream, 20)
+    assert found["exponent"] == pytest.approx(exponent, abs=0.25)
+    assert burst - 0.02 < found["burst"] < burst + 0.12    # nodes of few bursts
+    assert found["fresh"] == pytest.approx(0.3, abs=0.001)
+
+
+def test_communities_hold_edges_and_drift():
+    stream = generated.load(nodes=1000, edges=40_000, snapshots=10, communities=5, inside=0.9,
+                            drift=0.2, fresh=0, exponent=5)     # no hubs, whose own are redrawn
+    known, same, stayed = stream.nodes, [], []
+    assert known is not None
+    before = None
+    for s in range(10):
+        events = stream.between(s, s + 1)
+        _, y = known.at(s + 0.5, 1000)
+        same.append((y[events.src] == y[events.dst]).mean())
+        if before is not None:
+            stayed.append((y == before).mean())
+        before = y
+    assert np.mean(same) == pytest.approx(0.9 + 0.1 / 5, abs=0.02)
+    assert np.mean(stayed) == pytest.approx(0.8, abs=0.02)
+
+
+def test_like_a_stream(monkeypatch):
+    model = generated.load(nodes=500, edges=20_000, exponent=2.4, burst=0.5, fresh=0.6)
+    monkeypatch.setattr(generated, "load_dataset", lambda name: model)
+    want = _measured.measured(model, 20)
+    found = _measured.measured(generated.load(like="that", seed=5), 20)
+    assert (found["nodes"], found["edges"]) == (500, 20_000)
+    for name, near in (("exponent", 0.3), ("burst", 0.04), ("fresh", 0.001)):
+        assert found[name] == pytest.approx(want[name], abs=near)
+    longer = generated.load(like="that", edges=60_000, fresh=0.1)
+    assert longer.num_src == 1500
+    assert _measured.measured(longer, 20)["fresh"] == pytest.approx(0.1, abs=0.001)
+
+
+def test_like_messages_among_students(data, monkeypatch):
+    monkeypatch.setenv("FEDVINE_DATA", str(data))
+    want = _measured.measured(load("uci"), 20)
+    found = _measured.measured(generated.load(like="uci"), 20)
+    for name, near in (("exponent", 0.4), ("burst", 0.04), ("fresh", 0.001)):
+        assert found[name] == pytest.approx(want[name], abs=near)
+
+
+def test_burstiness_of_poisson_even_and_crowded_events():
+    draw = rng("burst")
+    assert _measured.burstiness(draw.integers(0, 50, 20_000)) == pytest.approx(0, abs=0.03)
+    assert _measured.burstiness(draw.integers(0, 4000, 40_000)) == pytest.approx(0, abs=0.06)
+    assert _measured.burstiness(np.tile(np.arange(9), 100)) < -0.9
+    crowded = np.concatenate([np.repeat(draw.permutation(100), 30) for _ in range(3)])
+    assert _measured.burstiness(crowded) > 0.6
+    assert _measured.burstiness(np.arange(9)) == 0
+
+
+def test_the_exponent_of_draws_from_a_power_law():
+    for wanted in (2.2, 3.0):
+        tail = (1 - rng("law", wanted).random(30_000)) ** (-1 / (wanted - 1))
+        degree = np.floor(4.5 * tail + 0.5)
+        assert _measured.exponent(degree.astype(int)) == pytest.approx(wanted, abs=0.12)
+    assert _measured.exponent(np.full(100, 7)) == 6.0
+
+
+def test_deletions_are_not_counted_and_a_stream_of_two_kinds_is_measured():
+    src, dst = np.array([0, 1, 0, 2], np.int32), np.array([0, 1, 1, 0], np.int32)
+    stream = EventStream(src, dst, np.arange(4), Ids.of("abc"), Ids.of("xy"),
+                         deleted=np.array([False, False, True, False]))
+    found = _measured.measured(stream, 3)
+    assert (found["nodes"], found["edges"], found["fresh"]) == (5, 3, 1 - 2 / 5)
+    with pytest.raises(FedvineError, match="no edges that could be measured"):
+        _measured.measured(stream[:0], 3)
+
+
+def test_memory_follows_the_nodes(monkeypatch):
+    monkeypatch.setattr(generated, "BLOCK", 10_000)
+
+    def peak(edges):
+        tracemalloc.start()
+        generated.load(nodes=3000, edges=edges, snapshots=2)
+        _, found = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return found
+    peak(20_000)                        # compiles
+    assert peak(800_000) < 1.3 * peak(80_000)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"folder": "here"}, "has no files; leave out folder"),
+    ({"nodes": 1}, "nodes of generated must be at least 2, not 1"),
+    ({"fresh": 1.0}, "fresh of generated must be from 0 to 0.999, not 1.0"),
+    ({"exponent": 1.0}, "exponent of generated must be at least 1.001"),
+    ({"snapshots": 0}, "snapshots of generated must be at least 1"),
+    ({"drift": -0.1}, "drift of generated must be from 0 to 1"),
+    ({"nodes": 5000, "edges": 20_000}, "2,500 nodes of generated come in one snapshot, which has "
+                                       "1,000 edges"),
+    ({"like": "cora"}, "is a labelled graph"), ({"like": "nothing"}, "nothing")])
+def test_errors_are_a_sentence(options, said, data, monkeypatch):
+    monkeypatch.setenv("FEDVINE_DATA", str(data))
+    with pytest.raises(FedvineError, match=said):
+        generated.load(**options)
