@@ -23,7 +23,7 @@ def test_counts(tmp_path):
     assert (len(stream), stream.num_src, stream.bipartite, stream.directed) == (
         4001, 300, False, True)
     assert len(stream.by_time(generated.STAGES)) == 7
-    assert (np.diff(stream.t) >= 0).all() and 0 <= stream.t[0] and stream.t[-1] < 7
+    assert (np.diff(stream.t) >= 0).all() and stream.t[0] >= 0 and stream.t[-1] < 7
     assert (stream.src != stream.dst).all()
     each = np.bincount(np.floor(stream.t).astype(int))
     assert each.max() - each.min() <= 1

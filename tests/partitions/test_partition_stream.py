@@ -1,6 +1,7 @@
 """Parts from one pass over the edges: owners, balance, memory, and the cut beside multilevel."""
 
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def communities(count, edges, k=4, seed=0, inside=0.8):
 def cut_into(edges, sizes):
     """The edges in blocks of these sizes, and the rest."""
     bounds = [0, *np.cumsum(sizes), edges.shape[1]]
-    return [edges[:, a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [edges[:, a:b] for a, b in pairwise(bounds)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -73,7 +74,10 @@ def test_a_sample_has_all_edges_of_nodes_of_few_and_none_that_are_not_there(coun
         met[b].append(a)
     for u, others in met.items():
         kept = sample.near[u, :min(len(others), keep)].tolist()
-        assert sorted(kept) == sorted(others) if len(others) <= keep else not set(kept) - set(others)
+        if len(others) <= keep:
+            assert sorted(kept) == sorted(others)
+        else:
+            assert not set(kept) - set(others)
     indptr, indices = sample.graph()
     listed = sorted((u, int(v)) for u in range(count) for v in indices[indptr[u]:indptr[u + 1]])
     assert listed == sorted((v, u) for u, v in listed)

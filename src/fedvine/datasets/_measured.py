@@ -1,4 +1,4 @@
-"""Degree exponent, burstiness and growth of a stream, as :mod:`fedvine.datasets.generated` has them."""
+"""Degree exponent, burstiness and growth of a stream: those of a generated one."""
 
 from __future__ import annotations
 

@@ -14,16 +14,16 @@ Nodes are of one kind. Time goes in snapshots 0, 1, ... of equally many edges, a
 - a node is of one of the ``communities``, all alike, and of another one from the next snapshot on
   with probability ``drift``. The destination of an edge is a node in proportion to its weight: with
   probability ``inside`` of the source's community, else any; where it is the source itself, any
-  other. This is the degree-corrected block model of B. Karrer and M. Newman, Physical Review E 83,
-  2011, in each snapshot.
+  other. In each snapshot this is the degree-corrected block model of B. Karrer and M. Newman,
+  Physical Review E 83, 2011.
 
 ``like`` names a data set, of which nodes, edges, exponent and fresh are taken as
 :mod:`fedvine.datasets._measured` measures them, and that ``burst`` for which a generated stream of
-its size has its burstiness, by bisection. What else is given holds, and if it is the number of edges
-alone, nodes grow by as much. Communities, inside and drift are not measured.
+its size has its burstiness, by bisection. What else is given holds, and if it is the number of
+edges alone, nodes grow by as much. Communities, inside and drift are not measured.
 
-The columns are written to the cache snapshot by snapshot, at most 2^20 edges at once: memory follows
-the number of nodes, not that of edges. 20 million edges take half a minute.
+The columns are written to the cache snapshot by snapshot, at most 2^20 edges at once, so memory
+follows the number of nodes, not that of edges. 20 million edges take ten seconds of CPU.
 """
 
 from __future__ import annotations

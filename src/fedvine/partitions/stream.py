@@ -3,8 +3,8 @@
 For streams that do not fit twice into memory. The edges pass by once, in blocks and in any order;
 each node keeps its degree and a random sample of at most ``KEEP`` neighbours
 (:mod:`fedvine.partitions._sample`). The graph of sampled edges is then cut by
-:mod:`fedvine.partitions.multilevel`, with the true degrees as volumes. Nodes of few edges, whose part
-is hard to tell, keep all of these; of a node of many edges six say where most of them lead.
+:mod:`fedvine.partitions.multilevel`, with the true degrees as volumes. Nodes of few edges, whose
+part is hard to tell, keep all of these; of a node of many edges six say where most of them lead.
 
 HeiStream (Faraj and Schulz 2022) and BuffCut (Baumgaertner et al. 2026) hold a buffer of nodes with
 all of their neighbours instead, cut it, and go on; a node's part is then final. That needs a stream

@@ -24,7 +24,6 @@ from fedvine.methods._dgcolearn.changed_part import ChangedPart
 from fedvine.methods._dgcolearn.part import ClientMixin
 from fedvine.nn.neighbour_sum import neighbour_sum
 
-
 MANY = 2 ** 14      # rows of a layer at a client whose memory is worth computing them twice
 
 
