@@ -169,8 +169,9 @@ def _written(store: Path, come: np.ndarray, **facts: Any) -> EventStream:
             for (file, dtype), values in zip(columns.values(), block, strict=True):
                 file.write(values.astype(dtype).data)
         opened.close()
-        nodes = NodeData.make(*(np.concatenate(column) for column in zip(*known, strict=True)),
-                              [f"community-{i + 1}" for i in range(facts["communities"])])
+        node, since, kind = (np.concatenate(column) for column in zip(*known, strict=True))
+        nodes = NodeData.make(node, since, kind, [f"community-{i + 1}"
+                                                  for i in range(facts["communities"])])
         src, dst, t = (mapped(target / f"{name}.npy") for name in columns)
         stream = EventStream(src, dst, t, Ids.of(np.arange(facts["nodes"])), nodes=nodes,
                              name="generated")

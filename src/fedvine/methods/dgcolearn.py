@@ -77,7 +77,8 @@ class DgCoLearn(ChangedMixin, Robust):
     partition: Partition = Field(
         default="multilevel", description="clients of the first stage's nodes: few edges between "
         "clients (multilevel, stream, metis, louvain), the paper's growth from seeds (colearn), "
-        "unlike classes (label_skew), by hash, or the client of a node's first edge (split, by a column)")
+        "unlike classes (label_skew), by hash, or the client of a node's first edge (split, by a "
+        "column)")
     order: Order = Field(default="mincut_first", description="colearn's first aim (Appendix B)")
     virtual: bool = Field(default=True, description="metis and louvain see edges that join "
                           "components, and count nowhere else (Appendix E.4)")

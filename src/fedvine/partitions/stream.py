@@ -63,7 +63,8 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
 
 def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
     """Assign each node to a client, int32 [N] in 0..k-1, balanced in edges; see :func:`parts`."""
-    return parts((graph.edges[:, i:i + BLOCK] for i in range(0, graph.edges.shape[1], BLOCK)),
+    low, high = graph.edges
+    return parts(((low[i:i + BLOCK], high[i:i + BLOCK]) for i in range(0, len(low), BLOCK)),
                  len(graph), k, seed)[0]
 
 
