@@ -74,7 +74,7 @@ def kit_approve(
     from fedvine.federation import kits as kits
     answer = kits.approve(hub, request)
     print(f"Send {answer} back.\nNext, at the site: fedvine kit pack {answer.name} --fingerprint "
-          "...")
+          f"..., or to renew a kit: fedvine kit renew KIT --answer {answer.name} --fingerprint ...")
 
 
 @kit.command("pack")

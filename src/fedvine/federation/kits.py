@@ -246,6 +246,8 @@ def harden(kit: Path, name: str) -> None:
 def renew_classes(kit: Path) -> None:
     """Let the hub's kit, which an earlier version may have made, allow this version's classes."""
     file = kit / "local" / "resources.json"
+    if not file.exists():       # no whole kit; its own process says what is missing
+        return
     resources = json.loads(file.read_text("utf-8"))
     if not set(_CLASSES) <= set(resources["class_allow_list"]):
         with atomic(file, "w") as handle:

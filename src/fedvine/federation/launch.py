@@ -18,11 +18,13 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, merged
 from fedvine.federation import tied
 from fedvine.federation.account import FOLDER, Account
+from fedvine.federation.logs import drop_jobs, tidy
 from fedvine.federation.order import Order
 from fedvine.federation.site_file import MEMORY, known, read_site, write_site
 
 STEADY = 60.0  # seconds within which a process that ends has failed to start
 PAUSE = 60.0   # longest pause before a process is started again, in seconds
+TIDY = 60.0     # seconds between two looks at logs and folders of jobs
 Say = Callable[[str], None]
 
 
@@ -133,6 +135,7 @@ def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
         try:
             while True:
                 kept.look()
+                kept.tidy()
                 time.sleep(0.5)
                 refused, end = account.refused(end)
                 for why in refused:
@@ -163,7 +166,7 @@ class Kept:
         self.kit, self.who, self.mark, self.say = kit, who, mark, say
         self.log = log or kit / f"{who}.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self.failures, self._began, self._again = 0, 0.0, 0.0
+        self.failures, self._began, self._again, self._tidied = 0, 0.0, 0.0, 0.0
 
     @property
     def runs(self) -> bool:
@@ -183,8 +186,16 @@ class Kept:
                      f"again in {pause:.0f} s, see {self.log}")
             return False
         self._began, self._again = now, 0.0
+        with contextlib.suppress(OSError):      # of a server that was killed; it does not run now
+            drop_jobs(self.kit / "store" / "jobs")
         self.process = start(self.kit, self.log, self.mark)
         return True
+
+    def tidy(self) -> None:
+        """Bound its logs and the folders of old jobs, now and then."""
+        if time.monotonic() - self._tidied > TIDY:
+            self._tidied = time.monotonic()
+            tidy(self.kit, self.log)
 
     def stop(self) -> None:
         """End it and all that it started."""

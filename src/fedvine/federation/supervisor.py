@@ -19,6 +19,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
 from fedvine.federation.launch import Kept, alone, last_line
+from fedvine.federation.logs import JOBS
 from fedvine.federation.order import Order
 from fedvine.federation.server import again, write_state
 from fedvine.privacy.secure_sums import SecureSums
@@ -77,6 +78,8 @@ class Supervisor:
         while True:
             self._connect()
             here, needed = self._gather(order, clients)
+            with contextlib.suppress(Exception):        # old jobs are no reason to end a run
+                self.console.forget(JOBS)
             write_state(self.hub, run, "starting")
             self.job = self.console.submit(write_job(self.hub / "job", run, needed))
             self.say(f"{', '.join(sorted(here))} are here; the job starts")
@@ -201,6 +204,7 @@ class Supervisor:
         submitted = time.monotonic()
         while True:
             time.sleep(0.5)
+            self.server.tidy()
             state = json.loads(file.read_text("utf-8"))
             self.show(state)
             if state["state"] == "finished":
