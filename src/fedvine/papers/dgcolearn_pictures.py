@@ -36,24 +36,26 @@ def bars(names: Sequence[str], lines: Sequence[str], ms: Numbers, title: str) ->
 
 def curves(names: Sequence[str], lines: Sequence[str], keys: dict[str, str],
            values: dict[tuple[str, str, str], np.ndarray], limits: dict[str, float],
-           title: str) -> bytes:
+           title: str, *, first: int = 1, floor: float | None = 0) -> bytes:
     """Draw means over seeds by snapshot, and bands from the lowest to the highest.
 
-    ``values`` are [seeds, snapshots] by (key, data, line); ``keys`` are the axes of the rows,
-    ``limits`` dotted lines.
+    ``values`` are [seeds, snapshots] by (key, data, line), from snapshot ``first`` on; ``keys`` are
+    the axes of the rows, ``limits`` dotted lines, ``floor`` the lower end of the y axis.
     """
     drawing, plots = plot_style.plots(names, len(keys))
-    styles = list(zip(lines, COLOURS, (5.0, 3.0, 1.4, 1.4), ("-", "-", "-", "--"), strict=False))
+    styles = list(zip(lines, COLOURS, (5.0, 3.0, *[1.4] * 4), ("-", "-", "-", "--", "-.", ":"),
+                      strict=False))
     for (i, key), (j, d) in product(enumerate(keys), enumerate(names)):
         axes = plots[i][j]
         for line, colour, width, dash in styles:        # thin over thick: some lie on each other
             if (key, d, line) in values:
-                plot_style.line(axes, enumerate(values[key, d, line].T, 1), color=colour,
+                plot_style.line(axes, enumerate(values[key, d, line].T, first), color=colour,
                                 linewidth=width, linestyle=dash, label=line)
         if d in limits:
             axes.axhline(limits[d], color=plot_style.BLACK, linewidth=1, linestyle=":",
                          label="best, log2(n)")
-        axes.set_ylim(bottom=0)
+        if floor is not None:
+            axes.set_ylim(bottom=floor)
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("snapshot")
         axes.set_ylabel(keys[key] if j == 0 else "")
