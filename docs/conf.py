@@ -11,11 +11,12 @@ import api_pages
 
 project = "fedvine"
 author = "The fedvine authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
+              "sphinx_gallery.gen_gallery"]
 root_doc = "docs/index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-include_patterns = ["*.md", "docs/*.md", "docs/api/*.rst", "docs/decisions/*.md",
-                    "docs/results/*.md", "docs/results/cells/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/api/*.rst", "docs/gallery/*.rst",
+                    "docs/decisions/*.md", "docs/results/*.md", "docs/results/cells/*.md"]
 myst_heading_anchors = 3
 highlight_language = "none"       # of blocks that name no language: commands, formulas
 
@@ -25,6 +26,17 @@ add_module_names = False
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Shapes", "params_style")]
 toc_object_entries_show_parents = "hide"
+
+sphinx_gallery_conf = {
+    "examples_dirs": "examples/gallery",
+    "gallery_dirs": "docs/gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "capture_repr": (),
+    "download_all_examples": False,
+    "min_reported_time": 3600,
+    "show_memory": False,
+}
 
 html_theme = "furo"
 html_title = "fedvine"
