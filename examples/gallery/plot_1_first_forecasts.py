@@ -10,6 +10,8 @@ regions, and forecasts which items a user will meet next.
 # A stream is edges with times. This one is drawn from a model of users with changing tastes, who
 # travel among regions; ``fv.read`` opens a table of your own in the same way.
 
+import matplotlib.pyplot as plt
+
 import fedvine as fv
 
 stream = fv.load("synthetic")
@@ -26,13 +28,12 @@ scores = run.scores["test"]
 print({client: round(of["auc"], 3) for client, of in scores["client"].items()})
 
 # %%
-# A score says little alone. Popularity knows no user, and EdgeBank says that old pairs come again.
+# A score says little alone. Popularity knows no user, and EdgeBank says that old pairs come
+# again.
 
 rivals = {"fedlink_plus": run}
 for method in (fv.Popularity(), fv.Recency(), fv.EdgeBank()):
     rivals[method.name] = fv.run(method, regions, stages, seed=0).finish()
-
-import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(6, 2.5), layout="constrained")
 values = [rival.scores["test"]["mean"]["auc_new"] for rival in rivals.values()]

@@ -24,7 +24,7 @@ table = pd.DataFrame({
     "customer": [f"c{c}" for c in customer],
     "product": [f"p{p}" for p in taste * 10 + draw.integers(0, 10, rows)],
     "town": np.array(["ayr", "bath", "cork"])[town],
-    "at": np.datetime64("2026-01-01") + np.sort(draw.integers(0, 86_400 * 90, rows)).astype("m8[s]"),
+    "at": np.datetime64("2026-01-01", "s") + np.sort(draw.integers(0, 86_400 * 90, rows)),
 })
 print(table.tail(3).to_string(index=False))
 
@@ -39,7 +39,8 @@ print(f"{len(weeks)} weeks; edges of each town:",
       {name: len(part) for name, part in towns.parts.items()})
 
 # %%
-# The first weeks are learned, then come validation and test. Each town answers with its own numbers.
+# The first weeks are learned, then come validation and test. Each town answers with its own
+# numbers.
 
 run = fv.run(fv.FedLinkPlus(), towns, weeks, seed=0).finish()
 shown = pd.DataFrame({name: {key: of[key] for key in ("auc", "auc_new", "mrr")}

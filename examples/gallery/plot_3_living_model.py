@@ -34,8 +34,9 @@ experiment = fv.Experiment.model_validate({
              "client": "site"}})
 
 # %%
-# The same call every evening reads the table, learns what is whole, and leaves what it learned before
-# as it is. (``fv.follow``, and ``--follow`` on the command line, call themselves until they are stopped.)
+# The same call every evening reads the table, learns what is whole, and leaves what it learned
+# before as it is. (``fv.follow``, and ``--follow`` on the command line, call themselves until
+# they are stopped.)
 
 measured = {}
 for evening in (60, 65, 70, 75, 80, 85, 90):
@@ -47,8 +48,8 @@ for evening in (60, 65, 70, 75, 80, 85, 90):
     print(f"day {evening}: stages scored so far: {len(measured)}")
 
 # %%
-# After day 72 tastes change. The scores say so on the next evening, and recover as the new days are
-# learned.
+# After day 72 tastes change. The scores say so on the next evening, and recover as the new days
+# are learned.
 
 figure, axes = plt.subplots(figsize=(6, 2.5), layout="constrained")
 axes.plot([5 * (t + 1) for t in measured], list(measured.values()), marker="o")

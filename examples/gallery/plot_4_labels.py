@@ -30,8 +30,8 @@ graph = Graph.make(x.astype(np.float32), ends[:, kept], y,
 print(f"{len(graph)} accounts, {graph.edges.shape[1]} edges, {kinds} kinds")
 
 # %%
-# Three banks; two kinds a task, in an order of each bank's own. ``power_plus`` has a closed form that
-# follows from sums, so it forgets nothing; FedAvg is what happens without any care.
+# Three banks; two kinds a task, in an order of each bank's own. ``power_plus`` has a closed form
+# that follows from sums, so it forgets nothing; FedAvg is what happens without any care.
 
 folder = Path(tempfile.mkdtemp())
 banks, tasks = graph.split(by="louvain", k=3), by_task(graph, 2)
@@ -48,8 +48,8 @@ axes[0].set_ylabel("percent")
 plt.show()
 
 # %%
-# AM is the mean accuracy on all tasks after the last one, FM what was forgotten. The labels of all
-# accounts, with the probability that the method gives them:
+# AM is the mean accuracy on all tasks after the last one, FM what was forgotten. The labels of
+# all accounts, with the probability that the method gives them:
 
 found = fv.open_run(folder / "power_plus").labels().to_pandas()
 print(found[["client", "node", "label", "probability", "given"]].head(5).to_string(index=False))

@@ -44,11 +44,12 @@ def fedvine(*arguments, **more):
 print(fedvine("kit", "local", "kits", "--clients", "north,south").communicate()[0])
 
 # %%
-# Two sites and the server, as they would be on three machines. What travels are counts and derivatives
-# of some sixty weights; ``--dry-run`` of ``fedvine join`` lists the messages beforehand.
+# Two sites and the server, as they would be on three machines. What travels are counts and
+# derivatives of some sixty weights; ``--dry-run`` of ``fedvine join`` lists the messages
+# beforehand.
 
-sites = [fedvine("join", f"kits/{name}", "--data", f"{name}.csv", "--src", "patient", "--dst", "ward",
-                 "--time", "at") for name in ("north", "south")]
+sites = [fedvine("join", f"kits/{name}", "--data", f"{name}.csv", "--src", "patient",
+                 "--dst", "ward", "--time", "at") for name in ("north", "south")]
 server = fedvine("serve", "experiment.toml", "--kit", "kits", "--clients", "2", "--out", "run")
 print(server.communicate()[0][-1500:])
 for site in sites:

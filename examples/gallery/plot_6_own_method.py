@@ -8,8 +8,8 @@ bytes and saves.
 """
 
 # %%
-# This one counts. Each client counts its edges to each item; the server gets the clients' totals and
-# sends their mean back; a score is the count in units of it.
+# This one counts. Each client counts its edges to each item; the server gets the clients' totals
+# and sends their mean back; a score is the count in units of it.
 
 from typing import ClassVar
 
@@ -76,5 +76,5 @@ for method in (Often(), Often(keep=1.0), fv.Popularity()):
     print(f"{method!r:40.40}  AUC {scores['auc']:.3f}  of new pairs {scores['auc_new']:.3f}")
 
 # %%
-# ``fedvine.testing.check_method(Often)`` runs the contract suite: saves and resumes, bad replies, late
-# clients, equal scores through bytes. It names the rule that a method breaks.
+# ``fedvine.testing.check_method(Often)`` runs the contract suite: saves and resumes, bad replies,
+# late clients, equal scores through bytes. It names the rule that a method breaks.

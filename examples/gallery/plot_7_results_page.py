@@ -3,7 +3,7 @@ Reading a results page
 ======================
 
 Every number of a results page is made from kept cells: one line of JSON a finished run, with its
-settings and a digest of its data. So a page can be checked, and drawn anew, without running anything.
+settings and a digest of its data. So a page can be checked, and drawn anew, without a run.
 """
 
 # %%
@@ -22,8 +22,8 @@ lines = [json.loads(line) for line in (cells / "flights.jsonl").read_text().spli
 print(f"{len(lines)} runs on flights; methods: {', '.join(sorted({c['method'] for c in lines}))}")
 
 # %%
-# Runs with fresh seeds (3 to 7) and the protocol of the page on forecasts: the newest of each method and
-# seed that stands for the settings which ship.
+# Runs with fresh seeds (3 to 7) and the protocol of the page on forecasts: the newest of each
+# method and seed that stands for the settings which ship.
 
 def fits(cell):
     run, protocol = cell["settings"].get("run", {}), cell["settings"]["protocol"]
@@ -38,9 +38,9 @@ methods = sorted({method for method, _ in newest},
                  key=lambda m: np.mean([s["auc_new"] for (k, _), s in newest.items() if k == m]))
 
 # %%
-# The interval of a row is that of its mean over seeds. Two rows with overlapping intervals may still
-# differ clearly, seed by seed: the pages compare paired differences, and mark with a dagger what does
-# not clearly beat a method without a model.
+# The interval of a row is that of its mean over seeds. Two rows with overlapping intervals may
+# still differ clearly, seed by seed: the pages compare paired differences, and mark with a dagger
+# what does not clearly beat a method without a model.
 
 figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
 for row, method in enumerate(methods):
