@@ -4,6 +4,7 @@ import gc
 import math
 
 import hypothesis.extra.numpy as hnp
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.core.expect import Array, Number, Tensor
-from fedvine.core.message import Packed, Pool, Refused, accept, dumps, loads, pack, unpack
+from fedvine.core.message import (
+    MOST_SKELETON,
+    Packed,
+    Pool,
+    Refused,
+    accept,
+    dumps,
+    loads,
+    pack,
+    unpack,
+)
 
 leaves = (st.none() | st.booleans() | st.integers(-2**63, 2**63 - 1)
           | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -110,6 +121,21 @@ def test_forged_and_cut_messages_are_refused():
         unpack(Packed(good.skeleton, good.buffers[:1]))
     with pytest.raises(ValueError, match="refused"):
         unpack(Packed(good.skeleton.replace(b"float32", b"complex"), good.buffers))
+
+
+def test_a_small_message_does_not_fill_the_memory():
+    """A byte in the header is a buffer of a hundred bytes here; one in the skeleton a list."""
+    header = msgspec.msgpack.encode([1, *[0] * 1_000_000])
+    with pytest.raises(ValueError, match="more parts than it can name"):
+        loads(len(header).to_bytes(4, "little") + header + b"\x90")
+    for size in (MOST_SKELETON + 1, 2**60):
+        header = msgspec.msgpack.encode([size])
+        with pytest.raises(ValueError, match="more parts than it can name"):
+            loads(len(header).to_bytes(4, "little") + header + bytes(100))
+    with pytest.raises(ValueError, match="more parts"):
+        loads(b"\x01\0\0\0\x90")
+    many = [np.zeros(0, bool)] * 10_000
+    assert len(unpack(loads(dumps(pack(many))))) == 10_000
 
 
 def test_numpy_numbers_become_plain_ones():

@@ -6,14 +6,16 @@ import tomllib
 
 import numpy as np
 import pytest
+import torch
 from engines.small_kits import kit
 from engines.test_remote import SERVER, Federation, reference, scores
 from rich.console import Console
 
 from fedvine import testing
 from fedvine.cli import main as cli
+from fedvine.core import registry
 from fedvine.core.errors import FedvineError, Refused
-from fedvine.core.message import loads, pack, unpack
+from fedvine.core.message import Packed, loads, pack, unpack
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.data.spec import Data
@@ -267,6 +269,28 @@ def test_sums_of_columns_over_few_nodes_stay(tmp_path):
     assert sent[5]["age"] == sent[1]["age"] and sent[5]["age"][0] == 6
 
 
+def test_two_sums_of_columns_do_not_differ_in_a_few_rows(tmp_path):
+    """The server asks again with another end, and takes one from the other; also another day."""
+    (tmp_path / "edges.csv").write_text("src,dst,time\n" + "".join(
+        f"u{i},v,{i}\n" for i in range(20)))
+    (tmp_path / "users.csv").write_text("user,age\n" + "".join(f"u{i},{i}\n" for i in range(20)))
+    data = Data(source=str(tmp_path / "edges.csv"), users=str(tmp_path / "users.csv"))
+    given = tmp_path / "memory" / "sums.json"
+
+    def ages(stop, grain=5):
+        table = SiteTable(data.open, grain=grain, given=given)
+        return table.tables(stop)["users"]["numbers"]["age"]
+
+    assert ages(10.5)[0] == 11 and ages(10.5) == ages(10.2)
+    for stop in (9.5, 11.5, 14.5, 7.5):
+        with pytest.raises(Refusal, match="over nearly the same rows before"):
+            ages(stop)
+    assert ages(15.5)[0] == 16 and ages(4.5)[0] == 5 and ages(3.5)[0] == 0    # fewer than five: none
+    with pytest.raises(Refusal, match="over nearly the same rows before"):
+        ages(18.5)
+    assert ages(18.5, grain=1)[0] == 19         # a site without a policy
+
+
 def test_no_more_bytes_leave_in_a_round_than_the_policy_allows(tmp_path):
     free = Nights(tmp_path / "free", {}, FedLink.tiny())
     free.go()
@@ -300,6 +324,48 @@ def test_raw_answers_to_the_servers_own_queries_do_not_leave(tmp_path, policy):
                                function="predict", asks=3, skeleton=body.skeleton, buffers=[])
     assert unpack(type(body)(skeleton, buffers)).keys() <= {"n", "scores", "drift"}
     assert made.scores
+
+
+def test_reasons_are_given_to_a_persons_own_questions_alone(tmp_path):
+    """They name what a site counted of the pairs that the library drew."""
+    nights = Nights(tmp_path, {}, FedLinkPlus.tiny().model_copy(update={"share": "none"}))
+    nights.go()
+    call = {"do": "call", "function": "explain", "skeleton": pack([]).skeleton, "buffers": []}
+    with pytest.raises(Refused, match="not one that the method takes"):
+        ask(nights.signer, "ada", 1.0, place=[3, 9, 1], asks=3, **call)
+    assert "a person's own questions" in nights.sites["ada"].account.last["why"]
+
+
+@pytest.mark.parametrize("name", ["local", "fedlink_local"])
+def test_a_method_that_shares_nothing_cannot_be_made_to(tmp_path, name):
+    """Not by constants; not by a model in place of none; not by a function that gives rows away."""
+    allowed = Policy(methods={name: {}})
+    nights = Nights(tmp_path, dict.fromkeys(testing.NAMES, allowed), registry.method(name).tiny(),
+                    travelled=False)
+    made = nights.go()
+    terms = {"run": "run", "travelled": False, "protocol": {},
+             "method": {**nights.order.method, "share": ["model", "users", "items"]}}
+    with pytest.raises(Refused, match="the method, its constants or the protocol are not valid"):
+        ask(nights.signer, "ada", 1.0, do="agree", **terms)
+    assert "shares nothing" in nights.sites["ada"].account.last["why"]
+    rows = {"told": np.arange(3, dtype=np.int32), "asked": np.arange(3, dtype=np.int32)}
+    body = pack([rows])
+    with pytest.raises(Refused, match="not one that the method takes"):
+        ask(nights.signer, "ada", 1.0, do="call", place=[3, 9, 1], function="hand_over", asks=None,
+            skeleton=body.skeleton, buffers=list(body.buffers))
+
+    def called(number, function, *given):
+        body = pack(list(given))
+        skeleton, buffers, _ = ask(nights.signer, "ada", 1.0, do="call", place=[3, 9, number],
+                                   function=function, asks=None, skeleton=body.skeleton,
+                                   buffers=list(body.buffers))
+        return unpack(Packed(skeleton, buffers))
+
+    assert all(not len(side["keys"]) for side in called(2, "choose").values())
+    none = torch.zeros(0, nights.order.kind().width)
+    sent = called(3, "train", made.server.model, {side: {
+        "rows": np.zeros(0, np.int32), "values": none} for side in ("users", "items")})
+    assert sum(side.numel() for side in sent.values()) == 0 and "model" not in sent
 
 
 def test_an_error_travels_as_a_code_and_its_cell_stays_at_home(tmp_path):

@@ -21,6 +21,8 @@ from fedvine.core.expect import check
 from fedvine.core.tensors import WIDTHS, is_tensor, name_of
 
 ALIGN = 64  # buffers of large messages start at a multiple of it, for fast vector loads
+MOST_SKELETON = 1 << 25     # bytes of a message beside its buffers
+NAMED = 8       # bytes of the skeleton that name a buffer, at least
 SMALL = 1 << 16  # bytes of a message up to which no memory is kept for it
 _TUPLE, _TENSOR, _ARRAY = 1, 2, 3
 _NUMPY = {name: np.dtype(name) for name in (
@@ -163,6 +165,9 @@ def loads(block: bytes | bytearray | memoryview, pool: Pool | None = None) -> Pa
     view = memoryview(block)
     start = 4 + int.from_bytes(view[:4], "little")
     sizes = msgspec.msgpack.decode(view[4:start], type=list[int])
+    # A million empty buffers or values take a megabyte here, and a hundred once they are read.
+    if not sizes or sizes[0] > MOST_SKELETON or NAMED * (len(sizes) - 1) > sizes[0]:
+        raise FedvineError("A message states more parts than it can name; refused.")
     if start + sum(sizes) != len(view) or min(sizes) < 0:
         raise FedvineError("A message came cut short or with bytes too many; refused.")
     parts = []

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
          "class_names": list, "classes_at": list}
 LEDGER = "noise.jsonl"      # releases of all runs on this site's table
+SUMS = "sums.json"          # sums of columns that were given, likewise
 
 
 class Site(SiteTable):
@@ -65,7 +66,7 @@ class Site(SiteTable):
                  sure: bool = False, policy: Policy | None = None,
                  identity: Callable[[], RosterMember | None] = lambda: None,
                  openly: bool = False, *, fresh: Fresh | None = None) -> None:
-        super().__init__(open_part, sure, 1 if policy is None else policy.grain)
+        super().__init__(open_part, sure, 1 if policy is None else policy.grain, folder / SUMS)
         self.openly = openly
         self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None

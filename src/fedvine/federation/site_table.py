@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.files import atomic
 from fedvine.data.far import believed
 from fedvine.data.node_features import sums
 from fedvine.data.node_table import EDGES
@@ -24,10 +27,12 @@ class SiteTable:
         open_part: opens the site's own stream.
         sure: times that are far from all others are meant.
         grain: counts are given as multiples of it, sums over fewer nodes not at all.
+        given: file of the sums that were given; None: two may differ in fewer rows than the grain.
     """
 
-    def __init__(self, open_part: Callable[[], Any], sure: bool = False, grain: int = 1) -> None:
-        self.open_part, self.sure, self.grain = open_part, sure, grain
+    def __init__(self, open_part: Callable[[], Any], sure: bool = False, grain: int = 1,
+                 given: Path | None = None) -> None:
+        self.open_part, self.sure, self.grain, self.given = open_part, sure, grain, given
         self.table: Any = None                      # as it was last read; a stream or a graph
         self.part: EventStream | None = None        # the client's own data in the run
 
@@ -85,8 +90,13 @@ class SiteTable:
         Those of nodes with an edge before ``stop`` count, and of columns of these edges. A column
         that fewer of them than the grain have a value in counts as empty; of edges the count is
         rounded up to it, and the sums are larger in proportion.
+
+        Raises :class:`Refusal` where sums over other rows were given before, fewer than the grain:
+        the difference would show what these few have.
         """
         found = sums(self.edges().both_ways().before(stop))
+        self._give({f"{side}/{name}": int(one[0]) for side, columns in found.items()
+                    for name, one in columns["numbers"].items() if one[0] >= self.grain})
         for side in found.values():
             side["numbers"] = {name: one if one[0] >= self.grain else [0.0, 0.0, 0.0]
                                for name, one in side["numbers"].items()}
@@ -94,6 +104,20 @@ class SiteTable:
             more = coarse(int(one[0]), self.grain) / max(one[0], 1.0)
             found[EDGES]["numbers"][name] = [value * more for value in one]
         return found
+
+    def _give(self, counts: dict[str, int]) -> None:
+        """Keep how many values each column's sums are of, before these are sent."""
+        if self.grain == 1 or self.given is None:
+            return
+        before = json.loads(self.given.read_text("utf-8")) if self.given.exists() else {}
+        if any(0 < abs(count - old) < self.grain for column, count in counts.items()
+               for old in before.get(column, ())):
+            raise Refusal("sums")
+        more = {column: sorted({count, *before.get(column, ())})
+                for column, count in counts.items()}
+        self.given.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(self.given, "w") as file:
+            json.dump({**before, **more}, file)
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].

@@ -90,6 +90,17 @@ class FedLink(ArrivalsMixin, Robust):
                              "choose another rule")
         return self
 
+    @model_validator(mode="after")
+    def _who_averages_nothing_shares_nothing(self) -> Self:
+        if self.share and not self.averages:
+            raise ValueError(f"{self.name} shares nothing; leave share out, or choose a method "
+                             "whose clients learn together, such as stfl")
+        return self
+
+    def closed(self) -> frozenset[str]:
+        """Return the function that gives rows away, unless items stay at one client at first."""
+        return frozenset(() if self.some_items_local else {"hand_over"})
+
     @classmethod
     def tiny(cls):
         return cls(rounds=2, capacity=30, buffers=2, steps=2, width=4)
@@ -172,6 +183,8 @@ class FedLink(ArrivalsMixin, Robust):
     def train(self, client: Client, model: Any, sent: dict[str, Any]) -> dict[str, Any]:
         """Take L local steps from W^(r), one buffer each; return Delta_k = W_k - W^(r)."""
         batches, touched = client.cache.pop("round")
+        if "model" not in self.share:       # also where a server sends one to get its change
+            model = None
         if model is not None:
             tree.load(client.model, model)
         begin = buffers.receive(client, touched, sent)                  # W_k^(r,1) = W^(r)

@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import model_validator
 
+from fedvine.core.errors import MethodError
 from fedvine.core.expect import Array, Flag
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh, step_of
@@ -247,7 +248,13 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
 
     @on_client
     def explain(self, client: Client, queries: EdgeQueries) -> list[str]:
-        """Return why each pair has its score, one text a pair."""
+        """Return why each pair has its score, one text a pair, to a person's own question alone.
+
+        Raises :class:`MethodError` where the library drew the pairs: texts name what was counted.
+        """
+        if client.asked is None or client.asked.kind != "given":
+            raise MethodError("Reasons name what a client counted; they are for a person's own "
+                              "questions, and this one was drawn to be scored.")
         lent = client.cache.get("lent", (None, travelling.lent(client.counts, None)))[1]
         x = samples.features(client, queries.src, queries.dst, queries.t, lent, self.near_by)
         return reasons(client, queries, x)
