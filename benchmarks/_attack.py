@@ -1,109 +1,159 @@
-"""``scripts/bench attack``: a malicious site with a valid kit, as real processes with mutual TLS.
+"""``scripts/attack``: a malicious site and a malicious hub, with valid kits, as real processes.
 
-Three institutions carry out a run of flights. LGA runs code of its own in place of fedvine's
-(:mod:`benchmarks._attacker`): it answers the server, and meanwhile asks the two others for their
-graphs and tells them to forget their memory, as the server would ask them (unsealed, with its own
-seal, with seals that the server sent to it); then it sends FLARE's own commands that end jobs and
-processes.
-The run must end with the scores of one that nobody disturbed, without a break, and no request of
-LGA's may be answered: first with the seals alone (the hub's gate taken out), then with both.
+Four institutions carry out a run of flights with secure sums and safe policies. Then the same run
+again with a hub that has fedvine's code changed (:mod:`benchmarks._attack_hub`,
+:mod:`benchmarks._attack_sums`), without its gate, and with a site that helps it; and with an honest
+hub and a site with code of its own (:mod:`benchmarks._attack_site`). Both must end with the scores
+of the first. In a last run a kit is withdrawn. What needs no other machine is tried in this process
+(:mod:`benchmarks._attack_files`). Exit status 1 where anything was won.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
-import fedvine as package
-from benchmarks._kill9_federation import Federation, outcome
+from benchmarks import _attack_files, _attack_kits
+from benchmarks._attack_kits import World, environment
+from benchmarks._attacker import EVE, NOTES, PHASE, spoilt, told
+from benchmarks._kill9_federation import outcome
 from fedvine.federation import tied
-from fedvine.federation.demo import fedvine
 
-EVE = "LGA"
-
-
-def spoilt(folder: Path) -> Path:
-    """A copy of fedvine in which the desk is the attacker's."""
-    code = folder / "code"
-    shutil.copytree(Path(package.__file__).parent, code / "fedvine",
-                    ignore=shutil.ignore_patterns("__pycache__"))
-    with open(code / "fedvine" / "federation" / "flare.py", "a") as file:
-        file.write("\n\nif os.environ.get('FEDVINE_SITE', '').endswith('/" + EVE + "'):\n"
-                   "    from benchmarks._attacker import Desk\n")
-    return code
+TITLES = {
+    "D1": "another site, or nobody, in the place of the server",
+    "D2": "a hub that asks for what a site did not agree to",
+    "D3": "noise that can be drawn again", "D4": "openings of secure sums",
+    "D5": "a kit that was withdrawn", "D6": "runs of one name, a table that changed",
+    "D7": "false answers that end a run", "D8": "errors that tell what is in a table",
+    "D9": "SQL and names of files in run folders", "D10": "poisoned updates",
+    "D11": "processes that stay", "D12": "links, names, permissions, saves",
+    "own 1": "a huge answer", "own 2": "messages that fill the memory",
+    "own 3": "terminal codes, tags and formulas in errors and names",
+    "own 4": "impossible scores and counts", "own 5": "names that are paths, other files, other "
+    "runs", "own 6": "functions that give rows and reasons away under a safe policy",
+    "own 7": "a second certificate for a site, minted by the hub",
+    "own 8": "a site under another one's name", "own 9": "one row's value as a difference of sums"}
 
 
 def without_gate(kits: Path) -> None:
-    """Take the gate out of the hub's kit, so that the seals stand alone."""
+    """Take the gate out of the hub's kit, as a malicious hub would."""
     file = kits / "server" / "local" / "resources.json"
     resources = json.loads(file.read_text())
     resources["components"] = [c for c in resources["components"] if c["id"] != "gate"]
     file.write_text(json.dumps(resources))
 
 
+def runs(world: World, code: Path, began: float) -> bool:
+    """Carry out the run undisturbed, with a malicious hub, and with a malicious site.
+
+    Returns whether all ended alike.
+    """
+    kits, same = world.folder / "kits", True
+    settings = kits / "server" / "local" / "resources.json"
+    kept = settings.read_text()
+    if world.serve(world.folder / "whole" / "out").wait():
+        sys.exit((world.folder / "serve.log").read_text()[-3000:])
+    whole = outcome(world.folder / "whole" / "out")
+    say(began, "a run without an attack: done")
+    path = os.pathsep.join([str(code), str(Path(__file__).parents[1])])
+    for phase, who in (("hub", f"a malicious hub, whose gate is out, and {EVE} helps it"),
+                       ("site", f"a malicious site, {EVE}")):
+        tied.stop(world.clients[EVE], f"FEDVINE_FOR={kits / EVE}")
+        settings.write_text(kept)
+        (world.folder / "serve.log").unlink()
+        if phase == "hub":
+            without_gate(kits)
+        with environment(PYTHONPATH=path, **{PHASE: phase}):
+            world.clients[EVE] = world.join(EVE)
+            if phase == "hub":
+                process = world.serve(world.folder / phase / "out")
+        if phase == "site":         # the hub is an honest one
+            process = world.serve(world.folder / phase / "out")
+            _attack_kits.sign(world.folder / "serve.log", "waiting", "job starts")
+            _attack_kits.a_second_serve(world)
+            _attack_kits.under_a_false_name(world)
+        ended = process.wait()
+        equal = ended == 0 and outcome(world.folder / phase / "out") == whole
+        breaks = (world.folder / "serve.log").read_text().count("ended early")
+        same = same and equal and not breaks
+        say(began, f"the run with {who}: {'the very same scores' if equal else 'DIFFERENT'}"
+            f"{f' (exit {ended})' if ended else ''}, {breaks} breaks of its job")
+        if not equal:
+            print((world.folder / "serve.log").read_text()[-3000:])
+    _attack_kits.a_terminated_join(world, EVE)
+    world.clients[EVE] = world.join(EVE)
+    _attack_kits.a_withdrawn_kit(world)
+    say(began, "the run in which a kit is withdrawn: done")
+    return same
+
+
+def evidence(found: list[dict[str, Any]], log: str) -> list[dict[str, Any]]:
+    """Put the lines of the hub's log in their places; without one an attempt did not hold."""
+    refused = [line for line in log.splitlines() if line.endswith("; refused")]
+    again = [line for line in log.splitlines() if "a round is played again" in line]
+    for one in found:
+        if one["shown"] == "gate":
+            at = next((i for i, line in enumerate(refused) if f"to {one['to']}" in line), None)
+            one["shown"] = "hub's log: " + (refused.pop(at)[-160:] if at is not None else
+                                            "no line, it went no further than FLARE")
+        elif one["shown"] == "messages":
+            lines = [line for line in again if f"({one['answer']})" in line]
+            one["held"] = bool(lines)
+            if lines:
+                one["answer"] = lines[0].split("again: ")[1]
+                one["shown"] = "hub's log: " + lines[0][:160]
+    return found
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    """Print each attempt, by finding."""
+    for key, title in TITLES.items():
+        print(f"\n{key}: {title}")
+        for one in (line for line in found if line["finding"] == key):
+            print(f"  {'refused' if one['held'] else 'WON    '} {one['what']} -> {one['to']}")
+            for what, text in (("answer", one["answer"]), ("shown", one["shown"])):
+                clean = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+                print(textwrap.fill(clean, 110, initial_indent=f"    {what + ':':8}",
+                                    subsequent_indent=" " * 12, max_lines=3))
+
+
+def say(began: float, what: str) -> None:
+    """Print how far it is."""
+    print(f"{time.monotonic() - began:4.0f} s  {what}", flush=True)
+
+
 def main() -> bool:
-    """Print what was tried, what was answered, and whether the run was disturbed."""
-    good = True
+    """Print what was tried and what became of it; return whether nothing was won."""
+    began, good, log = time.monotonic(), False, ""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        federation = Federation(folder)
-        kits, log = folder / "kits", folder / "kits" / EVE / "attack.jsonl"
-        settings = kits / "server" / "local" / "resources.json"
-        kept = settings.read_text()
-        try:
-            began = time.monotonic()
-            if federation.serve(folder / "whole" / "out").wait():
-                sys.exit((folder / "serve.log").read_text()[-2000:])
-            print(f"undisturbed: {time.monotonic() - began:.0f} s", flush=True)
-            whole = outcome(folder / "whole" / "out")
-            tied.stop(federation.clients[EVE], f"FEDVINE_FOR={kits / EVE}")
-            path = os.pathsep.join([str(spoilt(folder)), str(Path(__file__).parents[1])])
-            for gate in (False, True):
-                settings.write_text(kept)
-                if not gate:
-                    without_gate(kits)
-                log.unlink(missing_ok=True)
-                (folder / "serve.log").unlink()
-                with _environment(PYTHONPATH=path, **({"FEDVINE_ENDS": "1"} if gate else {})):
-                    federation.clients[EVE] = fedvine(
-                        "join", str(kits / EVE), kit=kits / EVE, log=folder / f"{EVE}.log")
-                out = folder / ("both" if gate else "seals") / "out"
-                code = federation.serve(out).wait()
-                tied.stop(federation.clients[EVE], f"FEDVINE_FOR={kits / EVE}")
-                tried = [json.loads(line) for line in log.read_text().splitlines()]
-                answered = [t for t in tried if not t["answer"].startswith("refused")
-                            and t["what"] != "task/report_job_failure"]  # heard, without effect
-                breaks = (folder / "serve.log").read_text().count("ended early")
-                same = code == 0 and outcome(out) == whole
-                good = good and same and not breaks and not answered and len(tried) > 30
-                print(f"{'seals and gate' if gate else 'seals alone'}: {len(tried)} requests and "
-                      f"commands, {len(answered)} answered, {breaks} breaks of the run, scores "
-                      f"{'identical' if same else f'DIFFERENT (exit {code})'}", flush=True)
-                for one in answered if answered else tried if "-v" in sys.argv else []:
-                    print(f"  {one['what']} to {one['to']}: {one['answer']}")
-        finally:
-            federation.stop()
-    print("nothing was had, nothing ended" if good else "THE ATTACK HAD AN EFFECT")
+        notes = folder / "attempts.jsonl"
+        with environment(**{NOTES: str(notes)}):
+            (folder / "files").mkdir()
+            _attack_files.attack(folder / "files")
+            say(began, "files, names and commands: done")
+            world = World(folder)
+            say(began, "kits, rosters and policies of four sites: done")
+            try:
+                good = runs(world, spoilt(folder), began)
+            finally:
+                world.stop()
+                log = world.log()
+        found = evidence(told(notes), log)
+    show(found)
+    won = [line for line in found if not line["held"]]
+    missing = [key for key in TITLES if key not in {line["finding"] for line in found}]
+    print(f"\n{len(found)} attempts in {time.monotonic() - began:.0f} s, {len(won)} of them with "
+          "an effect" + "".join(f"; {key} was not tried" for key in missing))
+    good = good and not won and not missing
+    print("nothing was had, and nothing ended" if good else "THE ATTACK HAD AN EFFECT")
     return good
-
-
-class _environment:
-    """Variables of the environment, for a while."""
-
-    def __init__(self, **values: str) -> None:
-        self.values, self.before = values, dict(os.environ)
-
-    def __enter__(self) -> None:
-        os.environ.update(self.values)
-
-    def __exit__(self, *_: object) -> None:
-        os.environ.clear()
-        os.environ.update(self.before)
 
 
 if __name__ == "__main__":

@@ -368,6 +368,16 @@ def test_a_method_that_shares_nothing_cannot_be_made_to(tmp_path, name):
     assert sum(side.numel() for side in sent.values()) == 0 and "model" not in sent
 
 
+@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "000001-0001/../../x", ""])
+def test_the_name_of_a_save_is_no_path_also_where_nothing_was_saved(tmp_path, name):
+    federation = Federation(tmp_path, EdgeBank())
+    federation.run()
+    for do in ("save", "restore"):
+        with pytest.raises(Refused, match="the request failed there"):
+            ask(federation.send, "ada", 1.0, do=do, moment=name)
+        assert "is not the name of a checkpoint" in federation.sites["ada"].account.last["why"]
+
+
 def test_an_error_travels_as_a_code_and_its_cell_stays_at_home(tmp_path):
     federation = Federation(tmp_path, EdgeBank())
     federation.run()

@@ -45,6 +45,7 @@ class Run:
         self.news: list[str] = []       # sentences about rows that came since, or wait
         self.on_round: OnRound = on_round or (lambda at, clients: None)
         self.on_stage: OnStage = on_stage or (lambda stage, run: None)
+        self.on_abort: Callable[[str], None] = lambda why: None     # a round is played again
         self.halted: Callable[[], bool] = lambda: False     # whether to stop after this round
         self.server: Memory | None = None
         self.stages: list[StageScores] = []
@@ -82,6 +83,7 @@ class Run:
                     yield stage
                 break
             except RoundAborted as reason:
+                self.on_abort(str(reason))
                 done = self._restore()
                 self.stages = self._measured()
                 attempts = attempts + 1 if failed_at == done else 1

@@ -8,6 +8,7 @@ calls of the method alone (:class:`fedvine.core.clients.Clients`).
 from __future__ import annotations
 
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -33,6 +34,7 @@ from fedvine.federation.site import Site
 from fedvine.federation.site_file import MEMORY, opener, read_site
 from fedvine.federation.task_planning import planned_tasks, world_of
 
+_LOG = logging.getLogger(__name__)
 BLOCKS = 100_000  # of users of one site for which forecasts are made
 FORECASTS = "forecasts.json"    # in the run folder: after which stage the sites have made forecasts
 OPENING = 120.0  # seconds a site may take to read its table, also where a later call may take less
@@ -110,6 +112,7 @@ def learn(made: Run, order: Order, hub: Path, run: str) -> str:
                              for n, h in clients.traffic.items()})
 
     made.on_round = on_round
+    made.on_abort = lambda why: _LOG.warning("a round is played again: %s", why)
     on_round(At(0, 0, 0), made.clients)
     for stage in made:
         scores = stage.scores

@@ -28,10 +28,11 @@ def restore(worker: ClientWorker, folder: Path, moment: str | None) -> None:
 
     ``moment`` None: a fresh client, as at the start of a run.
     """
+    wanted = "" if moment is None else run_folder.checked(moment)
     if moment is None:
         for old in folder.glob("[0-9]*"):
             shutil.rmtree(old, ignore_errors=True)
-    earlier = [m for m in moments(folder) if moment is not None and m <= run_folder.checked(moment)]
+    earlier = [m for m in moments(folder) if m <= wanted]
     if earlier:
         worker.restore(run_folder.read_packs(folder / earlier[-1])["client"])
     else:

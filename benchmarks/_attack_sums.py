@@ -1,0 +1,197 @@
+"""A malicious hub that would open a single upload to a secure sum: D3, D4, and minted certificates.
+
+It has the key of the server's kit, and site ``EVE`` helps it with the key of its own kit. Of four
+sites three must stay, so it would need one more helper.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks._attacker import EVE, VICTIM, calls, tell
+from fedvine.core import tree
+from fedvine.core.message import Packed, unpack
+from fedvine.core.settings import build
+from fedvine.core.state import World
+from fedvine.federation import roster
+from fedvine.methods.fedlink_private import FedLinkPrivate
+from fedvine.privacy.fixed_point import from_fixed
+from fedvine.privacy.identities import RosterMember
+from fedvine.privacy.secure_aggregation import open_sum
+
+if TYPE_CHECKING:
+    from benchmarks._attack_hub import Theft
+
+CLIP, NOISE, NEEDED = 0.1, 1.0, 3
+MINTED = "minted"           # folder of the second kit for ``OTHER``, beside the kits
+OTHER, THIRD = "JFK", "HPN"
+
+
+class Sum:
+    """A secure sum on the way: what the sites sent in each exchange, by site."""
+
+    def __init__(self, theft: Theft, method: dict[str, Any], number: str) -> None:
+        self.theft, self.names, self.place = theft, theft.names, [0, 1, 0]
+        self.terms, self.opening = {**theft.terms, "method": method}, theft.opening(method, number)
+        made = build(FedLinkPrivate, {k: v for k, v in method.items() if k != "name"}, under="")
+        self.model = tree.weights(made.net(World(tuple(self.names), 0, 2)))
+        for name in self.names:
+            theft.quietly(name, **self.terms)
+            theft.quietly(name, **self.opening)
+
+    def begin(self, again: bool = False) -> None:
+        """Take in the stage; ``again``: after going back to the start of the run."""
+        if again:
+            for name in self.names:
+                self.theft.quietly(name, do="restore", moment=None)
+        self.place = [0, 1, 0]
+        for name in self.names:
+            self.theft.quietly(name, **calls([0, 0, 1], "observe", None, 0))
+
+    def step(self, function: str, given: dict[str, list[Any]]) -> dict[str, Any]:
+        """Call a function at sites, each with its own arguments, at the next place."""
+        self.place = [*self.place[:2], self.place[2] + 1]
+
+        def one(name: str) -> Any:
+            skeleton, buffers, _ = self.theft.quietly(name, **calls(
+                self.place, function, None, *given[name]))
+            return unpack(Packed(skeleton, buffers))
+
+        with ThreadPoolExecutor(len(given)) as threads:
+            return dict(zip(given, threads.map(one, given), strict=True))
+
+    def keys(self) -> None:
+        self.number = time.time_ns()
+        self.sent = self.step("sum_keys", {n: [self.number] for n in self.names})
+
+    def shares(self) -> None:
+        self.keys()
+        self.boxes = self.step("sum_shares", {n: [self.sent] for n in self.names})
+
+    def sealed(self, name: str) -> dict[str, bytes]:
+        """Return the encrypted shares for one site, by sender."""
+        return {sender: boxes[name] for sender, boxes in self.boxes.items()}
+
+    def masked(self) -> None:
+        self.shares()
+        self.vectors = self.step("upload", {n: [self.model, {}, {}, self.sealed(n)]
+                                            for n in self.names})
+
+    def agreed(self, lists: dict[str, list[str]]) -> None:
+        """Let each site sign the list that it is told."""
+        self.masked()
+        self.signed = self.step("sum_agree", {n: [came] for n, came in lists.items()})
+
+    def opened(self) -> np.ndarray:
+        """Open the sum as an honest hub does."""
+        self.agreed(dict.fromkeys(self.names, self.names))
+        found = self.step("sum_unmask", {n: [self.signed] for n in self.names})
+        return from_fixed(open_sum(self.vectors, self.sent, self.boxes, found, NEEDED))
+
+    def tried(self, what: str, function: str, *given: Any, finding: str = "D4") -> None:
+        """Try a step at one site that must refuse it."""
+        self.place = [*self.place[:2], self.place[2] + 1]
+        self.theft.ask(finding, what, **calls(self.place, function, None, *given))
+
+
+def attack(theft: Theft) -> None:
+    """Try every opening that a hub with one helper has."""
+    method = {**theft.method, "name": "fedlink_private", "share": ["model"]}
+    one = Sum(theft, method, "sum")
+    one.begin()
+    members, helper = one.names, member(theft.kits / EVE, EVE)
+
+    one.shares()
+    one.tried("asks for an upload without masks (sealed = None)", "upload", one.model, {}, {},
+              None)
+    one.tried("begins a sum with the number of the one before", "sum_keys", one.number)
+    one.keys()
+    one.tried("puts a key of its own in the place of another site's", "sum_shares",
+              {**one.sent, OTHER: {**one.sent[OTHER], "seal": one.sent[EVE]["seal"]}})
+    one.keys()
+    one.tried("mints a second certificate for a site, and signs keys as that site", "sum_shares",
+              {**one.sent, OTHER: as_another(theft, one)}, finding="own 7")
+    one.keys()
+    one.tried("says that three is enough, and names two sites", "sum_shares",
+              {n: one.sent[n] for n in (VICTIM, EVE)})
+    one.keys()
+    one.tried("lets a stranger take part", "sum_shares", {**one.sent, "XXX": one.sent[EVE]})
+    one.shares()
+    one.tried("asks for a vector masked for one other site", "upload", one.model, {}, {},
+              {n: one.sealed(VICTIM)[n] for n in (VICTIM, EVE)})
+    one.masked()
+    one.tried("asks for a second vector under the same masks", "upload", one.model, {}, {},
+              one.sealed(VICTIM))
+    one.masked()
+    one.tried("asks for a signature under a list of one", "sum_agree", [VICTIM])
+    one.masked()
+    one.tried("asks for a signature under a list without the site itself", "sum_agree",
+              [n for n in members if n != VICTIM])
+
+    # Two lists, each told to some: without its helper's second signature none has three.
+    short = [n for n in members if n != THIRD]
+    one.agreed({VICTIM: short, EVE: short, OTHER: members, THIRD: members})
+    one.tried("tells two sites of four another list of who stayed", "sum_unmask",
+              {n: one.signed[n] for n in (VICTIM, EVE)})
+    one.agreed({VICTIM: short, EVE: short, OTHER: members, THIRD: members})
+    twice = helper.sign("fedvine sum list", one.number, [
+        [n, one.sent[n]["signature"]] for n in sorted(one.sent)], sorted(one.boxes), members)
+    one.tried("lets its helper sign both lists", "sum_unmask", {
+        **{n: one.signed[n] for n in (VICTIM, OTHER)}, EVE: twice})
+
+    # Both secrets of one site: it is "gone" for three, and then came after all.
+    one.agreed({n: [m for m in members if m != OTHER] for n in members if n != OTHER})
+    one.step("sum_unmask", {VICTIM: [one.signed]})
+    one.tried("asks for the other secret of a site, too", "sum_agree", members)
+    one.tried("asks for shares a second time", "sum_unmask", one.signed)
+    noise(theft, method)
+
+
+def noise(theft: Theft, method: dict[str, Any]) -> None:
+    """Take one noisy sum from another: of two runs of a seed (D3), of other participants (D4)."""
+    method = {**method, "clip": CLIP, "noise": NOISE}
+    found = []
+    for number in ("first", "second"):
+        one = Sum(theft, method, number)
+        one.begin()
+        found.append(one.opened())
+    ratio = float(np.std(found[0] - found[1]) / (
+        NOISE * CLIP * (2 * len(one.names) / NEEDED) ** 0.5))
+    tell("D3", "the hub subtracts the sums of two runs of one seed and one model", "all sites",
+         f"{len(found[0])} numbers differ by {ratio:.2f} times what fresh noise of both would",
+         0.8 < ratio < 1.25, "none: both sums are what the policy allows, and both are charged")
+    one.begin(again=True)
+    again = one.opened()
+    tell("D3", "the hub plays a round again, to have two noises of one upload", "all sites",
+         "the same bytes" if (again == found[1]).all() else "other bytes", bool(
+             (again == found[1]).all()), "none: nothing new has left")
+    one.begin(again=True)
+    one.masked()
+    one.tried("plays a round again, without one of its sites, to subtract the sums", "sum_agree",
+              [n for n in one.names if n != THIRD])
+
+
+def member(kit: Path, name: str, known: dict[str, str] | None = None) -> RosterMember:
+    """Return the key of a kit with its roster, or another one."""
+    found = roster.identity(kit, name) if known is None else RosterMember(
+        name, roster._key(kit), known)
+    assert found is not None
+    return found
+
+
+def as_another(theft: Theft, one: Sum) -> dict[str, Any]:
+    """Return keys of a sum, signed by a second kit for a site that the hub has minted."""
+    kit = theft.kits.parent / MINTED
+    true = roster.kept(theft.kits / VICTIM)
+    false = member(kit, OTHER, {**true, OTHER: roster.own_line(kit).split()[1]})
+    false.roster = dict(sorted(true.items()))       # all but the key is as the others expect
+    sent = {k: v for k, v in one.sent[OTHER].items() if k not in ("public", "signature")}
+    assert json.loads((kit / "fedvine.json").read_text())["name"] == OTHER
+    return {**sent, "public": false.public,
+            "signature": false.sign("fedvine sum keys", one.number, OTHER, sent)}
