@@ -120,8 +120,8 @@ def sign(log: Path | World, *words: str) -> str:
 def under_a_false_name(world: World) -> None:
     """Start a client with a site's kit that says it is another site."""
     kit = world.folder / "false" / OTHER
-    shutil.copytree(world.folder / "kits" / EVE, kit, ignore=shutil.ignore_patterns(
-        "memory", "*.log", "log*", "pid*", "daemon*", "pool", "transfer"))
+    for part in ("startup", "local"):
+        shutil.copytree(world.folder / "kits" / EVE / part, kit / part)
     for file in ("fed_client.json", "sub_start.sh"):
         path = kit / "startup" / file
         path.write_text(path.read_text().replace(EVE, OTHER))
@@ -156,6 +156,7 @@ def a_terminated_join(world: World, name: str) -> None:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and (left := tied._marked(f"FEDVINE_SITE={kit}")):
         time.sleep(0.5)
+    world.clients[name].wait()      # it ends all that has its mark, so a new one comes after it
     tell("D11", "SIGTERM to fedvine join, whose FLARE client used to go on", name,
          f"{len(left)} of its processes are left", not left, "none: nothing is sent")
 
