@@ -285,7 +285,7 @@ def test_two_sums_of_columns_do_not_differ_in_a_few_rows(tmp_path):
     for stop in (9.5, 11.5, 14.5, 7.5):
         with pytest.raises(Refusal, match="over nearly the same rows before"):
             ages(stop)
-    assert ages(15.5)[0] == 16 and ages(4.5)[0] == 5 and ages(3.5)[0] == 0    # fewer than five: none
+    assert ages(15.5)[0] == 16 and ages(4.5)[0] == 5 and ages(3.5)[0] == 0    # too few
     with pytest.raises(Refusal, match="over nearly the same rows before"):
         ages(18.5)
     assert ages(18.5, grain=1)[0] == 19         # a site without a policy
