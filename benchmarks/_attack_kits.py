@@ -178,6 +178,8 @@ def a_withdrawn_kit(world: World) -> None:
     after = requests(account)
     while process.poll() is None and not certificates.withdraw(world.folder / "kits", EVE):
         time.sleep(1.0)                         # the running server must hear of it, too
+    world.leave(EVE)
+    world.clients[EVE] = world.join(EVE)
     line = sign(world, "Reject disabled client")
     tell("D5", "a stolen kit registers again after it was withdrawn", "the hub",
          line or "no sign of it", bool(line), f"hub's log: {line}")
