@@ -8,15 +8,17 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from importlib.util import find_spec
 from pathlib import Path
 
 import asked
 import pytest
 
+from fedvine.app.serving import runs_in, serve
 from fedvine.core.errors import FedvineError
 
-pytest.importorskip("uvicorn", reason="the extra app is not installed")
-from fedvine.app.serving import runs_in, serve
+installed = pytest.mark.skipif(find_spec("uvicorn") is None or find_spec("starlette") is None,
+                               reason="the extra app is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,7 @@ def start(*words):
                             start_new_session=True)
 
 
+@installed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_and_nothing_is_left(folder, number):
     process = start(folder, "--port", 0)
@@ -57,6 +60,7 @@ def test_a_signal_ends_it_cleanly_and_nothing_is_left(folder, number):
         os.killpg(process.pid, 0)
 
 
+@installed
 def test_another_address_gets_a_token_that_is_printed_once(folder):
     process = start(folder / "one", "--host", "0.0.0.0", "--port", 0)
     try:
@@ -78,6 +82,7 @@ def test_another_address_gets_a_token_that_is_printed_once(folder):
     assert token not in out + err and "not encrypted" in out
 
 
+@installed
 def test_a_port_that_is_taken_is_one_sentence(folder):
     first = start(folder, "--port", 0)
     try:
@@ -96,3 +101,9 @@ def test_folders_of_runs(folder, tmp_path):
     for wrong in (tmp_path, tmp_path / "none", Path(__file__)):
         with pytest.raises(FedvineError, match="is not a run folder and has none in it"):
             runs_in([wrong])
+
+
+def test_without_the_extra_it_is_said_how_to_install_it(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(FedvineError, match=r'pip install "fedvine\[app\]"'):
+        serve([folder / "one"])

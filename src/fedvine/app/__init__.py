@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from fedvine.app.api import application
     from fedvine.app.serving import serve
 
-__all__ = ["application", "serve"]
-__getattr__, __dir__ = lazy(__name__, application="api", serve="serving")
+__all__ = ["serve"]
+__getattr__, __dir__ = lazy(__name__, serve="serving")

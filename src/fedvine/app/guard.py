@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
+from fedvine.app.addresses import is_loopback
+
 HEADERS = {
     "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
@@ -97,11 +99,3 @@ class Guard:
         except ValueError:
             return False
         return address.is_loopback or not self.loopback
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address to listen on can be reached from this machine alone."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,7 +1,6 @@
 """Serve the page until a signal ends it."""
 
 # pyright: reportMissingImports=false
-# The extra "app" brings what this file imports.
 from __future__ import annotations
 
 import asyncio
@@ -13,10 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import uvicorn
-
-from fedvine.app.api import application
-from fedvine.app.guard import is_loopback
+from fedvine.app.addresses import is_loopback
 from fedvine.core.errors import FedvineError
 
 PATIENCE = 2        # seconds that running answers get at the end
@@ -34,9 +30,16 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
         say: gets the sentences for a person.
 
     Raises:
-        FedvineError: for a folder that is not one of a run, and an address or port that cannot be
-            used.
+        FedvineError: for a folder that is not one of a run, an address or port that cannot be used,
+            and where the extra "app" is not installed.
     """
+    try:
+        import uvicorn
+
+        from fedvine.app.api import application
+    except ModuleNotFoundError as error:
+        raise FedvineError(f"The page needs {error.name}, which is not installed; install the "
+                           'extra: pip install "fedvine[app]".') from error
     found = runs_in(folders)
     token = None if is_loopback(host) else secrets.token_urlsafe(32)
     try:

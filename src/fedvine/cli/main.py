@@ -246,11 +246,7 @@ def page(
         "out.")] = None,
 ) -> None:
     """Show runs on a local page while they learn, and ask their models; Ctrl-C ends it."""
-    try:
-        from fedvine.app.serving import serve
-    except ModuleNotFoundError as error:
-        raise FedvineError(f"The page needs {error.name}, which is not installed; install the "
-                           'extra: pip install "fedvine[app]".') from error
+    from fedvine.app.serving import serve
     if method:
         from fedvine.core import registry
         registry.from_file(method)
