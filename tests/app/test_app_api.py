@@ -167,6 +167,14 @@ def test_an_error_is_one_sentence(app, path, status, said):
     assert found[0] == status and said in found[2]["error"]
 
 
+def test_a_run_that_comes_later_is_listed_and_can_be_asked(runs, tmp_path):
+    app = application(runs[:1], more=lambda: [*runs[:1], *sorted(tmp_path.iterdir())])
+    assert len(answer(app, "/api/runs")["runs"]) == 1
+    shutil.copytree(runs[1], tmp_path / "later")
+    assert [row["folder"] for row in answer(app, "/api/runs")["runs"]] == ["plus", "later"]
+    assert answer(app, "/api/runs/1/forecasts?client=ada&user=100")["items"]
+
+
 def test_one_broken_folder_leaves_the_others(runs, tmp_path):
     shutil.copytree(runs[1], tmp_path / "broken")
     (tmp_path / "broken" / "saves" / "x").symlink_to("/etc/passwd")

@@ -15,11 +15,12 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
@@ -32,14 +33,27 @@ from fedvine.core.errors import FedvineError
 
 
 class Api:
-    """The answers about the runs in ``folders``, in this order."""
+    """The answers about the runs in ``folders``, in this order, and those found by ``more``."""
 
-    def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
-        self.runs = [Watched(folder, i) for i, folder in enumerate(folders)]
-        self.asked = [Asked(seen) for seen in self.runs]
+    def __init__(self, folders: Sequence[str | os.PathLike[str]],
+                 more: Callable[[], Sequence[Path]] = lambda: ()) -> None:
+        self.runs, self.asked, self._more = list[Watched](), list[Asked](), more
+        self._add(folders)
 
-    def listed(self, request: Request) -> JSONResponse:
+    def _add(self, folders: Sequence[str | os.PathLike[str]]) -> None:
+        known = {seen.folder for seen in self.runs}
+        for folder in map(Path, folders):
+            if folder not in known:
+                seen = Watched(folder, len(self.runs))
+                self.asked.append(Asked(seen))
+                self.runs.append(seen)
+
+    async def listed(self, request: Request) -> JSONResponse:
         """Answer with a row a run."""
+        self._add(self._more())     # on the loop's own thread, so one at a time
+        return await run_in_threadpool(self._rows)
+
+    def _rows(self) -> JSONResponse:
         for seen in self.runs:
             seen.look()
         return JSONResponse({"now": time.time(), "runs": [views.row(s) for s in self.runs]})
@@ -117,18 +131,20 @@ def policy(page: str) -> str:
 
 
 def application(folders: Sequence[str | os.PathLike[str]], host: str = "127.0.0.1",
-                token: str | None = None) -> Guard:
+                token: str | None = None, more: Callable[[], Sequence[Path]] = lambda: ()
+                ) -> Guard:
     """Return the ASGI application about the runs in ``folders``.
 
     Args:
         folders: of runs.
         host: the address that it is served on, see :class:`Guard`.
         token: that its JSON is asked with; None: none.
+        more: returns folders of runs that may have come since; called at every look.
 
     Returns:
         The application.
     """
-    api, page = Api(folders), (Path(__file__).parent / "page.html").read_text("utf-8")
+    api, page = Api(folders, more), (Path(__file__).parent / "page.html").read_text("utf-8")
     run = "/api/runs/{number:int}"
     return Guard(Starlette(routes=[
         Route("/", lambda request: HTMLResponse(page)),

@@ -56,7 +56,8 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
                 "a network that you trust, or a tunnel to loopback.")
         say("Ctrl-C ends it.")
         server = uvicorn.Server(uvicorn.Config(
-            application(found, host, token), lifespan="off", log_level="warning", ws="none",
+            application(found, host, token, lambda: _inside(folders)), lifespan="off",
+            log_level="warning", ws="none",
             server_header=False, date_header=False, timeout_graceful_shutdown=PATIENCE,
             limit_concurrency=200, h11_max_incomplete_event_size=16_384, proxy_headers=False))
         with _ended_by_signals():
@@ -70,13 +71,18 @@ def runs_in(folders: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for folder in folders:
-        inside = [] if (folder / "experiment.toml").exists() or not folder.is_dir() else sorted(
-            path.parent for path in folder.glob("*/experiment.toml"))
+        inside = _inside([folder])
         if not inside and not (folder / "experiment.toml").exists():
             raise FedvineError(f"{folder} is not a run folder and has none in it; give the folder "
                                "that fedvine run --out wrote.")
         found += [path for path in inside or [folder] if path not in found]
     return found
+
+
+def _inside(folders: Sequence[Path]) -> list[Path]:
+    """Return the runs in those folders that are not runs themselves."""
+    return [path.parent for folder in folders if not (folder / "experiment.toml").exists()
+            for path in sorted(folder.glob("*/experiment.toml"))]
 
 
 @contextlib.contextmanager
