@@ -92,9 +92,9 @@ class DgCoLearn(ChangedMixin, Robust):
         "within k edges of what changed (Eqs. 1, 4); others keep their last states")
     neighbours: int = Field(
         default=0, ge=0, description="with scope=changed: so many neighbours of a node are read, "
-        "the newest, and followed to what changed; 0: all")
+        "the newest, and followed to what changed; rows asked for are computed anew; 0: all")
     stale: int = Field(
-        default=0, ge=0, description="with scope=changed: every node's rows are computed once in "
+        default=0, ge=0, description="with scope=changed: every node's states are computed once in "
         "so many snapshots, in turn; 0: where something changed alone")
     min_group: int = Field(
         default=1, ge=1, description="withhold sums that reveal fewer neighbours: alone, by "

@@ -103,8 +103,16 @@ class Network(nn.Module):
         return min(self.widths[layer:layer + 2])
 
     def short(self, layer: int) -> bool:
-        """Return whether messages of the layer are projected before they are sent."""
+        """Return whether messages of the layer are projected before they are sent.
+
+        If not, a message depends on the node's row, state (:meth:`tells_states`) and number of
+        neighbours alone, and not on weights.
+        """
         return self.widths[layer + 1] < self.widths[layer]
+
+    def tells_states(self, layer: int) -> bool:
+        """Return whether messages of the layer that are not projected have more than a row."""
+        return self.message_width(layer) > self.widths[layer]
 
     def state_width(self, layer: int) -> int:
         """Return the width of a node's state in the layer; its first columns are its row."""

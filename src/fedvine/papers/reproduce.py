@@ -9,6 +9,7 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.papers import (
     dgcolearn,
     dgcolearn_forgetting,
+    dgcolearn_incremental,
     dgcolearn_partitions,
     fedlink,
     fedlink_buffers,
@@ -34,7 +35,8 @@ from fedvine.results.work import CAP, SEEDS, Budget, Rows, Tell
 #: Pages that are written in Python; the others are ``.toml`` files.
 STUDIES: dict[str, Callable[[], Study]] = {
     **power.STUDIES, **power_figure2.STUDIES, **power_parts.STUDIES,
-    **dgcolearn.STUDIES, **dgcolearn_forgetting.STUDIES, **dgcolearn_partitions.STUDIES,
+    **dgcolearn.STUDIES, **dgcolearn_forgetting.STUDIES, **dgcolearn_incremental.STUDIES,
+    **dgcolearn_partitions.STUDIES,
     **fedlink.STUDIES, **fedlink_buffers.STUDIES, **refresh.STUDIES,
     **tgb.STUDIES, **forecasts.STUDIES}
 ALL = "all"

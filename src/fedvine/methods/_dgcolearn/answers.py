@@ -26,10 +26,12 @@ def ahead(server: Server, deep: bool) -> Server:
     found = type(server)(**vars(server))
     found.cache, found.first = {}, None
     written = isinstance(server.snapshot, DynamicSnapshot)      # arrays are written in place
+    if written:
+        found.border = server.border.ahead()
     for name in ("snapshot", "placement", "border", "volumes", "means"):
-        if name in vars(server):
+        if name in vars(found):
             alone = deep and (written or name == "snapshot")
-            setattr(found, name, (copy.deepcopy if alone else copy.copy)(vars(server)[name]))
+            setattr(found, name, (copy.deepcopy if alone else copy.copy)(vars(found)[name]))
     return found
 
 

@@ -86,6 +86,11 @@ def matrix(graph: Adjacency, rows: np.ndarray, columns: np.ndarray, limit: int, 
                          np.empty(0, np.int32) if owner is None else owner))
 
 
+def some_rows(whole: Rows, some: np.ndarray) -> Rows:
+    """Return the rows of a matrix at positions ``some`` int64."""
+    return Rows(*_some(whole.pointers, whole.columns, some))
+
+
 def counted(graph: Adjacency, nodes: np.ndarray, owner: np.ndarray, limit: int) -> np.ndarray:
     """Return how many of each node's neighbours are at other clients, int32 [n]."""
     return _counted(graph.start, graph.degree, graph.pool, nodes, limit, owner)
@@ -172,6 +177,17 @@ def _matrix(start, degree, pool, rows, limit, place, owner):
                 many += 1
         pointers[n + 1] = many
     return pointers, columns[:many].copy()
+
+
+@njit(cache=True)
+def _some(pointers, columns, rows):
+    found = np.zeros(len(rows) + 1, np.int64)
+    for n in range(len(rows)):
+        found[n + 1] = found[n] + pointers[rows[n] + 1] - pointers[rows[n]]
+    chosen = np.empty(found[-1], columns.dtype)
+    for n in range(len(rows)):
+        chosen[found[n]:found[n + 1]] = columns[pointers[rows[n]]:pointers[rows[n] + 1]]
+    return found, chosen
 
 
 @njit(cache=True)

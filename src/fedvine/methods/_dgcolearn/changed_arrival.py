@@ -15,7 +15,7 @@ from fedvine.core.method import At, Server, World
 from fedvine.core.rng import key
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn import blocks, node_tables
-from fedvine.methods._dgcolearn.changed_graph import ChangedGraph
+from fedvine.methods._dgcolearn.changed_graph import NOTHING, ChangedGraph
 from fedvine.methods._dgcolearn.partition import classes_of, first_client, known_graph
 from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.methods._dgcolearn.renumber import renumber
@@ -68,7 +68,7 @@ class Volumes:
 
 def graphs(method: Any, world: World, window: int | None) -> dict[str, Any]:
     """Return what a server remembers of its graph before anything arrives, by name."""
-    return {"border": ChangedGraph(method.neighbours, method.stale),
+    return {"border": ChangedGraph(method.layers, method.neighbours, method.stale),
             "snapshot": DynamicSnapshot(window), "volumes": Volumes(len(world.clients))}
 
 
@@ -89,6 +89,8 @@ def arrive(method: Any, server: Server, clients, at: At) -> None:
     new = placement.introduce(stage, server.past, np.concatenate([lost, fresh]))
     clients.call(method.meet, per_client=new, expect=None)
     graph.meet(fresh)
+    if stage.nodes is not None:                                     # features, some of them new
+        graph.held.renew(np.unique(stage.nodes.node), NOTHING)
     if method.target == "classes" or not at.R:
         next_snapshot(method, server, clients)
 
@@ -146,6 +148,8 @@ def next_snapshot(method: Any, server: Server, clients) -> None:
     up_to_date, server.joined = set(server.joined), []
     changes = {n: changed_part(server, k, added, removed, ends, told) if n in up_to_date else
                whole_part(server, k) for k, n in enumerate(clients.names)}
+    if len(up_to_date) < len(clients.names):
+        graph.held.forget()
     sent = clients.call(method.join_changes, per_client=changes, expect=None)
     server.joined = sorted(sent.names)
 
@@ -155,6 +159,7 @@ def send(method: Any, server: Server, clients) -> None:
     behind = set(clients.names) - set(server.joined)
     if not behind:
         return
+    server.border.held.forget()
     late = len(behind) < len(clients.names)             # they may as well come back later
     sent = clients.call(method.join_changes, per_client={
         n: whole_part(server, k) for k, n in enumerate(clients.names) if n in behind},

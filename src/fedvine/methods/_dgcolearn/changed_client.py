@@ -87,7 +87,8 @@ class ChangedMixin(ClientMixin):
         client.cache.pop("plan", None)
 
     # -- a pass -----------------------------------------------------------------------------------
-    def layers_of(self, client: Client, rows: np.ndarray, sent: list[np.ndarray]) -> list[Layer]:
+    def layers_of(self, client: Client, rows: np.ndarray, sent: list[np.ndarray],
+                  deep: bool = False) -> list[Layer]:
         """Return what each layer computes and reads, first layer first.
 
         ``rows`` are the places of the last layer's rows, ``sent`` by layer those whose messages
@@ -97,12 +98,14 @@ class ChangedMixin(ClientMixin):
         stamps = client.cache.setdefault("stamps", blocks.Stamps())
         for layer in reversed(range(len(sent))):
             need = blocks.inputs(part.graph, rows, sent[layer], 0, stamps)
-            mine = part.active[need]
+            mine = np.ones(len(need), bool) if deep else part.active[need]
             below, rim = np.sort(need[mine]), np.sort(need[~mine])
             read = np.concatenate([below, rim])
             matrix = blocks.matrix(part.graph, rows, read, 0, stamps)
             positions = stamps.place
-            back = sent[layer] if client.net.short(layer) else sent[layer][part.active[sent[layer]]]
+            back = sent[layer]
+            if not deep and not client.net.short(layer):
+                back = back[part.active[back]]
             found.append(Layer(rows, read, len(below), matrix, *(
                 torch.from_numpy(p.astype(np.int64)) for p in (
                     positions[rows], np.flatnonzero(part.elsewhere[rows]), positions[sent[layer]],
@@ -110,28 +113,29 @@ class ChangedMixin(ClientMixin):
             rows = below
         return found[::-1]
 
-    def plan_of(self, client: Client, rows: np.ndarray, sent: list[np.ndarray]) -> list[Layer]:
+    def plan_of(self, client: Client, rows: np.ndarray, sent: list[np.ndarray],
+                  deep: bool = False) -> list[Layer]:
         """Return :meth:`layers_of`, of the last pass where it was the same."""
-        graph, asked = self.part_of(client).graph, [rows, *sent]
+        graph, asked = self.part_of(client).graph, [rows, *sent, np.array([deep])]
         held = client.cache.get("plan")
         if held is None or held[0] is not graph or any(
                 not np.array_equal(a, b) for a, b in zip(held[1], asked, strict=True)):
-            held = client.cache["plan"] = graph, asked, self.layers_of(client, rows, sent)
+            held = client.cache["plan"] = graph, asked, self.layers_of(client, rows, sent, deep)
         return held[2]
 
     @on_client
     def say_changed(self, client: Client, layer: int, model: Any, given: Any) -> torch.Tensor:
         """Send messages.
 
-        Down: for layer 0 the model, and ``rows`` and ``sent`` of :meth:`layers_of`; else the sums
-        [., m_(layer-1)] of the rows with neighbours elsewhere of the layer before. Up: messages of
-        the places to be sent [., m_layer].
+        Down: for layer 0 the model, and ``rows``, ``sent`` and ``deep`` of :meth:`layers_of`; else
+        what :meth:`sums_of` takes, of the layer before. Up: messages of the places to be sent
+        [., m_layer].
         """
         part, net = self.part_of(client), client.net
         if layer == 0:
             tree.load(net, model)
             rows, *sent = (places.astype(np.int64) for places in (given["rows"], *given["sent"]))
-            client.cache["layers"] = self.plan_of(client, rows, sent)
+            client.cache["layers"] = self.plan_of(client, rows, sent, given["deep"])
             client.cache["activations"] = []
             read = torch.from_numpy(client.cache["layers"][0].inputs)
             degree = torch.from_numpy(part.degree[read.numpy()]).to(part.x.dtype)
@@ -142,22 +146,42 @@ class ChangedMixin(ClientMixin):
             kept = net.rows(layer - 1, part.states[layer - 1])[rim]
             x = torch.cat([self.finish_changed(client, given), kept])
         plan = client.cache["layers"][layer]
-        x = x.detach().requires_grad_()
+        x = x.detach().requires_grad_(layer > 0)        # nothing of features has a gradient
         message = net.message(layer, x, self.neighbours_of(client, plan.inputs),
                               part.states[layer][torch.from_numpy(plan.inputs)])
         client.cache["activations"].append({"x": x, "message": message})    # not saved
         return message[plan.sent].detach()
+
+    def sums_of(self, client: Client, layer: int, given: dict[str, Any]
+                ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return positions int64 of border rows in the layer's rows, and sums [b, m] of these.
+
+        Down: ``at``, positions int32 among them of those that changed, and their new ``sums``; all
+        others are as they were given before. While the library scores all are given.
+        """
+        part, plan = self.part_of(client), client.cache["layers"][layer]
+        places = torch.from_numpy(plan.rows)[plan.border]
+        at, sums = torch.from_numpy(given["at"].astype(np.int64)), given["sums"]
+        if client.asked is None and not client.net.short(layer):
+            table = part.held_sums(layer, sums)
+            table[places[at]] = sums
+            sums = table[places]
+        return at, sums
 
     def neighbours_of(self, client: Client, places: np.ndarray) -> torch.Tensor:
         """Return the number of neighbours that are aggregated, of each place, [n]."""
         part = self.part_of(client)
         return torch.from_numpy(part.graph.degree[places] + part.elsewhere[places]).to(part.x.dtype)
 
-    def finish_changed(self, client: Client, sums: torch.Tensor) -> torch.Tensor:
-        """Compute the rows L_l of the newest layer from its sums: Eqs. (2), (3), (5)."""
+    def finish_changed(self, client: Client, given: dict[str, Any]) -> torch.Tensor:
+        """Compute the rows L_l of the newest layer: Eqs. (2), (3), (5).
+
+        Down: what :meth:`sums_of` takes.
+        """
         *before, last = client.cache["activations"]
         layer, part = len(before), self.part_of(client)
         plan = client.cache["layers"][layer]
+        last["at"], sums = self.sums_of(client, layer, given)
         x, message, last["sums"] = last["x"], last["message"], sums.requires_grad_()
         total = neighbour_sum(message, *plan.matrix).index_add(0, plan.border, last["sums"])
         own, degree = plan.own, self.neighbours_of(client, plan.rows)
@@ -178,22 +202,22 @@ class ChangedMixin(ClientMixin):
     def embed_changed(self, client: Client, given: dict[str, Any]) -> torch.Tensor:
         """Finish the last layer.
 
-        Down: its ``sums``, and places of other rows to send, ``rest``. Up: the rows of the pass,
+        Down: as :meth:`sums_of`, and places of other rows to send, ``rest``. Up: rows of the pass,
         then the saved ones of ``rest``, [., hidden].
         """
         rest = torch.from_numpy(given["rest"].astype(np.int64))
-        out = self.finish_changed(client, given["sums"]).detach()
+        out = self.finish_changed(client, given).detach()
         kept = client.net.rows(self.layers - 1,                 # type: ignore[attr-defined]
                                self.part_of(client).states[-1])
         return torch.cat([out, kept[rest]])
 
     @on_client
-    def keep_changed(self, client: Client, sums: torch.Tensor) -> None:
+    def keep_changed(self, client: Client, given: dict[str, Any]) -> None:
         """Finish the last layer, of a pass over all changed rows, which become states.
 
-        Down: its sums.
+        Down: as :meth:`sums_of`.
         """
-        self.finish_changed(client, sums)
+        self.finish_changed(client, given)
         part = self.part_of(client)
         made = zip(client.cache["layers"], client.cache["activations"], strict=True)
         for state, (plan, tensors) in zip(part.states, made, strict=True):
@@ -204,15 +228,20 @@ class ChangedMixin(ClientMixin):
         """Go back through ``layer``.
 
         Down: gradients of the last layer's rows, or of the messages of the layer above. Up: those
-        of this layer's sums.
+        of this layer's sums that were given.
         """
+        self.rows_back(client, layer, gradient)
+        of = client.cache["activations"][layer]
+        return of["sums"].grad[of["at"]]
+
+    def rows_back(self, client: Client, layer: int, gradient: torch.Tensor) -> None:
+        """Go back to the sums of ``layer``; ``gradient`` as of :meth:`back_changed`."""
         layers = client.cache["activations"]
         if layer == len(layers) - 1:
             client.net.zero_grad()
         else:
             gradient = self.gradient_below(client, layer + 1, gradient)
         layers[layer]["out"].backward(gradient, retain_graph=True)
-        return layers[layer]["sums"].grad
 
     def gradient_below(self, client: Client, layer: int, gradient: torch.Tensor) -> torch.Tensor:
         """Return gradients of the rows L_(layer-1), given those of messages sent."""
@@ -227,6 +256,17 @@ class ChangedMixin(ClientMixin):
 
         Down: gradients of its messages. Up: those of all parameters.
         """
-        self.gradient_below(client, 0, gradient)
-        return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
-                for n, p in client.net.named_parameters()}
+        plan, layers = client.cache["layers"][0], client.cache["activations"]
+        message = layers[0]["message"]
+        message.backward(torch.zeros_like(message).index_add(0, plan.back, gradient))
+        return self.gradients(client)
+
+    @on_client
+    def rows_first_changed(self, client: Client, gradient: torch.Tensor
+                           ) -> dict[str, torch.Tensor]:
+        """Go back through the first layer, whose messages are features.
+
+        Down: as :meth:`back_changed` for layer 0. Up: gradients of all parameters.
+        """
+        self.rows_back(client, 0, gradient)
+        return self.gradients(client)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedvine.data.adjacency import Adjacency
+from fedvine.methods._dgcolearn.held import longer
 from fedvine.methods._dgcolearn.part import Part
 
 
@@ -44,6 +45,7 @@ class ChangedPart(Part):
     - ``graph``: the edges between own nodes
     - ``elsewhere``: int32 [n], numbers of neighbours elsewhere, of those that are aggregated
     - ``degree``: int32 [n], numbers of all neighbours
+    - ``held``: by layer the sums [n, m] over neighbours elsewhere that were given last
     - ``active``: bool [n], and ``changed`` int64, its places: nodes of the k-hop subgraph, Eq. (1)
     """
 
@@ -54,6 +56,7 @@ class ChangedPart(Part):
         self.graph, self.changed = Adjacency(), np.empty(0, np.int64)
         self.tables = [RowTable(rows) for rows in (self.x, *self.states)]
         self.elsewhere = self.degree = np.empty(0, np.int32)
+        self.held: dict[int, RowTable] = {}
         self._view()
 
     def _view(self) -> None:
@@ -64,12 +67,14 @@ class ChangedPart(Part):
         before = self.tables[0].count
         for table, rows in zip(self.tables, (x, *states), strict=True):
             table.append(rows)
+        for table in self.held.values():
+            table.append(table.held.new_zeros(len(x), table.held.shape[1]))
         self._view()
         new = np.arange(before, len(self.x))
         self.graph.grow(len(self.x))
         self.changed = np.concatenate([self.changed, new])
-        self.active = _longer(self.active, len(self.x))
-        self.elsewhere, self.degree = (_longer(a, len(self.x)) for a in (
+        self.active = longer(self.active, len(self.x))
+        self.elsewhere, self.degree = (longer(a, len(self.x)) for a in (
             self.elsewhere, self.degree))
         self.active[new] = True
 
@@ -80,7 +85,7 @@ class ChangedPart(Part):
         given = [table.rows[at] for table in self.tables]
         self.tables = [RowTable(table.rows[stay]) for table in self.tables]
         self._view()
-        n = len(self.x)
+        n, self.held = len(self.x), {}
         self.graph, self.changed = Adjacency(n), np.empty(0, np.int64)
         self.active = np.zeros(n, bool)
         self.elsewhere, self.degree = np.zeros(n, np.int32), np.zeros(n, np.int32)
@@ -94,6 +99,12 @@ class ChangedPart(Part):
         """Copy the features, as a copy of this that scores may be about to write to them."""
         self.tables = [RowTable(self.x.clone()), *self.tables[1:]]
         self._view()
+
+    def held_sums(self, layer: int, like: torch.Tensor) -> torch.Tensor:
+        """Return a view of the sums held of a layer, [n, m], as wide as ``like`` [., m]."""
+        if layer not in self.held:
+            self.held[layer] = RowTable(like.new_zeros(len(self.x), like.shape[1]))
+        return self.held[layer].rows
 
     def choose(self, changed: np.ndarray) -> None:
         """Let the nodes at these places, and no others, be active."""
@@ -112,7 +123,8 @@ class ChangedPart(Part):
         """Return what a save keeps."""
         return {"rows": [table.rows for table in self.tables], "graph": self.graph.state_dict(),
                 "elsewhere": self.elsewhere[:len(self.x)], "degree": self.degree[:len(self.x)],
-                "changed": self.changed}
+                "changed": self.changed, "held": {
+                    str(layer): table.rows for layer, table in self.held.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
@@ -122,12 +134,6 @@ class ChangedPart(Part):
         self.elsewhere, self.degree = state["elsewhere"], state["degree"]
         self.active, self.changed = np.zeros(len(self.x), bool), state["changed"]
         self.active[self.changed] = True
-
-
-def _longer(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the values with zeros behind, for ``count`` nodes at least."""
-    if count <= len(values):
-        return values
-    return np.concatenate([values, np.zeros(count + count // 8 - len(values), values.dtype)])
+        self.held = {int(layer): RowTable(rows) for layer, rows in state.get("held", {}).items()}
 
 
