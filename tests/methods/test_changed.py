@@ -82,7 +82,7 @@ def killed(method: Any, parts: Any, plan: Any, place: tuple[int, int], **how: An
         return run(method, parts, plan, out=out, save_every=1e9, **how).finish()
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), clients=st.integers(2, 10), layers=st.integers(1, 3),
        backbone=st.sampled_from(get_args(Exact)),
        temporal=st.sampled_from(["gru", "mlp", "average", "none"]),
