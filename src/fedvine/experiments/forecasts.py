@@ -89,6 +89,27 @@ class Forecasts:
         return [Forecast(names[int(item)], float(score), bool(known)) for item, score, known
                 in zip(best.item[0], best.score[0], best.known[0], strict=True)]
 
+    def tops(self, client: str, users: Sequence[str], count: int = 5) -> list[list[Forecast]]:
+        """Return what :meth:`top` does for many users; an empty list for one whom nobody knows.
+
+        Raises :class:`FedvineError` for an unknown client.
+        """
+        part, wanted = self._part(client), list(dict.fromkeys(users))
+        numbers = part.src_ids.numbers(wanted)
+        guests = self._guests(client, [wanted[i] for i in np.flatnonzero(numbers < 0)])
+        place = {user: part.num_src + i for i, user in enumerate(guests)}
+        numbers = np.array([place.get(user, -1) if number < 0 else number
+                            for user, number in zip(wanted, numbers.tolist(), strict=True)],
+                           np.int64)
+        known, names, found = np.flatnonzero(numbers >= 0), self.task.candidates(part), {}
+        blocks = self._best(client, numbers[known], count, guests)
+        rows = (row for best in blocks for row in zip(best.item, best.score, best.known,
+                                                      strict=True))
+        for at, row in zip(known.tolist(), rows, strict=True):
+            found[wanted[at]] = [Forecast(names[int(item)], float(score), bool(met))
+                                 for item, score, met in zip(*row, strict=True)]
+        return [found.get(user, []) for user in users]
+
     def why(self, client: str, user: str, items: Sequence[str]) -> list[str]:
         """Return why the items of :meth:`top` have their scores, in words.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from fedvine.core.errors import MethodError
 from fedvine.data.graph import Graph
@@ -52,12 +53,19 @@ class NodeScorer:
         return self._scored[t][0]
 
     def given(self, asked: dict[str, Any]) -> NodeQueries:
-        """Return the queries about nodes of the client's whole graph that a person asks for.
+        """Return the queries about nodes that a person asks for.
 
-        ``asked`` has ``nodes``, numbers in the graph, [Q].
+        ``asked`` has ``nodes``, numbers [Q] in the client's whole graph; or in another one, if it
+        also has ``edges`` int64 [2, E], ``size`` [N, F] and the features, ``x`` float32 [N, F] or
+        ``csr``, data, indices and indptr of a sparse matrix.
         """
-        return NodeQueries(self.part.seen_as(np.full(len(self.part), -1)),
-                           np.asarray(asked["nodes"], np.int64))
+        graph, nodes = self.part, np.asarray(asked["nodes"], np.int64)
+        if "size" in asked:
+            x = asked["x"] if "x" in asked else csr_matrix(
+                tuple(asked["csr"]), shape=tuple(asked["size"]))
+            graph = Graph.make(x, asked["edges"], np.full(asked["size"][0], -1),
+                               classes=graph.classes, name=graph.name)
+        return NodeQueries(graph.seen_as(np.full(len(graph), -1)), nodes)
 
     def ahead(self, t: int, queries: NodeQueries) -> Any:
         """Raise :class:`MethodError`: nodes of a labelled graph have no times."""

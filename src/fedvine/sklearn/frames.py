@@ -1,0 +1,105 @@
+"""Nodes and edges as people have them: arrays, frames, mappings of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from scipy.sparse import issparse
+
+from fedvine.core.errors import FedvineError
+
+ALL = "all"     # name of the one client where there is no column of clients
+
+
+class Nodes(NamedTuple):
+    """Nodes of a call: ``x`` their features, ``names`` and ``clients`` text, object [n].
+
+    Without a column of names they are row numbers.
+    """
+
+    x: Any
+    names: np.ndarray
+    clients: np.ndarray
+
+
+def frame(table: Any) -> Any:
+    """Return a polars frame, pyarrow table or mapping as a pandas frame; anything else as it is."""
+    if isinstance(table, Mapping) and not issparse(table):     # some sparse arrays are mappings
+        return pd.DataFrame(dict(table))
+    if isinstance(table, pa.Table) or type(table).__module__.split(".")[0] == "polars":
+        return table.to_pandas()
+    return table
+
+
+def nodes(table: Any, node: str | None, client: str | None) -> Nodes:
+    """Return the nodes of a table; ``node`` and ``client`` name its columns that are no features.
+
+    ``node`` may also be the name of a pandas frame's index, or "index". Raises
+    :class:`FedvineError` for a column that is not there, an empty name, or one that is there twice.
+    """
+    x = frame(table)
+    x = x if hasattr(x, "shape") else np.asarray(x)
+    columns = list(x.columns) if isinstance(x, pd.DataFrame) else []
+    for column in (node, client):
+        if column is not None and column not in columns and not (
+                column == node and columns and node in ("index", x.index.name)):
+            raise FedvineError(f'X has no column "{column}"; give a frame that has it.')
+    count = x.shape[0] if x.ndim else 0
+    names = (np.arange(count) if node is None else
+             np.asarray(x[node] if node in columns else x.index))
+    owners = np.full(count, ALL) if client is None else np.asarray(x[client])
+    for column, values in ((node, names), (client, owners)):
+        if column is not None and (empty := pd.isna(values)).any():
+            raise FedvineError(f'Row {int(empty.argmax())} of X has an empty "{column}".')
+    names = names.astype(str).astype(object)
+    twice = pd.Index(names).duplicated()
+    if twice.any():
+        raise FedvineError(f'X has the node "{names[int(twice.argmax())]}" twice.')
+    left = [column for column in (node, client) if column in columns]
+    return Nodes(x.drop(columns=left) if left else x, names, owners.astype(str).astype(object))
+
+
+def ends(edges: Any, count: int, named: bool) -> np.ndarray:
+    """Return the ends of edges as text, object [2, E]; None: there are none.
+
+    Args:
+        edges: an array [2, E] or [E, 2] (with two edges: [2, E]), or a frame whose first two
+            columns are the ends.
+        count: the number of nodes of the call.
+        named: whether ends are names, not row numbers.
+
+    Returns:
+        Names, or row numbers as text.
+
+    Raises:
+        FedvineError: for another shape, and for a row number of no node.
+    """
+    if edges is None:
+        return np.empty((2, 0), object)
+    table = frame(edges)
+    found = (table.iloc[:, :2].to_numpy().T if isinstance(table, pd.DataFrame) else
+             np.asarray(table))
+    if found.ndim == 2 and found.shape[0] != 2 and found.shape[1] == 2:
+        found = found.T
+    if found.ndim != 2 or found.shape[0] != 2:
+        raise FedvineError(f"edges have the shape {found.shape}; give an array of two rows, or a "
+                           "frame with two columns.")
+    if not named:
+        numbers = found.astype(np.int64) if found.size else found.reshape(2, 0).astype(np.int64)
+        outside = (numbers < 0) | (numbers >= count)
+        if outside.any():
+            raise FedvineError(f"An edge joins the node {int(numbers[outside][0])}, but X has rows "
+                               f"0 to {count - 1}; where nodes have names, say the column with "
+                               "node=.")
+        found = numbers
+    return found.astype(str).astype(object)
+
+
+def numbered(pairs: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """Return edges by name as numbers in ``names``, int64 [2, E']; those to other nodes are out."""
+    found = pd.Index(names).get_indexer(pairs.reshape(-1)).reshape(2, -1)
+    return found[:, (found >= 0).all(0)].astype(np.int64)
