@@ -17,11 +17,13 @@ _PUBLIC = {  # name: the file it is in; opened when it is first asked for
     "Server": "core.method", "SnapshotClassification": "tasks.snapshot_classification",
     "Split": "data.split", "World": "core.method", "check_method": "testing",
     "follow": "experiments.follow", "forecasts_of": "experiments.reopened",
-    "from_frame": "data.io.read", "from_pyg": "data.io.read", "load": "data.spec",
-    "on_client": "core.method",
+    "from_dgdata": "data.io.dgdata", "from_frame": "data.io.read",
+    "from_networkx": "data.io.nx", "from_pyg": "data.io.read", "graph_from_networkx": "data.io.nx",
+    "load": "data.spec", "on_client": "core.method",
     "open_run": "experiments.opened", "read": "data.io.read", "run": "experiments.run",
     "run_auto": "experiments.auto",
-    "to_pyg": "data.io.read", "tracked": "experiments.track"}
+    "to_dgdata": "data.io.dgdata", "to_networkx": "data.io.nx", "to_pyg": "data.io.read",
+    "tracked": "experiments.track"}
 
 
 def __getattr__(name: str) -> Any:

@@ -102,7 +102,7 @@ def test_a_score_is_the_runs_own_of_the_next_stage(rows, fitted):
     expected = np.mean([scores["mrr"] for scores in stage.scores.values()])
     assert fitted.set_params(metric="mrr").score(rows[300:]) == expected
     assert np.array_equal(fitted.decision_function(rows), before, True)     # nothing was learned
-    with pytest.raises(ValueError, match='no measure "aucc".*mean "auc"'):
+    with pytest.raises(ValueError, match=r'no measure "aucc".*mean "auc"'):
         fitted.set_params(metric="aucc").score(rows[300:])
 
 
@@ -127,7 +127,7 @@ def test_fields_of_the_method_are_searched(rows):
 
 @pytest.mark.parametrize("cv", [KFold(3), KFold(3, shuffle=True, random_state=0)])
 def test_a_splitter_that_shuffles_is_refused(rows, cv):
-    with pytest.raises(ValueError, match="scored on later rows alone; .* with TimeSeriesSplit"):
+    with pytest.raises(ValueError, match=r"scored on later rows alone; .* with TimeSeriesSplit"):
         cross_val_score(LinkForecaster("recency"), rows, cv=cv, error_score="raise")
 
 
@@ -142,7 +142,7 @@ def test_parameters_clone_and_pickle(rows, fitted):
     fresh = clone(fitted.set_params(method="fedlink", method__rounds=3))
     assert not hasattr(fresh, "learned_") and fresh.method == fv.FedLink(rounds=3)
     assert fresh.get_params()["method__rounds"] == 3
-    with pytest.raises(ValueError, match='"method.round".*mean "rounds"'):
+    with pytest.raises(ValueError, match=r'"method\.round".*mean "method.rounds"'):
         fresh.set_params(method__round=3)
 
 

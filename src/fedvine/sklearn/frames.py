@@ -28,10 +28,10 @@ class Nodes(NamedTuple):
 
 def frame(table: Any) -> Any:
     """Return a polars frame, pyarrow table or mapping as a pandas frame; anything else as it is."""
-    if isinstance(table, Mapping) and not issparse(table):     # some sparse arrays are mappings
-        return pd.DataFrame(dict(table))
     if isinstance(table, pa.Table) or type(table).__module__.split(".")[0] == "polars":
         return table.to_pandas()
+    if isinstance(table, Mapping) and not issparse(table):     # some sparse arrays are mappings
+        return pd.DataFrame(dict(table))
     return table
 
 
@@ -41,7 +41,7 @@ def nodes(table: Any, node: str | None, client: str | None) -> Nodes:
     ``node`` may also be the name of a pandas frame's index, or "index". Raises
     :class:`FedvineError` for a column that is not there, an empty name, or one that is there twice.
     """
-    x = frame(table)
+    x: Any = frame(table)
     x = x if hasattr(x, "shape") else np.asarray(x)
     columns = list(x.columns) if isinstance(x, pd.DataFrame) else []
     for column in (node, client):

@@ -17,7 +17,7 @@ from fedvine.data.ids import Ids
 from fedvine.experiments import growing_graph, run_folder
 from fedvine.experiments.labels import softmax
 from fedvine.experiments.run import run
-from fedvine.sklearn.frames import ALL, Nodes, ends, nodes, numbered
+from fedvine.sklearn.frames import Nodes, ends, nodes, numbered
 from fedvine.sklearn.learned import Learned
 from fedvine.sklearn.parameters import OfMethod
 from fedvine.tasks.class_incremental import ClassIncremental
@@ -29,9 +29,10 @@ NONE = np.empty((2, 0), object)
 class NodeClassifier(ClassifierMixin, OfMethod):
     """Learn classes of nodes from their features, and from edges between nodes where there are any.
 
-    Nodes are any numeric X [n, F], dense or a SciPy sparse matrix (``power_plus`` takes that as counts
-    of words), or a frame: pandas or polars, a pyarrow table, or a mapping of columns. Without edges it is a graph without edges. New classes
-    may come with :meth:`partial_fit`, as tasks of their own.
+    Nodes are any numeric X [n, F], dense or a SciPy sparse matrix (``power_plus`` takes that as
+    counts of words), or a frame: pandas or polars, a pyarrow table, or a mapping of columns.
+    Without edges it is a graph without edges. New classes may come with :meth:`partial_fit`, as
+    tasks of their own.
 
     **Edges** are an array [2, E] or [E, 2], or a frame whose first two columns are their ends.
     Without ``node`` an end is a row number of X in the same call. With ``node`` it is a node's
@@ -198,24 +199,22 @@ class NodeClassifier(ClassifierMixin, OfMethod):
     # -- values ------------------------------------------------------------------------------------
     def _given(self, X: Any, y: Any, reset: bool) -> tuple[Nodes, np.ndarray]:
         """Return the nodes of a call with checked features, and their classes, [n] or [0]."""
-        found, values = nodes(X, self.node, self.client), np.empty(0)
+        found = nodes(X, self.node, self.client)
+        values: Any = None if y is None else column_or_1d(np.asarray(y), warn=True)
+        stand = values              # with a class for each node
+        if y is not None and (none := self._missing(values)).any():
+            if none.all():
+                raise FedvineError("y has no known class.")
+            stand = np.where(none, values[~none][0], values)
         how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "reset": reset}
-        if y is None and not reset:
-            x = validate_data(self, found.x, **how)
-        else:
-            values = y if y is None else column_or_1d(np.asarray(y), warn=True)
-            stand = values
-            if y is not None and (none := self._missing(values)).any():
-                if none.all():
-                    raise FedvineError("y has no known class.")
-                stand = values.copy()
-                stand[none] = values[~none][0]
+        if reset or y is not None:
             x, _ = validate_data(self, found.x, stand, **how)
             check_classification_targets(stand)
+        else:
+            x = validate_data(self, found.x, **how)
         if reset:
             self._sparse = issparse(x)
-        return found._replace(x=csr_matrix(x) if self._sparse else
-                              x.toarray() if issparse(x) else x), values
+        return found._replace(x=_like(x, self._sparse)), values
 
     def _missing(self, values: np.ndarray) -> np.ndarray:
         """Return which classes are not known, bool [n]."""
@@ -247,6 +246,11 @@ class NodeClassifier(ClassifierMixin, OfMethod):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "learned_")
+
+
+def _like(x: Any, sparse: bool) -> Any:
+    """Return features as a CSR matrix, or dense: the kind that the method learned from."""
+    return csr_matrix(x) if sparse else x.toarray() if issparse(x) else x
 
 
 def _source(learned: Learned) -> dict[str, Any]:

@@ -40,6 +40,11 @@ def from_pyg(data: TemporalData, *, bipartite: bool | None = None,
     for column in ("src", "dst", "t"):
         if column not in columns:
             raise FedvineError(f'{name}: the TemporalData has no "{column}".')
+    return stream_of(columns, bipartite, name)
+
+
+def stream_of(columns: dict[str, np.ndarray], bipartite: bool | None, name: str) -> EventStream:
+    """Return the stream of ``columns``, which are those of :func:`from_pyg`, as arrays [E, ...]."""
     edges = len(columns["t"])
     if not edges:
         raise FedvineError(f"{name} has no rows.")
