@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import audit, compare, site, tune
+from fedvine.cli import audit, compare, export, site, tune
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
@@ -257,6 +257,7 @@ app.command()(compare.compare)
 app.command()(compare.reproduce)
 app.command()(tune.tune)
 app.command()(audit.audit)
+app.command()(export.export)
 app.add_typer(federation_cli.kit, name="kit")
 app.command()(federation_cli.serve)
 app.command()(site.join)
