@@ -30,6 +30,7 @@ def fits(method: Any) -> bool:
 def exported(run: Run, top: int) -> Exported:
     """Return the model of a finished run; ``top`` is not used."""
     server, method = run.at_the_end()[0], run.method
+    assert isinstance(method, FedLink)
     made = Exported("fedlink", HOW, {"cosine": np.array([method.score_by == "cosine"])})
     for name, part in run.parts.items():
         if not len(part):

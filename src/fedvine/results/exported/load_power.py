@@ -38,10 +38,10 @@ def scores(client, nodes):
     x = net["x"] if "x" in part else csr_matrix(
         (net["x.data"], part["x.indices"], part["x.indptr"]), shape=tuple(part["x.shape"]))
     a, b = part["edges"]
-    loops = np.arange(x.shape[0])
+    names = pq.read_table(folder / "nodes.parquet")["name"].to_pylist()
+    loops = np.arange(len(names))
     src, dst = np.concatenate([a, b, loops]), np.concatenate([b, a, loops])
     h = np.maximum(layer(net, "first", x, src, dst), 0)
-    names = pq.read_table(folder / "nodes.parquet")["name"].to_pylist()
     number = {name: i for i, name in enumerate(names)}
     return layer(net, "second", h, src, dst)[[number[str(node)] for node in nodes]]
 

@@ -1,4 +1,4 @@
-"""POWER's model, and that of all methods whose network is a GAT: weights and the clients' graphs."""
+"""POWER's model, as of all methods whose network is a GAT: weights, and the clients' graphs."""
 
 from __future__ import annotations
 
