@@ -39,10 +39,11 @@ from fedvine.methods._dgcolearn.answers import classes, links, scored
 from fedvine.methods._dgcolearn.changed_client import ChangedMixin
 from fedvine.methods._dgcolearn.changed_exchange import Changed
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
-from fedvine.methods._dgcolearn.exchange import Border, Layerwise
+from fedvine.methods._dgcolearn.exchange import Border, Layerwise, ready
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
 from fedvine.methods._dgcolearn.raw_features import RawFeatures
+from fedvine.methods._dgcolearn.recent import Recent, RecentMixin
 from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.methods._dgcolearn.targets import targets
 from fedvine.methods._edge_means import EdgeMeans
@@ -52,7 +53,7 @@ from fedvine.partitions.colearn import Order
 from fedvine.privacy.robust import Robust
 
 
-class DgCoLearn(ChangedMixin, Robust):
+class DgCoLearn(RecentMixin, ChangedMixin, Robust):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
@@ -106,7 +107,8 @@ class DgCoLearn(ChangedMixin, Robust):
     backbone: Backbone = Field(
         default="sage", description="aggregation: mean; that of a GCN; a GCN whose weights evolve "
         "and not states (EvolveGCN; version h reads each client's own nodes: not exact); graph "
-        "convolutions, then an LSTM, or within the gates of a GRU or an LSTM (GCRN)")
+        "convolutions, then an LSTM, or within the gates of a GRU or an LSTM (GCRN); memories "
+        "that events update, in continuous time (TGN)")
     temporal: Literal["gru", "mlp", "average", "none"] = Field(
         default="gru", description="update of states: a gated recurrent unit (Eq. 3), one dense "
         "layer, the moving average of the authors' code, or none; of sage and gcn alone")
@@ -151,6 +153,10 @@ class DgCoLearn(ChangedMixin, Robust):
             raise ValueError(f"Eqs. (5) and (6) are added to the rows between convolution and "
                              f"state, which {self.backbone} does not have; choose another exchange "
                              "or gcrn-baseline")
+        if self.backbone == "tgn" and (self.exchange not in ("layerwise", "none")
+                                       or self.min_group > 1):
+            raise ValueError("tgn needs exchange=layerwise or none and no min_group, as sums of "
+                             "memories come in no other way, and none of them is withheld")
         return self
 
     @classmethod
@@ -163,8 +169,9 @@ class DgCoLearn(ChangedMixin, Robust):
         graphs = changed_arrival.graphs(self, world, window) if self.follows else {
             "border": Border(len(world.clients), self.min_group), "snapshot": Snapshot(window)}
         means = {"means": EdgeMeans(world)} if self.of_edges(world) else {}
+        recent = {"recent": Recent()} if net.timed else {}
         return Server(
-            net=net, optimizer=self.adam(net), **graphs, **means,
+            net=net, optimizer=self.adam(net), **graphs, **means, **recent,
             placement=self.placement(world, self.partition, order=self.order,
                                      virtual=self.virtual, edges_per_client=self.edges_per_client),
             joined=list(world.clients),     # clients that have received the newest subgraph
@@ -231,6 +238,8 @@ class DgCoLearn(ChangedMixin, Robust):
         new = placement.introduce(stage, past, np.concatenate([lost, fresh]))
         clients.call(self.meet, per_client=new, expect=None)
         server.first = None             # there are other features now
+        if server.net.timed:
+            server.recent.heard = None  # there are other nodes
         if not server.joined:           # `move` empties it where nodes change their client
             server.border.update(server.border.edges, placement.owner)
         if self.target == "classes" or not at.R:
@@ -243,6 +252,9 @@ class DgCoLearn(ChangedMixin, Robust):
             return
         edges, owner = server.snapshot.edges, server.placement.owner
         told = node_tables.learn_means(server)
+        if server.net.timed:
+            told = np.union1d(told, server.recent.advance(server.stage, server.snapshot.codes,
+                                                          len(owner)))
         if self.scope == "changed":
             met = np.concatenate([server.met, np.zeros(len(owner) - len(server.met), bool)])
             server.active = affected(server.border.edges, edges, met, self.layers, told)
@@ -268,11 +280,12 @@ class DgCoLearn(ChangedMixin, Robust):
     def local_epochs(self, server: Server, clients, ends, labels, at: At) -> None:
         """Let clients train by themselves, exchange when it is due, and average their models."""
         server.placement.send(self, server, clients)
+        self.recall(server, clients)
         own = server.placement.targets_by_client(ends, labels)
         E, only = self.epochs, {"first-round": at.first, "middle-round": at.r == (at.R + 1) // 2}
         due = self.exchange != "none" and only.get(self.schedule, True)
         before, after = {"before": (0, E), "first-epoch": (1, E - 1)}.get(self.schedule, (E, 0))
-        model, present = tree.weights(server.net), tuple(server.joined)
+        model, present = tree.weights(server.net), ready(server)
         if before:                                      # (ii) train on the k-hop subgraph
             present = clients.call(self.train, model, before, per_client=own, only=present,
                                    expect=None).names

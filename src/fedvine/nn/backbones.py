@@ -15,22 +15,25 @@ from fedvine.nn.gcrn_baseline import GcrnBaseline
 from fedvine.nn.gcrn_gru import GcrnGru
 from fedvine.nn.gcrn_lstm import GcrnLstm
 from fedvine.nn.roland import Network, Roland
+from fedvine.nn.tgn import Tgn
 
-#: Backbones that read nothing but sums over neighbours.
+#: Backbones that read nothing but a node's row and state and sums over its neighbours.
 Exact = Literal["sage", "gcn", "evolvegcn-o", "gcrn-baseline", "gcrn-gru", "gcrn-lstm"]
 Backbone = Literal["sage", "gcn", "evolvegcn-o", "evolvegcn-h", "gcrn-baseline", "gcrn-gru",
-                   "gcrn-lstm"]
+                   "gcrn-lstm", "tgn"]
 
 GCRN = {"gcrn-baseline": GcrnBaseline, "gcrn-gru": GcrnGru, "gcrn-lstm": GcrnLstm}
+OTHERS: dict[str, type[Network]] = {**GCRN, "tgn": Tgn}
 
 
 def reads(backbone: Backbone) -> Literal["neighbours", "all"]:
     """Return which rows a layer of the backbone reads to compute one of its rows.
 
     "neighbours": the node's own and those of its neighbours, by their sum, so that rows of nodes
-    that are not near can be left out; "all": every row of the layer below.
+    that are not near can be left out; "all": every row of the layer below, or times, which pass at
+    every node.
     """
-    return "all" if backbone == "evolvegcn-h" else "neighbours"
+    return "all" if backbone in ("evolvegcn-h", "tgn") else "neighbours"
 
 
 def network(backbone: Backbone, temporal: Any, *widths: int, seed: int, classes: int,
@@ -44,4 +47,4 @@ def network(backbone: Backbone, temporal: Any, *widths: int, seed: int, classes:
         return Roland(*widths, backbone=backbone, temporal=temporal, **shape)
     if backbone in ("evolvegcn-o", "evolvegcn-h"):
         return EvolveGCN(*widths, version="h" if backbone == "evolvegcn-h" else "o", **shape)
-    return GCRN[backbone](*widths, **shape)
+    return OTHERS[backbone](*widths, **shape)

@@ -13,7 +13,7 @@ one machine alone (``add_norm``): its statistics would be those of a client.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -45,6 +45,9 @@ class Network(nn.Module):
         classes: number of classes; 0: scores are of pairs.
         directed: whether the score of a pair depends on its direction.
     """
+
+    #: Whether it reads times of events (:mod:`fedvine.nn.tgn`).
+    timed: ClassVar[bool] = False
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int, classes: int = 0,
                  directed: bool = True) -> None:

@@ -28,7 +28,7 @@ def ahead(server: Server, deep: bool) -> Server:
     written = isinstance(server.snapshot, DynamicSnapshot)      # arrays are written in place
     if written:
         found.border = server.border.ahead()
-    for name in ("snapshot", "placement", "border", "volumes", "means"):
+    for name in ("snapshot", "placement", "border", "volumes", "means", "recent"):
         if name in vars(found):
             alone = deep and (written or name == "snapshot")
             setattr(found, name, (copy.deepcopy if alone else copy.copy)(vars(found)[name]))

@@ -133,7 +133,7 @@ class Layerwise:
         sum of Eq. (5).
         """
         border, method = self.border_used(server), self.method
-        present, sums = tuple(server.joined), [None] * len(clients.names)
+        present, sums = ready(server), [None] * len(clients.names)
         known = self.known_sums(server, present, model)
         for layer in range(1 if known else 0, method.layers):
             sums = known if known and layer == 1 else sums
@@ -175,9 +175,10 @@ class Layerwise:
         """
         method, placement = self.method, server.placement
         placement.send(method, server, clients)         # to clients that were away
+        method.recall(server, clients)
         model: Any = tree.weights(server.net)
         self.before(server, clients, model)
-        once = method.layers == 1 and self.known_sums(server, tuple(server.joined), model)
+        once = method.layers == 1 and self.known_sums(server, ready(server), model)
         present, sums = self.last_sums(server, clients, model)
         call, given = (method.embed_at_once, (model, commit)) if once else (method.embed, (commit,))
         sent = clients.call(call, *given, per_client=named(clients, sums, present),
@@ -270,6 +271,11 @@ def found_in(server: Server, rows: torch.Tensor, nodes: np.ndarray
     Nodes never seen have the row of 0.
     """
     return torch.cat([rows, rows.new_zeros(1, rows.shape[1])]), server.placement.rows()[nodes]
+
+
+def ready(server: Server) -> tuple[str, ...]:
+    """Return the names of the clients that know the newest snapshot, and events where it counts."""
+    return tuple(server.recent.heard if server.net.timed else server.joined)
 
 
 def named(clients, values: Sequence[Any], present: Sequence[str]) -> dict[str, Any]:

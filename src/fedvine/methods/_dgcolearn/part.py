@@ -31,6 +31,8 @@ class Part:
     - ``sums``: sums [b, .] by layer of an exchange, kept for local epochs
     - ``corrections``: what Eqs. (5), (6) or FedGCN add after an exchange of raw features
     - ``seen``: summaries of earlier snapshots, for version h of EvolveGCN
+    - ``heard`` [n, .], ``ages`` [n, .]: for TGN, what the newest events say to memories, and times
+      of live edges (:mod:`fedvine.methods._dgcolearn.recent`)
     - ``exchange``: the method's exchange; not saved
     """
 
@@ -48,10 +50,13 @@ class Part:
         self.border, self.elsewhere = np.empty(0, np.int64), np.empty(0, np.int64)
         self.sums, self.corrections = list[torch.Tensor](), list[torch.Tensor]()
         self.seen = list[list[torch.Tensor]]()
+        self.heard: torch.Tensor | None = None
+        self.ages: torch.Tensor | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
-        return {name: getattr(self, name) for name in self.flat_names.values()}
+        timed = () if self.heard is None else ("heard", "ages")
+        return {name: getattr(self, name) for name in (*self.flat_names.values(), *timed)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
@@ -164,7 +169,8 @@ class ClientMixin:
         if getattr(client.net, "version", "") == "h":
             client.net.past = part.seen
         x = torch.cat([part.x[:, :-1], degree.log1p()[:, None]], 1)
-        return part.exchange.inputs(part, x, degree)
+        x = part.exchange.inputs(part, x, degree)
+        return x if part.heard is None else torch.cat([x, part.heard], 1)
 
     def outside(self, client: Client, layer: int, message: torch.Tensor, sums: torch.Tensor
                 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -174,8 +180,11 @@ class ClientMixin:
     def combined(self, client: Client, layer: int, x: torch.Tensor, message: torch.Tensor,
                  sums: torch.Tensor) -> torch.Tensor:
         """Compute Eq. (2), rows [n, out]. The sum of Eq. (5) is in it, of messages: ``sums``."""
-        total = self.part_of(client).add_neighbours(torch.zeros_like(message), message)
+        part = self.part_of(client)
+        total = part.add_neighbours(torch.zeros_like(message), message)
         total = total.index_add(0, *self.outside(client, layer, message, sums))
+        if part.ages is not None:
+            total = torch.cat([total, part.ages], 1)
         return client.net.combine(layer, x, message, total, self.degree(client))
 
     def layer(self, client: Client, layer: int, x: torch.Tensor, message: torch.Tensor,

@@ -38,3 +38,5 @@ def renumber(server: Server, events: EventStream) -> None:
     placement.place = moved(placement.place, -1)
     server.met, server.active = moved(server.met, False), moved(server.active, False)
     border.renumber(number, moved)
+    if "recent" in vars(server):
+        server.recent.renumber(number, moved)

@@ -1,0 +1,181 @@
+"""TGN: memories and rows event by event, and any number of clients against one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedvine import testing
+from fedvine.core.rng import rng
+from fedvine.data.ids import Ids
+from fedvine.data.stream import EventStream
+from fedvine.experiments.run import run
+from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
+from fedvine.methods.fedavg_dyn import FedAvgDyn
+from fedvine.methods.roland import Roland
+from fedvine.nn.tgn import Tgn
+from fedvine.tasks.link_prediction import LinkPrediction
+
+
+@pytest.mark.parametrize("options", [
+    {"edges_per_client": 50}, *(pytest.param(options, marks=pytest.mark.slow) for options in (
+        {"target": "classes"}, {"exchange_gradients": False}, {"exchange": "none"},
+        {"scope": "changed"}))])
+def test_the_contract(options):
+    testing.check_method(DgCoLearn.tiny().model_copy(update={"backbone": "tgn", **options}))
+
+
+def stream(seed: int = 0, deletions: bool = False) -> EventStream:
+    draw = rng("tgn", seed)
+    src, dst = draw.integers(0, 24, (2, 120)).astype(np.int32)
+    t = np.sort(draw.integers(0, 400, 120))
+    return EventStream(src, dst, t, Ids.of([f"n{i}" for i in range(24)]),
+                       deleted=draw.random(120) < 0.2 if deletions else None)
+
+
+def started(method: DgCoLearn, clients: int, data: EventStream) -> Any:
+    return run(method, data.split("hash", k=clients), data.by_count(30),
+               protocol=LinkPrediction(negatives=5, positives=50))
+
+
+def tgn(kind: type[DgCoLearn] = DgCoLearn, **more: Any) -> Any:
+    return kind(**{"rounds": 2, "features": 5, "hidden": 4, "partition": "hash", "backbone": "tgn",
+                   "precision": "float64", **more})
+
+
+def by_node(done: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    """Known nodes, and by name what all clients hold of them, in this order."""
+    at, names = done.server.placement, done.clients.names
+    parts = [done.clients.workers[n].client.part for n in names]
+    known = np.flatnonzero(at.owner >= 0)
+    return known, {name: np.stack([np.asarray(of(parts[at.owner[n]])[at.place[n]])
+                                   for n in known]) for name, of in {
+        "x": lambda p: p.x, "memory": lambda p: p.states[0][:, 4:]}.items()}
+
+
+def sigmoid(v: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-v))
+
+
+def phi(t: float) -> np.ndarray:
+    return np.array([np.cos(t / 10 ** k) for k in range(10)])
+
+
+def test_rows_are_those_of_the_events_one_by_one():
+    """After the third stage: the memory of every node, message by message, then the layers."""
+    data, method = stream(1, deletions=True), tgn(window=2)
+    made: Any = started(method, 3, data)
+    stages = iter(made)
+    for _ in range(3):
+        next(stages)
+    done: Any = made
+    known, held = by_node(done)
+    place = {int(n): i for i, n in enumerate(known)}
+    P = {n: p.detach().numpy() for n, p in done.server.net.named_parameters()}
+    gone = np.asarray(data.deleted)
+    s, before, messages = held["memory"], {}, {}
+    for e in range(90):
+        a, b, t = int(data.src[e]), int(data.dst[e]), float(data.t[e])
+        if gone[e] or a == b:
+            continue
+        if e < 60:
+            before[a] = before[b] = t
+            continue
+        for i, j in ((a, b), (b, a)):                                               # (1)
+            messages.setdefault(i, []).append(np.concatenate(
+                [s[place[i]], s[place[j]], phi(t - before.get(i, t))]))
+    new = s.copy()
+    for i, of_node in messages.items():
+        m, old = np.mean(of_node, 0), s[place[i]]                                   # (3)
+        r, u, n = np.split(m @ P["memory_weight"] + P["memory_bias"], 3)
+        ro, uo, no = np.split(old @ P["memory_old"], 3)
+        keep = sigmoid(u + uo)
+        new[place[i]] = keep * old + (1 - keep) * np.tanh(n + sigmoid(r + ro) * no)  # (4)
+    live: dict[tuple[int, int], float] = {}
+    for e in range(90):
+        pair = (min(data.src[e], data.dst[e]), max(data.src[e], data.dst[e]))
+        if gone[e]:
+            live.pop(pair, None)
+        elif pair[0] != pair[1]:
+            live[pair] = float(data.t[e])
+    at_stage = {(min(a, b), max(a, b)): e // 30 for e, (a, b) in enumerate(
+        zip(data.src[:90], data.dst[:90], strict=True)) if not gone[e]}
+    live = {pair: t for pair, t in live.items() if at_stage[pair] > 0}              # the window
+    now = max(float(data.t[e]) for e in range(90) if not gone[e] and data.src[e] != data.dst[e])
+    near: dict[int, list[tuple[int, float]]] = {int(n): [] for n in known}
+    for (a, b), t in live.items():
+        near[int(a)].append((place[int(b)], t))
+        near[int(b)].append((place[int(a)], t))
+    x = held["x"].copy()
+    x[:, -1] = np.log1p([len(near[int(n)]) for n in known])
+    h = new + x @ P["features_in"]
+    for layer in range(2):
+        out = np.empty_like(h)
+        for n in known:
+            own = near[int(n)]
+            mean = np.mean([np.concatenate([h[j], phi(now - t)]) for j, t in own], 0) if own else \
+                np.zeros(14)
+            found = np.maximum(mean[:4] @ P[f"near_weight_{layer}"] + mean[4:] @ P[f"when_{layer}"]
+                               + P[f"near_bias_{layer}"], 0)                        # (11)
+            out[place[int(n)]] = np.concatenate([h[place[int(n)]], found]) @ P[
+                f"out_weight_{layer}"] + P[f"out_bias_{layer}"]                     # (10)
+        h = out
+    rows, here = method.exchange_in(done.clients.world).forward(done.server, done.clients)
+    assert len(here) == 3 and len(messages) > 10
+    found = rows.numpy()[done.server.placement.rows()[known]]
+    np.testing.assert_allclose(found, h, rtol=1e-6, atol=1e-7)  # phi travels as float32
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 3), st.booleans(),
+       st.sampled_from(["snapshot", "changed"]))
+def test_clients_learn_what_one_machine_learns(seed, clients, layers, deletions, scope):
+    data = stream(seed, deletions)
+    for precision, close in (("float64", 1e-10), ("float32", 1e-4)):
+        one, many = (started(tgn(layers=layers, precision=precision, scope=scope), k, data).finish()
+                     for k in (1, clients))
+        for a, b in zip(one.server.net.parameters(), many.server.net.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=close, atol=close)
+        np.testing.assert_allclose(by_node(one)[1]["memory"], by_node(many)[1]["memory"],
+                                   rtol=close, atol=close)
+        assert np.abs(by_node(one)[1]["memory"]).max() > 0.01
+
+
+@pytest.mark.parametrize("kind", [DgCoLearn, Roland, FedAvgDyn, DgCoLearnPlus])
+def test_every_method_of_the_family_learns_each_parameter(kind):
+    done = started(tgn(kind), 3, stream()).finish()
+    assert isinstance(done.server.net, Tgn)
+    fresh = done.method.net(done.clients.world)
+    for name, p in done.server.net.named_parameters():
+        assert (p - fresh.get_parameter(name)).abs().max() > 0, name
+
+
+def test_without_exchange_a_client_learns_nothing_of_events_elsewhere():
+    seen: list[dict[str, np.ndarray]] = []
+
+    class Watched(FedAvgDyn):
+        """What clients are told is written down."""
+
+        def recall(self, server, clients):
+            if server.recent.heard != server.joined:
+                inside = server.placement.owner[server.recent.events]
+                seen.append({"events": server.recent.events[:, inside[0] == inside[1]]})
+            super().recall(server, clients)
+
+    done = started(tgn(Watched, rounds=1), 3, stream()).finish()
+    part = done.clients.workers[done.clients.names[0]].client.part
+    at = done.server.placement
+    own = np.flatnonzero(at.owner == 0)
+    told = np.isin(own, seen[-1]["events"])
+    assert 0 < told.sum() < len(own)
+    assert (part.heard[at.place[own], -1].numpy() > 0).tolist() == told.tolist()
+
+
+def test_what_would_not_be_exact_or_protected_is_refused():
+    for options in ({"exchange": "paper"}, {"min_group": 2}):
+        with pytest.raises(ValueError, match="tgn needs exchange=layerwise or none"):
+            DgCoLearn(backbone="tgn", **options)
