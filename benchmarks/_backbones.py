@@ -1,4 +1,4 @@
-"""What each backbone costs and scores on UCI messages: ``python -m benchmarks backbones [OPTIONS]``.
+"""What each backbone costs on UCI messages: ``python -m benchmarks backbones [OPTIONS]``.
 
     --only NAME ...  these backbones (all)
     --rounds R       rounds a stage (3)

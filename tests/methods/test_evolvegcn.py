@@ -31,6 +31,12 @@ def test_the_contract(version, method):
         "backbone": f"evolvegcn-{version}", "target": target}))
 
 
+@pytest.mark.slow
+def test_the_contract_where_top_rows_are_exchanged():
+    testing.check_method(DgCoLearn.tiny().model_copy(update={
+        "backbone": "evolvegcn-h", "candidates": "all", "edges_per_client": 50}))
+
+
 def finished(method: DgCoLearn, clients: int, every: int = 30) -> Any:
     draw = rng("evolvegcn")
     src, dst = draw.integers(0, 24, (2, 90)).astype(np.int32)
@@ -134,6 +140,49 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
         assert one.shape in ((5, 4), (4, 4)) and not torch.allclose(one, other)
 
 
+@pytest.mark.parametrize(("features", "hidden", "layers"), [(5, 4, 2), (4, 5, 1), (9, 3, 3)])
+@pytest.mark.parametrize("target", ["edges", "classes"])
+def test_clients_that_exchange_top_rows_learn_what_one_machine_learns(features, hidden, layers,
+                                                                      target):
+    """Rows that are projected before they are sent, and others; through seven snapshots."""
+    shape: dict[str, Any] = {
+        "rounds": 2, "features": features, "hidden": hidden, "layers": layers, "target": target,
+        "backbone": "evolvegcn-h", "partition": "hash", "precision": "float64"}
+    play: Any = labelled if target == "classes" else finished
+    one, many, own = (play(DgCoLearn(**shape, candidates=c), k, 15) for c, k in (
+        ("all", 1), ("all", 5), ("own", 5)))
+    for a, b in zip(one.server.net.parameters(), many.server.net.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    assert any(not torch.allclose(a, b) for a, b in zip(
+        own.server.net.parameters(), many.server.net.parameters(), strict=True))
+    alone, *others = (w.client.part.seen for run_ in (one, many)
+                      for w in run_.clients.workers.values())
+    for seen in others:                                             # X is the same everywhere
+        for snapshot, right in zip(seen, alone, strict=True):
+            for a, b in zip(snapshot, right, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_the_gradient_of_the_choice_is_that_of_the_rows_as_constants():
+    net, x = network("h"), torch.from_numpy(rng("choice").normal(size=(7, 5)))
+    found = net.candidates(0, x)
+    y = x @ net.get_parameter("choose_0")[:, 0] / net.get_parameter("choose_0").norm()
+    assert found[:, -1].tolist() == sorted(y.tolist(), reverse=True)[:3]
+    net.summary(0, x).sum().backward()
+    right = net.get_parameter("choose_0").grad.clone()
+    net.zero_grad()
+    net.best[0] = found[:, :-1]
+    net.summary(0, x[:0]).sum().backward()
+    torch.testing.assert_close(net.get_parameter("choose_0").grad, right)
+
+
+def test_top_rows_go_to_all_only_where_that_is_exact():
+    for options in ({"backbone": "gcn"}, {"backbone": "evolvegcn-h", "noise": 1.0},
+                    {"backbone": "evolvegcn-h", "exchange": "none"}):
+        with pytest.raises(ValueError, match="candidates=all is for evolvegcn-h"):
+            DgCoLearn(candidates="all", **options)
+
+
 def test_scoring_ahead_leaves_what_version_h_has_seen():
     """The same parameters and summaries whether stages are scored or not."""
     method: Any = FedAvgDyn(rounds=1, features=5, hidden=4, backbone="evolvegcn-h",
@@ -145,7 +194,7 @@ def test_scoring_ahead_leaves_what_version_h_has_seen():
         def answer(self, server, clients, at):
             return {"scores": np.zeros((len(server.queries.nodes), 2)), "client": np.repeat(
                 clients.names[0], len(server.queries.nodes))}
-    plain, unasked = (labelled(m) for m in (method, Unasked(**method.model_dump())))
+    plain, unasked = (labelled(m, 2) for m in (method, Unasked(**method.model_dump())))
     for a, b in zip(plain.clients.workers.values(), unasked.clients.workers.values(),
                     strict=True):
         assert len(a.client.part.seen) == HISTORY - 1
@@ -154,10 +203,10 @@ def test_scoring_ahead_leaves_what_version_h_has_seen():
     assert all(map(torch.equal, plain.server.net.parameters(), unasked.server.net.parameters()))
 
 
-def labelled(method: Any) -> Any:
+def labelled(method: Any, clients: int, every: int = 15) -> Any:
     draw = rng("evolvegcn", "classes")
     src, dst = draw.integers(0, 24, (2, 120)).astype(np.int32)
     known = NodeData.make(np.arange(24), np.zeros(24), np.arange(24) % 2, ["a", "b"])
     data = EventStream(src, dst, np.arange(120), Ids.of([f"n{i}" for i in range(24)]), nodes=known)
-    return run(method, data.split("hash", k=2), data.by_count(15),
+    return run(method, data.split("hash", k=clients), data.by_count(every),
                protocol=SnapshotClassification()).finish()

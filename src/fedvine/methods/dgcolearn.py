@@ -36,6 +36,7 @@ from fedvine.core.rng import rng
 from fedvine.data.snapshot import Snapshot
 from fedvine.methods._dgcolearn import changed_arrival, node_tables
 from fedvine.methods._dgcolearn.answers import classes, links, scored
+from fedvine.methods._dgcolearn.candidates import CandidatesMixin
 from fedvine.methods._dgcolearn.changed_client import ChangedMixin
 from fedvine.methods._dgcolearn.changed_exchange import Changed
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
@@ -53,7 +54,7 @@ from fedvine.partitions.colearn import Order
 from fedvine.privacy.robust import Robust
 
 
-class DgCoLearn(RecentMixin, ChangedMixin, Robust):
+class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
@@ -106,9 +107,12 @@ class DgCoLearn(RecentMixin, ChangedMixin, Robust):
         "features in place of features; nothing")
     backbone: Backbone = Field(
         default="sage", description="aggregation: mean; that of a GCN; a GCN whose weights evolve "
-        "and not states (EvolveGCN; version h reads each client's own nodes: not exact); graph "
+        "and not states (EvolveGCN; version h by the top rows, see candidates); graph "
         "convolutions, then an LSTM, or within the gates of a GRU or an LSTM (GCRN); memories "
         "that events update, in continuous time (TGN)")
+    candidates: Literal["own", "all"] = Field(
+        default="own", description="of evolvegcn-h: weights evolve by the top rows of a client's "
+        "own nodes, or of all nodes: exact, but these rows are sent to all clients")
     temporal: Literal["gru", "mlp", "average", "none"] = Field(
         default="gru", description="update of states: a gated recurrent unit (Eq. 3), one dense "
         "layer, the moving average of the authors' code, or none; of sage and gcn alone")
@@ -157,6 +161,11 @@ class DgCoLearn(RecentMixin, ChangedMixin, Robust):
                                        or self.min_group > 1):
             raise ValueError("tgn needs exchange=layerwise or none and no min_group, as sums of "
                              "memories come in no other way, and none of them is withheld")
+        if self.candidates == "all" and (
+                self.backbone != "evolvegcn-h" or self.exchange != "layerwise" or self.noise
+                or not self.exchange_gradients or self.min_group > 1):
+            raise ValueError("candidates=all is for evolvegcn-h, exchange=layerwise and gradients; "
+                             "rows go to all clients as they are, so leave out noise and min_group")
         return self
 
     @classmethod

@@ -35,7 +35,8 @@ class EvolveGCN(Network):
     """Layers whose first weights come from (seed, name).
 
     For version h ``past`` has X of earlier snapshots: for each a list of [in, out] by layer, at
-    most :data:`HISTORY` - 1, oldest first.
+    most :data:`HISTORY` - 1, oldest first. ``best`` may have, by layer, rows [., in] that X is made
+    of in place of those of the layer's own input.
 
     Args:
         features: width of the input.
@@ -51,6 +52,7 @@ class EvolveGCN(Network):
                  version: Literal["o", "h"] = "o", classes: int = 0, directed: bool = True) -> None:
         super().__init__(features, hidden, layers, seed=seed, classes=classes, directed=directed)
         self.version, self.past = version, list[list[torch.Tensor]]()
+        self.best = dict[int, torch.Tensor]()
         for i in range(layers):
             rows, columns = self.widths[i:i + 2]
             shapes = {f"{side}_{gate}_{i}": (rows, rows) for side in ("in", "old")
@@ -86,13 +88,24 @@ class EvolveGCN(Network):
 
     def summary(self, layer: int, x: torch.Tensor) -> torch.Tensor:
         """Return the rows of ``x`` [n, in] of largest y, as columns [in, out]; 0 where n is 0."""
-        p, out = self.get_parameter(f"choose_{layer}")[:, 0], self.widths[layer + 1]
+        out, x = self.widths[layer + 1], self.best.get(layer, x)
         if not len(x):
             return x.new_zeros(self.widths[layer], out)
-        y = x @ p / p.norm()
+        y = self.score_of_rows(layer, x)
         best = y.topk(min(out, len(y))).indices
         best = torch.cat([best, best[-1:].expand(out - len(best))])
         return (x[best] * y[best].tanh()[:, None]).T.contiguous()
+
+    def score_of_rows(self, layer: int, x: torch.Tensor) -> torch.Tensor:
+        """Return y [n] = x p / |p| of rows ``x`` [n, in]."""
+        p = self.get_parameter(f"choose_{layer}")[:, 0]
+        return x @ p / p.norm()
+
+    def candidates(self, layer: int, x: torch.Tensor) -> torch.Tensor:
+        """Return the rows of ``x`` [n, in] of largest y, and y as the last column, [., in + 1]."""
+        y = self.score_of_rows(layer, x).detach()
+        best = y.topk(min(self.widths[layer + 1], len(y))).indices
+        return torch.cat([x[best], y[best, None]], 1)
 
     def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor, state: torch.Tensor
                 ) -> torch.Tensor:

@@ -137,9 +137,11 @@ class Layerwise:
         known = self.known_sums(server, present, model)
         for layer in range(1 if known else 0, method.layers):
             sums = known if known and layer == 1 else sums
-            sent = clients.call(method.say, layer, model, per_client=named(clients, sums, present),
-                                expect=sized(method.precision, clients, border.sizes,
-                                             server.net.message_width(layer)))
+            given = named(clients, sums, present)
+            rows = sized(method.precision, clients, border.sizes, server.net.message_width(layer))
+            sent = (method.say_in_turn(server, clients, layer, model, given, rows)
+                    if method.candidates == "all" else
+                    clients.call(method.say, layer, model, per_client=given, expect=rows))
             present, messages = sent.names, filled(clients, sent, border.sizes)
             sums = self.noisy(server, messages, border.sums(messages))
             if layer == 0 and self.fixed(server):
@@ -153,7 +155,7 @@ class Layerwise:
         They are features then, and their sums stay until an edge or a feature changes.
         """
         return (self.method.exchange == "layerwise" and not self.method.noise
-                and not server.net.short(0))
+                and self.method.candidates == "own" and not server.net.short(0))
 
     def known_sums(self, server: Server, present: Sequence[str], model: Any
                    ) -> list[torch.Tensor] | None:

@@ -214,10 +214,14 @@ class ClientMixin:
 
         Return the messages [n, m_0] of the first layer.
         """
+        return self.prepare_layer(client, 0, self.enter(client, model))
+
+    def enter(self, client: Client, model: Any) -> torch.Tensor:
+        """Take ``model`` (None: the client's own), and return the input [n, .] of its layers."""
         if model is not None:
             tree.load(client.net, model)
         client.cache["activations"] = []                                    # not saved
-        return self.prepare_layer(client, 0, self.inputs(client))
+        return self.inputs(client)
 
     def prepare_layer(self, client: Client, layer: int, x: torch.Tensor) -> torch.Tensor:
         """Return the messages [n, m_layer] of a layer's input ``x`` [n, in]; keep both."""

@@ -97,15 +97,15 @@ def told_by_client(recent: Recent, place: Any, inside: np.ndarray, apart: bool
     phi, ages = np.zeros((len(owner), WAVES)), np.zeros((len(owner), WAVES))
     np.add.at(phi, events, waves(gaps))
     np.add.at(ages, live, waves(recent.now - times))
-    told = []
+    linked, told = np.bincount(live.ravel(), minlength=len(owner)), []
     for k, nodes in enumerate(border.nodes):
         own = place.in_order(np.flatnonzero(owner == k))
-        busy = np.flatnonzero(count[own])
+        busy, near = np.flatnonzero(count[own]), np.flatnonzero(linked[own])
         told.append({
             "events": place.place[events[:, inside & (owner[events[0]] == k)]].astype(np.int32),
             "border": place.place[nodes].astype(np.int32), "busy": busy.astype(np.int32),
             "count": count[own[busy]].astype(np.int32), "phi": phi[own[busy]].astype(np.float32),
-            "ages": ages[own].astype(np.float32)})
+            "near": near.astype(np.int32), "ages": ages[own[near]].astype(np.float32)})
     return border, told
 
 
@@ -132,7 +132,8 @@ class RecentMixin:
 
         Down: places int32 of the ``events`` inside [2, .] and of these nodes, ``border`` [b]; of
         the nodes with events, ``busy``, their number ``count`` and the sum ``phi`` [., WAVES];
-        ``ages`` [n, WAVES], sums of phi over live edges. Up: memories [b, hidden].
+        ``ages`` [., WAVES], sums of phi over live edges, of nodes ``near``. Up: memories [b,
+        hidden].
         """
         part = self.part_of(client)                                 # type: ignore[attr-defined]
         memory = part.states[0][:, client.net.widths[-1]:]
@@ -140,7 +141,9 @@ class RecentMixin:
         border, busy = (torch.from_numpy(told[n].astype(np.int64)) for n in ("border", "busy"))
         sums = torch.zeros_like(memory).index_add(0, a, memory[b]).index_add(0, b, memory[a])
         count, phi = (torch.from_numpy(told[n]).to(memory) for n in ("count", "phi"))
-        part.ages = torch.from_numpy(told["ages"]).to(memory)
+        part.ages = memory.new_zeros(len(memory), WAVES)
+        part.ages[torch.from_numpy(told["near"].astype(np.int64))] = torch.from_numpy(
+            told["ages"]).to(memory)
         client.cache["told"] = sums, border, busy, count[:, None], phi
         return memory[border]
 
