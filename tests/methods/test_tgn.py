@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
+from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
+from fedvine.methods.d_fedgnn import DFedGnn
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedavg_dyn import FedAvgDyn
+from fedvine.methods.feddgl_dyn import FedDglDyn
+from fedvine.methods.fedproto_dyn import FedProtoDyn
 from fedvine.methods.roland import Roland
 from fedvine.nn.tgn import Tgn
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -152,6 +156,18 @@ def test_every_method_of_the_family_learns_each_parameter(kind):
     fresh = done.method.net(done.clients.world)
     for name, p in done.server.net.named_parameters():
         assert (p - fresh.get_parameter(name)).abs().max() > 0, name
+
+
+@pytest.mark.parametrize("kind", [FedProtoDyn, DFedGnn, FedDglDyn])
+def test_own_models_of_classes_learn_each_parameter(kind):
+    y = NodeData.make(np.arange(24), np.zeros(24), np.arange(24) % 2, ["a", "b"])
+    method = tgn(kind, target="classes")
+    data = stream().with_nodes(y)
+    done: Any = run(method, data.split("hash", k=2), data.by_count(30)).finish()
+    fresh = method.net(done.clients.world)
+    for worker in done.clients.workers.values():
+        for name, p in worker.client.net.named_parameters():
+            assert (p - fresh.get_parameter(name)).abs().max() > 0, name
 
 
 def test_without_exchange_a_client_learns_nothing_of_events_elsewhere():

@@ -289,7 +289,6 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
     def local_epochs(self, server: Server, clients, ends, labels, at: At) -> None:
         """Let clients train by themselves, exchange when it is due, and average their models."""
         server.placement.send(self, server, clients)
-        self.recall(server, clients)
         own = server.placement.targets_by_client(ends, labels)
         E, only = self.epochs, {"first-round": at.first, "middle-round": at.r == (at.R + 1) // 2}
         due = self.exchange != "none" and only.get(self.schedule, True)

@@ -75,6 +75,9 @@ def back(method: Any, server: Server, stages: list[EventStream]) -> None:
         raise FedvineError("protocol.forgetting asks about whole snapshots that were learned, and "
                            "with scope=changed there are only the rows that changed; choose "
                            "scope=snapshot.")
+    if server.net.timed:
+        raise FedvineError("protocol.forgetting asks about earlier snapshots, whose times tgn no "
+                           "longer has; choose another backbone.")
     snapshot, owner = Snapshot(server.snapshot.window), server.placement.owner
     for stage in stages:
         snapshot.advance(stage)

@@ -177,7 +177,6 @@ class Layerwise:
         """
         method, placement = self.method, server.placement
         placement.send(method, server, clients)         # to clients that were away
-        method.recall(server, clients)
         model: Any = tree.weights(server.net)
         self.before(server, clients, model)
         once = method.layers == 1 and self.known_sums(server, ready(server), model)

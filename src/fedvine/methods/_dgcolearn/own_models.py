@@ -14,7 +14,7 @@ import torch
 
 from fedvine.core.expect import Tensor
 from fedvine.core.method import Client, Server, World, on_client
-from fedvine.methods._dgcolearn.exchange import Layerwise
+from fedvine.methods._dgcolearn.exchange import Layerwise, ready
 
 
 class Alone(Layerwise):
@@ -23,7 +23,7 @@ class Alone(Layerwise):
     def commit(self, server: Server, clients) -> None:
         """Let the rows of each client's model become states."""
         server.placement.send(self.method, server, clients)
-        clients.call(self.method.settle, only=tuple(server.joined), expect=None)
+        clients.call(self.method.settle, only=ready(server), expect=None)
 
 
 class OwnModelsMixin:
@@ -42,7 +42,7 @@ class OwnModelsMixin:
         placement, C = server.placement, clients.world.facts["classes"]
         placement.send(method, server, clients)
         at = {n: np.flatnonzero(placement.owner[nodes] == k)
-              for k, n in enumerate(placement.world.clients) if n in server.joined}
+              for k, n in enumerate(placement.world.clients) if n in ready(server)}
         sent = clients.call(method.classify, per_client={
             n: placement.place[nodes[mine]] for n, mine in at.items()},
             expect=lambda name: Tensor(method.precision, (len(at[name]), C)))

@@ -206,10 +206,15 @@ class Placement:
         return found
 
     def send(self, method: Any, server: Server, clients) -> None:
-        """Send the subgraphs of now by ``method.join`` to the clients that do not have theirs."""
-        behind = set(clients.names) - set(server.joined)
-        if not behind:
-            return
+        """Send the subgraphs of now by ``method.join`` to the clients that do not have theirs.
+
+        For networks with times, also what the newest events say (``method.recall``).
+        """
+        if behind := set(clients.names) - set(server.joined):
+            self._send(behind, method, server, clients)
+        method.recall(server, clients)
+
+    def _send(self, behind: set[str], method: Any, server: Server, clients) -> None:
         subgraphs = self.subgraphs(
             server.border.edges, method.exchange_in(self.world).border_used(server),
             server.active if method.scope == "changed" else None)
