@@ -217,7 +217,7 @@ def test_the_gradient_of_scores_reaches_every_parameter():
     net = Roland(6, 5, 2, seed=0)
     x, state = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), torch.ones(4, 5)
     for layer in range(2):
-        message = net.message(layer, x, torch.ones(4))
+        message = net.message(layer, x, torch.ones(4), state)
         x = net.remember(layer, net.combine(layer, x, message, message.flip(0), torch.ones(4)),
                          state)
     net.score(x[:2], x[2:]).sum().backward()
@@ -289,10 +289,10 @@ def test_corrections_go_into_the_state_as_a_part_of_the_layer(exchange, temporal
     x = torch.stack([method.inputs(held[at.owner[n]])[at.place[n]] for n in known])
     states = [torch.stack([held[at.owner[n]].part.states[layer][at.place[n]] for n in known])
               for layer in range(2)]
-    said = net.message(0, x, degree)
+    said = net.message(0, x, degree, states[0])
     h1 = net.combine(0, x, said, inside @ said, degree)                             # (2)
     row1 = net.remember(0, h1 + C @ x, states[0])                                   # (5), (3)
-    said = net.message(1, row1, degree)
+    said = net.message(1, row1, degree, states[1])
     h2 = net.combine(1, row1, said, inside @ said, degree)
     A_s = inside + torch.eye(len(known), dtype=torch.float64)
     h2 = h2 + (C @ (h1 + x) + across[:, None] * x + C @ (C @ x) if exchange == "paper" else

@@ -33,12 +33,12 @@ class TwpDyn(OneByOne):
     """Snapshots learned with a quadratic penalty on weights important to earlier ones."""
 
     name: ClassVar[str] = "twp_dyn"
-    space: ClassVar[dict[str, Any]] = {"lambda_l": (1.0, 1e6, "log"),
-                                       "lambda_t": (1e-3, 1e3, "log")}
+    space: ClassVar[dict[str, Any]] = {"lambda_l": (0.1, 1e5, "log"),
+                                       "lambda_t": (1e-4, 10.0, "log")}
 
-    lambda_l: float = Field(default=1e4, ge=0, description="weight of importance to the loss, "
+    lambda_l: float = Field(default=10.0, ge=0, description="weight of importance to the loss, "
                             "lambda_l")
-    lambda_t: float = Field(default=1.0, ge=0, description="weight of importance to the topology, "
+    lambda_t: float = Field(default=0.01, ge=0, description="weight of importance to the topology, "
                             "lambda_t; its coefficients are not in [0, 1] here")
 
     def setup(self, client: Client) -> None:
