@@ -165,6 +165,10 @@ class Hub:
             return call.result()
 
         with ThreadPoolExecutor(2 * len(proxies) + 2) as threads:
+            # A site that died while the job started would be waited for in every call.
+            signs = {n: threads.submit(_call, proxy, "alive", silence, letter=b"")
+                     for n, proxy in proxies.items()}
+            gone |= {n for n, sign in signs.items() if isinstance(sign.exception(), Unreachable)}
             carry(hub, self.run, sorted(proxies), deliver, greet)
 
 
