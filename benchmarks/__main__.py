@@ -2,7 +2,8 @@
 
 Commands with arguments of their own, one at a time: ``kill9``, ``kill9-federation``,
 ``kill9-secure``, ``attack``, ``mutants``, ``odd-streams``, ``dynamic``, ``living --kill``,
-``living --federation``, ``contract-tls``, ``soak``, ``backbones``.
+``living --federation``, ``contract-tls``, ``soak``, ``backbones``,
+``scale``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ COMMANDS = {"kill9": "_kill9", "kill9-federation": "_kill9_federation",
             "mutants": "_mutants", "odd-streams": "_odd_streams", "dynamic": "_dynamic",
             "living --kill": "_living_kill", "living --federation": "_living_federation",
             "contract-tls": "_contract_tls", "soak": "_soak",
-            "poisoning": "_poisoning", "backbones": "_backbones"}
+            "poisoning": "_poisoning", "backbones": "_backbones",
+            "scale": "_scale"}
 
 
 def main() -> None:
