@@ -135,11 +135,11 @@ def in_processes(made: Experiment) -> dict[str, Any]:
             "edges": made.data.options["edges"], "auc": [found["auc"] for found in sums]}
 
 
-def page(records: list[dict[str, Any]], more: list[dict[str, Any]]) -> str:
+def page(records: list[dict[str, Any]], more: list[dict[str, Any]], note: str) -> str:
     """Return the page of a run's lines, and of the other two measurements."""
     rows = [[str(r["stage"] + 1), f"{r['seconds']:.0f}", f"{r['cpu']:.1f}", size(r["held"]),
              f"{r['auc']:.3f}" if "auc" in r else ""] for r in records]
-    parts = [PAGE, Table("A snapshot of the run", [
+    parts = [PAGE, *([note] if note else []), Table("A snapshot of the run", [
         "snapshot", "seconds", "CPU s", "memory after it", "AUC"], rows).markdown()]
     for found in more:
         if "same" in found:
@@ -168,6 +168,7 @@ def main() -> None:
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--json", type=Path, help="a file that gets the two measurements")
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--note", default="", help="a sentence on this run, for the page")
     given = parser.parse_args()
     GIVEN[:] = given.settings
     keep_large_blocks()
@@ -187,7 +188,7 @@ def main() -> None:
     if given.markdown:
         lines = (given.out / "scale.jsonl").read_text().splitlines() if given.out else []
         with atomic(given.markdown / "scale.md", "w") as file:
-            file.write(page([json.loads(line) for line in lines], more))
+            file.write(page([json.loads(line) for line in lines], more, given.note))
 
 
 GIVEN: list[str] = []       # the settings of the command
@@ -213,8 +214,8 @@ PROCESSES = """Sites as processes (`fedvine serve` and four `fedvine join`, with
 of two cores that others used, too): the server sends a layer's request to all sites at once, and
 they compute at the same time; it adds up messages when the last one is there. So one site's
 transfer overlaps with another one's computing, but no site computes a layer while its sums are on
-their way: a layer needs the sums of the one before. At this size a snapshot takes longer than in one process,
-as calls cost more than what they compute.
+their way: a layer needs the sums of the one before. At this size a snapshot takes longer than in
+one process, as calls cost more than what they compute.
 
 """
 

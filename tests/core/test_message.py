@@ -156,3 +156,21 @@ def test_a_number_that_is_not_finite_is_refused_wherever_it_stands(bad, kind):
               "array": Array("float64", (None, 1)), "half": Tensor("float16", (None,))}[kind]
     with pytest.raises(Refused, match=r"it\['deep'\]\[1\] .*not .*finite"):
         accept(pack({"deep": [0.0, held]}), {"deep": [Number(), expect]})
+
+
+def test_a_pool_gives_back_what_is_too_much_of_sizes_that_are_in_use():
+    """The size that was used longest ago may have no unused block: another one is given back."""
+    pool = Pool(keep=1_500_000)
+
+    def sent(count: int) -> Packed:
+        return pool.take(pack({"x": np.zeros(count, np.uint8)}))
+    first = sent(1_000_000)
+    del first
+    again, more = sent(1_000_000), sent(1_200_000)      # the unused block is in use again
+    del more
+    more = [sent(1_200_000), sent(1_300_000)]
+    del more                                            # raised in a callback, and kept too much
+    assert pool._idle <= pool.keep and all(pool._free.values())
+    assert pool._idle == sum(size * len(held) for size, held in pool._free.items())
+    del again
+    assert pool._idle <= pool.keep

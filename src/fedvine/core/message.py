@@ -216,9 +216,9 @@ class Pool:
         step = max(1 << max(size.bit_length() - 4, 0), 4096)    # at most an eighth too large
         size = -(-size // step) * step
         with self._lock:
-            if self._free.get(size):
+            if size in self._free:
                 self._idle -= size
-                return self._free[size].pop()
+                return self._taken(size)
         return bytearray(size)
 
     def _give_back(self, watch: weakref.ref) -> None:
@@ -228,7 +228,12 @@ class Pool:
             self._idle += len(memory)
             while self._idle > self.keep:       # of the size that was first used longest ago
                 size = next(iter(self._free))
-                self._free[size].pop()
+                self._taken(size)
                 self._idle -= size
-                if not self._free[size]:
-                    del self._free[size]
+
+    def _taken(self, size: int) -> bytearray:
+        """Take an unused block out; a size without one is not kept."""
+        found = self._free[size].pop()
+        if not self._free[size]:
+            del self._free[size]
+        return found
