@@ -7,15 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import options
+from fedvine.cli import completion, options
 from fedvine.core.errors import FedvineError
 
 
 def compare(
     context: typer.Context,
     methods: Annotated[list[str], typer.Argument(
-        metavar="METHOD[:KEY=VALUE]...", help="Methods' names or experiments' files, each with "
-        "settings of its own if need be, such as fedlink:capacity=1000:rounds=5.")],
+        metavar="METHOD[:KEY=VALUE]...", autocompletion=completion.methods,
+        help="Methods' names or experiments' files, each with settings of its own if need be, "
+        "such as fedlink:capacity=1000:rounds=5.")],
     data: options.Data = None,
     src: options.Src = None,
     dst: options.Dst = None,
@@ -72,6 +73,7 @@ def compare(
 
 def reproduce(
     name: Annotated[str, typer.Argument(
+        autocompletion=completion.pages,
         help="A paper's table or figure, such as fedlink-table1; tgb-wiki; or all.")],
     only: Annotated[str | None, typer.Option(
         help="Only these experiments: numbers or parts of their names, with commas.")] = None,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import audit, compare, export, site, tune
+from fedvine.cli import audit, compare, completion, export, site, tune
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    completion.prepare()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _notice
@@ -85,6 +86,7 @@ def list_() -> None:
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(
+        autocompletion=completion.shown,
         help="A method, a data set, a partition, a Python file with a method, an experiment's TOML "
         "file or a run folder.")]
          ) -> None:
@@ -263,3 +265,4 @@ app.command()(federation_cli.serve)
 app.command()(site.join)
 app.command()(site.account)
 app.command()(federation_cli.status)
+app.command()(completion.completion)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedvine.cli import completion
 from fedvine.core.errors import FedvineError
 
 _OF = "Column of a table: "
@@ -21,6 +22,7 @@ _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirecte
 
 # -- the data, and its owners ----------------------------------------------------------------------
 Data = Annotated[str | None, typer.Option(
+    autocompletion=completion.datasets,
     help="A data set's name, a CSV or Parquet file, or an SQL query.")]
 Src = Annotated[str | None, typer.Option(help=f"{_OF}users.")]
 Dst = Annotated[str | None, typer.Option(help=f"{_OF}items.")]
@@ -61,6 +63,7 @@ Open = Annotated[bool | None, typer.Option(
     "--open", help="The table grows: rows after the last whole stage wait, and the same command "
     "later learns the stages that are whole by then.")]
 Split = Annotated[str | None, typer.Option(
+    autocompletion=completion.partitions,
     help="Who owns what: a column, or a partition such as hash.")]
 Clients = Annotated[str | None, typer.Option(
     help="Only these clients, with commas between them.")]

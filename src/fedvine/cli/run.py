@@ -11,13 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import options
+from fedvine.cli import completion, options
 from fedvine.core.errors import FedvineError
 
 
 def run(
     context: typer.Context,
     what: Annotated[str, typer.Argument(metavar="METHOD|auto|METHOD.py|EXPERIMENT.toml",
+                                        autocompletion=completion.runnable,
                                         help="A method's name; auto, which chooses one; a Python "
                                         "file with a method of your own (it is carried out); or "
                                         "an experiment's file.")],

@@ -8,15 +8,16 @@ from typing import Annotated
 
 import typer
 
-from fedvine.cli import options
+from fedvine.cli import completion, options
 from fedvine.core.errors import FedvineError
 
 
 def tune(
     context: typer.Context,
     what: Annotated[str, typer.Argument(
-        metavar="METHOD[:KEY=VALUE]|TABLE", help="A method's name or an experiment's file; fields "
-        "that are set stay as they are. Or a paper's table, every row of which gets a search.")],
+        metavar="METHOD[:KEY=VALUE]|TABLE", autocompletion=completion.tunable,
+        help="A method's name or an experiment's file; fields that are set stay as they "
+        "are. Or a paper's table, every row of which gets a search.")],
     data: options.Data = None,
     src: options.Src = None,
     dst: options.Dst = None,

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -17,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 from fedvine.core.errors import FedvineError, near
+
+_NAMED = re.compile(r'^    name: ClassVar\[str\] = "(\w+)"$', re.MULTILINE)
 
 
 def names(room: str) -> list[str]:
@@ -69,6 +72,14 @@ def method(name: str) -> type:
     found = known[name]
     assert issubclass(found, Method)
     return found
+
+
+def method_names() -> list[str]:
+    """List the names of all methods without importing one: their files are read as text."""
+    package = importlib.import_module("fedvine.methods")
+    own = [name for folder in package.__path__ for file in Path(folder).glob("[!_]*.py")
+           for name in _NAMED.findall(file.read_text("utf-8"))]
+    return sorted({*own, *(name for name, entry in _files("methods").items() if entry)})
 
 
 def methods() -> dict[str, type]:
