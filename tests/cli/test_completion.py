@@ -1,0 +1,99 @@
+"""Completion: the names that a shell is told, in real bash too, and the help that stays as it is."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from fedvine.cli import completion
+from fedvine.cli import main as cli
+from fedvine.core import registry
+
+
+def offered(monkeypatch, capsys, line):
+    """What the script in bash is told about the last word of a line."""
+    words = line.split(" ")
+    monkeypatch.setenv("COMP_WORDS", "\n".join(words))
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    monkeypatch.setenv(completion.ASKED, "complete_bash")
+    with pytest.raises(SystemExit):
+        cli.main([])
+    return capsys.readouterr().out.split()
+
+
+def test_method_names_are_found_without_importing_a_method():
+    assert registry.method_names() == sorted(registry.methods())
+    code = ("import sys; from fedvine.cli import completion as c; c.runnable(), c.shown()\n"
+            "assert not [m for m in sys.modules if m.startswith('fedvine.methods.')]\n"
+            "assert not {'torch', 'numpy', 'pandas'} & sys.modules.keys()")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("line", "some"), [
+    ("fedvine ex", {"export"}),
+    ("fedvine kit wi", {"withdraw"}),
+    ("fedvine run fedlink_", {"fedlink_local", "fedlink_plus"}),
+    ("fedvine run au", {"auto"}),
+    ("fedvine run fedlink --data fl", {"flights", "flickr"}),
+    ("fedvine run fedlink --dat", {"--data", "--database"}),
+    ("fedvine run fedlink --split h", {"hash"}),
+    ("fedvine compare fedlink edge", {"edgebank"}),
+    ("fedvine tune power-t", {"power-table2"}),
+    ("fedvine reproduce fedlink-t", {"fedlink-table1"}),
+    ("fedvine show fli", {"flights"}),
+    ("fedvine completion ", {"bash", "zsh", "fish"}),
+])
+def test_what_begins_with_the_word_is_offered(monkeypatch, capsys, line, some):
+    found = offered(monkeypatch, capsys, line)
+    assert some <= set(found)
+    assert all(name.startswith(line.split(" ")[-1]) for name in found)
+
+
+def test_where_a_file_is_wanted_the_shell_is_left_to_name_files(monkeypatch, capsys):
+    assert offered(monkeypatch, capsys, "fedvine predict ru") == []
+    assert offered(monkeypatch, capsys, "fedvine run ./my") == []
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_are_answered_in_their_own_way(monkeypatch, capsys, shell):
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "fedvine run popul")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    monkeypatch.setenv(completion.ASKED, f"complete_{shell}")
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert "popularity" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_by_the_printed_script(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["completion", "bash"])
+    assert not ended.value.code
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    fedvine = tmp_path / "fedvine"
+    fedvine.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fedvine "$@"\n')
+    fedvine.chmod(0o755)
+    pressed = (f"source {script}; COMP_WORDS=(fedvine run edgeb); COMP_CWORD=2; "
+               '_fedvine_completion fedvine; echo "${COMPREPLY[@]}"; complete -p fedvine')
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    said = subprocess.run(["bash", "--norc", "-c", pressed], env={**os.environ, "PATH": path},
+                          capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["edgebank",
+                                 "complete -o default -F _fedvine_completion fedvine"]
+
+
+def test_an_unknown_shell_is_one_sentence_and_help_has_one_line_more(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["completion", "tcsh"])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "bash" in told
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    told = capsys.readouterr().out
+    assert "--install-completion" not in told
+    assert "Print the script that completes" in told

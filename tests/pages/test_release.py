@@ -1,0 +1,79 @@
+"""scripts/release: it uploads nothing, and knows which files belong into the packages."""
+
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not (ROOT / "scripts" / "release.py").exists()
+                                or not (ROOT / ".git").exists() or shutil.which("git") is None,
+                                reason="not in a checkout with git")
+
+
+@pytest.fixture(scope="module")
+def release():
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "release.py"),
+                                            run_name="release"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--upload"], ["--try", "--upload"]])
+def test_without_try_alone_it_refuses_and_does_nothing(tmp_path, arguments):
+    """It runs from a copy, where it would have to make an environment first."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("release", "setup-env"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts" / name)
+    before = sorted(tmp_path.rglob("*"))
+    done = subprocess.run([tmp_path / "scripts" / "release", *arguments], capture_output=True,
+                          text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "uploads nothing" in done.stderr and done.stderr.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_the_wheel_should_hold(release):
+    wanted = release.in_wheel(release.files(), "1")
+    assert {"fedvine/py.typed", "fedvine/app/page.html", "fedvine/papers/fedlink-table1.toml",
+            "fedvine/sklearn/__init__.py", "fedvine/cli/main.py",
+            "fedvine/results/exported/load_fedlink.py", "fedvine-1.dist-info/licenses/LICENSE"
+            } <= wanted
+    papers = {f"fedvine/papers/{f.name}" for f in (ROOT / "src/fedvine/papers").glob("*.csv")}
+    assert papers and papers <= wanted
+    assert {Path(f).parts[0] for f in wanted} == {"fedvine", "fedvine-1.dist-info"}
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_what_is_built_holds_that_and_nothing_else(release, tmp_path, kind):
+    pytest.importorskip("hatchling", reason="hatchling, which builds packages, is not installed")
+    from hatchling.builders.sdist import SdistBuilder
+    from hatchling.builders.wheel import WheelBuilder
+    builder = {"wheel": WheelBuilder, "sdist": SdistBuilder}[kind](str(ROOT))
+    package = Path(next(iter(builder.build(directory=str(tmp_path), versions=["standard"]))))
+    version = builder.metadata.version
+    wanted = {"wheel": release.in_wheel, "sdist": release.in_sdist}[kind](release.files(), version)
+    assert release.differs(package, wanted) == []
+    lost, other = sorted(wanted)[0], "tests/other.py"
+    assert release.differs(package, wanted - {lost}) == [
+        f"{package.name} should not hold {lost}."]
+    assert release.differs(package, wanted | {other}) == [f"{package.name} lacks {other}."]
+
+
+def test_a_command_that_fails_says_which_and_what_it_printed(release):
+    with pytest.raises(release.Failed, match=r"(?s)no-such-option.* ended with .*"):
+        release.quiet(["git", "--no-such-option"])
+
+
+def test_an_interpreter_is_asked_for_its_version(release, tmp_path, monkeypatch):
+    """One that lies about it, or cannot start (such as pyenv's, not chosen), is not taken."""
+    liar = tmp_path / "python3.12"
+    liar.write_text("#!/bin/sh\necho 3.1\n")
+    liar.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    assert release.interpreter("3.12") is None
+    liar.write_text("#!/bin/sh\necho 3.12\n")
+    assert release.interpreter("3.12") == str(liar)
+    assert "3.12" in release.pythons() and "3.13" in release.pythons()
