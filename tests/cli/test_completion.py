@@ -1,4 +1,4 @@
-"""Completion: the names that a shell is told, in real bash too, and the help that stays as it is."""
+"""Completion: the names that a shell is told, in real bash too, and a help without clutter."""
 
 import os
 import shutil
