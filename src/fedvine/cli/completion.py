@@ -26,14 +26,16 @@ class Shell(StrEnum):
 def prepare() -> None:
     """Let typer answer a shell's question, if the process was started for one."""
     if ASKED in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
         completion_init()
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")]
                ) -> None:
     """Print the script that completes commands, options and names in a shell."""
-    from typer.completion import get_completion_script
+    from typer.completion import (
+        get_completion_script,  # pyright: ignore[reportPrivateImportUsage]
+    )
     print(get_completion_script(prog_name="fedvine", complete_var=ASKED, shell=shell.value))
 
 
