@@ -20,6 +20,7 @@ from fedvine.cli.catalogue import kind_text
 
 SOURCE = Path(fedvine.__file__).parent
 BY_NAME = ("datasets", "methods", "partitions")     # one thing a file, found by the file's name
+SCRIPTS = "load_*.py"       # of an export: they read files beside them, and are not imported
 
 
 def rooms() -> list[str]:
@@ -76,7 +77,8 @@ def _package() -> Iterator[str]:
 def _room(room: str) -> Iterator[str]:
     module = _opened(room)
     yield from (*_title(room), f".. automodule:: fedvine.{room}", "")
-    files = sorted((SOURCE / room).rglob("*.py"), key=lambda f: (f.parent != SOURCE / room, f))
+    files = sorted((f for f in (SOURCE / room).rglob("*.py") if not f.match(SCRIPTS)),
+                   key=lambda f: (f.parent != SOURCE / room, f))
     if room in BY_NAME:
         listed = [f.stem for f in files if f.parent.name == room and not f.name.startswith("_")]
         yield from _table(("name", "what it is"), (

@@ -56,8 +56,9 @@ def _signature(app, what, name, thing, *rest):
 
 
 def _skipped(app, what, name, thing, skip, options):
-    """Leave out the fields of a NamedTuple, whose docstrings are their numbers."""
-    return True if (getattr(thing, "__doc__", "") or "").startswith("Alias for field") else None
+    """Leave out fields of a NamedTuple, whose docstrings are numbers, and scikit-learn's requests."""
+    number = (getattr(thing, "__doc__", "") or "").startswith("Alias for field")
+    return True if number or name.endswith("_request") or name == "get_metadata_routing" else None
 
 
 def _title(app, name, source):

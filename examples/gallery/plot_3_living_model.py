@@ -54,7 +54,7 @@ for evening in (60, 65, 70, 75, 80, 85, 90):
 figure, axes = plt.subplots(figsize=(6, 2.5), layout="constrained")
 axes.plot([5 * (t + 1) for t in measured], list(measured.values()), marker="o")
 axes.axvline(72, color="grey", linewidth=1)
-axes.set(xlabel="day", ylabel="AUC of the stage, before it is learned")
+axes.set(xlabel="day", ylabel="AUC, next stage")
 plt.show()
 
 # %%

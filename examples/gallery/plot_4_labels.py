@@ -36,7 +36,7 @@ print(f"{len(graph)} accounts, {graph.edges.shape[1]} edges, {kinds} kinds")
 folder = Path(tempfile.mkdtemp())
 banks, tasks = graph.split(by="louvain", k=3), by_task(graph, 2)
 runs = {}
-for method in (fv.PowerPlus(rounds=3), fv.Power(rounds=3), fv.FedAvg(rounds=3)):
+for method in (fv.PowerPlus(rounds=10), fv.Power(rounds=10), fv.FedAvg(rounds=10)):
     runs[method.name] = fv.run(method, banks, tasks, out=folder / method.name).finish()
 
 figure, axes = plt.subplots(1, 3, figsize=(8, 2.6), layout="constrained", sharey=True)
