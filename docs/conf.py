@@ -56,7 +56,7 @@ def _signature(app, what, name, thing, *rest):
 
 
 def _skipped(app, what, name, thing, skip, options):
-    """Leave out fields of a NamedTuple, whose docstrings are numbers, and scikit-learn's requests."""
+    """Leave out fields of a NamedTuple, whose texts are numbers, and scikit-learn's requests."""
     number = (getattr(thing, "__doc__", "") or "").startswith("Alias for field")
     return True if number or name.endswith("_request") or name == "get_metadata_routing" else None
 

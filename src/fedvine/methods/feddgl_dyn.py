@@ -17,7 +17,7 @@ minimises, on its labelled nodes of the snapshot::
 
       minimise sum_ij -log softmax_j'(-|C_ij - P_j'| - margin [j' = j]) at j                (c)
 
-  with the margin max_j min_j' |C_j - C_j'| of the mean prototypes, at most 100
+  with the margin ``max_j min_j' |C_j - C_j'|`` of the mean prototypes, at most 100
 - *personalised aggregation by the likeness of prototypes*: client i goes on with
   (1 - w_i) x_mean + w_i x_i, where w_i is the softmax over clients of cos(C_i, P) / 2       (d)
 
@@ -202,7 +202,7 @@ class Prototypes(torch.nn.Module):
 
 
 def margin(mean: torch.Tensor) -> float:
-    """Return the margin of (c): max_j min_j' |C_j - C_j'| of mean prototypes [C, d], at most 100.
+    """Return the margin of (c), ``max_j min_j' |C_j - C_j'|`` of mean prototypes [C, d].
 
     NaN rows are left out; it is 0 for fewer than two classes.
     """

@@ -97,7 +97,7 @@ class EvolveGCN(Network):
         return (x[best] * y[best].tanh()[:, None]).T.contiguous()
 
     def score_of_rows(self, layer: int, x: torch.Tensor) -> torch.Tensor:
-        """Return y [n] = x p / |p| of rows ``x`` [n, in]."""
+        """Return ``y = x p / |p|`` [n] of rows ``x`` [n, in]."""
         p = self.get_parameter(f"choose_{layer}")[:, 0]
         return x @ p / p.norm()
 

@@ -1,7 +1,7 @@
 """GCRN-Baseline: graph convolutions of each snapshot, then an LSTM (Seo et al. 2018, model 1).
 
 "Structured Sequence Modeling with Graph Convolutional Recurrent Networks", arXiv:1612.07659. With
-Theta *_G of :mod:`fedvine.nn.chebyshev`, here with two terms, and x^(0) the features::
+``Theta *_G`` of :mod:`fedvine.nn.chebyshev`, here with two terms, and x^(0) the features::
 
     x^(l+1) = relu(Theta_l *_G x^(l) + b_l)                     l = 0..k - 1: CNN_G
     i = sigmoid(x^(k) Wxi + h_(t-1) Whi + wci . c_(t-1) + bi)   and f, c, o, h as in
@@ -58,7 +58,7 @@ class GcrnBaseline(Network):
 
     def combine(self, layer: int, x: torch.Tensor, message: torch.Tensor, sums: torch.Tensor,
                 degree: torch.Tensor) -> torch.Tensor:
-        """Compute relu(Theta *_G x + b) [n, out] of rows and of neighbours' ``sums`` [n, .]."""
+        """Compute ``relu(Theta *_G x + b)`` [n, out] of rows and of neighbours' ``sums`` [n, .]."""
         near = scaled(sums, degree)
         if not self.short(layer):
             near = near @ self.get_parameter(f"near_{layer}")

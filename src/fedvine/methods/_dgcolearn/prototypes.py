@@ -22,7 +22,7 @@ def means(sums: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
 
 
 def distance(sums: torch.Tensor, prototypes: torch.Tensor) -> torch.Tensor:
-    """Compute the mean over classes of |own mean - prototype|^2 / d, a scalar.
+    """Compute the mean over classes of ``|own mean - prototype|^2 / d``, a scalar.
 
     ``sums`` [C, d + 1] are the client's own; ``prototypes`` [C, d] are NaN for a class that no
     client has met. Classes that are not in both are left out; 0 where none is.
