@@ -1,8 +1,8 @@
 """GCRN-GRU: a gated recurrent unit whose gates are graph convolutions (Seo et al. 2018).
 
 "Structured Sequence Modeling with Graph Convolutional Recurrent Networks", arXiv:1612.07659, which
-has model 2 for an LSTM; ROLAND (You et al. 2022) compares with this unit as well. With ``Theta *_G`` of
-:mod:`fedvine.nn.chebyshev`, here with two terms::
+has model 2 for an LSTM; ROLAND (You et al. 2022) compares with this unit as well. With
+``Theta *_G`` of :mod:`fedvine.nn.chebyshev`, here with two terms::
 
     r = sigmoid(Wxr *_G x + Whr *_G h_(t-1) + br)
     u = sigmoid(Wxu *_G x + Whu *_G h_(t-1) + bu)

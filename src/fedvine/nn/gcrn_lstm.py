@@ -1,8 +1,8 @@
 """GCRN-LSTM: an LSTM whose gates are graph convolutions (Seo et al. 2018, model 2).
 
 "Structured Sequence Modeling with Graph Convolutional Recurrent Networks", arXiv:1612.07659. With
-``Theta *_G`` of :mod:`fedvine.nn.chebyshev`, here with two terms (one edge; a paper's filter of support
-K is K - 1 layers)::
+``Theta *_G`` of :mod:`fedvine.nn.chebyshev`, here with two terms (one edge; a paper's filter of
+support K is K - 1 layers)::
 
     i = sigmoid(Wxi *_G x + Whi *_G h_(t-1) + wci . c_(t-1) + bi)
     f = sigmoid(Wxf *_G x + Whf *_G h_(t-1) + wcf . c_(t-1) + bf)
