@@ -163,8 +163,9 @@ def tried(package: Path, version: str, python: str, may_lack_torch: bool = False
             quiet([*install, f"fedvine[demo,app] @ {package.as_uri()}"], env=env, cwd=work)
             print(f"{what}: installed in {time.monotonic() - began:.0f} s", flush=True)
             for command in JOB:
-                said = quiet(command, env=env, cwd=work)
-                print(f"  {' '.join(command)}: {said.splitlines()[-1].strip()}", flush=True)
+                said = quiet(command, env=env, cwd=work).splitlines()
+                last = next((line for line in reversed(said) if re.search(r"\w", line)), "")
+                print(f"  {' '.join(command)}: {last.strip(' │')}", flush=True)
             print(f"  fedvine app {RUN}: {served(env, work)}", flush=True)
         except Failed as failed:
             print(f"{what}: FAILED\n{failed}", flush=True)
@@ -213,7 +214,7 @@ def quiet(command: list[str], **options: object) -> str:
     if done.returncode:
         raise Failed(f"{' '.join(command)} ended with {done.returncode}:\n"
                      + "\n".join(done.stdout.strip().splitlines()[-20:]))
-    return done.stdout.strip() or "(nothing printed)"
+    return done.stdout
 
 
 if __name__ == "__main__":
