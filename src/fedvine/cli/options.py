@@ -69,6 +69,16 @@ Clients = Annotated[str | None, typer.Option(
     help="Only these clients, with commas between them.")]
 K = Annotated[int | None, typer.Option(help="Number of clients of a partition.")]
 
+# -- where a run is computed -----------------------------------------------------------------------
+Engine = Annotated[str | None, typer.Option(
+    metavar="local|ray", help="Where the clients are: in this process, or on the workers of a Ray "
+    'cluster, which needs pip install "fedvine[ray]"; scores are the same [default: local].')]
+Workers = Annotated[int | None, typer.Option(
+    help="Processes of ray [default: one a processor].")]
+Address = Annotated[str | None, typer.Option(
+    help="A Ray cluster to join, such as 10.0.0.1:6379, or auto for the one that runs on this "
+    "machine [default: a new one on this machine].")]
+
 # -- runs that are set side by side ----------------------------------------------------------------
 Folder = Annotated[Path, typer.Option(
     "--folder", help="Where runs are made; finished cells are kept in docs/results/cells if that "
@@ -96,7 +106,8 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
                       "clients": None if clients is None else clients.split(",")},
             "stages": int(stages) if stages and stages.isdecimal() else stages,
             "open_end": given.get("open_end"),
-            "seed": given.get("seed"), "threads": given.get("threads")}
+            **{name: given.get(name) for name in (
+                "seed", "threads", "engine", "workers", "address")}}
 
 
 def seconds_of(text: str) -> float:

@@ -49,6 +49,9 @@ def run(
     k: options.K = None,
     seed: Annotated[int | None, typer.Option(help="All randomness comes from it.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of torch.")] = None,
+    engine: options.Engine = None,
+    workers: options.Workers = None,
+    address: options.Address = None,
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Any key of the experiment, such as method.rounds=5; "
         "may be given several times.")] = None,

@@ -1,4 +1,4 @@
-"""Ways to carry calls to clients: in this process, with faults, behind bytes."""
+"""Ways to carry calls to clients: in this process, with faults, on a cluster, behind bytes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from fedvine.engines.cluster import RayClients
     from fedvine.engines.faults import MockClients
     from fedvine.engines.local import LocalClients
     from fedvine.engines.remote import RemoteClients
 
-__all__ = ["LocalClients", "MockClients", "RemoteClients"]
+__all__ = ["LocalClients", "MockClients", "RayClients", "RemoteClients"]
 __getattr__, __dir__ = lazy(__name__, LocalClients="local", MockClients="faults",
-                            RemoteClients="remote")
+                            RayClients="cluster", RemoteClients="remote")

@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -109,6 +109,13 @@ class Experiment(BaseModel):
                          "may change the last bits of a score")
     quorum: float = Field(default=1.0, gt=0, le=1,
                           description="share of the clients that must answer a call")
+    engine: Literal["local", "ray"] = Field(
+        default="local", description="where the clients are: local (in this process), or ray (on "
+        "the workers of a Ray cluster; scores are the same)")
+    workers: int | None = Field(default=None, ge=1, le=4096, description="processes of ray, one a "
+                                "processor if not said")
+    address: str | None = Field(default=None, description="of a Ray cluster to join; if not said "
+                                "ray starts one on this machine")
 
     @model_validator(mode="before")
     @classmethod
@@ -143,6 +150,16 @@ class Experiment(BaseModel):
                                    f"[protocol] is one for {self.protocol.task}s.")
             object.__setattr__(self, "protocol", wanted())
         self.protocol.check(self.method)
+        return self
+
+    @model_validator(mode="after")
+    def _engine_of_the_workers(self) -> Experiment:
+        if self.engine == "ray" and self.threads != 1:
+            raise FedvineError("Workers of ray compute with one thread each; leave out threads, "
+                               "and ask for more workers.")
+        if self.engine != "ray" and (self.workers, self.address) != (None, None):
+            raise FedvineError('workers and address belong to engine = "ray"; name it too '
+                               "(--engine ray).")
         return self
 
     @field_serializer("method")
@@ -235,6 +252,8 @@ class Experiment(BaseModel):
         if not self.data.options:
             del values["data"]["options"]
         values["data"].pop("append_only", None)     # how it is read; what is learned is the same
+        for key in ("engine", "workers", "address"):    # where, likewise
+            values.pop(key, None)
         if not self.open_end:
             del values["open_end"]
         if self.protocol.settings is None:
@@ -290,6 +309,8 @@ class Experiment(BaseModel):
         """
         if "torch" in sys.modules:      # where the method uses it, its file has imported it
             sys.modules["torch"].set_num_threads(self.threads)
+        if self.engine == "ray" and "engine" not in options:
+            options |= {"engine": "ray", "workers": self.workers, "address": self.address}
         found = growing.grown(self, out, now) if out is not None else None
         if found is not None:
             kept, source = found

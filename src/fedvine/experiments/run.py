@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fedvine import engines
 from fedvine.core.clients import Clients
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, near
 from fedvine.core.expect import Several, Text
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Method
@@ -18,7 +19,6 @@ from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
-from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.loop import OnRound, StageScores, loop, show
@@ -28,6 +28,7 @@ from fedvine.experiments.summary import lines, logged, summary
 from fedvine.tasks.task import Task, of
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
+ENGINES = {"local": "LocalClients", "ray": "RayClients"}
 OnStage = Callable[[StageScores, "Run"], None]
 __all__ = ["Run", "StageScores", "run"]
 
@@ -260,7 +261,7 @@ class Run:
 def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         protocol: Task | None = None, out: str | os.PathLike[str] | None = None,
         source: dict[str, Any] | None = None, keep: bool = True, step: int | str | None = None,
-        engine: type[LocalClients] = LocalClients, save_every: float = 60.0,
+        engine: str | type[Clients] = "local", save_every: float = 60.0,
         on_round: OnRound | None = None, on_stage: OnStage | None = None, **options: Any) -> Run:
     """Prepare a run of ``method`` on a split stream; nothing is computed until it is iterated.
 
@@ -279,7 +280,7 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         keep: the folder gets a copy of the data, by which it is asked, and by which it goes on when
             a table has grown.
         step: duration or number of edges of a stage, kept for stages that come later.
-        engine: class of the clients.
+        engine: "local", "ray" (:class:`fedvine.engines.cluster.RayClients`), or a class of clients.
         save_every: seconds between two saves inside a stage.
         on_round: called with ``(at, clients)`` after each arrival (``at.r`` is 0) and round, before
             a save; ``clients.log`` has a line for each of its calls.
@@ -302,8 +303,8 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
                     parts=split.parts)
     held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
     try:
-        clients = engine(method, held, stages, protocol, ready.world, server_scorer=ready.scorer,
-                         **options)
+        clients = _engine(engine)(method, held, stages, protocol, ready.world,
+                                  server_scorer=ready.scorer, **options)
     except (RuntimeError, MemoryError, AssertionError, ValueError, TypeError) as error:
         if isinstance(error, FedvineError):
             raise
@@ -316,3 +317,13 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
             read = source and f"{source.get('digest')}{source.get('names')}"
             folder.keep(split, stages, step=step, read=read)
     return Run(ready, clients, folder, save_every=save_every, on_round=on_round, on_stage=on_stage)
+
+
+def _engine(named: str | type[Clients]) -> Callable[..., Clients]:
+    """Return the class of clients; raise :class:`FedvineError` for a name that is not known."""
+    if not isinstance(named, str):
+        return named
+    if named not in ENGINES:
+        raise FedvineError(f'There is no engine "{named}"{near(named, ENGINES)}; choose one of '
+                           f"{', '.join(ENGINES)}.")
+    return getattr(engines, ENGINES[named])
