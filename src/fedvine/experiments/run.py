@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fedvine import engines
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.expect import Several, Text
@@ -19,6 +18,7 @@ from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
+from fedvine.engines.local import LocalClients
 from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.loop import OnRound, StageScores, loop, show
@@ -28,7 +28,7 @@ from fedvine.experiments.summary import lines, logged, summary
 from fedvine.tasks.task import Task, of
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
-ENGINES = {"local": "LocalClients", "ray": "RayClients"}
+ENGINES = ("local", "ray")
 OnStage = Callable[[StageScores, "Run"], None]
 __all__ = ["Run", "StageScores", "run"]
 
@@ -326,4 +326,7 @@ def _engine(named: str | type[Clients]) -> Callable[..., Clients]:
     if named not in ENGINES:
         raise FedvineError(f'There is no engine "{named}"{near(named, ENGINES)}; choose one of '
                            f"{', '.join(ENGINES)}.")
-    return getattr(engines, ENGINES[named])
+    if named == "ray":
+        from fedvine.engines.cluster import RayClients
+        return RayClients
+    return LocalClients
