@@ -52,6 +52,7 @@ class Federation:
         self.split, _ = testing._case(method)
         self.down, self.sent, self.number = set(), 0, "1"
         self.sites = {}
+        self.parts = dict(self.split.parts)
         self.kits = {name: kit(folder / "kits", name) for name in (SERVER, *self.split.parts)}
         roster.together(self.kits[name] for name in self.split.parts)
         for name in self.split.parts:
@@ -65,7 +66,7 @@ class Federation:
 
     def start(self, name):
         """Start a site's process (again): nothing but its own files survives."""
-        part = self.split.parts[name]
+        part = self.parts[name]
         own = type(part)(part.src, part.dst, part.t, part.src_ids, part.dst_ids, name=name)
         self.sites[name] = Site(name, lambda: own, self.folder / name,
                                 Trusted(self.kits[name], name),
@@ -223,17 +224,17 @@ def test_another_experiment_finds_no_memory_of_this_one(tmp_path):
 def test_a_table_that_changed_since_is_refused_in_a_sentence(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     stopped(federation)
-    part = federation.split.parts["bob"]
+    part = federation.parts["bob"]
     dst = part.dst.copy()
     dst[-1] = 0 if dst[-1] else 1
-    was, federation.split.parts["bob"] = part, type(part)(
+    was, federation.parts["bob"] = part, type(part)(
         part.src, dst, part.t, part.src_ids, part.dst_ids, name="bob")
     federation.start("bob")
     with pytest.raises(RoundAborted, match=r"bob's answer to open was refused.* table .* has "
                                            r"changed since this run began; "
                                            r"put back .* another --out"):
         federation.run()
-    federation.split.parts["bob"] = was
+    federation.parts["bob"] = was
     federation.start("bob")
     assert scores(federation.run().finish()) == scores(reference(FedLink.tiny()))
 

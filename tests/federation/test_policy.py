@@ -193,7 +193,7 @@ def test_a_site_that_declined_stays_out_until_its_process_is_a_new_one(tmp_path,
     supervisor = Supervisor(tmp_path, lambda text: None)
     (tmp_path / "hub").mkdir()
     file, again = tmp_path / "hub" / "run.state.json", tmp_path / "hub" / "run.again"
-    supervisor.server = type("Server", (), {"runs": True})()
+    supervisor.server = type("Server", (), {"runs": True, "tidy": lambda self: None})()
     seen = []
 
     class Console:

@@ -49,9 +49,12 @@ def test_inside_the_package_files_are_imported_and_never_faces(file):
 
 @pytest.mark.slow
 def test_every_file_can_be_imported_alone():
-    """In a process of its own each, forked from one that has the outside packages already."""
+    """In a process of its own each, forked from one that has the outside packages already.
+
+    Left out: what an export writes beside its arrays, and reads these when it starts.
+    """
     names = [m.name for m in pkgutil.walk_packages(fedvine.__path__, "fedvine.")
-             if not m.name.endswith("__main__")]
+             if not m.name.endswith("__main__") and ".exported.load_" not in m.name]
     code = ("import os, sys, importlib\n"
             "import duckdb, numba, numpy, pandas, pydantic, scipy, torch, typer\n"
             "failed = []\n"

@@ -75,7 +75,7 @@ class LinkForecaster(OfMethod):
         """
         method, seed, learned = self._method(), self._seed(), Learned()
         task = of(method)()
-        if task.data != "stream" or method.task != "link":
+        if task.data != "stream" or task.no_pairs:
             raise FedvineError(f"{method.name} answers for {method.task}s; choose a method for "
                                "links, such as fedlink or fedlink_plus.")
         stream = self._read(X, learned)

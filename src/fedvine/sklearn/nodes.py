@@ -21,6 +21,7 @@ from fedvine.sklearn.frames import Nodes, ends, nodes, numbered
 from fedvine.sklearn.learned import Learned
 from fedvine.sklearn.parameters import OfMethod
 from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskSettings
 
 NONE = np.empty((2, 0), object)
@@ -120,7 +121,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
 
     def _begin(self, X: Any, y: Any, edges: Any, classes: Any) -> NodeClassifier:
         method, seed, learned = self._method(), self._seed(), Learned()
-        if method.task != "node" or method.server_holds_graph:
+        if of(method).data != "graph" or method.server_holds_graph:
             raise FedvineError(f"{method.name} does not name classes of a labelled graph's nodes; "
                                "choose a method that does, such as power or power_plus.")
         found, values = self._given(X, y, reset=True)

@@ -20,6 +20,8 @@ from fedvine.methods.roland import OneMachine
 class OneByOne(DgCoLearn):
     """Local epochs on one machine, which names classes; subclasses add to the loss."""
 
+    name: ClassVar[str] = ""
+
     placement: ClassVar[type[Placement]] = OneMachine
 
     target: Literal["classes"] = Field(  # type: ignore[assignment]
