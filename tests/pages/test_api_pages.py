@@ -14,7 +14,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 reference = SimpleNamespace(**runpy.run_path(str(DOCS / "api_pages.py")))
 PAGES = reference.pages()
 FILES = sorted(".".join(("fedvine", *f.relative_to(reference.SOURCE).with_suffix("").parts))
-               for f in reference.SOURCE.rglob("*.py") if not f.name.startswith("__"))
+               for f in reference.SOURCE.rglob("*.py")
+               if not f.name.startswith("__") and not f.match(reference.SCRIPTS))
 
 
 @pytest.mark.parametrize("room", reference.rooms())
