@@ -1,4 +1,4 @@
-"""What the page shows of runs, as plain values: a row each, runs side by side, one in detail."""
+"""Plain values that the page shows of runs: a row each, runs side by side, one in detail."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _FILES = ("experiment.toml", "summary.json", "clients.json", "data/rows.json", "
 
 
 class Watched:
-    """What the folder of a run holds so far; :meth:`look` reads what changed.
+    """The folder of a run as it is so far; :meth:`look` reads what changed.
 
     - ``version``: a number that grows whenever something changed
     - ``error``: why the folder cannot be shown; empty where it can

@@ -20,7 +20,7 @@ from fedvine.core.method import Client, Server, on_client
 
 
 class CandidatesMixin:
-    """What server and clients do for the top rows of a layer."""
+    """Functions of server and clients for the top rows of a layer."""
 
     def say_in_turn(self: Any, server: Server, clients, layer: int, model: Any,
                     given: dict[str, Any], expect: Any) -> Any:

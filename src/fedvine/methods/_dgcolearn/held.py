@@ -28,7 +28,7 @@ def longer(values: np.ndarray, count: int, fill: float = 0) -> np.ndarray:
 
 
 class HeldLayer:
-    """What is held of one layer, by node; arrays may be longer than the number of nodes.
+    """Messages and sums of one layer that are kept, by node; arrays may be longer than needed.
 
     - ``rows``: [N, m], the messages; ``has``: bool [N], whether they are those of the saved rows
     - ``changed``: int32 [N], the clock when the message changed last
@@ -54,7 +54,7 @@ class HeldLayer:
 
 
 class Held:
-    """What the server and its clients hold of all layers.
+    """Messages and sums of all layers that the server and its clients keep.
 
     Args:
         layers: their number; 0: nothing is held, and all travels (while the library scores).

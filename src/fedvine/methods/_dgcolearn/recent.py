@@ -110,7 +110,7 @@ def told_by_client(recent: Recent, place: Any, inside: np.ndarray, apart: bool
 
 
 class RecentMixin:
-    """What server and clients do for networks with times."""
+    """Functions of server and clients for networks with times."""
 
     def recall(self: Any, server: Server, clients) -> None:
         """Let clients know what the newest events say, unless they do; for networks with times."""

@@ -1,1 +1,1 @@
-"""What of each method's memory goes into an export, and the scripts that load it (load_*.py)."""
+"""Exports of each method: parts of its memory, and the scripts that load them (load_*.py)."""

@@ -15,7 +15,7 @@ from fedvine.experiments.run import Run
 
 @dataclass
 class Exported:
-    """What a run's model is, apart from fedvine.
+    """A run's model, in a form that does not need fedvine.
 
     - ``model``: arrays that all share, for ``model.safetensors``
     - ``clients``: arrays of each client, for its ``arrays.safetensors``
