@@ -15,10 +15,12 @@ The state of a node is [h, c] in every layer; h is the next layer's x. A message
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import nn
 
-from fedvine.nn.chebyshev import scaled
+from fedvine.nn.chebyshev import Gated, scaled
 from fedvine.nn.roland import Network, glorot
 
 
@@ -42,44 +44,23 @@ def lstm(gates: torch.Tensor, cell: torch.Tensor, peep: torch.Tensor) -> torch.T
     return torch.cat([o * c.tanh(), c], 1)
 
 
-class GcrnLstm(Network):
+class GcrnLstm(Gated):
     """Layers whose weights start from (seed, name).
 
     **Shapes:** of a layer, input rows x [n, in], states [n, 2 out], output rows h [n, out].
-
-    Args:
-        features: width of the input.
-        hidden: width of the layers.
-        layers: their number.
-        seed: of the first weights.
-        classes: number of classes; 0: scores are of pairs.
-        directed: whether the score of a pair depends on its direction.
     """
+
+    gates: ClassVar[int] = 4
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int, classes: int = 0,
                  directed: bool = True) -> None:
         super().__init__(features, hidden, layers, seed=seed, classes=classes, directed=directed)
         for layer in range(layers):
-            before, out = self.widths[layer:layer + 2]
-            for side in ("self", "near"):               # Theta_0 and Theta_1 of x, and of h
-                for what, rows in (("x", before), ("h", out)):
-                    name = f"{side}_{what}_{layer}"
-                    self.register_parameter(name, nn.Parameter(glorot(seed, name, rows, 4 * out)))
-            peepholes(self, seed, str(layer), out)
+            peepholes(self, seed, str(layer), hidden)
 
     def state_width(self, layer: int) -> int:
         """Return the width of a node's state in the layer, [h, c]."""
         return 2 * self.widths[layer + 1]
-
-    def short(self, layer: int) -> bool:
-        """Return whether messages of the layer are projected before they are sent."""
-        before, out = self.widths[layer:layer + 2]
-        return 4 * out < before + out
-
-    def message_width(self, layer: int) -> int:
-        """Return the width of the layer's messages: of x and h, or of what four gates read."""
-        before, out = self.widths[layer:layer + 2]
-        return min(before + out, 4 * out)
 
     def near(self, layer: int, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         """Compute x Theta_1 + h Theta_1 for the four gates, [n, 4 out]."""
