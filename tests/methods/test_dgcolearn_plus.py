@@ -15,6 +15,8 @@ from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import pair_features
+from fedvine.methods._dgcolearn.answers import scored
+from fedvine.methods._dgcolearn.exchange import found_in
 from fedvine.methods._dgcolearn.pair_features import BOTH, COMMON, DEGREE, LIVE, NEW, ROWS
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods.dgcolearn import DgCoLearn
@@ -71,7 +73,8 @@ def test_features_of_the_snapshot_are_those_of_a_loop_over_pairs(bipartite):
     pairs = list(itertools.product(range(users + 2), range(last + 2)))     # unknown nodes, too
     x = np.zeros((len(pairs), WIDTH), np.float32)
     x[::2, 12] = 1                                                         # met before
-    pair_features.beside(server, rows)(x, *np.array(pairs).T)
+    pair_features.beside(server, lambda ends: scored(server, *found_in(server, rows, ends)))(
+        x, *np.array(pairs).T)
     for p, (u, z) in enumerate(pairs):
         a, b = u, z + shift
         if a >= count or b >= count:

@@ -35,12 +35,14 @@ from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.snapshot import Snapshot
 from fedvine.methods._dgcolearn import changed_arrival, node_tables
-from fedvine.methods._dgcolearn.answers import classes, links, scored
+from fedvine.methods._dgcolearn.answers import classes, links
 from fedvine.methods._dgcolearn.candidates import CandidatesMixin
 from fedvine.methods._dgcolearn.changed_client import ChangedMixin
 from fedvine.methods._dgcolearn.changed_exchange import Changed
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise, ready
+from fedvine.methods._dgcolearn.lists import Lists
+from fedvine.methods._dgcolearn.neighbour_lists import NeighbourLists, NeighbourListsMixin
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
 from fedvine.methods._dgcolearn.raw_features import RawFeatures
@@ -54,7 +56,7 @@ from fedvine.partitions.colearn import Order
 from fedvine.privacy.robust import Robust
 
 
-class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
+class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin, Robust):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
@@ -109,7 +111,11 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
         default="sage", description="aggregation: mean; that of a GCN; a GCN whose weights evolve "
         "and not states (EvolveGCN; version h by the top rows, see candidates); graph "
         "convolutions, then an LSTM, or within the gates of a GRU or an LSTM (GCRN); memories "
-        "that events update, in continuous time (TGN)")
+        "that events update, in continuous time (TGN); a transformer over the newest events of a "
+        "pair's ends (DyGFormer)")
+    sequence: int = Field(default=32, ge=2, description="of dygformer: length of a node's "
+                          "sequence, itself and the other ends of its newest events")
+    patch: int = Field(default=2, ge=1, description="of dygformer: places of a patch")
     candidates: Literal["own", "all"] = Field(
         default="own", description="of evolvegcn-h: weights evolve by the top rows of a client's "
         "own nodes, or of all nodes: exact, but these rows are sent to all clients")
@@ -161,6 +167,12 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
                                        or self.min_group > 1):
             raise ValueError("tgn needs exchange=layerwise or none and no min_group, as sums of "
                              "memories come in no other way, and none of them is withheld")
+        if self.backbone == "dygformer" and (
+                self.target == "classes" or self.scope == "changed" or self.noise
+                or self.exchange not in ("layerwise", "none") or self.min_group > 1):
+            raise ValueError("dygformer computes pairs from lists of events, and no rows from "
+                             "sums: it needs target=edges, scope=snapshot and exchange=layerwise "
+                             "or none; leave out noise and min_group, as nothing is added up")
         if self.candidates == "all" and (
                 self.backbone != "evolvegcn-h" or self.exchange != "layerwise" or self.noise
                 or not self.exchange_gradients or self.min_group > 1):
@@ -178,7 +190,8 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
         graphs = changed_arrival.graphs(self, world, window) if self.follows else {
             "border": Border(len(world.clients), self.min_group), "snapshot": Snapshot(window)}
         means = {"means": EdgeMeans(world)} if self.of_edges(world) else {}
-        recent = {"recent": Recent()} if net.timed else {}
+        recent: dict[str, Any] = ({"recent": Recent()} if net.timed else
+                                  {"lists": Lists()} if net.paired else {})
         return Server(
             net=net, optimizer=self.adam(net), **graphs, **means, **recent,
             placement=self.placement(world, self.partition, order=self.order,
@@ -201,7 +214,7 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
         classes = world.facts.get("classes", 0) if self.target == "classes" else 0
         return network(self.backbone, self.temporal, self.width(world), self.hidden, self.layers,
                        seed=world.seed, directed=world.facts.get("directed", True),
-                       classes=classes).to(getattr(torch, self.precision))
+                       classes=classes, patch=self.patch).to(getattr(torch, self.precision))
 
     def adam(self, net: Network) -> torch.optim.Adam:
         """Return the optimiser of ``net``."""
@@ -229,6 +242,8 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
         """Return the exchange that the field ``exchange`` chooses."""
         if self.follows:
             return Changed(self, world)
+        if self.backbone == "dygformer":
+            return NeighbourLists(self, world)
         return (Layerwise if self.exchange in ("layerwise", "none") else RawFeatures)(self, world)
 
     # -- a stage arrives -------------------------------------------------------------------------
@@ -264,6 +279,8 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
         if server.net.timed:
             told = np.union1d(told, server.recent.advance(server.stage, server.snapshot.codes,
                                                           len(owner)))
+        if server.net.paired:
+            server.lists.advance(server.stage, server.snapshot.codes)
         if self.scope == "changed":
             met = np.concatenate([server.met, np.zeros(len(owner) - len(server.met), bool)])
             server.active = affected(server.border.edges, edges, met, self.layers, told)
@@ -289,9 +306,9 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
     def local_epochs(self, server: Server, clients, ends, labels, at: At) -> None:
         """Let clients train by themselves, exchange when it is due, and average their models."""
         server.placement.send(self, server, clients)
-        own = server.placement.targets_by_client(ends, labels)
+        own = self.exchange_in(clients.world).inside(server, clients, ends, labels)
         E, only = self.epochs, {"first-round": at.first, "middle-round": at.r == (at.R + 1) // 2}
-        due = self.exchange != "none" and only.get(self.schedule, True)
+        due = self.exchange != "none" and only.get(self.schedule, True) and not server.net.paired
         before, after = {"before": (0, E), "first-epoch": (1, E - 1)}.get(self.schedule, (E, 0))
         model, present = tree.weights(server.net), ready(server)
         if before:                                      # (ii) train on the k-hop subgraph
@@ -315,9 +332,13 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
               ) -> None:
         """Train for ``epochs`` with the sums that are kept. Down: the model, or None to go on
         with the client's own; places of pairs int64 [2, P] of own nodes, or of nodes [1, P];
-        and their labels [P] (1 for an edge, 0 for none; or classes)."""
+        and their labels [P] (1 for an edge, 0 for none; or classes). Of dygformer lists in place
+        of places (:meth:`NeighbourListsMixin.sequences`), None where there is no pair."""
         if model is not None:
             tree.load(client.net, model)
+        if client.net.paired:
+            self.train_pairs(client, epochs, *own)
+            return
         ends, labels = [torch.from_numpy(e) for e in own[0]], own[1]
         for _ in range(epochs if len(labels) else 0):
             loss = self.loss(client, self.by_layer(client)[-1], ends, labels)
@@ -357,8 +378,7 @@ class DgCoLearn(CandidatesMixin, RecentMixin, ChangedMixin, Robust):
 
     def class_scores(self, server, clients, nodes: np.ndarray) -> np.ndarray:
         """Return the scores [Q, classes] of ``nodes`` int64 [Q] in the server's snapshot."""
-        return scored(server, *self.exchange_in(clients.world).rows_of(server, clients,
-                                                                       nodes[None]))
+        return self.exchange_in(clients.world).scores(server, clients, nodes[None])
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return facts of the partition, see :meth:`Placement.report`.

@@ -79,18 +79,18 @@ class DgCoLearnPlus(DgCoLearn):
 
     def arrive(self, server, clients, at: At) -> None:
         renumber(server, server.stage)
-        rows = None
+        logits = None
         if at.R and server.snapshot.known.any():    # of the stages before
-            rows, _ = self.exchange_in(clients.world).forward(server, clients)
-        self.learn(server, clients.world, at.t, rows)
+            logits = self.exchange_in(clients.world).scorer(server, clients)
+        self.learn(server, clients.world, at.t, logits)
         super().arrive(server, clients, at)
 
-    def learn(self, server: Server, world: World, t: int, rows: Any) -> None:
+    def learn(self, server: Server, world: World, t: int, logits: Any) -> None:
         """Score the stage's edges as new ones, count them, and fit the weights of the features."""
         graph, variants = pair_features.counter(server, world, t), server.newton.variants()
         sampled, weights, fresh, *_ = samples.take_in(
             graph, self.sampled, self.negatives, self.new, self.near_by, None, t,
-            pair_features.beside(server, rows))
+            pair_features.beside(server, logits))
         server.samples = [*server.samples, sampled][-self.stages:]
         server.weights = [*(self.fade * w for w in server.weights), weights][-self.stages:]
         server.counts.trim(self.capacity)
@@ -115,14 +115,14 @@ class DgCoLearnPlus(DgCoLearn):
         """Return the scores [Q] of queried pairs, and which of them are across clients."""
         server = ahead(server, deep=False)
         renumber(server, server.stage)
-        rows = self.exchange_in(clients.world).forward(server, clients)[0] if at.R else None
+        logits = self.exchange_in(clients.world).scorer(server, clients) if at.R else None
         w = server.newton.variants().get(server.chosen[-1], server.newton.w)
         graph, asked = pair_features.counter(server, clients.world, at.t), server.queries
         shift = server.stage.num_src if server.stage.bipartite else 0
         a, b = (server.placement.part[e] for e in (asked.src, asked.dst + shift))
         return {"across": (a != b) & (a >= 0) & (b >= 0), "scores": samples.scores(
             graph, asked, w, lent(server.counts, None), self.near_by,
-            pair_features.beside(server, rows))}
+            pair_features.beside(server, logits))}
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return facts of the partition, and which answer was used after each stage."""

@@ -48,6 +48,8 @@ class Network(nn.Module):
 
     #: Whether it reads times of events (:mod:`fedvine.nn.tgn`).
     timed: ClassVar[bool] = False
+    #: Whether it computes pairs from their ends' events, and no rows (:mod:`fedvine.nn.dygformer`).
+    paired: ClassVar[bool] = False
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int, classes: int = 0,
                  directed: bool = True) -> None:

@@ -28,7 +28,7 @@ def ahead(server: Server, deep: bool) -> Server:
     written = isinstance(server.snapshot, DynamicSnapshot)      # arrays are written in place
     if written:
         found.border = server.border.ahead()
-    for name in ("snapshot", "placement", "border", "volumes", "means", "recent"):
+    for name in ("snapshot", "placement", "border", "volumes", "means", "recent", "lists"):
         if name in vars(found):
             alone = deep and (written or name == "snapshot")
             setattr(found, name, (copy.deepcopy if alone else copy.copy)(vars(found)[name]))
@@ -45,8 +45,8 @@ def links(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]
     shift = server.stage.num_src if server.stage.bipartite else 0
     ends = server.queries.src, server.queries.dst + shift
     a, b = (server.placement.part[e] for e in ends)
-    found = method.exchange_in(clients.world).rows_of(server, clients, np.stack(ends))
-    return {"scores": scored(server, *found), "across": (a != b) & (a >= 0) & (b >= 0)}
+    scores = method.exchange_in(clients.world).scores(server, clients, np.stack(ends))
+    return {"scores": scores, "across": (a != b) & (a >= 0) & (b >= 0)}
 
 
 def classes(method: Any, server: Server, clients, at: At) -> dict[str, np.ndarray]:

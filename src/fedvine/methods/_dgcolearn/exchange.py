@@ -20,6 +20,7 @@ from scipy.sparse import csr_matrix
 from fedvine.core import tree
 from fedvine.core.expect import Tensor
 from fedvine.core.method import Server, World
+from fedvine.methods._dgcolearn.answers import scored
 from fedvine.methods._dgcolearn.min_group import allowed, only
 from fedvine.privacy.noise import blurred
 
@@ -199,6 +200,20 @@ class Layerwise:
         Rows of nodes never seen are 0.
         """
         return found_in(server, self.forward(server, clients)[0], nodes)
+
+    def scores(self, server: Server, clients, nodes: np.ndarray) -> np.ndarray:
+        """Return the scores of pairs int64 [2, Q], as [Q], or of nodes [1, Q], [Q, classes]."""
+        return scored(server, *self.rows_of(server, clients, nodes))
+
+    def scorer(self, server: Server, clients) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function of pairs int64 [2, Q] that returns their scores [Q]; rows of now."""
+        rows = self.forward(server, clients)[0]
+        return lambda ends: scored(server, *found_in(server, rows, ends))
+
+    def inside(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray
+               ) -> dict[str, tuple[Any, np.ndarray]]:
+        """Return by client what it trains on; see :meth:`Placement.targets_by_client`."""
+        return server.placement.targets_by_client(ends, labels)
 
     def step(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray) -> None:
         """Make the step that one machine would make on the whole graph.

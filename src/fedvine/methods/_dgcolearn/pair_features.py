@@ -6,18 +6,16 @@ They take the places of the features of ``fedlink_plus`` about what other client
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_matrix
 
 from fedvine.core.lookup import find
 from fedvine.core.method import Server, World
 from fedvine.core.rng import rng
-from fedvine.methods._dgcolearn.answers import scored
-from fedvine.methods._dgcolearn.exchange import found_in
 from fedvine.methods._fedlink_plus.features import PARTS
 from fedvine.methods._fedlink_plus.samples import Also
 
@@ -36,8 +34,8 @@ def counter(server: Server, world: World, t: int) -> Any:
         rng=lambda purpose: rng(world.seed, "pair features", purpose, t))
 
 
-def beside(server: Server, rows: torch.Tensor | None) -> Also:
-    """Return a function that enters features of the newest snapshot and of its ``rows``.
+def beside(server: Server, logits: Callable[[np.ndarray], np.ndarray] | None) -> Also:
+    """Return a function that enters features of the newest snapshot, and ``logits``.
 
     - ROWS: DG-CoLearn's logit; NEW: the same for a pair that was not met
     - LIVE: 1 for an edge of the snapshot
@@ -45,8 +43,8 @@ def beside(server: Server, rows: torch.Tensor | None) -> Also:
     - DEGREE: log(1 + degree) of the second node; BOTH: times that of the first
 
     Args:
-        server: with ``snapshot``, and with ``placement`` where there are rows.
-        rows: float [nodes, hidden], client by client; None: there are none, and ROWS and NEW are 0.
+        server: with ``snapshot``.
+        logits: of pairs int64 [2, Q], as [Q]; None: there are none, and ROWS and NEW are 0.
 
     Returns:
         A function of features [Q, WIDTH], into which it enters these, and of both ends int64 [Q].
@@ -62,8 +60,8 @@ def beside(server: Server, rows: torch.Tensor | None) -> Also:
         a, b = np.asarray(src, np.int64), np.asarray(dst, np.int64) + shift
         inside = (a < count) & (b < count)
         a, b, f = a[inside], b[inside], np.zeros((inside.sum(), BOTH + 1 - ROWS), np.float32)
-        if rows is not None:
-            f[:, 0] = scored(server, *found_in(server, rows, np.stack([a, b])))
+        if logits is not None:
+            f[:, 0] = logits(np.stack([a, b]))
             f[:, 1] = f[:, 0] * (x[inside, PARTS["pairs"][0]] == 0)
         f[:, 2] = find(codes, np.minimum(a, b) << 32 | np.maximum(a, b)) >= 0
         f[:, 3] = np.log1p(common(weighed, graph, a, b))

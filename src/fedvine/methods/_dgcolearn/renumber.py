@@ -38,5 +38,7 @@ def renumber(server: Server, events: EventStream) -> None:
     placement.place = moved(placement.place, -1)
     server.met, server.active = moved(server.met, False), moved(server.active, False)
     border.renumber(number, moved)
-    if "recent" in vars(server):
-        server.recent.renumber(number, moved)
+    for name in {"recent", "lists"} & vars(server).keys():
+        vars(server)[name].renumber(number, moved)
+    if "lists" in vars(server):
+        server.first = None         # features by node

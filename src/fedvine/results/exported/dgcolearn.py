@@ -21,8 +21,9 @@ ALL = "all"
 
 
 def fits(method: Any) -> bool:
-    """Return whether a method answers as DG-CoLearn does."""
-    return isinstance(method, DgCoLearn) and type(method).answer is DgCoLearn.answer
+    """Return whether a method answers as DG-CoLearn does, by rows of nodes."""
+    return (isinstance(method, DgCoLearn) and type(method).answer is DgCoLearn.answer
+            and method.backbone != "dygformer")
 
 
 def exported(run: Run, top: int) -> Exported:
