@@ -328,8 +328,7 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
 
     # -- at a client: local epochs (all other client functions are in _dgcolearn/part.py) ---------
     @on_client
-    def train(self, client: Client, model: Any, epochs: int, own: tuple[np.ndarray, np.ndarray]
-              ) -> None:
+    def train(self, client: Client, model: Any, epochs: int, own: tuple[Any, np.ndarray]) -> None:
         """Train for ``epochs`` with the sums that are kept. Down: the model, or None to go on
         with the client's own; places of pairs int64 [2, P] of own nodes, or of nodes [1, P];
         and their labels [P] (1 for an edge, 0 for none; or classes). Of dygformer lists in place

@@ -123,7 +123,7 @@ class DyGFormer(Network):
     # -- pairs ------------------------------------------------------------------------------------
     def logits(self, x: torch.Tensor, who: np.ndarray, ages: np.ndarray, pairs: np.ndarray
                ) -> torch.Tensor:
-        """Compute the logits [P] of pairs.
+        """Compute the logits of pairs.
 
         Args:
             x: features [m, F] of nodes.
@@ -131,6 +131,9 @@ class DyGFormer(Network):
                 multiple of ``patch``.
             ages: float64 [u, S], durations since the events, 0 for the end itself.
             pairs: int64 [2, P], of the u ends.
+
+        Returns:
+            Logits [P].
         """
         size = (who >= 0).sum(1)
         S = [-(-int(size[side].max(initial=1)) // self.patch) * self.patch for side in pairs]

@@ -53,8 +53,8 @@ class Lists:
     def of(self, nodes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the newest events of ``nodes`` int64 [n], at most ``most`` each, oldest first.
 
-        Returns:
-            Their numbers int64 [n]; the other ends int64 [e] and ages float64 [e], node by node.
+        These are their numbers int64 [n], and node by node the other ends int64 [e] and ages
+        float64 [e], durations up to ``now``.
         """
         start, stop = (np.searchsorted(self.node, nodes, side) for side in ("left", "right"))
         sizes = np.minimum(stop - start, most)
@@ -90,12 +90,8 @@ def padded(ends: np.ndarray, sizes: np.ndarray, who: np.ndarray, ages: np.ndarra
            ) -> tuple[np.ndarray, np.ndarray]:
     """Return sequences int64 [u, S] and ages float64 [u, S]: ends, their events, then -1 and 0.
 
-    Args:
-        ends: int [u].
-        sizes: int [u], numbers of their events.
-        who: int [e], the other ends, end by end.
-        ages: float64 [e].
-        patch: S is the least multiple of it that is long enough.
+    ``ends`` [u] have ``sizes`` [u] events each, whose other ends ``who`` [e] and ``ages`` [e] are
+    end by end. S is the least multiple of ``patch`` that is long enough.
     """
     S = -(-(1 + int(sizes.max(initial=0))) // patch) * patch
     found, durations = np.full((len(ends), S), -1), np.zeros((len(ends), S))

@@ -59,9 +59,9 @@ class NeighbourLists(Layerwise):
         """Return a function of pairs int64 [2, Q] that returns their scores [Q]."""
         return partial(self.scores, server, clients)
 
-    def scores(self, server: Server, clients, ends: np.ndarray) -> np.ndarray:
+    def scores(self, server: Server, clients, nodes: np.ndarray) -> np.ndarray:
         """Return the scores [Q] of pairs int64 [2, Q], 0 for clients that do not answer."""
-        codes, at = np.unique(ends[0] << 32 | ends[1], return_inverse=True)
+        codes, at = np.unique(nodes[0] << 32 | nodes[1], return_inverse=True)
         told = self.told(server, clients, np.stack([codes >> 32, codes & 0xFFFFFFFF]))
         sent = clients.call(self.method.score_pairs, tree.weights(server.net),
                             per_client={n: mine for n, (_, mine) in told.items()},
