@@ -23,6 +23,7 @@ def kit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shop.write(tmp_path)
     (tmp_path / "kit" / "startup").mkdir(parents=True)
+    (tmp_path / "kit" / "fedvine.json").write_text('{"name": "ada"}')
     return tmp_path / "kit"
 
 
@@ -124,6 +125,7 @@ def test_join_says_the_policy_before_anything_is_sent_and_refusals_when_they_hap
         "policy: times at which users were first seen stay here; counts leave as multiples of 10; "
         "at most 100 MB a round")]
     assert [s for s in said if s.startswith("refused")] == ["refused: no?[2J", "refused: never"]
+    assert "joining as ada; Ctrl-C leaves" in looks[0]   # not the name of the folder
     (kit / "site.toml").write_text("")
     looks.clear()
     launch.join(kit, said.append)

@@ -149,6 +149,7 @@ def test_a_run_that_needs_a_withdrawn_site_says_so_at_once(tmp_path):
 def test_files_are_for_their_user_alone(tmp_path):
     kit = tmp_path / "kit"
     (kit / "startup").mkdir(parents=True)
+    (kit / "fedvine.json").write_text('{"name": "ada"}')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedvine.federation.launch.Kept.look", lambda self: (_ for _ in ()).throw(
             KeyboardInterrupt))

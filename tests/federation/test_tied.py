@@ -28,6 +28,7 @@ def fake(folder, script):
     """A kit whose process is a script."""
     (folder / "startup").mkdir(parents=True)
     (folder / "startup" / "sub_start.sh").write_text(script)
+    (folder / "fedvine.json").write_text('{"name": "ada"}')
     return folder
 
 

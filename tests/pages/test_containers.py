@@ -1,6 +1,9 @@
 """The files of deploy/: what they name is there, and commands have the options that they give."""
 
+import os
 import re
+import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,7 @@ def test_containers_of_the_demonstration_have_known_options_and_volumes_of_their
         assert options(rest) <= known(verb)
         assert services[name]["volumes"] == [f"{name}:/data"]
         assert services[name]["cap_drop"] == ["ALL"]
+        assert services[name]["pull_policy"] == "never" and "build" not in services[name]
         assert "ports" not in services[name]
     assert set(file["volumes"]) == {v.split(":")[0] for v in services["kits"]["volumes"]}
     made = (DEPLOY / "Dockerfile").read_text()
@@ -75,3 +79,46 @@ def test_the_kits_script_is_plain_shell():
     assert "set -eu" in text
     used = set(re.findall(r"fedvine kit (\w+)", text))
     assert used <= set(get_command(app).commands["kit"].commands)
+
+
+def test_kits_that_were_begun_are_made_anew_and_whole_ones_stay(tmp_path):
+    """Run the script with stand-ins for its two commands: no kit lies inside an older one."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, text in {
+            "python": 'for a in EWR JFK LGA; do echo new > "$3/$a.parquet"; done',
+            "fedvine": 'case "$2" in init) mkdir HUB; echo "Root certificate AA";; '
+                       'pack) mkdir "$9"; echo new > "$9/key";; esac'}.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / name).chmod(0o755)
+    for folder in ("hub/HUB.part", "ewr/kit", "jfk"):
+        (tmp_path / "volumes" / folder).mkdir(parents=True)
+    (tmp_path / "volumes" / "ewr" / "kit" / "old").touch()
+    environment = os.environ | {"PATH": f"{commands}:{os.environ['PATH']}"}
+
+    def make():
+        return subprocess.run([DEPLOY / "make-kits", tmp_path / "volumes"], env=environment,
+                              check=True, capture_output=True, text=True).stdout
+
+    make()
+    for site in ("ewr", "jfk", "lga"):
+        assert [f.name for f in (tmp_path / "volumes" / site / "kit").iterdir()] == ["key"]
+        assert (tmp_path / "volumes" / site / "table.parquet").exists()
+    assert {f.name for f in (tmp_path / "volumes" / "hub").iterdir()} == {"HUB", "experiment.toml"}
+    assert list((tmp_path / "volumes" / "hub" / "HUB").iterdir()) == []
+    assert "already" in make()
+
+
+def test_the_pod_unpacks_its_kit_once_and_again_after_a_failure(tmp_path):
+    _, pod = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    shell, flag, line = pod["spec"]["template"]["spec"]["initContainers"][0]["command"]
+    line = line.replace("/data", str(tmp_path)).replace("/secret", str(tmp_path))
+    (tmp_path / "kit.tgz").write_text("cut off")
+    assert subprocess.run([shell, flag, line], check=False, capture_output=True).returncode != 0
+    assert not (tmp_path / "kit").exists()
+    with tarfile.open(tmp_path / "kit.tgz", "w:gz") as packed:
+        packed.add(DEPLOY / "make-kits", "site.toml")
+    for _ in range(2):
+        subprocess.run([shell, flag, line], check=True)
+        assert [f.name for f in (tmp_path / "kit").iterdir()] == ["site.toml"]
+        (tmp_path / "kit.tgz").write_text("not read again")

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
+from fedvine.federation import roster
 
 
 class Certificate(NamedTuple):
@@ -72,7 +73,7 @@ def withdraw(hub: Path, site: str) -> bool:
 
 def renew(kit: Path, federation: str) -> Path:
     """Make a new key at a site, which stays in ``kit/renewal``; return a request for the hub."""
-    name = _name(kit)
+    name = roster.site_name(kit)
     shutil.rmtree(kit / "renewal", ignore_errors=True)
     return kits.request(kit / "renewal", name, federation)
 
@@ -91,13 +92,6 @@ def renewed(kit: Path, answer: Path, expected: str) -> None:
     (fresh / "startup").rename(kit / "startup")
     for old in (kit / "startup.old", fresh, kit / "renewal"):
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _name(kit: Path) -> str:
-    try:
-        return json.loads((kit / "fedvine.json").read_text("utf-8"))["name"]
-    except (OSError, ValueError, KeyError) as error:
-        raise FedvineError(f"{kit} is no kit; fedvine kit pack makes one.") from error
 
 
 def _read(name: str, pem: bytes, withdrawn: bool) -> Certificate:

@@ -16,7 +16,7 @@ from typing import Any
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, merged
-from fedvine.federation import tied
+from fedvine.federation import roster, tied
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.logs import drop_jobs, tidy
 from fedvine.federation.order import Order
@@ -131,7 +131,7 @@ def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
         for line in known(found):
             say(line)
         _, end = account.refused(-1)
-        say(f"joining as {kit.name}; Ctrl-C leaves")
+        say(f"joining as {roster.site_name(kit)}; Ctrl-C leaves")
         try:
             while True:
                 kept.look()

@@ -33,7 +33,7 @@ _PRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
 def own_line(kit: Path) -> str:
     """Return the kit's line of a roster: the site's name and its key's fingerprint."""
     from fedvine.privacy.identities import der, fingerprint
-    return f"{_name(kit)}  {fingerprint(der(_key(kit).public_key()))}"
+    return f"{site_name(kit)}  {fingerprint(der(_key(kit).public_key()))}"
 
 
 def read(file: Path) -> dict[str, str]:
@@ -124,7 +124,8 @@ def _key(kit: Path) -> Any:
                            "one.") from error
 
 
-def _name(kit: Path) -> str:
+def site_name(kit: Path) -> str:
+    """Return the name that a kit's certificate bears; raises :class:`FedvineError` for no kit."""
     try:
         return str(json.loads((kit / "fedvine.json").read_text("utf-8"))["name"])
     except (OSError, ValueError, KeyError) as error:
