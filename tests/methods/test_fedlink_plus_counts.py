@@ -155,7 +155,7 @@ def test_a_walk_sums_what_dense_cosines_do(one_kind):
     for u in range(users):
         scratch = Scratch(*(np.zeros(size, kind) for size, kind in (
             (users, "f4"), (users, "f4"), (columns, "i4"), ((columns, 4), "f4"), (3, "f4"),
-            (users, "i8"), (columns, "i8"), (256, "i8"))))
+            (users + 1, "i8"), (columns + 1, "i8"), (256, "i8"))))
         cols = np.flatnonzero(x[u])
         walk(cols, x[u, cols].astype(np.float32), len(cols), u, pairs, facts, POWERS, scratch)
         dot = x @ x[u]

@@ -99,7 +99,7 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
         # the user's row: its newest items, here and elsewhere
         many = 0
         if known:
-            first, last_place = listed(pairs, 0, u, facts.row, now, powers)
+            first, last_place = listed(pairs.user_lists, pairs, 0, u, facts.row, now, powers)
             many = last_place - first
             for k in range(many):
                 cols[k], x[k] = pairs.user_lists.other[first + k], pairs.user_lists.x[first + k, 0]

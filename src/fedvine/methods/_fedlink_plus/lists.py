@@ -44,11 +44,12 @@ class Room:
 
 
 @njit(cache=True)
-def listed(pairs: Any, side: Any, of: Any, most: Any, now: Any, powers: np.ndarray
-           ) -> tuple[int, int]:
+def listed(lists: Lists, pairs: Any, side: Any, of: Any, most: Any, now: Any, powers: np.ndarray
+           ) -> tuple[Any, Any]:
     """Return where the list of a node lies, from its newest pair to its oldest.
 
     Args:
+        lists: of the side.
         pairs: :class:`fedvine.methods._fedlink_plus.meetings.Pairs`.
         side: 0 for the items of a user, 1 for the users of an item.
         of: the user, or the item's column.
@@ -59,27 +60,32 @@ def listed(pairs: Any, side: Any, of: Any, most: Any, now: Any, powers: np.ndarr
     Returns:
         Places of the first pair and of the one after the last.
     """
-    lists, head = ((pairs.user_lists, pairs.user_head) if side == 0 else
-                   (pairs.item_lists, pairs.item_head))
     if lists.stamp[of] != now:
-        if lists.used[0] + min(most, pairs.used[0]) > len(lists.other):
-            lists.stamp[:] = -1
-            lists.used[0] = 0
-        begin = at = lists.used[0]
-        square, row = np.float32(0.0), head[of]
-        while row >= 0 and at - begin < most:
-            key = pairs.keys[row]
-            lists.other[at] = key & 0x7FFFFFFF if side == 0 else key >> 32
-            f = powers[1, min(max(now - pairs.stamp[row], 0), powers.shape[1] - 1)]
-            total = here = np.float32(0.0)
-            for kind in range(pairs.sums.shape[1]):
-                total += pairs.sums[row, kind, 1]
-                if kind % 2 == 0:
-                    here += pairs.sums[row, kind, 1]
-            x = np.float32(np.log1p(total * f))
-            lists.x[at, 0], lists.x[at, 1] = x, here * f
-            square += x * x
-            row, at = pairs.links[row, 2 * side + 1], at + 1
-        lists.place[of, 0], lists.place[of, 1] = begin, at - begin
-        lists.norm[of], lists.stamp[of], lists.used[0] = np.sqrt(square), now, at
+        _make(lists, pairs, side, of, most, now, powers)
     return lists.place[of, 0], lists.place[of, 0] + lists.place[of, 1]
+
+
+@njit(cache=True)
+def _make(lists: Lists, pairs: Any, side: Any, of: Any, most: Any, now: Any, powers: np.ndarray
+          ) -> None:
+    head = pairs.user_head if side == 0 else pairs.item_head
+    if lists.used[0] + min(most, pairs.used[0]) > len(lists.other):
+        lists.stamp[:] = -1
+        lists.used[0] = 0
+    begin = at = lists.used[0]
+    square, row = np.float32(0.0), head[of]
+    while row >= 0 and at - begin < most:
+        key = pairs.keys[row]
+        lists.other[at] = key & 0x7FFFFFFF if side == 0 else key >> 32
+        f = powers[1, min(max(now - pairs.stamp[row], 0), powers.shape[1] - 1)]
+        total = here = np.float32(0.0)
+        for kind in range(pairs.sums.shape[1]):
+            total += pairs.sums[row, kind, 1]
+            if kind % 2 == 0:
+                here += pairs.sums[row, kind, 1]
+        x = np.float32(np.log1p(total * f))
+        lists.x[at, 0], lists.x[at, 1] = x, here * f
+        square += x * x
+        row, at = pairs.links[row, 2 * side + 1], at + 1
+    lists.place[of, 0], lists.place[of, 1] = begin, at - begin
+    lists.norm[of], lists.stamp[of], lists.used[0] = np.sqrt(square), now, at

@@ -40,8 +40,8 @@ class Scratch(NamedTuple):
     place: np.ndarray       # int32 [columns]: 1 + place of the item among the user's newest
     sums: np.ndarray        # float32 [columns, 4]
     total: np.ndarray       # float32 [3]: what the users met, weighted by kappa
-    touched_users: np.ndarray
-    touched: np.ndarray
+    touched_users: np.ndarray   # int64 [users + 1]; one more is written than is counted
+    touched: np.ndarray     # int64 [columns + 1]
     buckets: np.ndarray     # int64 [256]: users by likeness
 
 
@@ -52,52 +52,54 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Pairs, facts
 
     Returns the numbers of touched users and columns, and the length of the row.
     """
-    s.total[:] = 0.0
     norm = np.float32(1e-9)
     for i in range(many):
         norm += x[i] * x[i]
     norm = np.sqrt(norm)
     users = columns = 0
+    dot, touched = s.dot, s.touched_users
     found = pairs.item_lists
     for i in range(many):
-        begin, end = listed(pairs, 1, cols[i], facts.list, facts.now, powers)
+        begin, end = listed(found, pairs, 1, cols[i], facts.list, facts.now, powers)
+        own = x[i]
         for k in range(begin, end):
-            v = found.other[k]
+            v = np.uint32(found.other[k])       # unsigned: no index from the end to look out for
+            before, touched[users] = dot[v], v      # no branch: half of them would be guessed wrong
             if v != u:
-                if s.dot[v] == 0.0:
-                    s.touched_users[users] = v
-                    users += 1
-                s.dot[v] += x[i] * found.x[k, 0]
+                users += before == 0.0
+                dot[v] = before + own * found.x[k, 0]
     s.buckets[:] = 0
     rows = pairs.user_lists
     for k in range(users):
-        v = s.touched_users[k]
-        if rows.stamp[v] != facts.now:
-            listed(pairs, 0, v, facts.row, facts.now, powers)
-        s.weight[v] = min(s.dot[v] / (norm * rows.norm[v] + np.float32(1e-9)), np.float32(1.0))
+        v = touched[k]
+        if rows.stamp[v] != facts.now:      # a call with so many arrays is not cheap
+            listed(rows, pairs, 0, v, facts.row, facts.now, powers)
+        s.weight[v] = min(dot[v] / (norm * rows.norm[v] + np.float32(1e-9)), np.float32(1.0))
         s.buckets[int(s.weight[v] * 255)] += 1
     least, above = 255, s.buckets[255]
     while least > 0 and above < facts.near:     # the users alike most
         least -= 1
         above += s.buckets[least]
+    total, total4, total16 = np.float32(0.0), np.float32(0.0), np.float32(0.0)
     for k in range(users):
-        v = s.touched_users[k]
+        v = touched[k]
         alike = s.weight[v]
         if int(alike * 255) < least:
             continue
         four = alike * alike * alike * alike
         sixteen = four * four * four * four
-        begin, end = listed(pairs, 0, v, facts.row, facts.now, powers)
+        both = dot[v]
+        begin, end = listed(rows, pairs, 0, v, facts.row, facts.now, powers)
         for place in range(begin, end):
-            c, n = rows.other[place], rows.x[place, 1]
-            if s.sums[c, 0] == 0.0:
-                s.touched[columns] = c
-                columns += 1
-            s.sums[c, 0] += alike * n + np.float32(1e-12)
+            c, n = np.uint32(rows.other[place]), rows.x[place, 1]
+            before, s.touched[columns] = s.sums[c, 0], c
+            columns += before == 0.0
+            s.sums[c, 0] = before + (alike * n + np.float32(1e-12))
             s.sums[c, 1] += four * n
             s.sums[c, 2] += sixteen * n
-            s.sums[c, 3] += s.dot[v] * rows.x[place, 0]
-            s.total[0] += alike * n
-            s.total[1] += four * n
-            s.total[2] += sixteen * n
+            s.sums[c, 3] += both * rows.x[place, 0]
+            total += alike * n
+            total4 += four * n
+            total16 += sixteen * n
+    s.total[0], s.total[1], s.total[2] = total, total4, total16
     return users, columns, norm

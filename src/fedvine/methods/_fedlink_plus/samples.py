@@ -174,16 +174,17 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         done = max(done, upto)
         user, item = src[place[at]].astype(np.int64), dst[place[at]].astype(np.int64)
         pairs = np.concatenate([item[:, None], wrong[at]], 1)
-        x = features(client, np.repeat(user, many + 1), pairs.reshape(-1),
-                     np.repeat(when[place[at]], many + 1), empty, near, also
-                     ).reshape(len(at), many + 1, wide)
-        found[at] = x[:, 1:] - x[:, :1]
-        fresh[at] = x[:, 0, PARTS["pairs"][0]] == 0
         mine = np.flatnonzero(np.isin(chosen, at))
         here = np.searchsorted(at, chosen[mine])
-        ranks[mine] = features(client, np.repeat(user[here], AGAINST), beside[mine].reshape(-1),
-                               np.repeat(when[place[at[here]]], AGAINST), empty, near, also
-                               ).reshape(len(mine), AGAINST, wide) - x[here, :1]
+        repeats = np.append(np.full(len(at), many + 1), np.full(len(mine), AGAINST))
+        edge = np.append(np.arange(len(at)), here)
+        x = features(client, np.repeat(user[edge], repeats),
+                     np.append(pairs.reshape(-1), beside[mine].reshape(-1)),
+                     np.repeat(when[place[at[edge]]], repeats), empty, near, also)
+        x, y = np.split(x, [len(at) * (many + 1)])
+        x, y = x.reshape(-1, many + 1, wide), y.reshape(-1, AGAINST, wide)
+        found[at], ranks[mine] = x[:, 1:] - x[:, :1], y - x[here, :1]
+        fresh[at] = x[:, 0, PARTS["pairs"][0]] == 0
     count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
     return found, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks, fresh[chosen]
