@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedvine import testing
@@ -23,6 +23,7 @@ from fedvine.nn.backbones import Exact
 from fedvine.tasks.link_prediction import LinkPrediction
 
 PROTOCOL = LinkPrediction(negatives=5, positives=50)
+BACKBONES = (*get_args(Exact), "tgn")
 
 
 class Slow(DgCoLearn):
@@ -84,12 +85,16 @@ def killed(method: Any, parts: Any, plan: Any, place: tuple[int, int], **how: An
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), clients=st.integers(2, 10), layers=st.integers(1, 3),
-       backbone=st.sampled_from(get_args(Exact)),
+       backbone=st.sampled_from(BACKBONES),
        temporal=st.sampled_from(["gru", "mlp", "average", "none"]),
        target=st.sampled_from(["edges", "classes"]), deletions=st.booleans(),
        window=st.sampled_from([1, 2, "all"]), moves=st.booleans(),
        features=st.sampled_from([4, 7]), partition=st.sampled_from(["multilevel", "hash"]),
        kill=st.tuples(st.integers(1, 4), st.integers(0, 2)))
+@example(seed=4, clients=5, layers=3, backbone="tgn", temporal="none", target="edges",
+         deletions=True, window=1, moves=True, features=4, partition="multilevel", kill=(2, 1))
+@example(seed=5, clients=3, layers=1, backbone="tgn", temporal="none", target="classes",
+         deletions=True, window=2, moves=False, features=7, partition="hash", kill=(3, 0))
 def test_it_is_the_slow_computation(seed, clients, layers, backbone, temporal, target, deletions,
                                     window, moves, features, partition, kill):
     """Also where it is killed after a drawn round, and goes on from its folder."""
@@ -195,7 +200,7 @@ def test_messages_and_sums_that_did_not_change_do_not_travel_again():
 
 
 @pytest.mark.parametrize("options", [{}, {"scope": "changed", "noise": 1.0}, {
-    "scope": "changed", "backbone": "evolvegcn-h"}])
+    "scope": "changed", "backbone": "evolvegcn-h"}, {"scope": "changed", "backbone": "tgn"}])
 def test_bounds_where_all_rows_are_computed_are_refused(options):
     with pytest.raises(ValueError, match="neighbours and stale are for scope=changed"):
         DgCoLearn(neighbours=4, **options)
@@ -217,7 +222,7 @@ def test_the_report_has_the_passes_of_each_snapshot():
     assert slow.summary["report"]["computed"] == "all"
 
 
-@pytest.mark.parametrize("backbone", get_args(Exact))
+@pytest.mark.parametrize("backbone", BACKBONES)
 def test_computing_rows_twice_changes_nothing(backbone, monkeypatch):
     """Of many rows what lies between is not held; scores and states are the same to the bit."""
     data = stream(5, 40, 200, True, False)

@@ -1,5 +1,6 @@
 """TGN: memories and rows event by event, and any number of clients against one."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ from hypothesis import strategies as st
 
 from fedvine import testing
 from fedvine.core.rng import rng
+from fedvine.data.adjacency import Adjacency
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
+from fedvine.methods._dgcolearn.recent import Recent, ages, ages_of, among
 from fedvine.methods.d_fedgnn import DFedGnn
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
@@ -189,6 +193,51 @@ def test_without_exchange_a_client_learns_nothing_of_events_elsewhere():
     told = np.isin(own, seen[-1]["events"])
     assert 0 < told.sum() < len(own)
     assert (part.heard[at.place[own], -1].numpy() > 0).tolist() == told.tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 9),
+                                   st.booleans()), max_size=8), min_size=1, max_size=8),
+       st.sampled_from([1, 2, None]))
+def test_times_of_edges_are_those_of_the_events_one_by_one(stages, window):
+    """The newest since an edge came, kept in runs that are merged now and then."""
+    recent, snapshot = Recent(), Snapshot(window)
+    newest: dict[tuple[int, int], float] = {}
+    for stage in stages:
+        a, b, t = (np.array([e[i] for e in stage], np.int32) for i in range(3))
+        events = EventStream(a, b, t, Ids.of(list("abcdef")),
+                             deleted=np.array([e[3] for e in stage], bool))
+        before = snapshot.codes
+        snapshot.advance(events)
+        recent.advance(events, among(before), among(snapshot.codes), 6)
+        for u, v, when, removes in stage:
+            edge = min(u, v), max(u, v)
+            if not removes and u != v:
+                newest[edge] = max(newest.get(edge, -np.inf), when)
+        newest = {edge: newest[edge] for edge in zip(*snapshot.edges.tolist(), strict=True)}
+        found = recent.times(snapshot.codes)
+        assert dict(zip(zip(*snapshot.edges.tolist(), strict=True), found, strict=True)) == newest
+        nodes, sums = ages(recent, snapshot.edges)
+        some = np.flatnonzero(np.arange(6) % 2)
+        graph = Adjacency.of(snapshot.edges, 6)
+        mine, of_these = ages_of(recent, graph, some)
+        assert mine.tolist() == np.intersect1d(some, nodes).tolist()
+        assert (of_these == sums[np.isin(nodes, some)]).all()
+    assert all(len(long) >= 2 * len(short) for (long, _), (short, _) in itertools.pairwise(
+        recent.runs))
+
+
+def test_where_rows_are_skipped_times_of_the_others_do_not_travel():
+    draw = rng("tgn", "skips")
+    src, dst = draw.integers(0, 400, (2, 400)).astype(np.int32)
+    data = EventStream(src, dst, np.arange(400), Ids.of([f"n{i}" for i in range(400)]))
+    down = {}
+    for scope in ("snapshot", "changed"):
+        done = started(tgn(scope=scope, layers=1, window="all"), 3, data).finish()
+        down[scope] = done.summary["by"]["memories"]["down"]
+        assert done.summary["report"].get("computed", "all") == {
+            "snapshot": "all", "changed": "changed"}[scope]
+    assert down["changed"] < 0.75 * down["snapshot"]
 
 
 def test_what_would_not_be_exact_or_protected_is_refused():

@@ -41,12 +41,12 @@ from fedvine.methods._dgcolearn.changed_client import ChangedMixin
 from fedvine.methods._dgcolearn.changed_exchange import Changed
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise, ready
-from fedvine.methods._dgcolearn.lists import Lists
+from fedvine.methods._dgcolearn.lists import Lists, code
 from fedvine.methods._dgcolearn.neighbour_lists import NeighbourLists, NeighbourListsMixin
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
 from fedvine.methods._dgcolearn.raw_features import RawFeatures
-from fedvine.methods._dgcolearn.recent import Recent, RecentMixin
+from fedvine.methods._dgcolearn.recent import Recent, RecentMixin, among
 from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.methods._dgcolearn.targets import targets
 from fedvine.methods._edge_means import EdgeMeans
@@ -138,10 +138,10 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
 
     @model_validator(mode="after")
     def _bounds_need_the_changed_set(self) -> Self:
-        if (self.neighbours or self.stale) and not self.follows:
+        if (self.neighbours or self.stale) and not (self.follows and self.backbone != "tgn"):
             raise ValueError("neighbours and stale are for scope=changed where rows that did not "
                              "change are skipped: with exchange=layerwise and gradients, without "
-                             "noise, min_group or evolvegcn-h; leave them out")
+                             "noise, min_group, evolvegcn-h or tgn; leave them out")
         return self
 
     @property
@@ -277,8 +277,9 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
         edges, owner = server.snapshot.edges, server.placement.owner
         told = node_tables.learn_means(server)
         if server.net.timed:
-            told = np.union1d(told, server.recent.advance(server.stage, server.snapshot.codes,
-                                                          len(owner)))
+            told = np.union1d(told, server.recent.advance(
+                server.stage, among(code(*server.border.edges)), among(server.snapshot.codes),
+                len(owner)))
         if server.net.paired:
             server.lists.advance(server.stage, server.snapshot.codes)
         if self.scope == "changed":

@@ -18,6 +18,7 @@ from fedvine.methods._dgcolearn import blocks, node_tables
 from fedvine.methods._dgcolearn.changed_graph import NOTHING, ChangedGraph
 from fedvine.methods._dgcolearn.partition import classes_of, first_client, known_graph
 from fedvine.methods._dgcolearn.placement import Placement
+from fedvine.methods._dgcolearn.recent import among
 from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.partitions import _incremental, _quality
 
@@ -85,6 +86,8 @@ def arrive(method: Any, server: Server, clients, at: At) -> None:
     graph.grow(len(placement.owner))
     if moved:           # `move` empties server.joined
         graph.count(placement.owner)
+        if server.net.timed:
+            server.recent.heard = None
     describe(server, moved)
     new = placement.introduce(stage, server.past, np.concatenate([lost, fresh]))
     clients.call(method.meet, per_client=new, expect=None)
@@ -143,6 +146,9 @@ def next_snapshot(method: Any, server: Server, clients) -> None:
     """Let messages go over the newest snapshot from now on; clients get what changed."""
     place, graph = server.placement, server.border
     told = node_tables.learn_means(server)
+    if server.net.timed:
+        told = np.union1d(told, server.recent.advance(
+            server.stage, among(graph.graph), among(server.snapshot.graph), len(place.owner)))
     added, removed = graph.advance(server.snapshot, place.owner, method.layers, told)
     ends = np.unique(np.concatenate([added.ravel(), removed.ravel()]))
     up_to_date, server.joined = set(server.joined), []
@@ -155,10 +161,16 @@ def next_snapshot(method: Any, server: Server, clients) -> None:
 
 
 def send(method: Any, server: Server, clients) -> None:
-    """Send whole subgraphs to the clients that do not have the newest one."""
-    behind = set(clients.names) - set(server.joined)
-    if not behind:
-        return
+    """Send whole subgraphs to the clients that do not have the newest one.
+
+    For networks with times, also what the newest events say (``method.recall``).
+    """
+    if behind := set(clients.names) - set(server.joined):
+        _send(behind, method, server, clients)
+    method.recall(server, clients)
+
+
+def _send(behind: set[str], method: Any, server: Server, clients) -> None:
     server.border.held.forget()
     late = len(behind) < len(clients.names)             # they may as well come back later
     sent = clients.call(method.join_changes, per_client={

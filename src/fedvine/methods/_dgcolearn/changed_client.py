@@ -140,6 +140,7 @@ class ChangedMixin(ClientMixin):
             read = torch.from_numpy(client.cache["layers"][0].inputs)
             degree = torch.from_numpy(part.degree[read.numpy()]).to(part.x.dtype)
             x = torch.cat([part.x[read, :-1], degree.log1p()[:, None]], 1)
+            x = part.beside("heard", x, read.numpy())
         else:
             plan = client.cache["layers"][layer]
             rim = torch.from_numpy(plan.inputs[plan.below:])
@@ -184,6 +185,7 @@ class ChangedMixin(ClientMixin):
         last["at"], sums = self.sums_of(client, layer, given)
         x, message, last["sums"] = last["x"], last["message"], sums.requires_grad_()
         total = neighbour_sum(message, *plan.matrix).index_add(0, plan.border, last["sums"])
+        total = part.beside("ages", total, plan.rows)
         own, degree = plan.own, self.neighbours_of(client, plan.rows)
         state = part.states[layer][torch.from_numpy(plan.rows)]
 

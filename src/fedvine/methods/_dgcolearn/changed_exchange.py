@@ -16,7 +16,7 @@ from fedvine.core import tree
 from fedvine.core.method import Server
 from fedvine.methods._dgcolearn.changed_arrival import send
 from fedvine.methods._dgcolearn.changed_graph import FULL, Step
-from fedvine.methods._dgcolearn.exchange import Layerwise, filled, named, sized
+from fedvine.methods._dgcolearn.exchange import Layerwise, filled, named, ready, sized
 from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.nn.neighbour_sum import gather, scatter
 
@@ -34,7 +34,7 @@ class Changed(Layerwise):
         """
         method, place, graph, net = self.method, server.placement, server.border, server.net
         send(method, server, clients)                   # to clients that were away
-        present: Sequence[str] = tuple(server.joined)
+        present: Sequence[str] = ready(server)
         if len(present) < len(clients.names):
             graph.held.forget()
         graph.held.clock += 1

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from fedvine.core.lookup import find
 from fedvine.data.adjacency import Adjacency
 from fedvine.methods._dgcolearn.held import longer
-from fedvine.methods._dgcolearn.part import Part
+from fedvine.methods._dgcolearn.part import Part, spread
 
 
 class RowTable:
@@ -46,6 +47,8 @@ class ChangedPart(Part):
     - ``elsewhere``: int32 [n], numbers of neighbours elsewhere, of those that are aggregated
     - ``degree``: int32 [n], numbers of all neighbours
     - ``held``: by layer the sums [n, m] over neighbours elsewhere that were given last
+    - ``told``: of networks with times "heard" and "ages" of :class:`Part`: places int64,
+      ascending, and rows [m, .] of these; others are 0
     - ``active``: bool [n], and ``changed`` int64, its places: nodes of the k-hop subgraph, Eq. (1)
     """
 
@@ -57,7 +60,26 @@ class ChangedPart(Part):
         self.tables = [RowTable(rows) for rows in (self.x, *self.states)]
         self.elsewhere = self.degree = np.empty(0, np.int32)
         self.held: dict[int, RowTable] = {}
+        self.told: dict[str, tuple[np.ndarray, torch.Tensor]] = {}
         self._view()
+
+    def take_heard(self, places: np.ndarray, rows: torch.Tensor) -> None:
+        self.told = {**self.told, "heard": (places, rows)}
+
+    def take_ages(self, places: np.ndarray, rows: torch.Tensor) -> None:
+        self.told = {**self.told, "ages": (places, rows)}
+
+    def beside(self, name: str, x: torch.Tensor, places: np.ndarray) -> torch.Tensor:
+        """Return ``x`` [m, .] of nodes at these places, with their rows of ``told`` behind.
+
+        ``name`` is "heard" or "ages"; ``x`` stays where there is none of these.
+        """
+        if name not in self.told:
+            return x
+        named, rows = self.told[name]
+        at = find(named, places)
+        mine = np.flatnonzero(at >= 0)
+        return torch.cat([x, spread(len(x), mine, rows[torch.from_numpy(at[mine])])], 1)
 
     def _view(self) -> None:
         self.x, *self.states = (table.rows for table in self.tables)
@@ -85,7 +107,7 @@ class ChangedPart(Part):
         given = [table.rows[at] for table in self.tables]
         self.tables = [RowTable(table.rows[stay]) for table in self.tables]
         self._view()
-        n, self.held = len(self.x), {}
+        n, self.held, self.told = len(self.x), {}, {}
         self.graph, self.changed = Adjacency(n), np.empty(0, np.int64)
         self.active = np.zeros(n, bool)
         self.elsewhere, self.degree = np.zeros(n, np.int32), np.zeros(n, np.int32)
@@ -124,7 +146,8 @@ class ChangedPart(Part):
         return {"rows": [table.rows for table in self.tables], "graph": self.graph.state_dict(),
                 "elsewhere": self.elsewhere[:len(self.x)], "degree": self.degree[:len(self.x)],
                 "changed": self.changed, "held": {
-                    str(layer): table.rows for layer, table in self.held.items()}}
+                    str(layer): table.rows for layer, table in self.held.items()},
+                "told": {name: list(said) for name, said in self.told.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
@@ -135,5 +158,6 @@ class ChangedPart(Part):
         self.active, self.changed = np.zeros(len(self.x), bool), state["changed"]
         self.active[self.changed] = True
         self.held = {int(layer): RowTable(rows) for layer, rows in state.get("held", {}).items()}
+        self.told = {name: (said[0], said[1]) for name, said in state.get("told", {}).items()}
 
 

@@ -62,6 +62,14 @@ class Part:
         """Take back what :meth:`state_dict` returned."""
         vars(self).update(state)
 
+    def take_heard(self, places: np.ndarray, rows: torch.Tensor) -> None:
+        """Take what the newest events say to the nodes at these places, [m, .]; others: 0."""
+        self.heard = spread(len(self.x), places, rows)
+
+    def take_ages(self, places: np.ndarray, rows: torch.Tensor) -> None:
+        """Take the times of live edges of the nodes at these places, [m, .]; others: 0."""
+        self.ages = spread(len(self.x), places, rows)
+
     def append(self, x: torch.Tensor, states: list[torch.Tensor]) -> None:
         """Add nodes with features ``x`` [m, F] and states [m, .] by layer; they are active."""
         self.x, *self.states = (torch.cat([own, new]) for own, new in
@@ -94,6 +102,13 @@ class Part:
         """Add to ``onto`` [n, .] the sums of ``rows`` [n, .] over neighbours in this part."""
         a, b = (torch.from_numpy(e) for e in self.ends)
         return onto.index_add(0, a, rows[b]).index_add(0, b, rows[a])
+
+
+def spread(count: int, places: np.ndarray, rows: torch.Tensor) -> torch.Tensor:
+    """Return ``rows`` [m, .] at ``places`` int64 [m] of ``count`` ones, which are else 0."""
+    found = rows.new_zeros(count, rows.shape[1])
+    found[torch.from_numpy(places)] = rows
+    return found
 
 
 class ClientMixin:

@@ -4,7 +4,9 @@ The mean message of a node, Eqs. (1) and (3) of TGN (:mod:`fedvine.nn.tgn`), is 
 also those with nodes at other clients. Their part of the sum of memories goes through the server
 as sums over neighbours do before each layer (:mod:`fedvine.methods._dgcolearn.exchange`), so that
 any number of clients computes the same mean. Memories of the stage before are constants, so this
-happens once for a snapshot, and no gradient comes back.
+happens once for a snapshot, and no gradient comes back. Where rows that did not change are skipped,
+ages are those of the nodes whose rows are computed, and all this takes time that follows these and
+the stage's events.
 """
 
 from __future__ import annotations
@@ -17,10 +19,21 @@ import torch
 
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, Server, on_client
-from fedvine.data.snapshot import ends_of
+from fedvine.data.adjacency import Adjacency
+from fedvine.data.snapshot import ends_of, unpacked
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn.exchange import Border, filled, named, sized
+from fedvine.methods._dgcolearn.lists import code
 from fedvine.nn.tgn import WAVES, waves
+
+Are = Callable[[np.ndarray], np.ndarray]        # whether edges, by their codes, are in a snapshot
+
+
+def among(edges: np.ndarray | Adjacency) -> Are:
+    """Return the function for edges of sorted codes int64, or of a graph."""
+    if isinstance(edges, Adjacency):
+        return lambda codes: edges.has(*unpacked(codes))
+    return lambda codes: find(edges, codes) >= 0
 
 
 class Recent:
@@ -29,8 +42,10 @@ class Recent:
     - ``events``: int64 [2, E], without deletions and loops; ``gaps``: float64 [2, E], for both ends
       the time since the node's last event in an earlier stage, 0 if there is none
     - ``last``: float64 [N], the time of each node's last event, NaN if there is none
-    - ``codes``, ``times``: int64, float64, the live edges, sorted, and the last event of each
     - ``now``: float64, the time of the newest event
+    - ``runs``: codes int64, sorted, and times float64 of edges, the last event of each; of an edge
+      in several runs that of the last one counts. Each is at least twice as long as the next, so
+      that a stage takes time that follows its events
     - ``heard``: names of the clients that know all this, sorted; None: none yet
 
     Arrays are replaced, never written to.
@@ -39,13 +54,14 @@ class Recent:
     def __init__(self) -> None:
         self.events, self.gaps = np.empty((2, 0), np.int64), np.empty((2, 0))
         self.last, self.now = np.empty(0), 0.0
-        self.codes, self.times = np.empty(0, np.int64), np.empty(0)
+        self.runs = list[tuple[np.ndarray, np.ndarray]]()
         self.heard: list[str] | None = None
 
-    def advance(self, events: EventStream, live: np.ndarray, count: int) -> np.ndarray:
+    def advance(self, events: EventStream, were: Are, are: Are, count: int) -> np.ndarray:
         """Take in a stage's events; return the nodes int64 of its events and of those before.
 
-        ``live`` int64 are the codes of the snapshot's edges, ``count`` the number of nodes.
+        ``were`` and ``are``: which edges lived in the snapshot before, and which live now.
+        ``count`` is the number of nodes.
         """
         ends, t = np.stack(ends_of(events)), np.asarray(events.t, float)
         kept = ends[0] != ends[1]
@@ -57,55 +73,101 @@ class Recent:
         self.events, self.gaps = ends, np.nan_to_num(t - last[ends])
         np.fmax.at(last, ends.ravel(), np.tile(t, 2))
         self.last, self.now, self.heard = last, float(t.max(initial=self.now)), None
-        codes = np.concatenate([self.codes, ends.min(0) << 32 | ends.max(0)])
-        times, order = np.concatenate([self.times, t]), np.argsort(codes, kind="stable")
-        codes, first = np.unique(codes[order], return_index=True)
-        times = np.maximum.reduceat(times[order], first) if len(first) else times
-        at = find(codes, live)
-        self.codes, self.times = live, times[at]
+        codes, at = np.unique(code(*ends), return_inverse=True)
+        times = np.full(len(codes), -np.inf)
+        np.maximum.at(times, at.reshape(-1), t)
+        old = were(codes)
+        times[old] = np.maximum(times[old], self.times(codes[old]))
+        self.runs = [*self.runs, (codes, times)]
+        while len(self.runs) > 1 and len(self.runs[-2][0]) < 2 * len(self.runs[-1][0]):
+            *rest, before, newest = self.runs
+            codes, first = np.unique(np.concatenate([newest[0], before[0]]), return_index=True)
+            live = are(codes)
+            times = np.concatenate([newest[1], before[1]])[first]
+            self.runs = [*rest, (codes[live], times[live])]
         return told
+
+    def times(self, codes: np.ndarray) -> np.ndarray:
+        """Return the time float64 [n] of the last event of live edges, by their codes int64."""
+        found = np.empty(len(codes))
+        for named_, times in self.runs:
+            at = find(named_, codes)
+            found[at >= 0] = times[at[at >= 0]]
+        return found
 
     def renumber(self, number: np.ndarray, moved: Callable[[np.ndarray, Any], np.ndarray]) -> None:
         """Give node i the number ``number[i]``; ``moved`` does so with values by node."""
         self.events, self.last = number[self.events], moved(self.last, np.nan)
-        self.codes = number[self.codes >> 32] << 32 | number[self.codes & 0xFFFFFFFF]
+        self.runs = [(number[codes >> 32] << 32 | number[codes & 0xFFFFFFFF], times)
+                     for codes, times in self.runs]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
-        return dict(vars(self))
+        return {**vars(self), "runs": {str(i): {"codes": codes, "times": times}
+                                       for i, (codes, times) in enumerate(self.runs)}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
-        vars(self).update(state)
+        runs = [state["runs"][str(i)] for i in range(len(state["runs"]))]
+        vars(self).update({**state, "runs": [(np.array(r["codes"]), np.array(r["times"]))
+                                             for r in runs]})
 
 
-def told_by_client(recent: Recent, place: Any, inside: np.ndarray, apart: bool
+def ages(recent: Recent, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the ``live`` edges int64 [2, E], and sums of phi over their edges.
+
+    These are int64 [n], ascending, and float64 [n, WAVES].
+    """
+    nodes, at = np.unique(live, return_inverse=True)
+    found = np.zeros((len(nodes), WAVES))
+    np.add.at(found, at.reshape(2, -1), waves(recent.now - recent.times(code(*live))))
+    return nodes, found
+
+
+def ages_of(recent: Recent, graph: Adjacency, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return :func:`ages` of ``nodes`` alone, to the last bit; in time that follows their edges.
+
+    ``nodes`` int64, ascending; those without edges are left out.
+    """
+    nodes = nodes[graph.degree[nodes] > 0]
+    degree = graph.degree[nodes].astype(np.int64)
+    first = graph.start[nodes] - np.cumsum(degree) + degree
+    other = graph.pool[np.arange(degree.sum()) + np.repeat(first, degree)].astype(np.int64)
+    node, at = np.repeat(nodes, degree), np.repeat(np.arange(len(nodes)), degree)
+    order = np.lexsort((other, other < node, at))       # in which `ages` adds them up
+    found = np.zeros((len(nodes), WAVES))
+    np.add.at(found, at[order], waves(recent.now - recent.times(code(node, other)[order])))
+    return nodes, found
+
+
+def told_by_client(recent: Recent, place: Any, near: tuple[np.ndarray, np.ndarray], apart: bool
                    ) -> tuple[Border, list[dict[str, np.ndarray]]]:
     """Return the events between clients as a border, and what each client gets of the others.
 
-    ``inside`` bool [E]: which events are between nodes of one client. ``apart``: nothing of others
-    is said, neither that they took place nor when.
+    ``near`` are nodes with their sums of :func:`ages`. ``apart``: nothing of events between clients
+    is said, neither that they took place nor when. The border's nodes are positions among those
+    that have events.
     """
-    owner, live = place.owner, np.stack([recent.codes >> 32, recent.codes & 0xFFFFFFFF])
-    events, gaps, times = recent.events, recent.gaps, recent.times
+    owner, events, gaps = place.owner, recent.events, recent.gaps
+    inside = owner[events[0]] == owner[events[1]]
     if apart:
-        events, gaps = events[:, inside], gaps[:, inside]
-        here = owner[live[0]] == owner[live[1]]
-        live, times, inside = live[:, here], times[here], inside[inside]
-    border = Border.of(events, owner, len(place.sizes))
-    count = np.bincount(events.ravel(), minlength=len(owner))
-    phi, ages = np.zeros((len(owner), WAVES)), np.zeros((len(owner), WAVES))
-    np.add.at(phi, events, waves(gaps))
-    np.add.at(ages, live, waves(recent.now - times))
-    linked, told = np.bincount(live.ravel(), minlength=len(owner)), []
-    for k, nodes in enumerate(border.nodes):
-        own = place.in_order(np.flatnonzero(owner == k))
-        busy, near = np.flatnonzero(count[own]), np.flatnonzero(linked[own])
+        events, gaps, inside = events[:, inside], gaps[:, inside], inside[inside]
+    nodes, at = np.unique(events, return_inverse=True)
+    at = at.reshape(2, -1)
+    border = Border.of(at, owner[nodes], len(place.sizes))
+    count, phi = np.bincount(at.ravel(), minlength=len(nodes)), np.zeros((len(nodes), WAVES))
+    np.add.at(phi, at, waves(gaps))
+    told, (linked, ages) = [], near
+    for k, beside in enumerate(border.nodes):
+        own, mine = (which[np.argsort(place.place[of[which]])] for of, which in (
+            (of, np.flatnonzero(owner[of] == k)) for of in (nodes, linked)))
         told.append({
             "events": place.place[events[:, inside & (owner[events[0]] == k)]].astype(np.int32),
-            "border": place.place[nodes].astype(np.int32), "busy": busy.astype(np.int32),
-            "count": count[own[busy]].astype(np.int32), "phi": phi[own[busy]].astype(np.float32),
-            "near": near.astype(np.int32), "ages": ages[own[near]].astype(np.float32)})
+            "border": place.place[nodes[beside]].astype(np.int32),
+            "busy": place.place[nodes[own]].astype(np.int32),
+            "count": count[own].astype(np.int32), "phi": phi[own].astype(np.float32),
+            "near": place.place[linked[mine]].astype(np.int32),
+            "ages": ages[mine].astype(np.float32)})
     return border, told
 
 
@@ -117,8 +179,13 @@ class RecentMixin:
         if not server.net.timed or server.recent.heard == server.joined:
             return
         recent, place = server.recent, server.placement
-        inside = place.owner[recent.events[0]] == place.owner[recent.events[1]]
-        border, told = told_by_client(recent, place, inside, self.exchange == "none")
+        if self.follows:        # rows of other nodes are not computed
+            near = ages_of(recent, server.border.graph, server.border.changed)
+        else:
+            live, apart = server.border.edges, self.exchange == "none"
+            live = live[:, place.owner[live[0]] == place.owner[live[1]]] if apart else live
+            near = ages(recent, live)
+        border, told = told_by_client(recent, place, near, self.exchange == "none")
         sent = clients.call(self.memories, per_client=named(clients, told, server.joined),
                             expect=sized(self.precision, clients, border.sizes, self.hidden))
         rows = filled(clients, sent, border.sizes)
@@ -137,21 +204,20 @@ class RecentMixin:
         """
         part = self.part_of(client)                                 # type: ignore[attr-defined]
         memory = part.states[0][:, client.net.widths[-1]:]
+        border, busy, near = (told[n].astype(np.int64) for n in ("border", "busy", "near"))
         a, b = (torch.from_numpy(e.astype(np.int64)) for e in told["events"])
-        border, busy = (torch.from_numpy(told[n].astype(np.int64)) for n in ("border", "busy"))
-        sums = torch.zeros_like(memory).index_add(0, a, memory[b]).index_add(0, b, memory[a])
+        at_a, at_b = (torch.from_numpy(np.searchsorted(busy, e.numpy())) for e in (a, b))
+        sums = memory.new_zeros(len(busy), memory.shape[1]).index_add(0, at_a, memory[b]).index_add(
+            0, at_b, memory[a])
         count, phi = (torch.from_numpy(told[n]).to(memory) for n in ("count", "phi"))
-        part.ages = memory.new_zeros(len(memory), WAVES)
-        part.ages[torch.from_numpy(told["near"].astype(np.int64))] = torch.from_numpy(
-            told["ages"]).to(memory)
-        client.cache["told"] = sums, border, busy, count[:, None], phi
-        return memory[border]
+        part.take_ages(near, torch.from_numpy(told["ages"]).to(memory))
+        client.cache["told"] = sums, np.searchsorted(busy, border), busy, count[:, None], phi
+        return memory[torch.from_numpy(border)]
 
     @on_client
     def hear(self, client: Client, outside: torch.Tensor) -> None:
         """Compute the mean of the newest messages, Eq. (3). Down: sums [b, hidden] of memories."""
         part = self.part_of(client)                                 # type: ignore[attr-defined]
         sums, border, busy, count, phi = client.cache["told"]
-        sums = sums.index_add(0, border, outside)
-        part.heard = sums.new_zeros(len(sums), sums.shape[1] + WAVES + 1)
-        part.heard[busy] = torch.cat([sums[busy] / count, phi / count, torch.ones_like(count)], 1)
+        sums = sums.index_add(0, torch.from_numpy(border), outside)
+        part.take_heard(busy, torch.cat([sums / count, phi / count, torch.ones_like(count)], 1))
