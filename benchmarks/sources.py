@@ -56,9 +56,9 @@ def peak() -> float:
 def task(what: str, folder: Path) -> dict[str, float]:
     """Carry out one of the measured steps in this process."""
     from fedvine.data.growth import news
+    from fedvine.data.identity import digest
+    from fedvine.data.identity import names as digest_names
     from fedvine.data.kept import KeptRows
-    from fedvine.data.spec import digest
-    from fedvine.data.spec import names as digest_names
     from fedvine.experiments.growing import grown
     made, before = experiment(folder, what == "append"), peak()
     if what == "first":

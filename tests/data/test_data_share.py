@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.spec import Data, digest, thinned
+from fedvine.data.identity import digest
+from fedvine.data.spec import Data, thinned
 from fedvine.experiments.experiment import Experiment
 from fedvine.testing import tiny_graphs, tiny_stream
 

@@ -14,9 +14,10 @@ import pytest
 from wrong import fedvine, refused
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.identity import digest, names
 from fedvine.data.io.look import Look
 from fedvine.data.io.read import read
-from fedvine.data.spec import Data, digest, names
+from fedvine.data.spec import Data
 from fedvine.experiments.experiment import Experiment
 
 COLUMNS = {"src": "user", "dst": "item", "time": "at"}

@@ -10,8 +10,8 @@ from scipy.sparse import issparse, random
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit, Owner
+from fedvine.data.identity import digest, names
 from fedvine.data.ids import Ids
-from fedvine.data.spec import digest, names
 from fedvine.experiments.run import run
 from fedvine.methods.common import Common
 from fedvine.tasks.task_plan import by_task

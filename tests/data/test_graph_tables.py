@@ -15,8 +15,8 @@ from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
+from fedvine.data.identity import digest, names
 from fedvine.data.io.read_graph import read_graph
-from fedvine.data.spec import digest, names
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import cells
 from fedvine.results.compare import gathered

@@ -7,9 +7,10 @@ import torch
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
+from fedvine.data.identity import digest
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
-from fedvine.data.spec import Data, digest
+from fedvine.data.spec import Data
 from fedvine.data.split import split
 from fedvine.data.stream import EventStream
 from fedvine.datasets import _snapshots

@@ -21,8 +21,8 @@ from fedvine.results import pictures as drawing
 from fedvine.results import side_by_side
 from fedvine.results.finished import Finished
 from fedvine.results.report import report
+from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import of
 
 DAY = 86_400
 START = 1_356_998_400       # 2013-01-01

@@ -18,9 +18,10 @@ from fedvine.experiments import auto
 from fedvine.experiments.experiment import AUTO, Experiment
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_choice
-from fedvine.tasks import task as tasks
+from fedvine.tasks import by_name
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import Task
 
 NO_DATA = ("Say with --data what to run on: a data set, a file or a query; fedvine list shows the "
            "data sets.")
@@ -131,11 +132,11 @@ def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str |
     return experiment(auto.choose(words, start, out, budget=limit, say=say)["chosen"])
 
 
-def _task(values: dict[str, Any], table: Any) -> type[tasks.Task]:
+def _task(values: dict[str, Any], table: Any) -> type[Task]:
     """Return the task of the protocol; where it names none, that of the data."""
     named = values.get("protocol", {})
     if isinstance(named, dict) and isinstance(named.get("task"), str):
-        return tasks.named(named["task"])
+        return by_name.named(named["task"])
     return ClassIncremental if isinstance(table, Graph) else LinkPrediction
 
 

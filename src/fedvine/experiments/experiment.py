@@ -27,14 +27,16 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
 from fedvine.data.graph import Graph
+from fedvine.data.identity import digest, names
 from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
-from fedvine.data.spec import Data, digest, names
+from fedvine.data.spec import Data
 from fedvine.data.split import Split
 from fedvine.experiments import growing, run_folder
 from fedvine.experiments.run import Run, run
+from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Task, of
+from fedvine.tasks.task import Task
 from fedvine.tasks.task_plan import TaskPlan, TaskSettings
 
 AUTO = "auto"     # stands for a method where one is to be chosen

@@ -20,12 +20,12 @@ from fedvine.data import append, far
 from fedvine.data.append import Facts
 from fedvine.data.dates import moment
 from fedvine.data.growth import News, news, taken
+from fedvine.data.identity import digest, names
 from fedvine.data.kept import KeptRows
 from fedvine.data.kept_graph import KeptGraph
 from fedvine.data.open_plan import grown as longer
 from fedvine.data.open_plan import later_bounds
 from fedvine.data.plan import Plan, seconds
-from fedvine.data.spec import digest, names
 from fedvine.data.stream import EventStream, as_time
 from fedvine.experiments import growing_graph, run_folder
 from fedvine.experiments.growing_graph import Grown

@@ -19,8 +19,8 @@ from fedvine.core.method import Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import World
 from fedvine.data.edge_features import said
+from fedvine.data.identity import digest
 from fedvine.data.node_features import scales, sums, tables
-from fedvine.data.spec import digest
 from fedvine.experiments.run_folder import RunFolder, read_experiment
 from fedvine.tasks.task import Task
 

@@ -19,17 +19,18 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import build
 from fedvine.data.graph import Graph, GraphSplit
+from fedvine.data.identity import digest, names
 from fedvine.data.kept import KeptRows, open_old
 from fedvine.data.kept_graph import KeptGraph
 from fedvine.data.plan import Plan
-from fedvine.data.spec import digest, names
 from fedvine.data.split import Split
 from fedvine.experiments import run_folder
 from fedvine.experiments.as_of import has_newer, plan_at, take_newer
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import Run, run
+from fedvine.tasks.by_name import beside, named, of
 from fedvine.tasks.open_task_plan import OpenTaskPlan
-from fedvine.tasks.task import Task, beside, named, of
+from fedvine.tasks.task import Task
 from fedvine.tasks.task_plan import TaskPlan
 
 

@@ -25,7 +25,8 @@ from fedvine.experiments.loop import OnRound, StageScores, loop, show
 from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run_files import read_choice
 from fedvine.experiments.summary import lines, logged, summary
-from fedvine.tasks.task import Task, of
+from fedvine.tasks.by_name import of
+from fedvine.tasks.task import Task
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
 ENGINES = ("local", "ray")

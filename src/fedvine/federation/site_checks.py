@@ -14,11 +14,11 @@ from fedvine.core.files import atomic
 from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data.graph import Graph
-from fedvine.data.spec import digest, names
+from fedvine.data.identity import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
 from fedvine.privacy.secure_sums import SecureSums
-from fedvine.tasks.task import of
+from fedvine.tasks.by_name import of
 
 if TYPE_CHECKING:
     from fedvine.privacy.identities import RosterMember

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, cache_folder
 from fedvine.core.settings import build, merged
-from fedvine.data.spec import Data, digest, load
+from fedvine.data.identity import digest
+from fedvine.data.spec import Data, load
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.study import chosen
 from fedvine.results.cells import FOLDER

@@ -27,8 +27,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import At
 from fedvine.core.refresh import batches
 from fedvine.core.state import Client
+from fedvine.data.identity import digest
 from fedvine.data.plan import Plan
-from fedvine.data.spec import digest
 from fedvine.data.split import relabel
 from fedvine.data.stream import EventStream
 from fedvine.engines.local import LocalClients

@@ -20,7 +20,7 @@ from typing import Any
 
 import fedvine
 from fedvine.core.errors import FedvineError
-from fedvine.data.spec import digest, names
+from fedvine.data.identity import digest, names
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.results import cell_logs

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedvine.results.tables import spread
 from fedvine.tasks import metrics
+from fedvine.tasks.by_name import every
 from fedvine.tasks.shown import Score
-from fedvine.tasks.task import every
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.run import Run, run
 from fedvine.sklearn.learned import Learned
 from fedvine.sklearn.parameters import OfMethod
-from fedvine.tasks.task import of
+from fedvine.tasks.by_name import of
 
 
 class LinkForecaster(OfMethod):

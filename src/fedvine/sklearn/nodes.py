@@ -20,8 +20,8 @@ from fedvine.experiments.run import run
 from fedvine.sklearn.frames import Nodes, ends, nodes, numbered
 from fedvine.sklearn.learned import Learned
 from fedvine.sklearn.parameters import OfMethod
+from fedvine.tasks.by_name import of
 from fedvine.tasks.class_incremental import ClassIncremental
-from fedvine.tasks.task import of
 from fedvine.tasks.task_plan import TaskSettings
 
 NONE = np.empty((2, 0), object)

@@ -1,0 +1,54 @@
+"""Digests by which the data of a run are told from others."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from fedvine.data.graph import Graph
+from fedvine.data.stream import EventStream
+
+
+def digest(stream: EventStream | Graph) -> str:
+    """Return 16 hex digits that change with any edge, attribute or direction."""
+    found = hashlib.blake2b(digest_size=8)
+    if isinstance(stream, Graph):
+        x = stream.x
+        for array in (stream.edges, stream.y, *((x,) if isinstance(x, np.ndarray) else
+                                                (x.data, x.indices, x.indptr))):
+            found.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+        if stream.owner is not None:
+            found.update(np.ascontiguousarray(stream.owner.of).view(np.uint8).data)
+        return found.hexdigest()
+    for column in (stream.src, stream.dst, stream.t, stream.weight, stream.features, stream.label,
+                   stream.deleted, *(stream.codes[c] for c in sorted(stream.codes)),
+                   *((stream.nodes.node, stream.nodes.t, stream.nodes.y, stream.nodes.x)
+                     if stream.nodes is not None else ()),
+                   *(column for table in stream.tables().values() for column in table.columns())):
+        if column is not None:
+            found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
+    if not stream.directed:
+        found.update(b"undirected")
+    return found.hexdigest()
+
+
+def names(stream: EventStream | Graph) -> str:
+    """Return 16 hex digits that change with any name of a user, item, class or client."""
+    found = hashlib.blake2b(digest_size=8)
+    if isinstance(stream, Graph):
+        found.update(repr(stream.classes).encode())
+        if stream.owner is not None:
+            found.update(repr((stream.owner.column, stream.owner.names)).encode())
+        return found.hexdigest()
+    for ids in (stream.src_ids, stream.dst_ids):
+        for column in ids.columns():
+            found.update(np.ascontiguousarray(column).view(np.uint8).reshape(-1).data)
+    found.update(repr(sorted((c, list(v)) for c, v in stream.categories.items())).encode())
+    if stream.nodes is not None:
+        found.update(repr(stream.nodes.classes).encode())
+    for side, table in stream.tables().items():
+        found.update(repr((side, table.described())).encode())
+    if stream.edge_columns:
+        found.update(repr(list(stream.edge_columns.items())).encode())
+    return found.hexdigest()
