@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -96,16 +96,18 @@ class Dense:
 class Compact:
     """FedLink's own step."""
 
-    def __init__(self, src: np.ndarray, dst: np.ndarray, users: int, items: int) -> None:
-        self.method = FedLink(width=WIDTH, masked=0.0, negatives=1)
+    def __init__(self, src: np.ndarray, dst: np.ndarray, users: int, items: int,
+                 device: Literal["cpu", "cuda"] = "cpu") -> None:
+        self.method = FedLink(width=WIDTH, masked=0.0, negatives=1, device=device)
         self.client = Client("one", World(("one",), 0, 1))
         self.method.setup(self.client)
-        self.batch = make_batch(src, dst, "cpu")
+        where = self.method.where
+        self.batch = make_batch(src, dst, where)
         self.touched = Touched(self.batch.users, self.batch.items)
         self.client.users.optimizer.hold(self.batch.users)
         self.client.items.optimizer.hold(self.batch.items)
-        self.now = {"users": torch.rand(len(self.batch.users), WIDTH) * 0.2 - 0.1,
-                    "items": torch.rand(len(self.batch.items), WIDTH) * 0.2 - 0.1}
+        self.now = {"users": (torch.rand(len(self.batch.users), WIDTH) * 0.2 - 0.1).to(where),
+                    "items": (torch.rand(len(self.batch.items), WIDTH) * 0.2 - 0.1).to(where)}
         self.rows = len(self.batch.users) + len(self.batch.items)
 
     def step(self) -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from second_device import FAR, emulated
 
 from fedvine.data.ids import Ids
 from fedvine.methods._fedlink.buffers import EdgeBuffers, union
@@ -69,7 +70,8 @@ def adam_reference(gradients, start, rate):
     return value
 
 
-def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move():
+@pytest.mark.parametrize("where", ["cpu", "second device"])
+def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move(where):
     draw = np.random.Generator(np.random.PCG64(0))
     optimizer = RowOptimizer(4)
     optimizer.hold(np.arange(10))
@@ -79,7 +81,14 @@ def test_row_wise_adam_equals_float64_and_untouched_rows_do_not_move():
         rows = np.sort(draw.choice(9, draw.integers(1, 6), replace=False))  # row 9: never
         gradient = draw.normal(size=(len(rows), 4)).astype(np.float32)
         history.append(dict(zip(rows.tolist(), gradient.astype(float), strict=True)))
-        optimizer.step(rows, values, rows, torch.from_numpy(gradient), 0.05)
+        if where == "cpu":
+            optimizer.step(rows, values, rows, torch.from_numpy(gradient), 0.05)
+            continue
+        with pytest.MonkeyPatch.context() as patch, emulated(patch):
+            there = values.to(FAR)
+            optimizer.step(rows, there, rows, torch.from_numpy(gradient).to(FAR), 0.05)
+            optimizer.hold(np.arange(10))
+            values = there.cpu()
     np.testing.assert_allclose(values.numpy(), adam_reference(history, start, 0.05), atol=1e-5)
     assert (values[9].numpy() == start[9]).all()
 

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from fedvine.core import registry
+from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
@@ -256,6 +257,7 @@ class Experiment(BaseModel):
         values["data"].pop("append_only", None)     # how it is read; what is learned is the same
         for key in ("engine", "workers", "address"):    # where, likewise
             values.pop(key, None)
+        values["method"] = without(values["method"])
         if not self.open_end:
             del values["open_end"]
         if self.protocol.settings is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from fedvine.core.device import without
 from fedvine.core.method import Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import World
@@ -86,7 +87,7 @@ class Prepared:
             known = read_experiment(out)    # as the run began; clients and stages are more now
             split, stages = known.get("split", split), known.get("stages", stages)
         return RunFolder(out, {
-            "seed": self.world.seed, "method": self.method.constants(), "data": data,
+            "seed": self.world.seed, "method": without(self.method.constants()), "data": data,
             "split": split, "stages": stages, "protocol": self.protocol.model_dump()})
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core import registry
+from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import build
 from fedvine.data.graph import Graph, GraphSplit
@@ -97,7 +98,7 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
     """Return the run of what ``data/`` in the folder keeps."""
     place = f"{folder}/experiment.toml"
     try:
-        values: dict[str, Any] = dict(found["method"])
+        values: dict[str, Any] = without(found["method"])    # asked where it is
         name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
         if own_digest is None and name not in registry.names("methods") and (
                 name not in registry.methods()):

@@ -29,6 +29,7 @@ import tomlkit
 from safetensors import SafetensorError
 
 from fedvine.core import renamed
+from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
@@ -84,7 +85,7 @@ class RunFolder:
             raise FedvineError(f"{self.path} is a folder with other things in it; "
                                "choose another one with --out.")
         if there and experiment is not None:
-            differs = difference(tomllib.loads(text), _today(read_experiment(self.path)))
+            differs = difference(*map(_today, (tomllib.loads(text), read_experiment(self.path))))
             if differs:
                 raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
                                    "choose another folder with --out or delete it.")
@@ -264,7 +265,7 @@ def _today(found: dict[str, Any]) -> dict[str, Any]:
     if isinstance(data, dict) and isinstance(data.get("experiment"), dict):
         found = {**found, "data": {**data, "experiment": _today(data["experiment"])}}
     if isinstance(found.get("method"), dict):
-        found = {**found, "method": renamed.fields(found["method"], silent=True)}
+        found = {**found, "method": without(renamed.fields(found["method"], silent=True))}
     return found
 
 

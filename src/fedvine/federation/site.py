@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import check
 from fedvine.core.ledger import Fresh, Ledger
@@ -146,7 +147,7 @@ class Site(SiteTable):
     def _place(self, run: str, number: str, method: dict[str, Any], plan: Any,
                protocol: dict[str, Any], seed: int, *more: Any) -> Path:
         """Return the folder of a run here: its name, and a digest of what does not change in it."""
-        facts = json.dumps([number, method, plan.began.facts(), protocol, *more[:1], seed,
+        facts = json.dumps([number, without(method), plan.began.facts(), protocol, *more[:1], seed,
                             *more[1:]], sort_keys=True)
         return self.folder / f"{plain(run)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 

@@ -31,6 +31,7 @@ import torch
 from pydantic import model_validator
 
 from fedvine.core import tree
+from fedvine.core.device import OnDevice
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.snapshot import Snapshot
@@ -56,7 +57,7 @@ from fedvine.partitions.colearn import Order
 from fedvine.privacy.robust import Robust
 
 
-class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin, Robust):
+class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin, OnDevice, Robust):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
@@ -186,7 +187,7 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
 
     # -- memory ----------------------------------------------------------------------------------
     def start(self, world: World) -> Server:
-        net, window = self.net(world), None if self.window == "all" else self.window
+        net, window = self.net(world).to(self.where), None if self.window == "all" else self.window
         graphs = changed_arrival.graphs(self, world, window) if self.follows else {
             "border": Border(len(world.clients), self.min_group), "snapshot": Snapshot(window)}
         means = {"means": EdgeMeans(world)} if self.of_edges(world) else {}
@@ -202,10 +203,10 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
             active=np.zeros(0, bool))       # [N], nodes of Eq. (1)
 
     def setup(self, client: Client) -> None:
-        net = self.net(client.world)
+        net = self.net(client.world).to(self.where)
         client.part = (ChangedPart if self.follows else Part)(
             self.width(client.world), net.state_widths, getattr(torch, self.precision),
-            self.exchange_in(client.world))
+            self.exchange_in(client.world), self.where)
         client.net = net
         client.optimizer = self.adam(client.net)
 

@@ -100,13 +100,14 @@ class Dslr(Replaying):
     def linked(self, client: Client) -> torch.Tensor:
         """Train the link model, and return its embeddings z [N, hidden] of the task's nodes."""
         graph, nodes, y = self.labelled(client)
-        net = tree.load(self.net(client.world), tree.weights(client.model))
+        net = tree.load(self.placed(client.world), tree.weights(client.model))
         optimizer = torch.optim.Adam(net.parameters(), self.link_learning_rate)
         draw = client.torch_rng("links")
         there = torch.stack([graph.src, graph.dst])[:, graph.src != graph.dst]
-        truth = torch.cat([torch.ones(there.shape[1]), torch.zeros(there.shape[1])])
+        truth = torch.cat([torch.ones(there.shape[1]), torch.zeros(there.shape[1])]).to(self.where)
         for _ in range(self.link_epochs):
-            step = torch.randint(1, max(len(graph.x), 2), there.shape[1:], generator=draw)
+            step = torch.randint(1, max(len(graph.x), 2), there.shape[1:], generator=draw).to(
+                self.where)
             others = torch.stack([there[0], (there[0] + step) % len(graph.x)])
             z = net.first(graph)
             scores = net.second(graph._replace(x=z.relu()))
@@ -131,7 +132,7 @@ class Dslr(Replaying):
             rows = joined(unpacked(client.near_x), unpacked(client.kept_x))
             client.cache["replayed"] = (
                 below(client.stage.x, self.labelled(client)[0], rows, edges),
-                torch.from_numpy(client.kept_y))
+                torch.from_numpy(client.kept_y).to(self.where))
         return super().replayed(client)
 
 
@@ -167,11 +168,11 @@ def neighbours(graph: Inputs, h: torch.Tensor, z: torch.Tensor, nodes: np.ndarra
     found, of = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     far = [row for block in distances(h[torch.from_numpy(nodes)], h) for row in block]
     for i, (node, distance) in enumerate(zip(nodes.tolist(), far, strict=True)):
-        near = largest(-distance.numpy(), candidates + 1)
-        every = np.union1d(near, graph.src[graph.dst == node].numpy())
+        near = largest(-distance.cpu().numpy(), candidates + 1)
+        every = np.union1d(near, graph.src[graph.dst == node].cpu().numpy())
         every = every[every != node]
         scores = similarity(z, torch.stack([torch.full((len(every),), node),
-                                            torch.from_numpy(every)])).numpy()
+                                            torch.from_numpy(every)]).to(z.device)).cpu().numpy()
         best = largest(scores, most)
         best = best[scores[best] > similar]
         found.append(every[best])

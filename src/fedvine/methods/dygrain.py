@@ -78,7 +78,7 @@ class DyGrain(OneByOne):
     def choose(self, client: Client, places: np.ndarray, labels: np.ndarray) -> None:
         """Choose N and V among labelled nodes [P], and keep what the former model says of V."""
         old = places < len(client.smoothed)
-        change = (self.smooth(client)[:len(client.smoothed)] - client.smoothed).norm(dim=1)   # (b)
+        change = (self.smooth(client)[:len(client.smoothed)].cpu() - client.smoothed).norm(dim=1)   # (b)
         before = places[old]
         moved = before[top(change[torch.from_numpy(before)].numpy(), self.influenced)]
         client.learned = np.concatenate([places[~old], moved])
@@ -87,7 +87,7 @@ class DyGrain(OneByOne):
         client.distilled = places[rest][top(risk, self.vulnerable)]
         with torch.no_grad():
             client.taught = client.net.score(
-                self.by_layer(client)[-1][torch.from_numpy(client.distilled)])
+                self.by_layer(client)[-1][torch.from_numpy(client.distilled)]).cpu()
 
     def smooth(self, client: Client) -> torch.Tensor:
         """Compute S^k X, [n, F], of the newest snapshot."""
@@ -100,7 +100,7 @@ class DyGrain(OneByOne):
 
     def risk(self, client: Client, places: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Compute (c) of labelled nodes [P]; 0 where N is empty."""
-        at, y = torch.from_numpy(places), torch.from_numpy(labels).long()
+        at, y = torch.from_numpy(places), torch.from_numpy(labels).long().to(self.where)
         learned = torch.from_numpy(np.isin(places, client.learned))
         if not learned.any():
             return np.zeros(len(places))
@@ -112,7 +112,7 @@ class DyGrain(OneByOne):
                 p -= self.learning_rate * g
             found = self.losses(client, at, y) - each
             tree.load(client.net, weights)
-        return found.detach().numpy()
+        return found.detach().cpu().numpy()
 
     def losses(self, client: Client, at: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Compute the cross-entropies [P] of nodes ``at`` of classes ``y``."""
@@ -128,9 +128,9 @@ class DyGrain(OneByOne):
         if self.retain and len(kept):
             at = torch.from_numpy(client.distilled)
             known = dict(zip(places.tolist(), labels.tolist(), strict=True))
-            y = torch.tensor([known[p] for p in client.distilled.tolist()])
+            y = torch.tensor([known[p] for p in client.distilled.tolist()], device=self.where)
             scores = client.net.score(rows[at])
-            apart = kl_div(scores.log_softmax(1), client.taught.log_softmax(1), log_target=True,
+            apart = kl_div(scores.log_softmax(1), client.taught.to(scores).log_softmax(1), log_target=True,
                            reduction="batchmean")
             found = found + self.retain * (self.truth * cross_entropy(scores, y)
                                            + (1 - self.truth) * apart)                  # (a)
@@ -139,7 +139,7 @@ class DyGrain(OneByOne):
     @on_client
     def store(self, client: Client, own: tuple[np.ndarray, np.ndarray]) -> None:
         """Keep the smoothed features of the snapshot, which its nodes are compared with later."""
-        client.smoothed = self.smooth(client)
+        client.smoothed = self.smooth(client).cpu()
 
 
 def top(score: np.ndarray, share: float) -> np.ndarray:

@@ -66,9 +66,9 @@ class ErGnn(Replaying):
             return nearest_mean(client.stage.x, y, self.per_class)
         if self.select == "influence":
             with torch.no_grad():
-                z = client.model.last_rows(self.labelled(client)[0])
+                z = client.model.last_rows(self.labelled(client)[0]).cpu()
             last = client.model.second
-            return influential(z, last.weight.detach(), last.bias.detach(), y, self.per_class,
+            return influential(z, last.weight.detach().cpu(), last.bias.detach().cpu(), y, self.per_class,
                                damping=self.damping, binary=self.criterion == "binary-sum")
         h = self.embedded(client)
         if self.select == "clearest":
@@ -88,7 +88,7 @@ def nearest_mean(x: Features | torch.Tensor, y: np.ndarray, per_class: int) -> n
     ``x`` [N, F] are features, dense or CSR, or embeddings; ``y`` int [N] classes, -1 for none. The
     result is that of :func:`fedvine.methods._power.equations.select`.
     """
-    rows_of: Any = x.detach().numpy() if isinstance(x, torch.Tensor) else x
+    rows_of: Any = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x
 
     def best(nodes: np.ndarray) -> np.ndarray:
         rows = rows_of[nodes].astype(np.float64)
@@ -111,7 +111,7 @@ def clearest(h: torch.Tensor, y: np.ndarray, per_class: int, *,
         others = z[torch.from_numpy(np.flatnonzero((y >= 0) & (y != y[nodes[0]])))]
         rows = z[torch.from_numpy(nodes)]
         near = [(d < distance).sum(1) for d in distances(rows, others)]
-        return largest(-torch.cat(near).numpy(), per_class)
+        return largest(-torch.cat(near).cpu().numpy(), per_class)
     return by_class(y, best)
 
 

@@ -93,9 +93,9 @@ class Fed4DGnn(STFL):
         if name not in client.cache:
             for old in [k for k in client.cache if isinstance(k, tuple)]:
                 del client.cache[old]
-            client.cache[name] = (follow(client.former, client.newest, self.device)
+            client.cache[name] = (follow(client.former, client.newest, self.where)
                                   if client.former.shape[1] else
-                                  make_batch(*self.retained(client), self.device))
+                                  make_batch(*self.retained(client), self.where))
         return client.cache[name]
 
     # -- averaged, or exchanged --------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Follow(Bipartite):
         self.weight = torch.from_numpy(self.count.astype(np.float32))
         self.former = whole - self.weight
 
-    def to(self, device: str) -> Follow:
+    def to(self, device: torch.device) -> Follow:
         super().to(device)
         self.former = self.former.to(device)
         return self
@@ -160,7 +160,7 @@ class Follow(Bipartite):
         return super().messages(self.former)
 
 
-def follow(former: np.ndarray, newest: np.ndarray, device: str) -> Batch:
+def follow(former: np.ndarray, newest: np.ndarray, device: torch.device) -> Batch:
     """Return two snapshots [2, n], relabelled to their own nodes, as a batch."""
     users, items = (np.unique(ends).astype(np.int64)
                     for ends in np.concatenate([former, newest], 1))

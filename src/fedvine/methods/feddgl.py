@@ -127,10 +127,9 @@ class FedDGL(STFL):
         known = len(ends[0]) - len(edges(client.stage)[0])
         old = [np.searchsorted(getattr(batch, side), x[:known])
                for side, x in zip(SIDES, ends, strict=True)]
-        before = Bipartite(old[0], old[1], len(batch.users), len(batch.items)).to(self.device)
-        rows = {side: now[side].to(self.device) for side in SIDES}    # a batch is all edges
-        with torch.no_grad():
-            users, items = inputs.joined(client, client.model, batch, rows).values()
+        before = Bipartite(old[0], old[1], len(batch.users), len(batch.items)).to(self.where)
+        with torch.no_grad():       # a batch is all edges, so its rows are ``now``
+            users, items = inputs.joined(client, client.model, batch, now).values()
             then = client.model(users, items, before, before.weight)
             today = client.model(users, items, batch.graph, batch.graph.weight)
         for i, side in enumerate(SIDES):
@@ -141,7 +140,7 @@ class FedDGL(STFL):
     def lesson(self, client: Client, batch: Batch, prototypes: torch.Tensor) -> Lesson:
         """Return what the two terms of the loss need in this round."""
         def tensors(parts: Any) -> list[torch.Tensor]:
-            return [torch.as_tensor(x).to(self.device) for x in parts]
+            return [torch.as_tensor(x).to(self.where) for x in parts]
 
         ends = batch.graph.src, batch.graph.dst
         edges_each = [np.bincount(at.cpu().numpy(), batch.graph.count) for at in ends]

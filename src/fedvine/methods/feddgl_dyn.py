@@ -140,20 +140,21 @@ class FedDglDyn(OwnModelsMixin, FedAvgDyn):
         """
         if teaches and self.distil:
             self.teach(client)
-        client.cache["prototypes"] = prototypes
+        client.cache["prototypes"] = prototypes.to(self.where)
         self.train(client, None, epochs, own)
         with torch.no_grad():
             rows = self.alone(client, False)[torch.from_numpy(own[0][0])]
-            sums = class_sums(rows, torch.from_numpy(own[1]).long(), len(prototypes))
+            sums = class_sums(rows, torch.from_numpy(own[1]).long().to(self.where),
+                              len(prototypes))
         return {"model": tree.weights(client.net), "classes": sums}
 
     def teach(self, client: Client) -> None:
         """Choose sensitive nodes, and keep the teacher's rows of them on the newest snapshot."""
         part, own = self.part_of(client), tree.weights(client.net)
         tree.load(client.net, client.teacher)
-        now, ends = self.alone(client, False), part.ends
+        now, ends = self.alone(client, False).cpu(), part.ends
         part.ends = client.known                    # the snapshot before, without the new edges
-        then = self.alone(client, False)
+        then = self.alone(client, False).cpu()
         part.ends = ends
         tree.load(client.net, own)
         old = np.unique(client.known)
@@ -165,9 +166,11 @@ class FedDglDyn(OwnModelsMixin, FedAvgDyn):
         """Compute the cross-entropy with (a) and (b), a scalar."""
         found, prototypes = super().loss(client, rows, ends, labels), client.cache["prototypes"]
         if self.distil and len(client.taught["places"]):
-            off = rows[torch.from_numpy(client.taught["places"])] - client.taught["rows"]
+            taught = client.taught["rows"].to(rows)
+            off = rows[torch.from_numpy(client.taught["places"])] - taught
             found = found + self.distil * off.square().mean()                           # (a)
-        sums = class_sums(rows[ends[0]], torch.from_numpy(labels).long(), len(prototypes))
+        y = torch.from_numpy(labels).long().to(self.where)
+        sums = class_sums(rows[ends[0]], y, len(prototypes))
         return found + self.pull * distance(sums, prototypes)                           # (b)
 
     @on_client

@@ -87,19 +87,19 @@ class Feddy(STFL):
             users, items = (np.unique(ends).astype(np.int64) for ends in (src, dst))
             client.cache[name] = Batch(users, items, Snapshots(
                 np.searchsorted(users, src), np.searchsorted(items, dst), age, len(users),
-                len(items)).to(self.device))
+                len(items)).to(self.where))
         return client.cache[name]
 
     def passing(self, client: Client, nodes: Touched) -> Snapshots:
         """Return all snapshots that the client has learned."""
         src, dst, age = self.snapshots(client)
         return Snapshots(np.searchsorted(nodes.users, src), np.searchsorted(nodes.items, dst), age,
-                         len(nodes.users), len(nodes.items)).to(self.device)
+                         len(nodes.users), len(nodes.items)).to(self.where)
 
     def alone(self, nodes: Touched) -> Snapshots:
         """Return snapshots of nodes over which no messages pass."""
         none = np.empty(0, np.int64)
-        return Snapshots(none, none, none, len(nodes.users), len(nodes.items)).to(self.device)
+        return Snapshots(none, none, none, len(nodes.users), len(nodes.items)).to(self.where)
 
 
 class Snapshots(Bipartite):
@@ -122,7 +122,7 @@ class Snapshots(Bipartite):
         self.seen = (torch.bincount(self.node[0], minlength=users).float()[:, None],
                      torch.bincount(self.node[1], minlength=items).float()[:, None])
 
-    def to(self, device: str) -> Snapshots:
+    def to(self, device: torch.device) -> Snapshots:
         super().to(device)
         self.past.to(device)
         self.node = (self.node[0].to(device), self.node[1].to(device))

@@ -74,9 +74,10 @@ class FedGta(Personal):
     def train(self, client: Client, model: dict[str, torch.Tensor]) -> dict[str, Any]:
         """Train from the personal average; send the model, N_k, M_i and H_i."""
         sent = super().train(client, model)
-        graph, nodes, y = self.labelled(client)
+        graph, *own = self.labelled(client)
+        nodes, y = (part.cpu() for part in own)
         with torch.no_grad():
-            start = client.model(graph).softmax(1)                              # Y_0
+            start = client.model(graph).softmax(1).cpu()                        # Y_0
         start[nodes] = torch.nn.functional.one_hot(y, start.shape[1]).to(start)
         if "near" not in client.cache:
             client.cache["near"] = with_loops(client.stage)

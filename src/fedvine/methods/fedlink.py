@@ -24,6 +24,7 @@ from pydantic import model_validator
 from torch.nn.functional import softplus
 
 from fedvine.core import tree
+from fedvine.core.device import OnDevice
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
@@ -39,7 +40,7 @@ from fedvine.privacy.robust import Robust
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
-class FedLink(ArrivalsMixin, Robust):
+class FedLink(ArrivalsMixin, OnDevice, Robust):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
@@ -81,7 +82,6 @@ class FedLink(ArrivalsMixin, Robust):
     join: Literal["stage", "full"] = Field(
         default="stage", description="which clients take part in a stage's rounds: all, or those "
         "with C new edges since they last did (Section 3.2.1)")
-    device: str = Field(default="cpu", description="where a client computes: cpu, cuda")
 
     @model_validator(mode="after")
     def _krum_needs_the_model(self) -> Self:
@@ -122,7 +122,7 @@ class FedLink(ArrivalsMixin, Robust):
 
     def setup(self, client: Client) -> None:
         client.model = self.net(client.world)
-        weights = client.model.to(self.device).parameters()
+        weights = client.model.to(self.where).parameters()
         client.optimizer = (torch.optim.Adam(weights, lr=self.learning_rate, fused=True)
                             if self.optimizer == "adam" else
                             torch.optim.SGD(weights, lr=self.learning_rate))
@@ -188,13 +188,13 @@ class FedLink(ArrivalsMixin, Robust):
         if model is not None:
             tree.load(client.model, model)
         begin = buffers.receive(client, touched, sent)                  # W_k^(r,1) = W^(r)
-        now = {side: begin[side].clone() for side in SIDES}
+        now = {side: begin[side].to(self.where, copy=True) for side in SIDES}
         draws = [client.rng(f"step {step}") for step in range(self.steps)]
         for batch, draw in zip(batches, draws, strict=True):            # l = 1, ..., L
             if len(batch.graph):
                 self.step(client, batch, touched, now, draw)
         delta: dict[str, Any] = {
-            side: getattr(client, side).update(getattr(touched, side), now[side] - begin[side],
+            side: getattr(client, side).update(getattr(touched, side), now[side].cpu() - begin[side],
                                                sent[side]) for side in SIDES}
         if model is not None:
             delta["model"] = tree.change(client.model, model)
@@ -202,16 +202,19 @@ class FedLink(ArrivalsMixin, Robust):
 
     def step(self, client: Client, batch: Batch, touched: Touched,
              now: dict[str, torch.Tensor], draw: np.random.Generator) -> None:
-        """Compute W_k <- W_k - eta grad f_k(W_k; G^s), on the rows ``now`` of one buffer."""
+        """Compute W_k <- W_k - eta grad f_k(W_k; G^s), on the rows ``now`` of one buffer.
+
+        They are on the device.
+        """
         at = {side: np.searchsorted(getattr(touched, side), getattr(batch, side)) for side in SIDES}
-        rows = {side: now[side].index_select(0, torch.from_numpy(at[side])).to(self.device)
+        rows = {side: now[side].index_select(0, torch.from_numpy(at[side]).to(self.where))
                 .requires_grad_() for side in SIDES}
         x = inputs.joined(client, client.model, batch, rows)
         self.loss(client, x["users"], x["items"], batch.graph, draw).backward()
         client.optimizer.step()
         client.model.zero_grad()    # frees the memory of gradients
         for side, x in rows.items():
-            gradient = torch.zeros(x.shape) if x.grad is None else x.grad.cpu()
+            gradient = torch.zeros_like(x) if x.grad is None else x.grad
             getattr(client, side).optimizer.step(getattr(batch, side), now[side], at[side],
                                                  gradient, self.learning_rate)
 
@@ -228,7 +231,7 @@ class FedLink(ArrivalsMixin, Robust):
         src, dst = (x.index_select(0, chosen) for x in (graph.src, graph.dst))
         wrong = torch.from_numpy(draw.integers(0, graph.items, (self.negatives, len(chosen))))
         scores = client.model.logits(z_users, z_items, src.repeat(1 + self.negatives),
-                                     torch.cat([dst, wrong.to(self.device).reshape(-1)]),
+                                     torch.cat([dst, wrong.to(self.where).reshape(-1)]),
                                      self.score_by == "cosine").view(1 + self.negatives, -1)
         each = softplus(-scores[0]) + softplus(scores[1:]).mean(0)
         count = count.index_select(0, chosen)
@@ -254,7 +257,7 @@ class FedLink(ArrivalsMixin, Robust):
         turn = 0
         if how == "cyclic":
             turn, client.turn = client.turn, client.turn + 1
-        return buffers.draw_batch(client.kept, how, draw, client.cache, self.device, turn)
+        return buffers.draw_batch(client.kept, how, draw, client.cache, self.where, turn)
 
     # -- forecasts -------------------------------------------------------------------------------
     def answer(self, server, clients, at: At):
@@ -286,13 +289,13 @@ class FedLink(ArrivalsMixin, Robust):
         graph = self.alone(nodes) if again else self.passing(client, nodes)
         with torch.no_grad():
             rows = buffers.rows_of(nodes, known, buffers.receive(client, known, sent))
-            x = inputs.joined(client, net, nodes, {s: rows[s].to(self.device) for s in SIDES})
+            x = inputs.joined(client, net, nodes, {s: rows[s].to(self.where) for s in SIDES})
             users, items = net(x["users"], x["items"], graph, graph.weight)
             if again:
                 nodes, users, items = held.joined(nodes, users, items)
             elif held:
                 forecasts.hold(client, nodes, users, items)
-            at = (torch.from_numpy(np.searchsorted(side, ends)).to(self.device)
+            at = (torch.from_numpy(np.searchsorted(side, ends)).to(self.where)
                   for side, ends in zip(nodes, (queries.src, queries.dst), strict=True))
             return net.logits(users, items, *at, self.score_by == "cosine").cpu()
 
@@ -302,12 +305,12 @@ class FedLink(ArrivalsMixin, Robust):
 
     def passing(self, client: Client, nodes: Touched) -> Bipartite:
         """Return the graph that messages of a forecast pass over."""
-        return buffers.graph_of(nodes, *self.retained(client), self.device)
+        return buffers.graph_of(nodes, *self.retained(client), self.where)
 
     def alone(self, nodes: Touched) -> Bipartite:
         """Return the graph of nodes over which no messages pass."""
         none = np.empty(0, np.int64)
-        return buffers.graph_of(nodes, none, none, self.device)
+        return buffers.graph_of(nodes, none, none, self.where)
 
     def shared(self, server: Server) -> Any:
         """Return the weights w that clients receive, or None where each has its own."""

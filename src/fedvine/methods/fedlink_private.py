@@ -137,14 +137,14 @@ class FedLinkPrivate(SecureSums, FedLink):
             tree.load(client.model, model)
         known = {s: {"keys": keys, "values": sent[s]} for s, keys in union.items()}
         begin = {s: self.rows(client, s, getattr(touched, s), known) for s in SIDES}
-        now = {side: begin[side].clone() for side in SIDES}
+        now = {side: begin[side].to(self.where, copy=True) for side in SIDES}
         for step, batch in enumerate(batches):
             if len(batch.graph):
                 self.step(client, batch, touched, now,
                           rng(client.world.seed, client.name, *client.place[:2], f"step {step}"))
         values, touches = [], []
         for side in SIDES:
-            change = now[side] - begin[side]
+            change = now[side].cpu() - begin[side]
             if side not in union:
                 getattr(client, side).update(getattr(touched, side), change)
             else:  # a row is not in it if this client was away when it was agreed
@@ -182,15 +182,16 @@ class FedLinkPrivate(SecureSums, FedLink):
         src, dst = self.retained(client)
         nodes = Touched(np.union1d(src, queries.src).astype(np.int64),
                         np.union1d(dst, queries.dst).astype(np.int64))
-        net = client.model if model is None else tree.load(self.net(client.world), model)
+        net = client.model if model is None else tree.load(
+            self.net(client.world).to(self.where), model)
         with torch.no_grad():
             rows = {s: self.rows(client, s, getattr(nodes, s), sent) for s in SIDES}
-            graph = graph_of(nodes, src, dst, "cpu")
-            x = inputs.joined(client, net, nodes, rows)
+            graph = graph_of(nodes, src, dst, self.where)
+            x = inputs.joined(client, net, nodes, {s: rows[s].to(self.where) for s in SIDES})
             users, items = net(x["users"], x["items"], graph, graph.weight)
-            u, i = (torch.from_numpy(np.searchsorted(known, asked)) for known, asked in
-                    zip(nodes, (queries.src, queries.dst), strict=True))
-            return net.logits(users, items, u, i, self.score_by == "cosine")
+            u, i = (torch.from_numpy(np.searchsorted(known, asked)).to(self.where)
+                    for known, asked in zip(nodes, (queries.src, queries.dst), strict=True))
+            return net.logits(users, items, u, i, self.score_by == "cosine").cpu()
 
     def rows(self, client: Client, side: str, ids: np.ndarray, known: dict[str, Any]
              ) -> torch.Tensor:

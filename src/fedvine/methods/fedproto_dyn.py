@@ -73,15 +73,17 @@ class FedProtoDyn(OwnModelsMixin, FedAvgDyn):
         Down: prototypes [C, hidden], and places int64 [1, P] of own nodes with their classes [P].
         Up: sums of their rows by class, and numbers, [C, hidden + 1].
         """
-        client.cache["prototypes"] = prototypes
+        client.cache["prototypes"] = prototypes.to(self.where)
         self.train(client, None, epochs, own)
         with torch.no_grad():
             rows = self.alone(client, False)[torch.from_numpy(own[0][0])]
-            return class_sums(rows, torch.from_numpy(own[1]).long(), len(prototypes))    # (a)
+            y = torch.from_numpy(own[1]).long().to(self.where)
+            return class_sums(rows, y, len(prototypes))                                 # (a)
 
     def loss(self, client: Client, rows: torch.Tensor, ends: list[torch.Tensor],
              labels: np.ndarray) -> torch.Tensor:
         """Compute (c), a scalar."""
         prototypes = client.cache["prototypes"]
-        sums = class_sums(rows[ends[0]], torch.from_numpy(labels).long(), len(prototypes))   # (a)
+        y = torch.from_numpy(labels).long().to(self.where)
+        sums = class_sums(rows[ends[0]], y, len(prototypes))                            # (a)
         return super().loss(client, rows, ends, labels) + self.pull * distance(sums, prototypes)

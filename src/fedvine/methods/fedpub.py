@@ -93,9 +93,9 @@ class FedPub(Personal, Proximal):
 
     def embedding(self, client: Client) -> torch.Tensor:
         """Compute h_i, float32 [hidden]."""
-        net = tree.load(self.net(client.world), self.pruned(client, tree.weights(client.model)))
+        net = tree.load(self.placed(client.world), self.pruned(client, tree.weights(client.model)))
         if "random graph" not in client.cache:
-            client.cache["random graph"] = random_graph(client.world)
+            client.cache["random graph"] = random_graph(client.world).to(self.where)
         with torch.no_grad():
             return net.embed(client.cache["random graph"]).mean(0)
 
@@ -115,7 +115,8 @@ class FedPub(Personal, Proximal):
     def pruned(self, client: Client, weights: Weights) -> Weights:
         """Return ``weights`` times the client's mask, whose small entries count as 0."""
         with torch.no_grad():
-            return client.mask.applied(weights, below=self.sparsity)
+            return client.mask.applied({n: w.to(self.where) for n, w in weights.items()},
+                                       below=self.sparsity)
 
 
 class Mask(nn.Module):

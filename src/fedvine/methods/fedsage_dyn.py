@@ -91,7 +91,7 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):
     def setup(self, client: Client) -> None:
         super().setup(client)
         client.neighgen = NeighGen(self.width(client.world), self.hidden, self.neighbours,
-                                   seed=client.world.seed).to(client.part.x.dtype)
+                                   seed=client.world.seed).to(client.part.x)
         client.neighgen_optimizer = torch.optim.Adam(client.neighgen.parameters(),
                                                      lr=self.learning_rate)
 
@@ -115,7 +115,7 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):
         """Return the encoder's input [n, F] in the graph of these edges."""
         return rows_of(self.part_of(client).x, ends)
 
-    def rows(self, client: Client, nodes: Any) -> torch.Tensor:
+    def rows(self, client: Client, nodes: np.ndarray) -> torch.Tensor:
         """Return the rows [k, F] of these nodes."""
         part = self.part_of(client)
         return rows_of(part.x, part.ends)[nodes]
@@ -130,8 +130,9 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):
                 z = gen.encode(rows_of(part.x, part.ends), part.ends)
                 many, rows = gen.count(z), generated(gen.fgen(), noisy(z, draw), gen.most)
             kept = client.cache["mended"] = (
-                part.x, part.ends, torch.arange(len(z)).repeat_interleave(many),
-                rows[torch.arange(gen.most) < many[:, None]])
+                part.x, part.ends, torch.arange(
+                    len(z), device=z.device).repeat_interleave(many),
+                rows[torch.arange(gen.most, device=z.device) < many[:, None]])
         return kept[2:]
 
     def degree(self, client: Client) -> torch.Tensor:

@@ -73,7 +73,7 @@ class FedSagePlus(MissingNeighbours, Continual):
         super().setup(client)
         world = client.world
         client.neighgen = NeighGen(world.facts["features"], self.hidden, self.neighbours,
-                                   seed=world.seed)
+                                   seed=world.seed).to(self.where)
         client.neighgen_optimizer = torch.optim.Adam(client.neighgen.parameters(),
                                                      lr=self.generator_learning_rate)
 
@@ -93,7 +93,7 @@ class FedSagePlus(MissingNeighbours, Continual):
 
     def scores(self, client: Client, net: Any, graph: Graph) -> torch.Tensor:
         """Compute scores [N, classes] of all nodes of a graph, mended."""
-        x = self.inputs(graph)
+        x = self.inputs(graph).to(self.where)
         return net(x, None, self.mended(client, graph, x))
 
     def mended(self, client: Client, graph: Graph, x: Inputs) -> Generated | None:
@@ -117,10 +117,10 @@ class FedSagePlus(MissingNeighbours, Continual):
         """Return the features [n, F], dense or CSR; they do not depend on the edges."""
         return self.labelled(client)[0].x
 
-    def rows(self, client: Client, nodes: Any) -> torch.Tensor:
+    def rows(self, client: Client, nodes: np.ndarray) -> torch.Tensor:
         """Return the features [k, F] of these nodes, dense."""
-        x: Any = client.stage.x[np.asarray(nodes)]
-        return torch.from_numpy(x if isinstance(x, np.ndarray) else x.toarray())
+        x: Any = client.stage.x[nodes]
+        return torch.from_numpy(x if isinstance(x, np.ndarray) else x.toarray()).to(self.where)
 
     def pairs_of(self, pairs: np.ndarray, draw: torch.Generator) -> np.ndarray:
         """Return the pairs of at most ``sample`` nodes, drawn anew in each step."""

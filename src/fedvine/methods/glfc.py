@@ -100,9 +100,9 @@ class Glfc(Buffering):
 
     def accuracy(self, server: Server, world: World) -> float:
         """Compute the share of the prototypes that the global model classifies rightly."""
-        net = tree.load(self.net(world), server.model)
+        net = tree.load(self.placed(world), server.model)
         with torch.no_grad():
-            right = net(alone(server.x)).argmax(1) == server.y
+            right = net(alone(server.x.to(self.where))).argmax(1).cpu() == server.y
         return float(right.float().mean()) if len(right) else 0.0
 
     @on_client
@@ -118,16 +118,17 @@ class Glfc(Buffering):
 
     def perturbed(self, client: Client, nodes: np.ndarray, y: torch.Tensor) -> torch.Tensor:
         """Move the nodes' features, float32 [P, F], towards what the old model takes for ``y``."""
-        net = tree.load(self.net(client.world), client.old)
+        net = tree.load(self.placed(client.world), client.old)
         x = features(client.stage.x[nodes])
-        x = (x.to_dense() if x.layout == torch.sparse_csr else x).clone().float()
-        truth = functional.one_hot(y, client.world.facts["classes"]).float()
+        x = (x.to_dense() if x.layout == torch.sparse_csr else x).clone().float().to(
+            self.where)
+        truth = functional.one_hot(y, client.world.facts["classes"]).float().to(self.where)
         for _ in range(self.perturb_steps if len(y) else 0):
             x.requires_grad_()
             loss = bce(net(alone(x)), truth, reduction="none").mean(1).sum()
             slope, = torch.autograd.grad(loss, x)
             x = (x - self.perturb_rate * slope).detach()
-        return x
+        return x.cpu()
 
     # -- local training ----------------------------------------------------------------------------
     def choose(self, client: Client, model) -> np.ndarray:
@@ -137,19 +138,20 @@ class Glfc(Buffering):
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute Eq. (a), a scalar; None without nodes."""
         graph, nodes, new = self.labelled(client)
-        kept = torch.from_numpy(client.kept_y)
+        kept = torch.from_numpy(client.kept_y).to(self.where)
         if not len(new) + len(kept):
             return None
         if len(kept):
             graph, _ = self.replayed(client)
-            nodes = torch.cat([nodes, torch.arange(len(graph.x) - len(kept), len(graph.x))])
+            nodes = torch.cat([nodes, torch.arange(
+                len(graph.x) - len(kept), len(graph.x), device=self.where)])
         scores = client.model(graph, draw)[nodes]
         truth = functional.one_hot(torch.cat([new, kept]), scores.shape[1]).to(scores)
         weight = slope_weights(scores.detach(), truth, len(new))
         compensated = (weight[:, None] * bce(scores, truth, reduction="none")).sum()    # L_GC
         if not client.has_old or not self.distillation:
             return compensated
-        others = torch.ones(scores.shape[1], dtype=torch.bool)
+        others = torch.ones(scores.shape[1], dtype=torch.bool, device=self.where)
         others[new] = False
         target = torch.where(others, self.remembered(client, graph)[nodes], truth)
         distilled = bce(scores, target, reduction="sum")                                # L_RD
@@ -158,7 +160,7 @@ class Glfc(Buffering):
     def remembered(self, client: Client, graph: Inputs) -> torch.Tensor:
         """Return the old model's probabilities [N, classes] of all nodes, computed once a task."""
         if "remembered" not in client.cache:
-            net = tree.load(self.net(client.world), client.old)
+            net = tree.load(self.placed(client.world), client.old)
             with torch.no_grad():
                 client.cache["remembered"] = net(graph).sigmoid()
         return client.cache["remembered"]

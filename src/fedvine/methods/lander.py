@@ -82,16 +82,16 @@ class FromAnchors(nn.Module):
         super().__init__()
         self.noise, self.learning_rate = noise, learning_rate
         self.anchors = anchors / anchors.square().mean(1, keepdim=True).sqrt()
-        self.rows = Rows(noise, 2 * noise, features, draw)
-        self.mean = nn.Parameter(torch.zeros(features))
-        self.deviation = nn.Parameter(torch.ones(features))
+        self.rows = Rows(noise, 2 * noise, features, draw).to(anchors.device)
+        self.mean = nn.Parameter(anchors.new_zeros(features))
+        self.deviation = nn.Parameter(anchors.new_ones(features))
         self.layers = torch.empty(0)
 
     def begin(self, y: torch.Tensor, draw: torch.Generator) -> list[dict[str, Any]]:
         """Begin a batch for ``y``, all classes in turn; return the parameters for Adam."""
         count, width = self.anchors.shape
         self.layers = torch.randn(len(y) // count, width, self.noise,
-                                  generator=draw).requires_grad_()
+                                  generator=draw).to(y.device).requires_grad_()
         return [{"params": [*self.rows.parameters(), self.layers], "lr": self.learning_rate},
                 {"params": [self.mean, self.deviation], "lr": 0.01}]
 
@@ -150,7 +150,7 @@ class Lander(Target):
         """Return the anchors [n, width] of classes int64 [n] by the names that clients sent."""
         found = {c: anchor(server.names.get(str(c), ""), self.anchor_width)
                  for c in set(classes.tolist())}
-        return torch.stack([found[c] for c in classes.tolist()])
+        return torch.stack([found[c] for c in classes.tolist()]).to(classes.device)
 
     def maker(self, server: Server, seen: torch.Tensor, draw: torch.Generator) -> Any:
         """Build the generator."""
@@ -188,8 +188,8 @@ class Lander(Target):
 
     def balance(self, client: Client) -> tuple[float, float]:
         """Compute the weights a_cur and a_pre, Eq. (c)."""
-        old = client.old
-        every = int((old | np.isin(np.arange(len(old)), self.labelled(client)[2].numpy())).sum())
+        old, y = client.old, self.labelled(client)[2].cpu().numpy()
+        every = int((old | np.isin(np.arange(len(old)), y)).sum())
         u, v = math.log2(every / 2 + 1), math.sqrt(max(int(old.sum()), 1) / max(every, 1))
         return self.current * (1 + 1 / max(u, 1e-6)) / v, self.distillation * u * v         # (c)
 
@@ -201,13 +201,15 @@ class Lander(Target):
         scores, f = client.model.both(graph, draw)
         near = {c: anchor(str(client.stage.classes[c]), self.anchor_width)
                 for c in set(y.tolist())}
-        far = bound(f[nodes], torch.stack([near[c] for c in y.tolist()]), self.radius)
+        far = bound(f[nodes], torch.stack([near[c] for c in y.tolist()]).to(y.device),
+                    self.radius)
         return self.among_open(client, scores[nodes], y) + self.anchoring * far
 
     def held(self, client: Client, draw: torch.Generator) -> torch.Tensor:
         """Compute the second term of (a) without a_pre over a draw of rows, a scalar."""
         chosen = drawn(torch.arange(len(client.rows)), self.batch, draw)
-        scores, f = client.model.both(alone(client.rows[chosen]), draw)
+        scores, f = client.model.both(alone(client.rows[chosen].to(self.where)), draw)
+        chosen = chosen.to(self.where)
         theirs, truth = self.taught(client)
         return self.softly(client, scores, theirs[chosen]) + functional.mse_loss(f, truth[chosen])
 

@@ -89,7 +89,7 @@ class Motion(Remembering):
         if not len(graph):
             return
         with torch.no_grad():
-            h = client.model.embed(self.labelled(client)[0])
+            h = client.model.embed(self.labelled(client)[0]).cpu()
         keys = np.where(client.stage.y >= 0, client.rng("buffer").random(len(client.stage)), np.inf)
         if client.kept is not None:     # the smallest of random keys: an even draw from all seen
             keys = np.concatenate([keys, client.kept["keys"]])

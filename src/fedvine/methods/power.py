@@ -183,12 +183,12 @@ class Power(PrototypeSums):
         """
         if not len(server.y) or not self.server_epochs:
             return
-        graph = buffer_graph(server.x, self.near if self.transfer == "kl" else 0)   # (13)
+        graph = buffer_graph(server.x.to(self.where), self.near if self.transfer == "kl" else 0)   # (13)
         unseen = np.zeros(world.facts["classes"])
         seen = torch.from_numpy(np.stack([server.trajectories.get(n, unseen)
                                           for n in sent.names]))
         share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y].float()          # [K, V]
-        net = self.net(world)
+        share, net = share.to(self.where), self.placed(world)
         with torch.no_grad():
             local = torch.stack([tree.load(net, m)(graph) for m in self.bounded(
                 sent.each("model"), server.model)])
@@ -208,9 +208,9 @@ class Power(PrototypeSums):
         _, nodes, y = self.labelled(client)
         h = self.embedded(client)[nodes]                                                # (2)
         others = self.embedded(client, model)[nodes] if self.alpha < 1 else None
-        chosen = select(h, others, y.numpy(), self.per_class, alpha=self.alpha,         # (3), (4)
+        chosen = select(h, others, y.cpu().numpy(), self.per_class, alpha=self.alpha,   # (3), (4)
                         epsilon=self.epsilon, code=self.code_coverage)
-        return nodes.numpy()[chosen]
+        return nodes.cpu().numpy()[chosen]
 
     def prototypes(self, client: Client, counts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the protected mean features [P, F] of the task's classes, and these int64 [P].
@@ -232,7 +232,7 @@ class Power(PrototypeSums):
 
 def buffer_graph(x: torch.Tensor, near: int) -> Inputs:
     """Build the global buffer graph, Eq. (13), of prototypes [V, F]: nearest neighbours, loops."""
-    loops = torch.arange(len(x)).repeat(2, 1)
+    loops = torch.arange(len(x), device=x.device).repeat(2, 1)
     src, dst = torch.cat([neighbours(x, near), loops], 1) if near else loops
     order = torch.argsort(dst, stable=True)
     return Inputs(x, src[order], dst[order])

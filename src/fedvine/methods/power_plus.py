@@ -184,7 +184,7 @@ class PowerPlus(choice.Choosing):
         """Compute the cross-entropy: the mean within each class, then over classes and rows."""
         cross, (_, nodes, y) = torch.nn.functional.cross_entropy, self.labelled(client)
         if "seen" not in client.cache:
-            client.cache["seen"] = torch.from_numpy(~self.unseen(client))
+            client.cache["seen"] = torch.from_numpy(~self.unseen(client)).to(self.where)
         seen = client.cache["seen"][nodes]
         nodes, y = nodes[seen], y[seen]
         classes, of, count = torch.unique(y, return_inverse=True, return_counts=True)
@@ -202,11 +202,11 @@ class PowerPlus(choice.Choosing):
         kept = client.cache.get("rows")
         if kept is None or not torch.equal(kept[0], client.means):
             others = known(client.means) & (self.old > 0)
-            others[classes] = False
+            others[classes.cpu()] = False
             graph, others = self.labelled(client)[0], others.nonzero()[:, 0]
             if len(others):
                 graph = below(client.stage.x, graph, client.means[others].numpy())
-            client.cache["rows"] = kept = client.means, graph, others
+            client.cache["rows"] = kept = client.means, graph, others.to(self.where)
         return kept[1], kept[2]
 
     # -- answers -----------------------------------------------------------------------------------

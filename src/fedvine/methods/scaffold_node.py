@@ -70,7 +70,7 @@ class ScaffoldNode(Continual):
         if loss is None:
             return None
         correction = client.cache["correction"]
-        return loss + torch.stack([(correction[n] * w).sum()
+        return loss + torch.stack([(correction[n].to(w) * w).sum()
                                    for n, w in client.model.named_parameters()]).sum()
 
     def step(self, client: Client, epoch: int) -> None:
@@ -79,7 +79,7 @@ class ScaffoldNode(Continual):
         if len(self.labelled(client)[1]):
             correction = client.cache["correction"]
             client.cache["gradients"].append({
-                n: w.grad - correction[n] for n, w in client.model.named_parameters()
+                n: w.grad.cpu() - correction[n] for n, w in client.model.named_parameters()
                 if w.grad is not None})
 
 

@@ -43,5 +43,5 @@ class STFL(FedLink):
         name = ("past", len(client.past))
         if name not in client.cache:
             client.cache.pop(next((k for k in client.cache if k[0] == "past"), None), None)
-            client.cache[name] = make_batch(*self.retained(client), self.device)
+            client.cache[name] = make_batch(*self.retained(client), self.where)
         return client.cache[name]

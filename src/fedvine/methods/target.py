@@ -131,12 +131,12 @@ class Target(Continual):
 
     def generated(self, server: Server, world: World, draw: torch.Generator) -> torch.Tensor:
         """Generate nodes float32 [S, F] from the global model, in batches; S = 0 before task 2."""
-        seen = torch.from_numpy(np.flatnonzero(server.seen))
-        found = torch.empty(0, world.facts["features"])
+        seen = torch.from_numpy(np.flatnonzero(server.seen)).to(self.where)
+        found = torch.empty(0, world.facts["features"], device=self.where)
         if not len(seen):
             return found
-        teacher = tree.load(self.net(world), server.model).requires_grad_(False)
-        student, maker = self.net(world), self.maker(server, seen, draw)
+        teacher = tree.load(self.placed(world), server.model).requires_grad_(False)
+        student, maker = self.placed(world), self.maker(server, seen, draw)
         optimizer = self.adam(student)
         for number in range(self.batches):
             y = self.wanted(seen, draw)
@@ -152,19 +152,20 @@ class Target(Continual):
     def maker(self, server: Server, seen: torch.Tensor, draw: torch.Generator) -> Any:
         """Build the generator."""
         return synthesis.FromNoise(self.noise, 2 * self.noise, synthesis.spread(
-            server.statistics["x"]), self.generator_learning_rate, draw)
+            server.statistics["x"].to(self.where)), self.generator_learning_rate, draw)
 
     def wanted(self, seen: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
         """Draw the classes int64 [B] of a batch from those learned so far."""
-        return seen[torch.randint(len(seen), (self.batch,), generator=draw)]
+        return seen[torch.randint(len(seen), (self.batch,), generator=draw).to(seen.device)]
 
     def price(self, server: Server, teacher: Any, student: Any, y: torch.Tensor,
               x: torch.Tensor) -> torch.Tensor:
         """Compute Eq. (a) of rows ``x`` [B, F] for ``y`` [B], a scalar; ``student`` may be None."""
-        graph, seen = alone(x), torch.from_numpy(np.flatnonzero(server.seen))
+        graph, seen = alone(x), torch.from_numpy(np.flatnonzero(server.seen)).to(x.device)
         hidden = teacher.first(graph)
         scores = teacher.second(graph._replace(x=hidden.relu()))[:, seen]
-        unlike = synthesis.mismatch(hidden, synthesis.spread(server.statistics["h"]))
+        unlike = synthesis.mismatch(hidden, synthesis.spread(
+            server.statistics["h"].to(x.device)))
         wrong = functional.cross_entropy(scores, torch.searchsorted(seen, y))
         cost = self.w_statistics * unlike + self.w_classes * wrong
         if student is None:
@@ -197,7 +198,7 @@ class Target(Continual):
         """Train as FedAvg does; send statistics and classes too."""
         sent = self.train(client, model)
         y = self.labelled(client)[2]
-        classes = np.isin(np.arange(len(client.old)), y.numpy())
+        classes = np.isin(np.arange(len(client.old)), y.cpu().numpy())
         return {**sent, "classes": classes, "statistics": self.measured(client, int(classes.sum()))}
 
     def measured(self, client: Client, classes: int) -> dict[str, torch.Tensor]:
@@ -207,11 +208,11 @@ class Target(Continual):
         """
         graph, first = self.labelled(client)[0], client.model.first
         with torch.no_grad():
-            own = {"x": synthesis.moments(client.stage.x), "h": synthesis.moments(first(graph))}
+            own = {"x": synthesis.moments(client.stage.x), "h": synthesis.moments(first(graph)).cpu()}
             if not len(client.rows):
                 return own
             sent = {"x": synthesis.moments(client.rows),
-                    "h": synthesis.moments(first(alone(client.rows)))}
+                    "h": synthesis.moments(first(alone(client.rows.to(self.where)))).cpu()}
         return tree.mean([own, sent], [max(classes, 1), int(client.old.sum())])
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
@@ -234,28 +235,29 @@ class Target(Continual):
 
     def among_open(self, client: Client, scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Compute the cross-entropy over the task's classes ``y`` and those that are not old."""
-        open_ = torch.from_numpy(~client.old)
+        open_ = torch.from_numpy(~client.old).to(y.device)
         open_[y] = True
         return functional.cross_entropy(scores.masked_fill(~open_, -1e9), y)
 
     def held(self, client: Client, draw: torch.Generator) -> torch.Tensor:
         """Compute the second term of (b), unweighted, over a draw of the rows, a scalar."""
         chosen = drawn(torch.arange(len(client.rows)), self.batch, draw)
-        ours = client.model(alone(client.rows[chosen]), draw)
-        return self.softly(client, ours, self.taught(client)[chosen])
+        ours = client.model(alone(client.rows[chosen].to(self.where)), draw)
+        return self.softly(client, ours, self.taught(client)[chosen.to(self.where)])
 
     def softly(self, client: Client, ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
         """Compute CE_T of scores [B, C] by both models over old classes, a scalar."""
-        ours, theirs = (s[:, torch.from_numpy(client.old)] / self.temperature
+        old = torch.from_numpy(client.old).to(ours.device)
+        ours, theirs = (s[:, old] / self.temperature
                         for s in (ours, theirs))
         return -(theirs.softmax(1) * ours.log_softmax(1)).sum(1).mean()
 
     def taught(self, client: Client) -> Any:
         """Return the teacher's :meth:`outputs` for the generated nodes, computed once a task."""
         if "taught" not in client.cache:
-            net = tree.load(self.net(client.world), client.teacher)
+            net = tree.load(self.placed(client.world), client.teacher)
             with torch.no_grad():
-                client.cache["taught"] = self.outputs(net, alone(client.rows))
+                client.cache["taught"] = self.outputs(net, alone(client.rows.to(self.where)))
         return client.cache["taught"]
 
     def outputs(self, net: Any, graph: Inputs) -> Any:
@@ -265,4 +267,4 @@ class Target(Continual):
 
 def drawn(rows: torch.Tensor, most: int, draw: torch.Generator) -> torch.Tensor:
     """Draw at most ``most`` of the rows, each once."""
-    return rows[torch.randperm(len(rows), generator=draw)[:most]]
+    return rows[torch.randperm(len(rows), generator=draw)[:most].to(rows.device)]

@@ -67,7 +67,8 @@ class Twp(Remembering):
         if not len(self.labelled(client)[2]):
             return
         client.centre, client.importance = merged(
-            client.centre, client.importance, tree.weights(client.model), self.importances(client))
+            client.centre, client.importance, tree.weights(client.model),
+            tree.map_tree(torch.Tensor.cpu, self.importances(client)))
 
     def importances(self, client: Client, *, graded: bool = False) -> dict[str, torch.Tensor]:
         """Compute I_k, Eq. (a), of the client's model by name of parameter, without dropout.
@@ -119,7 +120,8 @@ def penalty(model: torch.nn.Module, centre: dict[str, torch.Tensor],
             total: dict[str, torch.Tensor]) -> Any:
     """Compute the second term of (b), up to a constant, a scalar tensor."""
     weights = dict(model.named_parameters())
-    return sum((i * (weights[n] - centre[n]).square()).sum() for n, i in total.items())
+    return sum((i.to(weights[n]) * (weights[n] - centre[n].to(weights[n])).square()).sum()
+               for n, i in total.items())
 
 
 class TwpIsolated(Isolated, Twp):  # type: ignore[misc]

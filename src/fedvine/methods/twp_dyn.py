@@ -52,7 +52,7 @@ class TwpDyn(OneByOne):
         if len(own[1]):
             client.centre, client.importance = merged(
                 client.centre, client.importance, tree.weights(client.net),
-                self.importances(client, own))
+                tree.map_tree(torch.Tensor.cpu, self.importances(client, own)))
 
     def importances(self, client: Client, own: tuple[np.ndarray, np.ndarray]
                     ) -> dict[str, torch.Tensor]:
@@ -64,7 +64,7 @@ class TwpDyn(OneByOne):
 
     def coefficients(self, client: Client, rows: list[torch.Tensor]) -> list[torch.Tensor]:
         """Compute (c) for each layer, both ways of every edge, [2 E]; ``rows`` are by layer."""
-        a, b = torch.from_numpy(self.part_of(client).ends)
+        a, b = torch.from_numpy(self.part_of(client).ends).to(self.where)
         found = []
         for layer, x in enumerate([self.inputs(client), *rows[:-1]]):
             h = x @ client.net.get_parameter(f"near_{layer}")

@@ -105,7 +105,7 @@ class DyGFormer(Network):
 
         Where ``who`` is -1, all encodings are 0.
         """
-        there = torch.from_numpy(who >= 0)[..., None]
+        there = torch.from_numpy(who >= 0)[..., None].to(x.device)
         nodes = torch.where(there, x[torch.from_numpy(who)], x.new_zeros(()))
         times = torch.where(there, torch.from_numpy(waves(ages)).to(x), x.new_zeros(()))
         return torch.cat([self.times("node_in", self.patches(nodes)),
@@ -116,7 +116,7 @@ class DyGFormer(Network):
         counts = [(own[:, :, None] == s[:, None]).sum(2) for s in (own, other)]         # (1)
         n = torch.arange(own.shape[1] + other.shape[1] + 1)[:, None]
         f = self.times("count_out", self.times("count_in", n.to(self.pair_bias)).relu())   # (2)
-        there = torch.from_numpy(own >= 0)[..., None]
+        there = torch.from_numpy(own >= 0)[..., None].to(f.device)
         both = f[torch.from_numpy(counts[0])] + f[torch.from_numpy(counts[1])]
         return self.times("count_patch", self.patches(torch.where(there, both, f.new_zeros(()))))
 
@@ -143,7 +143,7 @@ class DyGFormer(Network):
         z = torch.cat([torch.cat([facts[i][:, :s // self.patch], self.together(own, other)], 2)
                        for i, s, own, other in zip(at, S, (a, b), (b, a), strict=True)], 1)   # (3)
         there = torch.from_numpy(np.concatenate([a, b], 1) >= 0).reshape(
-            len(z), -1, self.patch).any(2)
+            len(z), -1, self.patch).any(2).to(z.device)
         for layer in range(self.layers):
             z = self.layer(layer, z, there)
         kept, cut = z * there[..., None], S[0] // self.patch

@@ -30,6 +30,10 @@ class Inputs(NamedTuple):
     src: torch.Tensor
     dst: torch.Tensor
 
+    def to(self, device: torch.device) -> Inputs:
+        """Return the graph on a device."""
+        return Inputs(*(part.to(device) for part in self))
+
 
 def inputs(graph: Graph, edges: bool = True) -> Inputs:
     """Convert a graph to tensors; without ``edges`` it has only the loops."""
@@ -59,14 +63,16 @@ def below(x: Features, graph: Inputs, rows: Features, edges: torch.Tensor | None
     """Add nodes with the features ``rows`` [B, F] after those of ``graph``, each with a loop.
 
     ``x`` [N, F] are the features of ``graph``, as data hold them. ``edges`` int64 [2, E] join new
-    nodes, which are numbered from 0, in both directions; None: they have the loops alone.
+    nodes, which are numbered from 0, in both directions; None: they have the loops alone. The
+    result is on the device of ``graph``.
     """
-    count = len(graph.x)
+    count, device = len(graph.x), graph.src.device
     ends = torch.arange(count, count + int(rows.shape[0])).repeat(2, 1)  # type: ignore[index]
     if edges is not None and edges.shape[1]:
         ends = torch.cat([ends, edges + count, edges.flip(0) + count], 1)
         ends = ends[:, torch.argsort(ends[1], stable=True)]
-    return Inputs(features(joined(x, rows)), torch.cat([graph.src, ends[0]]),
+    ends = ends.to(device)
+    return Inputs(features(joined(x, rows)).to(device), torch.cat([graph.src, ends[0]]),
                   torch.cat([graph.dst, ends[1]]))
 
 
@@ -119,16 +125,16 @@ class GatLayer(nn.Module):
         """
         e = nn.functional.leaky_relu((h @ self.source).index_select(0, graph.src)
                                      + (h @ self.target).index_select(0, graph.dst), 0.2)
-        top = torch.full((len(h),), -torch.inf).scatter_reduce_(0, graph.dst, e.detach(), "amax")
+        top = h.new_full((len(h),), -torch.inf).scatter_reduce_(0, graph.dst, e.detach(), "amax")
         a = (e - top.index_select(0, graph.dst)).exp()
-        return a, torch.zeros(len(h)).index_add(0, graph.dst, a)
+        return a, h.new_zeros(len(h)).index_add(0, graph.dst, a)
 
 
 def attended(rows: torch.Tensor, graph: Inputs, a: torch.Tensor, total: torch.Tensor
              ) -> torch.Tensor:
     """Compute sum_j alpha_ij rows_j [N, width]; ``a`` and ``total`` are a layer's attention."""
     sent = rows.index_select(0, graph.src) * a[:, None]
-    out = torch.zeros(len(total), rows.shape[1]).index_add(0, graph.dst, sent)
+    out = rows.new_zeros(len(total), rows.shape[1]).index_add(0, graph.dst, sent)
     return out / total[:, None]
 
 
@@ -177,7 +183,7 @@ def dropped(h: torch.Tensor, share: float, draw: torch.Generator | None) -> torc
     """Apply inverted dropout at rate ``share`` from the generator ``draw``; None: do not."""
     if draw is None or share == 0:
         return h
-    keep = torch.rand(h.shape, generator=draw) >= share
+    keep = torch.rand(h.shape, generator=draw).to(h.device) >= share
     return h * keep / (1 - share)
 
 

@@ -71,7 +71,7 @@ class Sage(nn.Module):
         count, apart = x.shape[0], src != dst
         src, dst = src[apart], dst[apart]
         if leaves is not None:
-            new = torch.arange(count, count + len(leaves.node))
+            new = torch.arange(count, count + len(leaves.node), device=src.device)
             src, dst = torch.cat([src, new, leaves.node]), torch.cat([dst, leaves.node, new])
         h = dropped(self.first(x, leaves, src, dst).relu(), self.dropout, draw)
         return self.second(h, None, src, dst)[:count]

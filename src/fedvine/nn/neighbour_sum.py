@@ -17,6 +17,10 @@ def neighbour_sum(x: torch.Tensor, pointers: np.ndarray, columns: np.ndarray) ->
 
     A [n, m] has ones in row i at ``columns[pointers[i]:pointers[i + 1]]``, repeated ones add up.
     """
+    if x.device.type != "cpu":
+        at = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
+        rows, of = (torch.from_numpy(p.astype(np.int64)).to(x.device) for p in (at, columns))
+        return x.new_zeros(len(pointers) - 1, x.shape[1]).index_add(0, rows, x.index_select(0, of))
     return _Sum.apply(x, pointers, columns)  # type: ignore[no-any-return]
 
 

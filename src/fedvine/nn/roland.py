@@ -80,7 +80,7 @@ class Network(nn.Module):
         ``rows`` are those of the ends of pairs, two of [P, hidden], with ``labels`` [P] 1 for an
         edge and 0 for none; or of nodes, one of [P, hidden], with their classes as ``labels``.
         """
-        scores, right = self.score(*rows), torch.from_numpy(labels)
+        scores, right = self.score(*rows), torch.from_numpy(labels).to(rows[0].device)
         total = (functional.binary_cross_entropy_with_logits(scores, right.to(scores),
                                                              reduction="sum")
                  if len(rows) == 2 else functional.cross_entropy(scores, right, reduction="sum"))

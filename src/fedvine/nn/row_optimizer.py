@@ -28,7 +28,8 @@ class RowOptimizer:
         """Hold exactly the rows ``ids`` (int64 [n], ascending); drop the moments of others."""
         at = find(self.held, ids)
         kept = np.flatnonzero(at >= 0)
-        moments, steps = torch.zeros(2, len(ids), self.width), torch.zeros(len(ids))
+        moments = self.moments.new_zeros(2, len(ids), self.width)
+        steps = self.steps.new_zeros(len(ids))
         moments[:, kept], steps[kept] = self.moments[:, at[kept]], self.steps[at[kept]]
         self.held, self.moments, self.steps = ids, moments, steps
 
@@ -37,14 +38,35 @@ class RowOptimizer:
              ) -> None:
         """Take one step on ``values`` float32 [., width], in place.
 
-        Row ``at[n]`` is that of held id ``ids[n]`` and has ``gradient[n]`` [width].
+        Row ``at[n]`` is that of held id ``ids[n]`` and has ``gradient[n]`` [width]; each is named
+        once. Moments move to the device of ``values``, where the step is made.
         """
         if self.kind == "sgd":
-            values.index_add_(0, torch.from_numpy(at), gradient, alpha=-learning_rate)
+            rows = torch.from_numpy(at).to(values.device)
+            values.index_add_(0, rows, gradient, alpha=-learning_rate)
+            return
+        if values.device != self.moments.device:
+            self.moments, self.steps = (x.to(values.device) for x in (self.moments, self.steps))
+        if values.device.type != "cpu":
+            self._step(ids, values, at, gradient, learning_rate, *betas, eps)
             return
         kernels.adam(values.numpy(), at, gradient.contiguous().numpy(),
                      np.searchsorted(self.held, ids), self.moments[0].numpy(),
                      self.moments[1].numpy(), self.steps.numpy(), learning_rate, *betas, eps)
+
+    def _step(self, ids: np.ndarray, values: torch.Tensor, at: np.ndarray, gradient: torch.Tensor,
+              rate: float, beta1: float, beta2: float, eps: float) -> None:
+        """Take the step of :func:`fedvine.nn.kernels.adam` by torch."""
+        rows, own = (torch.from_numpy(x).to(values.device)
+                     for x in (at, np.searchsorted(self.held, ids)))
+        steps = self.steps.index_select(0, own) + 1
+        m = self.moments[0].index_select(0, own).lerp_(gradient, 1 - beta1)
+        v = self.moments[1].index_select(0, own).mul_(beta2).addcmul_(gradient, gradient,
+                                                                      value=1 - beta2)
+        self.steps[own], self.moments[0, own], self.moments[1, own] = steps, m, v
+        first, second = ((a / (1 - b ** steps.double())).float()[:, None]
+                         for a, b in ((rate, beta1), (1.0, beta2)))
+        values.index_add_(0, rows, first * m / ((v * second).sqrt() + eps), alpha=-1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps; arrays are views."""

@@ -50,9 +50,9 @@ class Bipartite:
     def __len__(self) -> int:
         return len(self.weight)
 
-    def to(self, device: str) -> Bipartite:
+    def to(self, device: torch.device) -> Bipartite:
         """Move the graph to a device, in place; return it."""
-        if device != "cpu":
+        if device != self.weight.device:
             for name in ("src", "dst", "weight"):
                 setattr(self, name, getattr(self, name).to(device))
             self.by_user, self.by_item = (Csr(*(x if x is None else x.to(device) for x in side))

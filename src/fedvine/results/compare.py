@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core import registry
+from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.command import from_command
 from fedvine.experiments.experiment import Experiment
@@ -109,7 +110,7 @@ def labels(wanted: Sequence[Experiment]) -> list[str]:
     found = []
     for e, name in zip(wanted, names, strict=True):
         same = [x.method.model_dump() for x in wanted if x.method.name == name]
-        own = e.method.model_dump()
+        own = without(e.method.model_dump())
         differ = [f"{k}={v}" for k, v in own.items() if any(x[k] != v for x in same)]
         found.append(f"{name} ({', '.join(differ)})" if differ else name)
     if len(set(found)) < len(found):

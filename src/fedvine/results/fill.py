@@ -16,6 +16,7 @@ from typing import Any
 
 import tomlkit
 
+from fedvine.core import device
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.units import clock, seconds
@@ -115,10 +116,11 @@ def _start(cell: Job) -> _Running:
     with atomic(toml, "w") as file:
         file.write(tomlkit.dumps(cell.experiment.plain()))
     log = cell.folder.with_name(cell.folder.name + ".log")
+    where = getattr(cell.experiment.method, device.FIELD, None)
     with open(log, "wb") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "fedvine", "run", str(toml), "--out", str(cell.folder),
-             "--no-keep"],
+             "--no-keep", *([] if where is None else ["--set", f"method.device={where}"])],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
     return _Running(cell, process, log)
 

@@ -91,5 +91,6 @@ def scored(server: Server, rows: torch.Tensor, at: np.ndarray) -> np.ndarray:
     ``at`` has their positions, [1, Q] or [2, Q]. Blocks of them fit a cache.
     """
     with torch.no_grad():
+        rows = rows.to(next(server.net.parameters()))
         return torch.cat([server.net.score(*(rows[n[i:i + BLOCK]] for n in at))
-                          for i in range(0, max(at.shape[1], 1), BLOCK)]).numpy()
+                          for i in range(0, max(at.shape[1], 1), BLOCK)]).cpu().numpy()

@@ -52,7 +52,7 @@ class CandidatesMixin:
         [b, m_layer].
         """
         mixin: Any = self
-        client.net.best[layer] = best
+        client.net.best[layer] = best.to(client.cache["input"])
         message = mixin.prepare_layer(client, layer, client.cache["input"])
         return message[torch.from_numpy(mixin.part_of(client).border)].detach()
 

@@ -107,7 +107,7 @@ class ChangedMixin(ClientMixin):
             if not deep and not client.net.short(layer):
                 back = back[part.active[back]]
             found.append(Layer(rows, read, len(below), matrix, *(
-                torch.from_numpy(p.astype(np.int64)) for p in (
+                torch.from_numpy(p.astype(np.int64)).to(part.x.device) for p in (
                     positions[rows], np.flatnonzero(part.elsewhere[rows]), positions[sent[layer]],
                     positions[back]))))
             rows = below
@@ -138,7 +138,7 @@ class ChangedMixin(ClientMixin):
             client.cache["layers"] = self.plan_of(client, rows, sent, given["deep"])
             client.cache["activations"] = []
             read = torch.from_numpy(client.cache["layers"][0].inputs)
-            degree = torch.from_numpy(part.degree[read.numpy()]).to(part.x.dtype)
+            degree = torch.from_numpy(part.degree[read.numpy()]).to(part.x)
             x = torch.cat([part.x[read, :-1], degree.log1p()[:, None]], 1)
             x = part.beside("heard", x, read.numpy())
         else:
@@ -161,8 +161,9 @@ class ChangedMixin(ClientMixin):
         others are as they were given before. While the library scores all are given.
         """
         part, plan = self.part_of(client), client.cache["layers"][layer]
-        places = torch.from_numpy(plan.rows)[plan.border]
-        at, sums = torch.from_numpy(given["at"].astype(np.int64)), given["sums"]
+        sums, device = given["sums"].to(part.x), part.x.device
+        places = torch.from_numpy(plan.rows).to(device)[plan.border]
+        at = torch.from_numpy(given["at"].astype(np.int64)).to(device)
         if client.asked is None and not client.net.short(layer):
             table = part.held_sums(layer, sums)
             table[places[at]] = sums
@@ -172,7 +173,7 @@ class ChangedMixin(ClientMixin):
     def neighbours_of(self, client: Client, places: np.ndarray) -> torch.Tensor:
         """Return the number of neighbours that are aggregated, of each place, [n]."""
         part = self.part_of(client)
-        return torch.from_numpy(part.graph.degree[places] + part.elsewhere[places]).to(part.x.dtype)
+        return torch.from_numpy(part.graph.degree[places] + part.elsewhere[places]).to(part.x)
 
     def finish_changed(self, client: Client, given: dict[str, Any]) -> torch.Tensor:
         """Compute the rows L_l of the newest layer: Eqs. (2), (3), (5).
@@ -243,13 +244,13 @@ class ChangedMixin(ClientMixin):
             client.net.zero_grad()
         else:
             gradient = self.gradient_below(client, layer + 1, gradient)
-        layers[layer]["out"].backward(gradient, retain_graph=True)
+        layers[layer]["out"].backward(gradient.to(layers[layer]["out"]), retain_graph=True)
 
     def gradient_below(self, client: Client, layer: int, gradient: torch.Tensor) -> torch.Tensor:
         """Return gradients of the rows L_(layer-1), given those of messages sent."""
         plan = client.cache["layers"][layer]
         x, message = (client.cache["activations"][layer][name] for name in ("x", "message"))
-        message.backward(torch.zeros_like(message).index_add(0, plan.back, gradient))
+        message.backward(torch.zeros_like(message).index_add(0, plan.back, gradient.to(message)))
         return x.grad[:plan.below]
 
     @on_client
@@ -260,7 +261,7 @@ class ChangedMixin(ClientMixin):
         """
         plan, layers = client.cache["layers"][0], client.cache["activations"]
         message = layers[0]["message"]
-        message.backward(torch.zeros_like(message).index_add(0, plan.back, gradient))
+        message.backward(torch.zeros_like(message).index_add(0, plan.back, gradient.to(message)))
         return self.gradients(client)
 
     @on_client

@@ -140,14 +140,15 @@ class Changed(Layerwise):
         """
         nodes, at = np.unique(ends, return_inverse=True)
         rows, steps, present = self.rows(server, clients, nodes)
-        rows.requires_grad_()
+        rows = rows.to(self.method.where).requires_grad_()
         server.optimizer.zero_grad()
         server.net.descend(rows, at.reshape(ends.shape), labels)
         mine = torch.from_numpy(np.searchsorted(nodes, steps[-1].rows))
-        gradient = rows.grad[mine].numpy()              # type: ignore[index]
+        gradient = rows.grad.cpu()[mine].numpy()        # type: ignore[union-attr]
         for found in self.gradients(server, clients, gradient, steps, present):
             for name, p in server.net.named_parameters():
-                p.grad = found[name] if p.grad is None else p.grad + found[name]
+                add = found[name].to(p.device)
+                p.grad = add if p.grad is None else p.grad + add
         server.optimizer.step()
 
     def gradients(self, server: Server, clients, gradient: np.ndarray, steps: list[Step],

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from fedvine.core.device import moved
 from fedvine.core.lookup import find
 from fedvine.data.adjacency import Adjacency
 from fedvine.methods._dgcolearn.held import longer
@@ -151,6 +152,7 @@ class ChangedPart(Part):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
+        state = moved(state, self.x.device)
         self.tables = [RowTable(rows) for rows in state["rows"]]
         self._view()
         self.graph.load_state_dict(state["graph"])

@@ -223,13 +223,15 @@ class Layerwise:
         ``labels`` [P] is 1 for an edge and 0, or classes.
         """
         rows, present = self.forward(server, clients)
-        rows, number = rows.requires_grad_(), server.placement.rows()
+        rows, number = rows.to(self.method.where).requires_grad_(), server.placement.rows()
         server.optimizer.zero_grad()
         server.net.descend(rows, number[ends], labels)
-        gradients = rows.grad.split(server.placement.sizes.tolist())  # type: ignore[union-attr]
+        assert rows.grad is not None
+        gradients = rows.grad.cpu().split(server.placement.sizes.tolist())
         for gradient in self.backward(server, clients, gradients, present):
             for name, p in server.net.named_parameters():
-                p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
+                add = gradient[name].to(p.device)
+                p.grad = add if p.grad is None else p.grad + add
         server.optimizer.step()
 
     def backward(self, server: Server, clients, gradients: Sequence[Any], present: Sequence[str]

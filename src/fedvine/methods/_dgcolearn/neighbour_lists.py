@@ -40,7 +40,8 @@ class NeighbourLists(Layerwise):
                                      len(labels), per_client=given,
                                      expect=tree.weights(server.net)):
             for name, p in server.net.named_parameters():
-                p.grad = gradient[name] if p.grad is None else p.grad + gradient[name]
+                add = gradient[name].to(p.device)
+                p.grad = add if p.grad is None else p.grad + add
         server.optimizer.step()
 
     def inside(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray
@@ -170,7 +171,7 @@ class NeighbourListsMixin:
         ends, sizes, who, pairs, own = (told[n].astype(np.int64) for n in (
             "ends", "sizes", "who", "pairs", "own"))
         x = self.inputs(client)[torch.from_numpy(own)]              # type: ignore[attr-defined]
-        x = torch.cat([x, told["rows"]])
+        x = torch.cat([x, told["rows"].to(x)])
         count = 1 + max(ends.max(initial=-1), who.max(initial=-1))
         x = torch.cat([x, x.new_zeros(max(count - len(x), 0), x.shape[1])])
         return x, *padded(ends, sizes, who, told["ages"], client.net.patch), pairs

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fedvine.core import tree
+from fedvine.core.device import moved
 from fedvine.core.method import Client, on_client
 from fedvine.core.rng import hashed_uniform
 from fedvine.nn.evolvegcn import HISTORY
@@ -22,6 +23,8 @@ from fedvine.nn.evolvegcn import HISTORY
 
 class Part:
     """The nodes of a client, as places 0..n-1; arrays are replaced, never written to.
+
+    Tensors are on the device where the client computes.
 
     - ``x``: [n, F] features; the last column is 0 (:meth:`ClientMixin.inputs`)
     - ``states``: states of the last snapshot by layer [n, .], H_(t-1) of Eq. (3)
@@ -41,10 +44,10 @@ class Part:
         "x", "states", "active", "ends", "border", "elsewhere", "sums", "seen")}}
 
     def __init__(self, features: int, widths: Sequence[int], dtype: torch.dtype,
-                 exchange: Any) -> None:
+                 exchange: Any, device: torch.device | None = None) -> None:
         self.exchange = exchange
-        self.x = torch.empty(0, features, dtype=dtype)
-        self.states = [torch.zeros(0, width, dtype=dtype) for width in widths]
+        self.x = torch.empty(0, features, dtype=dtype, device=device)
+        self.states = [self.x.new_zeros(0, width) for width in widths]
         self.active = np.empty(0, bool)
         self.ends = np.empty((2, 0), np.int64)
         self.border, self.elsewhere = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -60,7 +63,7 @@ class Part:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
-        vars(self).update(state)
+        vars(self).update(moved(state, self.x.device))
 
     def take_heard(self, places: np.ndarray, rows: torch.Tensor) -> None:
         """Take what the newest events say to the nodes at these places, [m, .]; others: 0."""
@@ -72,7 +75,7 @@ class Part:
 
     def append(self, x: torch.Tensor, states: list[torch.Tensor]) -> None:
         """Add nodes with features ``x`` [m, F] and states [m, .] by layer; they are active."""
-        self.x, *self.states = (torch.cat([own, new]) for own, new in
+        self.x, *self.states = (torch.cat([own, new.to(own)]) for own, new in
                                 zip((self.x, *self.states), (x, *states), strict=True))
         self.active = np.concatenate([self.active, np.ones(len(x), bool)])
 
@@ -100,7 +103,7 @@ class Part:
 
     def add_neighbours(self, onto: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Add to ``onto`` [n, .] the sums of ``rows`` [n, .] over neighbours in this part."""
-        a, b = (torch.from_numpy(e) for e in self.ends)
+        a, b = torch.from_numpy(self.ends).to(rows.device)
         return onto.index_add(0, a, rows[b]).index_add(0, b, rows[a])
 
 
@@ -175,7 +178,7 @@ class ClientMixin:
         if kept is None or kept[0] is not part.ends or len(kept[1]) != len(part.x):
             found = np.bincount(part.ends.ravel(), minlength=len(part.x))
             found[part.border] += part.elsewhere
-            kept = client.cache["degree"] = part.ends, torch.from_numpy(found).to(part.x.dtype)
+            kept = client.cache["degree"] = part.ends, torch.from_numpy(found).to(part.x)
         return kept[1]
 
     def inputs(self, client: Client) -> torch.Tensor:
@@ -190,7 +193,7 @@ class ClientMixin:
     def outside(self, client: Client, layer: int, message: torch.Tensor, sums: torch.Tensor
                 ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the border nodes int64 [b], and their sums [b, .] over neighbours elsewhere."""
-        return torch.from_numpy(self.part_of(client).border), sums
+        return torch.from_numpy(self.part_of(client).border).to(sums.device), sums
 
     def combined(self, client: Client, layer: int, x: torch.Tensor, message: torch.Tensor,
                  sums: torch.Tensor) -> torch.Tensor:
@@ -210,7 +213,7 @@ class ClientMixin:
         h = part.exchange.corrected(part, layer, h)     # (5), (6); if layerwise, h as it is
         out = client.net.remember(layer, h, state)                  # (3)
         return out if part.active.all() else torch.where(
-            torch.from_numpy(part.active)[:, None], out, state)     # (4)
+            torch.from_numpy(part.active)[:, None].to(out.device), out, state)      # (4)
 
     # -- the forward pass, with sums before every layer -------------------------------------------
     @on_client
@@ -249,7 +252,7 @@ class ClientMixin:
     def finish_layer(self, client: Client, sums: torch.Tensor) -> torch.Tensor:
         """Compute the rows [n, out] of the newest layer from its sums."""
         *before, last = client.cache["activations"]
-        last["sums"] = sums.requires_grad_()
+        last["sums"] = sums.to(last["x"]).requires_grad_()
         last["state"] = self.layer(client, len(before), last["x"], last["message"], last["sums"])
         last["out"] = client.net.rows(len(before), last["state"])
         return last["out"]
@@ -278,7 +281,8 @@ class ClientMixin:
     def hold(self, client: Client, sums: torch.Tensor) -> None:
         """Keep the sums of all layers for local epochs. Down: the last layer's, [b, m_(k-1)]."""
         layers = client.cache["activations"]
-        self.part_of(client).sums = [*(tensors["sums"].detach() for tensors in layers[:-1]), sums]
+        part = self.part_of(client)
+        part.sums = [*(tensors["sums"].detach() for tensors in layers[:-1]), sums.to(part.x)]
 
     # -- the backward pass ------------------------------------------------------------------------
     @on_client
@@ -290,14 +294,14 @@ class ClientMixin:
             client.net.zero_grad()
         else:
             gradient = self.input_gradient(client, layer + 1, gradient)
-        layers[layer]["out"].backward(gradient, retain_graph=True)
+        layers[layer]["out"].backward(gradient.to(layers[layer]["out"]), retain_graph=True)
         return layers[layer]["sums"].grad
 
     def input_gradient(self, client: Client, layer: int, gradient: torch.Tensor) -> torch.Tensor:
         """Return gradients of the input [n, in], given those of messages sent [b, m_layer]."""
         x, message = (client.cache["activations"][layer][name] for name in ("x", "message"))
-        border = torch.from_numpy(self.part_of(client).border)
-        message.backward(torch.zeros_like(message).index_add(0, border, gradient))
+        border = torch.from_numpy(self.part_of(client).border).to(message.device)
+        message.backward(torch.zeros_like(message).index_add(0, border, gradient.to(message)))
         return x.grad
 
     @on_client

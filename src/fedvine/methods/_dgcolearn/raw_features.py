@@ -72,8 +72,8 @@ class RawFeatures(Layerwise):
         Places and rows [., hidden] for the first layer and for the second; for FedGCN places,
         counts and sums of features.
         """
-        places, count, rows, again = (torch.from_numpy(f) for f in found)
         part, x = self.method.part_of(client), self.method.inputs(client)
+        places, count, rows, again = (torch.from_numpy(f).to(x.device) for f in found)
         exchange, hidden, F = self.method.exchange, self.method.hidden, x.shape[1]
         if exchange == "fedgcn":
             return [places, count.to(x), rows]
@@ -85,7 +85,7 @@ class RawFeatures(Layerwise):
         if exchange == "two-hop-exact":             # A_s C X + C (A_s X + C X), of all own nodes
             own = torch.zeros_like(x).index_add(0, places, rows[:, :F])
             second = part.add_neighbours(own, own).index_add(0, places, rows[:, F:] + again)
-            return [places, sums, torch.arange(len(own)), second @ P]
+            return [places, sums, torch.arange(len(own), device=x.device), second @ P]
         return [places, sums, places, rows[:, F:] + sums + (
             count[:, None] * x[places] + again) @ P]                                    # (6)
 

@@ -205,10 +205,10 @@ class RecentMixin:
         part = self.part_of(client)                                 # type: ignore[attr-defined]
         memory = part.states[0][:, client.net.widths[-1]:]
         border, busy, near = (told[n].astype(np.int64) for n in ("border", "busy", "near"))
-        a, b = (torch.from_numpy(e.astype(np.int64)) for e in told["events"])
-        at_a, at_b = (torch.from_numpy(np.searchsorted(busy, e.numpy())) for e in (a, b))
-        sums = memory.new_zeros(len(busy), memory.shape[1]).index_add(0, at_a, memory[b]).index_add(
-            0, at_b, memory[a])
+        a, b = told["events"].astype(np.int64)
+        at_a, at_b = (torch.from_numpy(np.searchsorted(busy, e)).to(memory.device) for e in (a, b))
+        sums = memory.new_zeros(len(busy), memory.shape[1]).index_add(
+            0, at_a, memory[torch.from_numpy(b)]).index_add(0, at_b, memory[torch.from_numpy(a)])
         count, phi = (torch.from_numpy(told[n]).to(memory) for n in ("count", "phi"))
         part.take_ages(near, torch.from_numpy(told["ages"]).to(memory))
         client.cache["told"] = sums, np.searchsorted(busy, border), busy, count[:, None], phi
@@ -219,5 +219,5 @@ class RecentMixin:
         """Compute the mean of the newest messages, Eq. (3). Down: sums [b, hidden] of memories."""
         part = self.part_of(client)                                 # type: ignore[attr-defined]
         sums, border, busy, count, phi = client.cache["told"]
-        sums = sums.index_add(0, torch.from_numpy(border), outside)
+        sums = sums.index_add(0, torch.from_numpy(border).to(sums.device), outside.to(sums))
         part.take_heard(busy, torch.cat([sums / count, phi / count, torch.ones_like(count)], 1))

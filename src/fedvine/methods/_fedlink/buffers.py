@@ -94,7 +94,7 @@ class Batch(NamedTuple):
     graph: Bipartite
 
 
-def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
+def make_batch(src: np.ndarray, dst: np.ndarray, device: torch.device) -> Batch:
     """Relabel edges [n] to their own nodes, and merge repeated pairs."""
     users, u = np.unique(src, return_inverse=True)
     items, i = np.unique(dst, return_inverse=True)
@@ -103,7 +103,7 @@ def make_batch(src: np.ndarray, dst: np.ndarray, device: str) -> Batch:
 
 
 def draw_batch(kept: EdgeBuffers, how: str, draw: np.random.Generator, cache: dict[Any, Any],
-               device: str, turn: int = 0) -> Batch:
+               device: torch.device, turn: int = 0) -> Batch:
     """Draw what a step trains on; ``cache`` keeps the batches of buffers until new edges come.
 
     ``how`` is "buffer": one buffer G^s, all alike; "newest": half the time the newest buffer, else
@@ -161,7 +161,7 @@ def rows_of(nodes: Touched, known: Touched, rows: dict[str, torch.Tensor]
             for side, some, every in zip(SIDES, nodes, known, strict=True)}
 
 
-def graph_of(nodes: Touched, src: np.ndarray, dst: np.ndarray, device: str) -> Bipartite:
+def graph_of(nodes: Touched, src: np.ndarray, dst: np.ndarray, device: torch.device) -> Bipartite:
     """Return the graph of edges [n] over ``nodes``, which may be more than their ends."""
     u, i = (_places(known)[ids] for known, ids in zip(nodes, (src, dst), strict=True))
     return Bipartite(u, i, len(nodes.users), len(nodes.items)).to(device)

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from fedvine.core import tree
+from fedvine.core.device import OnDevice
 from fedvine.core.expect import Maybe, Named, Tensor
-from fedvine.core.method import Client, Field, Method, on_client
+from fedvine.core.method import Client, Field, on_client
 from fedvine.core.rng import rng
 from fedvine.methods._fedsage.neighgen import (
     FGEN,
@@ -30,7 +31,7 @@ from fedvine.privacy.noise import noised
 Weights = dict[str, torch.Tensor]
 
 
-class MissingNeighbours(Method):
+class MissingNeighbours(OnDevice):
     """Base of methods with a ``neighgen`` and a ``neighgen_optimizer`` at each client."""
 
     hide: float = Field(default=0.5, ge=0, lt=1, description="share of a client's nodes that are "
@@ -57,8 +58,8 @@ class MissingNeighbours(Method):
         """Return the encoder's input [n, F], dense or CSR, in the graph of these edges."""
         raise NotImplementedError
 
-    def rows(self, client: Client, nodes: Any) -> torch.Tensor:
-        """Return the rows [k, F] of these nodes, dense."""
+    def rows(self, client: Client, nodes: np.ndarray) -> torch.Tensor:
+        """Return the rows [k, F] of these nodes int64 [k], dense, on the device."""
         raise NotImplementedError
 
     def pairs_of(self, pairs: np.ndarray, draw: torch.Generator) -> np.ndarray:
@@ -105,10 +106,10 @@ class MissingNeighbours(Method):
         """
         with torch.no_grad():
             z, many, _ = self.codes(client)
-        nodes = client.rng("show").permutation(many.nonzero()[:, 0].numpy())[:self.sample]
+        nodes = client.rng("show").permutation(many.nonzero()[:, 0].cpu().numpy())[:self.sample]
         if not len(nodes):
             return None
-        hidden = from_fixed(noised(client, z[nodes].double().numpy(), 1.0, None))
+        hidden = from_fixed(noised(client, z[nodes].double().cpu().numpy(), 1.0, None))
         return {"z": torch.from_numpy(hidden).to(z), "many": many[nodes],
                 "fgen": tree.clone(client.neighgen.fgen())}
 
@@ -123,10 +124,11 @@ class MissingNeighbours(Method):
         mine = client.rng("judge").permutation(count)[:self.sample]
         x = self.rows(client, mine)
         for name, shown in others.items() if len(mine) else ():
-            fgen = {n: w.detach().requires_grad_() for n, w in shown["fgen"].items()}
-            rows = generated(fgen, shown["z"], self.neighbours)
+            fgen = {n: w.detach().to(self.where).requires_grad_()
+                    for n, w in shown["fgen"].items()}
+            rows = generated(fgen, shown["z"].to(self.where), self.neighbours)
             used = torch.arange(self.neighbours) < shown["many"][:, None]
-            loss = nearest(rows, x)[used].sum() / len(rows)
+            loss = nearest(rows, x)[used.to(self.where)].sum() / len(rows)
             slopes = torch.autograd.grad(loss, [fgen[n] for n in FGEN])
             found[name] = dict(zip(FGEN, slopes, strict=True))
         return found
@@ -152,18 +154,19 @@ class MissingNeighbours(Method):
         z, many, (hidden, _, pairs) = self.codes(client)
         if not pairs.shape[1]:
             return
-        gen, seen = client.neighgen, torch.from_numpy(~hidden)
+        gen, seen = client.neighgen, torch.from_numpy(~hidden).to(self.where)
         number = torch.nn.functional.smooth_l1_loss(gen.missing(z)[seen], many[seen])       # L^d
-        node, other = torch.from_numpy(self.pairs_of(pairs, draw))
+        node, other = torch.from_numpy(self.pairs_of(pairs, draw)).to(self.where)
         nodes, at = node.unique(return_inverse=True)
         made = generated(gen.fgen(), noisy(z[nodes], draw), self.neighbours)
-        used = torch.arange(self.neighbours) < many[nodes][:, None]
-        apart = nearest(made, self.rows(client, other), at, torch.arange(len(other)))
+        used = torch.arange(self.neighbours, device=self.where) < many[nodes][:, None]
+        apart = nearest(made, self.rows(client, other.cpu().numpy()), at,
+                        torch.arange(len(other), device=self.where))
         # L^f is a mean over all nodes seen; those without hidden neighbours add nothing to it
         count, total = int((many > 0).sum()), int(seen.sum())
         client.neighgen_optimizer.zero_grad()
         (number + apart[used].sum() / (len(nodes) * total / count)).backward()          # L^f
         for name, others in slope.items():
-            gen.get_parameter(name).grad.add_(others, alpha=self.alpha * count / total)
+            gen.get_parameter(name).grad.add_(others.to(self.where), alpha=self.alpha * count / total)
         client.neighgen_optimizer.step()
         client.cache.pop("mended", None)

@@ -45,7 +45,7 @@ class NeighGen(nn.Module):
 
         The rows are dense or CSR.
         """
-        (a, b), get = torch.from_numpy(ends), self.get_parameter
+        (a, b), get = torch.from_numpy(ends).to(x.device), self.get_parameter
         said = product(x, get("near"))
         total = torch.zeros_like(said).index_add(0, a, said[b]).index_add(0, b, said[a])
         near = total / degrees(ends, said).clamp(min=1)[:, None]
@@ -82,7 +82,8 @@ class Generated:
     def __init__(self, gen: NeighGen, z: torch.Tensor, draw: torch.Generator) -> None:
         with torch.no_grad():
             fgen = gen.fgen()
-            self.node, self.place = (torch.arange(gen.most) < gen.count(z)[:, None]).nonzero().T
+            self.node, self.place = (
+                torch.arange(gen.most, device=z.device) < gen.count(z)[:, None]).nonzero().T
             hidden = (noisy(z, draw) @ fgen["first"] + fgen["first_bias"]).relu()
             self.h = hidden[self.node]
             self.last = fgen["last"].detach().reshape(len(fgen["last"]), gen.most, -1)
@@ -94,12 +95,12 @@ class Generated:
     def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
         by_place = self.last.transpose(0, 1) @ weight               # A_j W, [most, latent, width]
         rows = self.h @ by_place + (self.last_bias @ weight)[:, None]
-        return rows[self.place, torch.arange(len(self))]
+        return rows[self.place, torch.arange(len(self), device=rows.device)]
 
 
 def noisy(z: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     """Return codes with Gaussian noise of variance 1."""
-    return z + torch.randn(z.shape, generator=draw, dtype=z.dtype)
+    return z + torch.randn(z.shape, generator=draw, dtype=z.dtype).to(z.device)
 
 
 def degrees(ends: np.ndarray, x: torch.Tensor) -> torch.Tensor:
@@ -146,5 +147,5 @@ def nearest(made: torch.Tensor, x: torch.Tensor, node: torch.Tensor | None = Non
             found = torch.cdist(made.reshape(-1, made.shape[2]), x).argmin(1)
         return ((made - x[found].reshape(made.shape)) ** 2).mean(2)
     apart = ((made[node] - x[other][:, None]) ** 2).mean(2)
-    return torch.full(made.shape[:2], math.inf, dtype=made.dtype).scatter_reduce(
+    return made.new_full(made.shape[:2], math.inf).scatter_reduce(
         0, node[:, None].expand_as(apart), apart, "amin")

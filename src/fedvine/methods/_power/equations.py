@@ -80,7 +80,7 @@ def coverage(z: Tensor, radius: Tensor, of: Tensor | None = None) -> np.ndarray:
     found = [(d < radius[a:a + BLOCK, None]).sum(1)                          # (3)
              for a, d in zip(range(0, len(z), BLOCK), distances(z, z if of is None else of),
                              strict=True)]
-    return torch.cat(found).numpy()
+    return torch.cat(found).cpu().numpy()
 
 
 def _greedy(z: Tensor, epsilon: float, count: int, reached: float) -> np.ndarray:
@@ -92,7 +92,7 @@ def _greedy(z: Tensor, epsilon: float, count: int, reached: float) -> np.ndarray
         open_[chosen] = -1
         chosen.append(int(open_.argmax()))
         near = torch.cdist(z[chosen[-1:]], z, compute_mode=_EXACT)[0] < radius
-        gone = near.numpy() & ~covered
+        gone = near.cpu().numpy() & ~covered
         covered |= gone
         if covered.sum() >= reached * len(z):
             covered, left = np.zeros(len(z), bool), whole.copy()

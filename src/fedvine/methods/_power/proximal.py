@@ -20,5 +20,5 @@ class Proximal(Continual):
     def distance(self, client: Client) -> torch.Tensor:
         """Compute the squared Euclidean distance to the weights received, a scalar."""
         received = client.cache["received"]
-        return torch.stack([(w - received[n]).square().sum()
+        return torch.stack([(w - received[n].to(w)).square().sum()
                             for n, w in client.model.named_parameters()]).sum()

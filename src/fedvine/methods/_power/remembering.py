@@ -92,13 +92,16 @@ class Buffering(Remembering):
         if "replayed" not in client.cache:
             client.cache["replayed"] = (
                 below(client.stage.x, self.labelled(client)[0], unpacked(client.kept_x)),
-                torch.from_numpy(client.kept_y))
+                torch.from_numpy(client.kept_y).to(self.where))
         return client.cache["replayed"]
 
     def embedded(self, client: Client, model: dict[str, torch.Tensor] | None = None
                  ) -> torch.Tensor:
-        """Compute embeddings [N, d] of the task's nodes by the client's model, or by ``model``."""
-        net = client.model if model is None else tree.load(self.net(client.world), model)
+        """Compute embeddings [N, d] of the task's nodes by the client's model, or by ``model``.
+
+        They are on the device.
+        """
+        net = client.model if model is None else tree.load(self.placed(client.world), model)
         with torch.no_grad():
             return net.embed(self.labelled(client)[0])
 

@@ -58,12 +58,12 @@ class FromNoise(nn.Module):
         super().__init__()
         self.width, self.learning_rate = width, learning_rate
         self.mean, self.deviation = spread[0], spread[1].sqrt()
-        self.rows = Rows(width, hidden, len(self.mean), draw)
+        self.rows = Rows(width, hidden, len(self.mean), draw).to(self.mean.device)
         self.z = torch.empty(0, width)
 
     def begin(self, y: torch.Tensor, draw: torch.Generator) -> list[dict[str, Any]]:
         """Begin a batch of as many nodes as ``y`` has; return the parameters for Adam."""
-        self.z = torch.randn(len(y), self.width, generator=draw).requires_grad_()
+        self.z = torch.randn(len(y), self.width, generator=draw).to(y.device).requires_grad_()
         return [{"params": list(self.rows.parameters()), "lr": self.learning_rate},
                 {"params": [self.z], "lr": 0.01}]
 
@@ -79,7 +79,7 @@ def standardised(x: torch.Tensor) -> torch.Tensor:
 
 def alone(x: torch.Tensor) -> Inputs:
     """Return nodes with the features ``x`` [V, F] that have a loop and no edges."""
-    loops = torch.arange(len(x))
+    loops = torch.arange(len(x), device=x.device)
     return Inputs(x, loops, loops)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from fedvine.core import tree
+from fedvine.core.device import OnDevice
 from fedvine.core.expect import Number
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.data.graph import Graph
@@ -21,7 +22,7 @@ from fedvine.privacy.robust import Robust
 from fedvine.tasks.class_incremental import NodeQueries
 
 
-class Continual(Robust):
+class Continual(OnDevice, Robust):
     """Base of the methods for node classification over tasks: local epochs and averaging."""
 
     task: ClassVar[str] = "node"
@@ -56,6 +57,10 @@ class Continual(Robust):
         return head.named(Gat(world.facts["features"], self.hidden, world.facts["classes"],
                               seed=world.seed, dropout=self.dropout), world)
 
+    def placed(self, world: World) -> Any:
+        """Return :meth:`net` on the device where this machine computes."""
+        return self.net(world).to(self.where)
+
     def adam(self, model: torch.nn.Module) -> torch.optim.Adam:
         """Build an optimiser without moments."""
         return torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.decay)
@@ -64,7 +69,7 @@ class Continual(Robust):
         return Server(model=tree.weights(self.net(world)))
 
     def setup(self, client: Client) -> None:
-        client.model = self.net(client.world)
+        client.model = self.placed(client.world)
         client.optimizer = self.adam(client.model)
 
     def round(self, server, clients, at: At) -> None:
@@ -120,14 +125,17 @@ class Continual(Robust):
         return len(self.labelled(client)[1]) if self.criterion == "binary-sum" else 1
 
     def labelled(self, client: Client) -> tuple[Inputs, torch.Tensor, torch.Tensor]:
-        """Return the task's graph, its labelled nodes [L] and their classes [L], both int64."""
+        """Return the task's graph, its labelled nodes [L] and their classes [L], both int64.
+
+        All are on the device.
+        """
         if client.cache.get("task") != client.place[0]:   # made once a task
             client.cache.clear()
             graph = self.known(client)
             nodes = np.flatnonzero(graph.y >= 0)
             client.cache["task"] = client.place[0]
-            client.cache["labelled"] = (self.inputs(graph), torch.from_numpy(nodes),
-                                        torch.from_numpy(graph.y[nodes]))
+            client.cache["labelled"] = (self.inputs(graph).to(self.where), *(
+                torch.from_numpy(part).to(self.where) for part in (nodes, graph.y[nodes])))
         return client.cache["labelled"]
 
     def known(self, client: Client) -> Graph:
@@ -144,13 +152,14 @@ class Continual(Robust):
     @on_client
     def predict(self, client: Client, model: Any, queries: NodeQueries) -> torch.Tensor:
         """Compute scores [Q, classes] of the queried nodes; ``model`` None: by the client's own."""
-        net = client.model if model is None else tree.load(self.net(client.world), model)
+        net = client.model if model is None else tree.load(self.placed(client.world), model)
         with torch.no_grad():
-            return self.scores(client, net, queries.graph)[torch.from_numpy(queries.nodes)]
+            scores = self.scores(client, net, queries.graph).cpu()
+            return scores[torch.from_numpy(queries.nodes)]
 
     def scores(self, client: Client, net: Any, graph: Graph) -> torch.Tensor:
         """Compute scores [N, classes] of all nodes of a graph of the client."""
-        return net(self.inputs(graph))
+        return net(self.inputs(graph).to(self.where))
 
     def now(self, client: Client, queries: NodeQueries) -> torch.Tensor:
         return self.predict(client, None, queries)

@@ -38,11 +38,11 @@ def exported(run: Run, top: int) -> Exported:
         one = np.zeros(1, np.int64)
         run.ask(name, run.protocol.pairs(run.plan, one, one, []))   # brings the client to the end
         client = ready(run, name)
-        net: Any = client.model if "model" not in method.share else tree.load(
+        net: Any = client.model.cpu() if "model" not in method.share else tree.load(
             method.net(client.world), server.model)
         x, graph = _inputs(method, server, client, net)
         with torch.no_grad():
-            z = net.cpu()(x["users"], x["items"], graph, graph.weight)
+            z = net(x["users"], x["items"], graph, graph.weight)
         arrays = made.clients[name] = {
             "users.rows": x["users"].numpy(), "items.rows": x["items"].numpy(),
             "edges.user": graph.src.numpy(), "edges.item": graph.dst.numpy(),
@@ -73,4 +73,4 @@ def _inputs(method: FedLink, server: Memory, client: Client, net: Any
     with torch.no_grad():
         x = inputs.joined(client, net, nodes, buffers.receive(client, nodes, sent))
     return ({side: rows.detach().cpu() for side, rows in x.items()},
-            buffers.graph_of(nodes, *method.retained(client), "cpu"))
+            buffers.graph_of(nodes, *method.retained(client), torch.device("cpu")))

@@ -44,7 +44,7 @@ def exported(run: Run, top: int) -> Exported:
         (made.clients[name] if local else made.model).update(
             {key: value.numpy() for key, value in tree.weights(client.model).items()} if local else
             {key: value.numpy() for key, value in server.model.items()})
-        net = client.model if local else tree.load(method.net(client.world), server.model)
+        net = client.model.cpu() if local else tree.load(method.net(client.world), server.model)
         made.tables[name] = {
             "nodes": named(part.names(), embedding=net.embed(method.inputs(part)).detach().numpy()),
             "labels": labels.filter([c == name for c in labels["client"].to_pylist()])}

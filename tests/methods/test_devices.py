@@ -1,0 +1,123 @@
+"""Methods on a second device give what they give on the CPU, and find no tensor left behind.
+
+The second device is emulated (:mod:`tests.second_device`), and a GPU where there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedvine import testing
+from fedvine.core import device, registry
+from fedvine.core.device import OnDevice
+from fedvine.core.errors import FedvineError
+from fedvine.core.message import unpack
+from fedvine.core.method import Method
+from fedvine.experiments.run import Run
+from second_device import emulated
+
+QUICK = ("fedavg", "fedlink", "roland")      # one of each family; the others are slow
+
+#: Settings under which other code computes.
+OTHERS: dict[str, list[dict[str, Any]]] = {
+    "power": [{"transfer": "l1", "answers": "global", "moments": "fresh"}, {"code_coverage": True}],
+    "ergnn": [{"select": "influence"}, {"select": "clearest"}, {"select": "mean"}],
+    "ergnn_dyn": [{"select": "coverage"}, {"select": "clearest"}],
+    "twp": [{"beta": 0.1, "criterion": "cross-entropy"}],
+    "fedpub": [{"moments": "fresh", "answers": "global"}],
+    "lander": [{"answers": "global"}],
+    "power_plus": [{"width": 0}],
+    "fedsage_plus": [{"hide": 0.0}],
+    "fedlink": [{"score_by": "cosine", "optimizer": "sgd"}, {"masked": 0.0, "share": ("users",)},
+                {"capacity": "auto", "share_items": False}, {"robust": "median"}],
+    "fedlink_private": [{"clip": 1.0}],
+    "fed4dgnn": [{"meeting": 2}],
+    "dgcolearn": [
+        {"scope": "changed"}, {"scope": "changed", "neighbours": 2, "stale": 3},
+        {"scope": "changed", "exchange_gradients": False}, {"target": "classes"},
+        {"exchange": "paper"}, {"exchange": "two-hop-exact"}, {"exchange": "fedgcn"},
+        {"exchange": "none"}, {"exchange_gradients": False, "schedule": "first-epoch"},
+        {"backbone": "gcn", "temporal": "mlp"}, {"backbone": "evolvegcn-h"},
+        {"backbone": "evolvegcn-h", "candidates": "all"}, {"backbone": "gcrn-baseline"},
+        {"backbone": "gcrn-gru"}, {"backbone": "gcrn-lstm"}, {"backbone": "tgn"},
+        {"layers": 1, "temporal": "average"}, {"precision": "float64"}],
+    "roland": [{"norm": True, "meta": 0.5}],
+    "fedsage_dyn": [{"backbone": "sage"}],
+    "feddgl_dyn": [{"personal": False, "contrast": 0}],
+}
+
+
+def cases() -> list[Any]:
+    """Return every method that has a device, with other settings behind it."""
+    found = []
+    for name in registry.names("methods"):
+        kind = registry.method(name)
+        if issubclass(kind, OnDevice):
+            for values in ({}, *OTHERS.get(name, [])):
+                marks = () if name in QUICK and not values else (pytest.mark.slow,)
+                said = ",".join(f"{k}={v}" for k, v in values.items())
+                found.append(pytest.param(name, values, marks=marks,
+                                          id=f"{name}:{said}" if said else name))
+    return found
+
+
+def made(name: str, where: str, values: dict[str, Any]) -> OnDevice:
+    kind = registry.method(name)
+    return kind(**{**kind.tiny().model_dump(exclude_unset=True), **values, "device": where})
+
+
+@pytest.fixture(params=["emulated", "cuda"])
+def second(request: pytest.FixtureRequest) -> Any:
+    """Return a context in which ``device="cuda"`` can be had."""
+    if request.param == "emulated":
+        @contextlib.contextmanager
+        def inside():
+            with pytest.MonkeyPatch.context() as patch, emulated(patch):
+                yield
+        return inside
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU here")
+    return contextlib.nullcontext
+
+
+def outcome(made: Run) -> tuple[Any, Any]:
+    """Return the scores, and the memory of both sides."""
+    scores, server, clients = testing._outcome(made)
+    from fedvine.core.message import loads
+    return json.loads(scores), [unpack(loads(b)) for b in (server, *clients.values())]
+
+
+def near(a: Any, b: Any, most: float, where: str = "") -> None:
+    """Check that two trees have the same values, numbers within ``most``."""
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        for key in a:
+            near(a[key], b[key], most, f"{where}.{key}")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), where
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            near(x, y, most, f"{where}[{i}]")
+    elif isinstance(a, (np.ndarray, torch.Tensor)):
+        x, y = (np.asarray(v, np.float64) for v in (a, b))
+        assert x.shape == y.shape, where
+        assert np.allclose(x, y, rtol=most, atol=most, equal_nan=True), (
+            f"{where}: {np.nanmax(np.abs(x - y))}")
+    elif isinstance(a, float):
+        assert a == pytest.approx(b, rel=most, abs=most, nan_ok=True), where
+    else:
+        assert a == b, where
+
+
+@pytest.mark.parametrize(("name", "values"), cases())
+def test_a_second_device_gives_the_scores_and_the_memory_of_the_cpu(name, values, second):
+    on_cpu = outcome(testing._run(made(name, "cpu", values)))
+    with second():
+        there = outcome(testing._run(made(name, "cuda", values)))
+    near(on_cpu[1], there[1], 1e-4)
+    near(on_cpu[0], there[0], 1e-4)
