@@ -43,8 +43,8 @@ from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task_plan import TaskPlan
 
 Where = Literal["cpu", "cuda"]
-NONE = ("torch finds no GPU on this machine, so nothing was measured; scripts/bench gpu --device cpu "
-        "--tiny shows that the benchmark runs.")
+NONE = ("torch finds no GPU on this machine, so nothing was measured; scripts/bench gpu "
+        "--device cpu --tiny shows that the benchmark runs.")
 STEPS, PAPER = 1200, 1.77       # Table C.1 of FedLink: 1,200 iterations, seconds on an H200
 
 
@@ -131,7 +131,8 @@ def measured(where: Where, tiny: bool) -> list[str]:
     for name, work in (("POWER, a task", power), ("DG-CoLearn, a snapshot", dgcolearn)):
         lines.append([name, *(f"{work(s, tiny):.2f}" for s in sides)])
     named = torch.cuda.get_device_name() if where == "cuda" else "the processor"
-    return [f"Seconds on {named}" + (", and on the processor beside it." if len(sides) > 1 else "."),
+    beside = ", and on the processor beside it" if len(sides) > 1 else ""
+    return [f"Seconds on {named}{beside}.",
             Table("Seconds", ["what", *sides], lines).markdown(),
             f"A step of FedLink on {pairs:,} distinct pairs and {rows:,} rows takes "
             f"{step * 1e3:.2f} ms. It reads and writes {least(rows, pairs) / 1e6:.0f} MB at least, "
@@ -162,9 +163,10 @@ def main() -> None:
 PAGE = """# On a GPU
 
 `scripts/bench gpu` measures 1,200 steps of FedLink on a buffer of 200,000 edges, one of these steps
-beside what the device's bandwidth allows at best, a task of POWER and a snapshot of DG-CoLearn, on a
-GPU and on one thread of the processor beside it ([how to compute on a GPU](../howto-gpu.md))."""
-ABSENT = """No GPU was at hand when this page was made: nothing was measured, and nothing is claimed."""
+beside what the device's bandwidth allows at best, a task of POWER and a snapshot of DG-CoLearn, on
+a GPU and on one thread of the processor beside it ([how to compute on a GPU](../howto-gpu.md))."""
+ABSENT = ("No GPU was at hand when this page was made: nothing was measured, and nothing is "
+          "claimed.")
 
 
 if __name__ == "__main__":

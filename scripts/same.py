@@ -5,8 +5,8 @@
 BEFORE and AFTER are git revisions, or folders of checkouts. Both are driven by their own command
 line, in processes of their own, with this Python and a cache of data each. Compared are the scores
 of every stage, every line of the log of calls, the summary, the resolved settings, and, of runs in
-one process, the raw scores of forecasts. Left out are seconds and peak memory alone. A key or a
-name in RENAMED, and nothing else, may be called otherwise by the two versions.
+one process, the raw scores of forecasts. Left out are seconds, peak memory and the device alone. A
+key or a name in RENAMED, and nothing else, may be called otherwise by the two versions.
 
 Prints a line a run: equal, the first difference, or why it was skipped. The exit status is 1 if
 anything differs or a run fails, and 2 if nothing was compared. With --keep, what revisions wrote
@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RENAMED = {"rate": "learning_rate", "server_rate": "server_learning_rate",
            "start_scale": "init_scale"}
 
-LEFT_OUT = ("seconds", "slowest", "peak_memory")     # the beginnings of keys
+LEFT_OUT = ("seconds", "slowest", "peak_memory", "device")  # the beginnings of keys
 FILES = ("metrics.jsonl", "messages.jsonl", "summary.json", "forecasts.csv", "experiment.toml")
 SITES = ("EWR", "JFK", "LGA")
 

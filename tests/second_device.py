@@ -71,7 +71,9 @@ def _index(at: Any) -> Any:
     """Return lists and arrays of places as tensors on the CPU; torch would give them no values."""
     if isinstance(at, tuple):
         return tuple(map(_index, at))
-    return torch.as_tensor(np.asarray(at, None if len(at) else np.int64)) if isinstance(at, (list, np.ndarray)) else at
+    if not isinstance(at, (list, np.ndarray)):
+        return at
+    return torch.as_tensor(np.asarray(at, None if len(at) else np.int64))
 
 
 class _Second(TorchDispatchMode):

@@ -44,7 +44,7 @@ def test_cuda_is_refused_before_anything_is_made_where_there_is_no_gpu(gpu, tmp_
         assert method.where == torch.device("cuda")
         device.check(method)
         return
-    with pytest.raises(FedvineError, match='is "cuda", and torch finds no GPU on this machine; set'):
+    with pytest.raises(FedvineError, match='is "cuda", and torch finds no GPU here'):
         run(method, *testing.tiny_case(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -55,7 +55,7 @@ def test_a_site_without_a_gpu_refuses_with_a_code_and_a_sentence(gpu):
     if gpu:
         assert settings(asked, protocol)[0].device == "cuda"    # type: ignore[attr-defined]
         return
-    with pytest.raises(Refusal, match="torch finds no GPU on this machine") as refused:
+    with pytest.raises(Refusal, match="torch finds no GPU here") as refused:
         settings(asked, protocol)
     assert refused.value.sent == ["device"]
     assert "no GPU there" in str(Refusal(*refused.value.sent))

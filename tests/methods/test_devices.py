@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from second_device import emulated
 
 from fedvine import testing
-from fedvine.core import device, registry
+from fedvine.core import registry
 from fedvine.core.device import OnDevice
-from fedvine.core.errors import FedvineError
 from fedvine.core.message import unpack
-from fedvine.core.method import Method
 from fedvine.experiments.run import Run
-from second_device import emulated
 
 QUICK = ("fedavg", "fedlink", "roland")      # one of each family; the others are slow
 

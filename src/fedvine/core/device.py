@@ -48,8 +48,8 @@ def has_gpu() -> bool:
 def check(method: Method) -> None:
     """Raise :class:`FedvineError` where a client of the method needs a GPU and there is none."""
     if isinstance(method, OnDevice) and method.device == GPU and not has_gpu():
-        raise FedvineError('method.device is "cuda", and torch finds no GPU on this machine; set '
-                           'it to "auto" or "cpu", or install a torch with CUDA.')
+        raise FedvineError('method.device is "cuda", and torch finds no GPU here; set it to "auto" '
+                           'or "cpu", or install a torch with CUDA.')
 
 
 def without(values: Mapping[str, Any]) -> dict[str, Any]:

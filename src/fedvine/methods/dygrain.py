@@ -78,7 +78,8 @@ class DyGrain(OneByOne):
     def choose(self, client: Client, places: np.ndarray, labels: np.ndarray) -> None:
         """Choose N and V among labelled nodes [P], and keep what the former model says of V."""
         old = places < len(client.smoothed)
-        change = (self.smooth(client)[:len(client.smoothed)].cpu() - client.smoothed).norm(dim=1)   # (b)
+        now = self.smooth(client)[:len(client.smoothed)].cpu()
+        change = (now - client.smoothed).norm(dim=1)                                        # (b)
         before = places[old]
         moved = before[top(change[torch.from_numpy(before)].numpy(), self.influenced)]
         client.learned = np.concatenate([places[~old], moved])
@@ -130,8 +131,8 @@ class DyGrain(OneByOne):
             known = dict(zip(places.tolist(), labels.tolist(), strict=True))
             y = torch.tensor([known[p] for p in client.distilled.tolist()], device=self.where)
             scores = client.net.score(rows[at])
-            apart = kl_div(scores.log_softmax(1), client.taught.to(scores).log_softmax(1), log_target=True,
-                           reduction="batchmean")
+            apart = kl_div(scores.log_softmax(1), client.taught.to(scores).log_softmax(1),
+                           log_target=True, reduction="batchmean")
             found = found + self.retain * (self.truth * cross_entropy(scores, y)
                                            + (1 - self.truth) * apart)                  # (a)
         return found

@@ -68,8 +68,9 @@ class ErGnn(Replaying):
             with torch.no_grad():
                 z = client.model.last_rows(self.labelled(client)[0]).cpu()
             last = client.model.second
-            return influential(z, last.weight.detach().cpu(), last.bias.detach().cpu(), y, self.per_class,
-                               damping=self.damping, binary=self.criterion == "binary-sum")
+            return influential(z, last.weight.detach().cpu(), last.bias.detach().cpu(), y,
+                               self.per_class, damping=self.damping,
+                               binary=self.criterion == "binary-sum")
         h = self.embedded(client)
         if self.select == "clearest":
             return clearest(h, y, self.per_class, distance=self.distance)

@@ -194,8 +194,9 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
             if len(batch.graph):
                 self.step(client, batch, touched, now, draw)
         delta: dict[str, Any] = {
-            side: getattr(client, side).update(getattr(touched, side), now[side].cpu() - begin[side],
-                                               sent[side]) for side in SIDES}
+            side: getattr(client, side).update(
+                getattr(touched, side), now[side].cpu() - begin[side], sent[side])
+            for side in SIDES}
         if model is not None:
             delta["model"] = tree.change(client.model, model)
         return delta

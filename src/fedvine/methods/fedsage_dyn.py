@@ -56,7 +56,7 @@ what true neighbours say, and scores may fall far behind FedAvgDyn's.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch

@@ -183,7 +183,8 @@ class Power(PrototypeSums):
         """
         if not len(server.y) or not self.server_epochs:
             return
-        graph = buffer_graph(server.x.to(self.where), self.near if self.transfer == "kl" else 0)   # (13)
+        near = self.near if self.transfer == "kl" else 0
+        graph = buffer_graph(server.x.to(self.where), near)                         # (13)
         unseen = np.zeros(world.facts["classes"])
         seen = torch.from_numpy(np.stack([server.trajectories.get(n, unseen)
                                           for n in sent.names]))

@@ -208,7 +208,8 @@ class Target(Continual):
         """
         graph, first = self.labelled(client)[0], client.model.first
         with torch.no_grad():
-            own = {"x": synthesis.moments(client.stage.x), "h": synthesis.moments(first(graph)).cpu()}
+            own = {"x": synthesis.moments(client.stage.x),
+                   "h": synthesis.moments(first(graph)).cpu()}
             if not len(client.rows):
                 return own
             sent = {"x": synthesis.moments(client.rows),

@@ -167,6 +167,7 @@ class MissingNeighbours(OnDevice):
         client.neighgen_optimizer.zero_grad()
         (number + apart[used].sum() / (len(nodes) * total / count)).backward()          # L^f
         for name, others in slope.items():
-            gen.get_parameter(name).grad.add_(others.to(self.where), alpha=self.alpha * count / total)
+            gen.get_parameter(name).grad.add_(others.to(self.where),
+                                              alpha=self.alpha * count / total)
         client.neighgen_optimizer.step()
         client.cache.pop("mended", None)

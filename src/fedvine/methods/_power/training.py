@@ -134,8 +134,9 @@ class Continual(OnDevice, Robust):
             graph = self.known(client)
             nodes = np.flatnonzero(graph.y >= 0)
             client.cache["task"] = client.place[0]
-            client.cache["labelled"] = (self.inputs(graph).to(self.where), *(
-                torch.from_numpy(part).to(self.where) for part in (nodes, graph.y[nodes])))
+            client.cache["labelled"] = (self.inputs(graph).to(self.where),
+                                        torch.from_numpy(nodes).to(self.where),
+                                        torch.from_numpy(graph.y[nodes]).to(self.where))
         return client.cache["labelled"]
 
     def known(self, client: Client) -> Graph:
