@@ -24,7 +24,7 @@ from fedvine.cli.site import private
 from fedvine.core.errors import FedvineError
 from fedvine.engines.remote import Gone
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation import flare, kits, launch
+from fedvine.federation import certificates, flare, kits, launch
 from fedvine.federation.flare import Gate, checked
 from fedvine.federation.launch import read_order
 from fedvine.federation.order import Order
@@ -75,6 +75,24 @@ class Proxy:
 
     def handle(self, letter, seal):
         return self._handle()
+
+
+def test_a_server_at_work_is_told_by_its_lock_and_given_time_to_answer(tmp_path, monkeypatch):
+    (tmp_path / "server" / "startup").mkdir(parents=True)
+    waited = []
+
+    def console(kit, user, patience):
+        waited.append(patience)
+        raise OSError("nobody answers")
+    monkeypatch.setattr(flare, "Console", console)
+    monkeypatch.setattr(certificates, "listed", lambda hub: [SimpleNamespace(name="ada")])
+    assert not launch.at_work(tmp_path / "server")
+    assert not certificates.withdraw(tmp_path, "ada")
+    with launch.alone(tmp_path / "server", "serve"):
+        assert launch.at_work(tmp_path / "server")
+        assert not certificates.withdraw(tmp_path, "ada")
+    assert not launch.at_work(tmp_path / "server")
+    assert waited == [5.0, certificates.BUSY] and kits.withdrawn(tmp_path) == {"ada"}
 
 
 def test_a_withdrawn_kit_is_dropped_within_a_call(tmp_path, monkeypatch):

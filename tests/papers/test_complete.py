@@ -1,12 +1,17 @@
 """What a paper's table lacks, and our row beside the best rival."""
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
+import pooch
 import pytest
 from typer.testing import CliRunner
 
 from fedvine.cli.main import app
 from fedvine.core.errors import FedvineError
+from fedvine.datasets import at_hand
+from fedvine.experiments.experiment import Experiment
 from fedvine.papers.ahead import ahead
 from fedvine.papers.published import PaperTable
 from fedvine.papers.reproduce import lacks
@@ -20,6 +25,22 @@ def test_an_empty_folder_lacks_every_row(tmp_path):
         assert any(f" {name} has 0 of 5 seeds" in line for line in lines) or not lines
     with pytest.raises(FedvineError, match="is for a paper's table"):
         lacks("tgb-wiki", folder=tmp_path)
+
+
+def test_what_is_lacking_is_said_without_a_download(tmp_path, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("something is downloaded")
+    monkeypatch.setattr(pooch, "retrieve", never)
+    monkeypatch.delenv("FEDVINE_DATA", raising=False)
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path))
+    kept = Path(__file__).parents[2] / "docs/results/cells"
+    store = tmp_path / "cells" / "kept"
+    store.mkdir(parents=True)
+    shutil.copy(kept / "wikipedia-early.jsonl", store)
+    lines = lacks("fedlink-table1", only="5", folder=tmp_path / "cells")
+    assert not any("has 0 of" in line for line in lines)        # by the lines, whatever the content
+    with at_hand(), pytest.raises(FedvineError, match="not at hand, and nothing is downloaded"):
+        Experiment.model_validate({"data": "wikipedia", "method": "recency"}).data.open()
 
 
 def test_the_command_fails_where_something_is_lacking(tmp_path, monkeypatch):

@@ -41,6 +41,14 @@ def outside(folder, *call):
     return np.array(json.loads(done.stdout), float)
 
 
+def refused(folder, *words):
+    """The sentence with which ``python load.py WORDS`` ends."""
+    done = subprocess.run([sys.executable, "-I", str(folder / "load.py"), *words],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr and not done.stdout
+    return done.stderr.strip()
+
+
 @pytest.fixture(scope="module")
 def rows():
     draw = np.random.default_rng(5)
@@ -118,6 +126,32 @@ def test_dgcolearn_scores_the_same_outside(rows, bipartite, directed, tmp_path):
     users, items = pairs_of(run.parts["all"])
     assert np.allclose(outside(tmp_path / "out", "scores", users, items),
                        scored(run, "all", users, items), rtol=1e-5, atol=1e-6)
+
+
+def test_a_name_that_is_not_there_is_named_in_a_sentence(rows, graph, tmp_path):
+    for method in (fv.FedLinkNoEmb.tiny(), fv.FedLinkPlus.tiny()):
+        made(rows, method, tmp_path / method.name)
+        export(tmp_path / method.name, tmp_path / f"{method.name}-out")
+    stream = fv.from_frame(rows, src="src", dst="dst", time="time", client="town")
+    for name, method, split, plan in (
+            ("dgcolearn", fv.DgCoLearn.tiny(), stream.split(by="town"), stream.by_count(60)),
+            ("fedavg", fv.FedAvg.tiny(), graph.split("client"), by_task(graph, 2))):
+        fv.run(method, split, plan, out=tmp_path / name).finish()
+        export(tmp_path / name, tmp_path / f"{name}-out")
+    link, plus, shared, nodes = (tmp_path / f"{name}-out" for name in (
+        "fedlink_noemb", "fedlink_plus", "dgcolearn", "fedavg"))
+    assert refused(link, "rye", "nobody", "1") == (
+        "The model knows no user nobody: it had no edge in the run.")
+    assert refused(link, "paris", "u/7", "1") == (
+        "No client paris was exported; there are a yr, rye.")
+    assert refused(link, "rye", "u/7", "no item").startswith("The model knows no item no item")
+    assert refused(plus, "rye", "nobody", "1") == (
+        "No pair of the user nobody with these items was exported.")
+    assert refused(plus, "paris", "nobody", "1").startswith("No client paris was exported")
+    assert refused(shared, "nobody", "1").startswith("The model knows no user nobody")
+    assert refused(nodes, "north", "n999") == "The model knows no node n999 at this client."
+    for folder in (link, plus, shared, nodes):
+        assert "python load.py" in refused(folder)
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,21 @@ task): the defaults of the command line. ``DATES`` is true where times are secon
 file without it does not have dates.
 
 A data set's own files are searched in ``folder``, then below the folder that the environment
-variable FEDVINE_DATA names.
+variable FEDVINE_DATA names. Some are downloaded where they are not found, unless :func:`at_hand` is
+on.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+
+from fedvine.core.errors import FedvineError
+
+_at_hand = ContextVar("_at_hand", default=False)
 
 
 def folders(folder: Path | str | None, place: str) -> list[Path]:
@@ -28,3 +35,19 @@ def folders(folder: Path | str | None, place: str) -> list[Path]:
 def found(candidates: Iterable[Path]) -> Path | None:
     """Return the first of these files that exists, or None."""
     return next((file for file in candidates if file.is_file()), None)
+
+
+@contextmanager
+def at_hand() -> Iterator[None]:
+    """Open no data set that would have to be downloaded, inside the ``with`` block."""
+    token = _at_hand.set(True)
+    try:
+        yield
+    finally:
+        _at_hand.reset(token)
+
+
+def downloads(name: str) -> None:
+    """Raise :class:`FedvineError` where ``name`` must not be downloaded, see :func:`at_hand`."""
+    if _at_hand.get():
+        raise FedvineError(f"{name} is not at hand, and nothing is downloaded here.")

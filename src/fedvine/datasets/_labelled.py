@@ -22,7 +22,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder, cache_folder
 from fedvine.data.graph import Graph
 from fedvine.data.io.cache import fingerprint
-from fedvine.datasets import folders
+from fedvine.datasets import downloads, folders
 
 Files = Iterable[str]
 Arrays = tuple[Any, Any, Any, Any]      # x, edges, y, the classes' names or None
@@ -99,6 +99,7 @@ def _fetched(name: str, place: str, files: Files, origin: str,
            "folder.")
     if fetch is None:
         raise FedvineError(f"{name} was not found and cannot be downloaded; {put}")
+    downloads(name)
     with atomic_folder(kept) as folder:
         try:
             fetch(folder)

@@ -17,7 +17,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.io.cache import kept
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
-from fedvine.datasets import folders, found
+from fedvine.datasets import downloads, folders, found
 
 _DAMAGED = (OSError, EOFError, KeyError, ValueError, RuntimeError, zlib.error, zipfile.BadZipFile)
 
@@ -163,6 +163,8 @@ def downloaded(url: str, place: str) -> Path:
     import pooch
     folder, name = cache_folder() / "downloads", url.rsplit("/", 1)[-1]
     known = folder / f"{name}.sha256"
+    if not (folder / name).is_file():
+        downloads(name)
     try:
         pooch.retrieve(url, known.read_text().strip() if known.is_file() else None, name, folder)
     except ValueError as error:

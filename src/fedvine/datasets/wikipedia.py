@@ -27,7 +27,7 @@ from fedvine.data.io.read import read
 from fedvine.data.io.source import first_bytes, literal
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
-from fedvine.datasets import folders, found
+from fedvine.datasets import downloads, folders, found
 from fedvine.datasets._classes import first_edges
 
 SPLIT: dict = {"by": "louvain", "k": 5}
@@ -91,6 +91,7 @@ def _downloaded() -> Path:
     import pooch
     folder = cache_folder() / "downloads"
     if not (folder / "wikipedia.csv").is_file():
+        downloads("wikipedia")
         known = folder / "wikipedia.csv.sha256"
         try:
             pooch.retrieve(URL, known.read_text().strip() if known.is_file() else None,

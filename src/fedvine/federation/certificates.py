@@ -19,6 +19,9 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
 from fedvine.federation import roster
+from fedvine.federation.launch import at_work
+
+BUSY = 60.0     # seconds that a running server may take to answer
 
 
 class Certificate(NamedTuple):
@@ -60,9 +63,10 @@ def withdraw(hub: Path, site: str) -> bool:
         raise FedvineError(f'{hub} has no site "{site}"{near(site, names)}.')
     with atomic(hub / "server" / kits.WITHDRAWN, "w") as file:
         json.dump({"disabled_clients": sorted({*kits.withdrawn(hub), site})}, file)
+    patience = BUSY if at_work(hub / "server") else 5.0
     with contextlib.suppress(Exception):  # no server runs: it reads the list when it starts
         from fedvine.federation.flare import Console
-        console = Console(hub / "admin", kits.ADMIN, patience=5.0)
+        console = Console(hub / "admin", kits.ADMIN, patience)
         try:
             console.disable(site)
             return True

@@ -117,6 +117,21 @@ def alone(kit: Path, command: str) -> Iterator[None]:
         os.close(handle)
 
 
+def at_work(kit: Path) -> bool:
+    """Return whether a command is at work with the kit, see :func:`alone`."""
+    try:
+        handle = os.open(kit / ".lock", os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
 def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
     """Keep this site's client running until Ctrl-C.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedvine.core.errors import FedvineError, near
+from fedvine.datasets import at_hand
 from fedvine.papers import (
     dgcolearn,
     dgcolearn_forgetting,
@@ -79,12 +80,15 @@ def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
           folder: str | Path = FOLDER) -> list[str]:
     """Return what a paper's table lacks, see :func:`fedvine.papers.complete.lacking`; run nothing.
 
+    Nothing is downloaded: where data are not at hand, the content of kept cells is not compared.
+
     Raises :class:`FedvineError` for a name that is no paper's table.
     """
     if name not in published.names():
         raise FedvineError("--check is for a paper's table: "
                            f"{', '.join(sorted(published.names()))}.")
-    return lacking(PaperTable.named(name), only, _count(seeds), folder)
+    with at_hand():
+        return lacking(PaperTable.named(name), only, _count(seeds), folder)
 
 
 def reproduce_all(*, seeds: int | None = None, budget: float | None = None,

@@ -17,13 +17,22 @@ NET = {name: value.astype(np.float64)
        for name, value in load_file(HERE / "model.safetensors").items()}
 
 
+def places(names, wanted, what):
+    """Return the places of names; raise LookupError, a sentence, for one that is not there."""
+    number = {name: i for i, name in enumerate(names)}
+    for name in wanted:
+        if str(name) not in number:
+            raise LookupError(f"The model knows no {what} {name}: it had no edge in the run.")
+    return [number[str(name)] for name in wanted]
+
+
 def rows(side, names):
     """Return the rows float64 [n, width] of nodes by name, of "users" or "items"."""
     table = pq.read_table(HERE / "clients" / "all" / f"{side}.parquet")
-    number = {name: i for i, name in enumerate(table["name"].to_pylist())}
+    at = places(table["name"].to_pylist(), names, side[:-1])
     column = table["embedding"].combine_chunks()
     values = column.flatten().to_numpy().reshape(len(column), -1).astype(np.float64)
-    return values[[number[str(name)] for name in names]]
+    return values[at]
 
 
 def scores(users, items):
@@ -40,8 +49,13 @@ def classes(nodes):
 
 
 if __name__ == "__main__":
-    who, *what = sys.argv[1:]
-    if "class_out" in NET:
-        print(*classes([who]))
-    for thing in what:
-        print(thing, *scores([who], [thing]))
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    try:
+        who, *what = sys.argv[1:]
+        if "class_out" in NET:
+            print(*classes([who]))
+        for thing in what:
+            print(thing, *scores([who], [thing]))
+    except LookupError as error:
+        sys.exit(str(error))

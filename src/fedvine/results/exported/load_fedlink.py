@@ -5,7 +5,7 @@ python load.py CLIENT USER ITEM [ITEM ...]
 
 import sys
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,9 +14,27 @@ from safetensors.numpy import load_file
 HERE = Path(__file__).parent
 
 
+def folder_of(client):
+    """Return a client's folder; raise LookupError, a sentence, where it is not exported."""
+    folder = HERE / "clients" / quote(client, safe="")
+    if not folder.is_dir():
+        there = ", ".join(sorted(unquote(f.name) for f in (HERE / "clients").iterdir()))
+        raise LookupError(f"No client {client} was exported; there are {there}.")
+    return folder
+
+
+def places(names, wanted, what):
+    """Return the places of names; raise LookupError, a sentence, for one that is not there."""
+    number = {name: i for i, name in enumerate(names)}
+    for name in wanted:
+        if str(name) not in number:
+            raise LookupError(f"The model knows no {what} {name}: it had no edge in the run.")
+    return [number[str(name)] for name in wanted]
+
+
 def embeddings(client):
     """Compute the rows of all users and items of a client, float64 [n, width] each."""
-    part = load_file(HERE / "clients" / quote(client, safe="") / "arrays.safetensors")
+    part = load_file(folder_of(client) / "arrays.safetensors")
     net = {name: value.astype(np.float64) for name, value in
            {**load_file(HERE / "model.safetensors"), **part}.items()}
     rows = {"users": net["users.rows"], "items": net["items.rows"]}
@@ -44,16 +62,19 @@ def embeddings(client):
 
 def scores(client, users, items):
     """Return the scores float64 [n] of pairs of names at a client; higher is likelier."""
-    folder = HERE / "clients" / quote(client, safe="")
-    number = [{name: i for i, name in enumerate(
-        pq.read_table(folder / f"{side}.parquet")["name"].to_pylist())}
-        for side in ("users", "items")]
+    at = [places(pq.read_table(folder_of(client) / f"{side}.parquet")["name"].to_pylist(), wanted,
+                 what) for side, wanted, what in (("users", users, "user"),
+                                                  ("items", items, "item"))]
     z_users, z_items = embeddings(client)
-    return np.array([z_users[number[0][str(user)]] @ z_items[number[1][str(item)]]
-                     for user, item in zip(users, items, strict=True)])
+    return np.array([z_users[u] @ z_items[i] for u, i in zip(*at, strict=True)])
 
 
 if __name__ == "__main__":
-    where, who, *what = sys.argv[1:]
-    for thing, score in zip(what, scores(where, [who] * len(what), what), strict=True):
-        print(thing, score)
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    try:
+        where, who, *what = sys.argv[1:]
+        for thing, score in zip(what, scores(where, [who] * len(what), what), strict=True):
+            print(thing, score)
+    except LookupError as error:
+        sys.exit(str(error))
