@@ -70,7 +70,7 @@ from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.nn.backbones import Exact
 
 
-class FedSageDyn(MissingNeighbours, FedAvgDyn):
+class FedSageDyn(MissingNeighbours, FedAvgDyn):  # type: ignore[misc] # its show is NeighGen's
     """FedAvgDyn with generated neighbours in place of those elsewhere."""
 
     name: ClassVar[str] = "fedsage_dyn"
