@@ -137,6 +137,12 @@ def test_trim_keeps_the_pairs_with_most_and_their_order(one_kind):
     assert len(counts.pairs) == len(kept)
 
 
+def zeros(users, columns):
+    return Scratch(*(np.zeros(size, kind) for size, kind in (
+        (users, "f4"), (users, "f4"), (columns, "i4"), ((columns, 4), "f4"), (3, "f4"),
+        (users + 1, "i8"), (columns + 1, "i8"), (256, "i8"))))
+
+
 @pytest.mark.parametrize("one_kind", [False, True], ids=["two kinds", "one kind"])
 def test_a_walk_sums_what_dense_cosines_do(one_kind):
     found = events(4, one_kind)
@@ -153,9 +159,7 @@ def test_a_walk_sums_what_dense_cosines_do(one_kind):
                   MANY)
     pairs = counts.loops()[2]
     for u in range(users):
-        scratch = Scratch(*(np.zeros(size, kind) for size, kind in (
-            (users, "f4"), (users, "f4"), (columns, "i4"), ((columns, 4), "f4"), (3, "f4"),
-            (users + 1, "i8"), (columns + 1, "i8"), (256, "i8"))))
+        scratch = zeros(users, columns)
         cols = np.flatnonzero(x[u])
         walk(cols, x[u, cols].astype(np.float32), len(cols), u, pairs, facts, POWERS, scratch)
         dot = x @ x[u]
@@ -164,6 +168,20 @@ def test_a_walk_sums_what_dense_cosines_do(one_kind):
         dense = np.stack([alike @ n, alike ** 4 @ n, alike ** 16 @ n, dot @ x], 1)
         assert scratch.sums == pytest.approx(dense, rel=1e-3, abs=1e-5)
         assert scratch.total == pytest.approx(dense[:, :3].sum(0), rel=1e-3, abs=1e-5)
+
+
+def test_a_user_is_touched_once_by_a_row_of_zeros():
+    # of nodes of one kind, a user who is lent may have met items as the pair turned round alone
+    found = events(4, True)
+    counts = counted(found, True)
+    users, columns = len(counts.users), len(counts.columns)
+    scratch = zeros(users, columns)
+    facts = Facts(counts.now, 1.0, len(counts.items), users, 1.0, 0.5, True, MANY, MANY, MANY)
+    cols = np.arange(columns)
+    touched, _, _ = walk(cols, np.zeros(columns, np.float32), columns, users, counts.loops()[2],
+                         facts, POWERS, scratch)
+    met = {u for _, u, z, _ in found} | {z for _, u, z, _ in found if u != z}
+    assert sorted(scratch.touched_users[:touched]) == sorted(met)
 
 
 @given(some.lists(some.tuples(some.sampled_from(["add", "keep", "save"]),

@@ -67,7 +67,8 @@ def walk(cols: np.ndarray, x: np.ndarray, many: Any, u: Any, pairs: Pairs, facts
             before, touched[users] = dot[v], v      # no branch: half of them would be guessed wrong
             if v != u:
                 users += before == 0.0
-                dot[v] = before + own * found.x[k, 0]
+                # above 0 also where the rows are 0, so that a user is touched once
+                dot[v] = before + (own * found.x[k, 0] + np.float32(1e-30))
     s.buckets[:] = 0
     rows = pairs.user_lists
     for k in range(users):
