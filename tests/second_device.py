@@ -54,6 +54,10 @@ class Far(torch.Tensor):
     def layout(self) -> torch.layout:       # type: ignore[override]
         return self.held.layout
 
+    @property
+    def is_meta(self) -> bool:              # type: ignore[override]
+        return False
+
     def new_tensor(self, data: Any, **how: Any) -> Far:
         return Far(self.held.new_tensor(data, **how))
 

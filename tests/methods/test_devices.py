@@ -121,3 +121,12 @@ def test_a_second_device_gives_the_scores_and_the_memory_of_the_cpu(name, values
         there = outcome(testing._run(made(name, "cuda", values)))
     near(on_cpu[1], there[1], 1e-4)     # weights, rows, states
     near(on_cpu[0], there[0], 1e-2)     # measures of ranks jump where two scores are nearly equal
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in (
+        *QUICK, "power", "twp", "dgcolearn", "feddgl", "feddgl_dyn", "dygrain", "scaffold",
+        "fedsage_dyn")])
+def test_a_run_that_is_restored_goes_on_on_the_second_device(name):
+    with pytest.MonkeyPatch.context() as patch, emulated(patch):
+        testing.check_resume(made(name, "cuda", {}))

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import _attack, living
+from benchmarks import _attack, _gpu, living
 from benchmarks.__main__ import COMMANDS
+
+from fedvine.core import device
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -57,3 +60,36 @@ def test_an_attempt_without_its_line_in_the_log_did_not_hold():
     assert "LGA's answer to upload" in found[0]["answer"] and "EWR.1; refused" in found[1]["shown"]
     assert {f"D{i}" for i in range(1, 13)} < set(_attack.TITLES)
     assert len([key for key in _attack.TITLES if key.startswith("own")]) >= 6
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(device, "has_gpu", lambda: False)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def gpu(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["gpu", *words])
+    _gpu.main()
+
+
+def test_without_a_gpu_nothing_is_measured_and_the_page_says_so(no_gpu, monkeypatch, tmp_path,
+                                                               capsys):
+    monkeypatch.setattr(_gpu, "measured", lambda *_: pytest.fail("it measures"))
+    gpu(monkeypatch, "--markdown", str(tmp_path))
+    assert "no GPU on this machine, so nothing was measured" in capsys.readouterr().out
+    page = (tmp_path / "gpu.md").read_text()
+    assert "nothing is claimed" in page and "1.77" not in page
+    with pytest.raises(SystemExit):
+        gpu(monkeypatch, "--device", "cpu", "--markdown", str(tmp_path))
+
+
+def test_the_benchmark_of_a_gpu_can_be_tried_on_the_processor(no_gpu, monkeypatch, capsys):
+    gpu(monkeypatch, "--device", "cpu", "--tiny")
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("FedLink, 1,200 steps", "POWER, a task", "DG-CoLearn, a",
+                                         "above that floor", "1.77 s for 1,200 iterations"))
+    # one row and one pair: neighbours, scores, layers, Adam
+    assert _gpu.least(1, 1, width=1) == 4 * (8 + 12 + 8 + 7)
