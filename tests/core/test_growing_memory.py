@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedvine.core import registry
+from fedvine.core.growth import enlarged
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
@@ -95,3 +96,10 @@ def test_a_head_of_a_class_does_not_depend_on_the_others():
     for key in ("second.weight", "second.source", "second.target"):
         assert torch.equal(whole[key], turned[key].flip(-1))
         assert len(whole[key].unique()) == whole[key].numel()
+
+
+def test_a_list_of_arrays_of_unequal_lengths_stays():
+    kept = [np.arange(2), np.arange(3)]
+    found = enlarged({"seen": kept, "y": np.ones(2)}, {"seen": [], "y": np.zeros(3)})
+    assert found["seen"] is kept
+    assert found["y"].tolist() == [1, 1, 0]

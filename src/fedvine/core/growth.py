@@ -45,8 +45,10 @@ def enlarged(old: Any, new: Any) -> Any:
 
 def _block(old: Any, new: Any) -> Any:
     """Return ``new`` with ``old`` in its first corner, or ``old`` where it is not smaller."""
+    if not hasattr(old, "shape"):
+        return old
     small, large = np.shape(old), np.shape(new)
-    if not hasattr(old, "shape") or len(small) != len(large) or small == large or any(
+    if len(small) != len(large) or small == large or any(
             a > b for a, b in zip(small, large, strict=True)):
         return old
     found = new.clone() if hasattr(new, "clone") else new.copy()
