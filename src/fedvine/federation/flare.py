@@ -14,6 +14,8 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,7 @@ from fedvine.engines.remote import Gone, Unreachable
 from fedvine.federation.kits import withdrawn
 from fedvine.federation.server import carry, open_site, read_order
 from fedvine.federation.signed import Trusted
+from fedvine.federation.spare import forget_jobs, keep_small
 
 HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
 FRESH = 15.0             # seconds after its last heartbeat in which a site counts as connected
@@ -164,7 +167,9 @@ class Hub:
             present(name)
             return call.result()
 
-        with ThreadPoolExecutor(2 * len(proxies) + 2) as threads:
+        with ExitStack() as held:
+            held.callback(keep_small())
+            threads = held.enter_context(ThreadPoolExecutor(2 * len(proxies) + 2))
             # A site that died while the job started would be waited for in every call.
             signs = {n: threads.submit(_call, proxy, "alive", silence, letter=b"")
                      for n, proxy in proxies.items()}
@@ -210,16 +215,17 @@ class Gate(FLComponent):
 
     A site may send to the server alone, and only the requests that a site needs; its report of its
     own end does not end a job. Without the filter any site could send FLARE's commands that end a
-    job or a process to every other one.
+    job or a process to every other one. It also frees what FLARE keeps of jobs that have ended.
     """
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Add the filter to the hub's cell once the cell exists."""
+        """Add the filter to the hub's cell, and look after its memory, once the cell exists."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             self._server = fl_ctx.get_prop(FLContextKey.SITE_OBJ)
             self._server.cell.core_cell.add_incoming_filter("*", "*", self.look)
             self._server.cell.register_request_cb(
                 CellChannel.SERVER_MAIN, CellChannelTopic.REPORT_JOB_FAILURE, self.ended)
+            keep_small(partial(forget_jobs, self._server.cell.core_cell))
 
     def ended(self, request: Message) -> Message:
         """Note that a site's process of a job has ended.

@@ -22,6 +22,7 @@ from fedvine.federation.launch import Kept, alone, last_line
 from fedvine.federation.logs import JOBS
 from fedvine.federation.order import Order
 from fedvine.federation.server import again, write_state
+from fedvine.federation.spare import keep_small
 from fedvine.privacy.secure_sums import SecureSums
 
 FAILURES = 5  # times that the server's process may fail to start
@@ -58,6 +59,7 @@ class Supervisor:
     def __enter__(self) -> Supervisor:
         self._held.enter_context(alone(self.folder / "server", "serve"))
         kits.renew_classes(self.folder / "server")
+        self._held.callback(keep_small())
         return self
 
     def __exit__(self, *_: object) -> None:

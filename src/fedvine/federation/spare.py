@@ -1,0 +1,81 @@
+"""Give memory back that a process which lives for long would keep of jobs that have ended.
+
+FLARE keeps three kinds of it in the processes of a hub:
+
+- for every message that it sends, a buffer of 1 MB in a cycle of references, which Python frees only
+  when it looks for such cycles; a process with many objects rarely does;
+- for every process of every job, an endpoint and statistics of its messages, for ever;
+- what was freed of both, in the C library's heap.
+
+This module does not import FLARE: the cell is given.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+EVERY = 2.0     # seconds between two looks, and at least
+SHARE = 20.0    # times as long as a look took
+_OVER = "DISCONNECTED"      # FLARE's name of an endpoint's state
+
+
+def forget_jobs(cell: Any) -> None:
+    """Remove what a FLARE core cell keeps of processes of jobs that are no longer connected.
+
+    Such a process is named ``<site>.<job>``; a job's name is used once.
+    """
+    known = cell.communicator.conn_manager.sfm_endpoints
+    for name, kept in list(known.items()):
+        if "." in name and kept.endpoint.state.name == _OVER:
+            cell.communicator.remove_endpoint(name)
+    travel = cell.msg_travel_stats_pool
+    for category in list(travel.cat_bins):      # "<sender>#<kind of message>"
+        sender = category.partition("#")[0]
+        if "." in sender and sender not in known:
+            with travel.update_lock:
+                travel.cat_bins.pop(category, None)
+
+
+def give_back() -> None:
+    """Free cycles of references, and return the heap's free pages to the system where it can."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):      # of the GNU C library alone
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def keep_small(forget: Callable[[], None] = lambda: None) -> Callable[[], None]:
+    """Start a thread that calls ``forget`` and :func:`give_back` every :data:`EVERY` seconds.
+
+    Objects that exist by its first look (modules, mostly) are left out of later ones, which then
+    take milliseconds. Returns the function that ends it.
+    """
+    over = threading.Event()
+
+    def work() -> None:
+        pause, first = EVERY, True
+        while not over.wait(pause):
+            began = time.monotonic()
+            with contextlib.suppress(Exception):    # FLARE changed a table meanwhile; look again
+                forget()
+            give_back()
+            if first:
+                gc.freeze()
+                first = False
+            pause = max(EVERY, SHARE * (time.monotonic() - began))
+
+    def stop() -> None:
+        over.set()
+        thread.join()
+        gc.unfreeze()       # libraries report objects that were left out at the end as lost
+
+    thread = threading.Thread(target=work, name="spare memory", daemon=True)
+    thread.start()
+    atexit.register(stop)
+    return stop

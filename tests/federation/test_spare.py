@@ -1,0 +1,70 @@
+"""Processes that live for long keep nothing of jobs that have ended."""
+
+import gc
+import threading
+import weakref
+from types import SimpleNamespace
+
+import pytest
+
+from fedvine.federation import spare
+
+
+def test_of_a_job_that_ended_nothing_is_kept():
+    pytest.importorskip("nvflare", reason="the extra flare is not installed")
+    from nvflare.fuel.f3.communicator import Communicator
+    from nvflare.fuel.f3.endpoint import Endpoint, EndpointState
+    from nvflare.fuel.f3.sfm.sfm_endpoint import SfmEndpoint
+    from nvflare.fuel.f3.stats_pool import new_time_pool
+
+    cell = SimpleNamespace(communicator=Communicator(Endpoint("server")),
+                           msg_travel_stats_pool=new_time_pool("travel", "seconds"))
+    kept = cell.communicator.conn_manager.sfm_endpoints
+    for name, state in {"ada": EndpointState.READY, "bob": EndpointState.DISCONNECTED,
+                        "ada.new": EndpointState.READY, "ada.old": EndpointState.DISCONNECTED,
+                        "server.old": EndpointState.DISCONNECTED}.items():
+        kept[name] = SfmEndpoint(Endpoint(name))
+        kept[name].endpoint.state = state
+        cell.msg_travel_stats_pool.record_value(f"{name}#task:get", 0.1)
+        cell.msg_travel_stats_pool.record_value(f"{name}#task:put", 0.1)
+    spare.forget_jobs(cell)
+    assert set(kept) == {"ada", "bob", "ada.new"}       # bob, a site, may come back
+    assert set(cell.msg_travel_stats_pool.cat_bins) == {
+        f"{name}#task:{what}" for name in kept for what in ("get", "put")}
+
+
+class _Buffer(bytearray):
+    pass
+
+
+def test_garbage_goes_until_told_to_stop(monkeypatch):
+    monkeypatch.setattr(spare, "EVERY", 0.001)
+    seen = threading.Semaphore(0)
+
+    def forget() -> None:
+        seen.release()
+        raise RuntimeError("dictionary changed size during iteration")
+
+    def wait_for_a_whole_look() -> None:
+        while seen.acquire(blocking=False):
+            pass
+        assert all(seen.acquire(timeout=60) for _ in range(2))      # it begins, and the next does
+
+    gc.disable()
+    try:
+        before = set(threading.enumerate())
+        stop = spare.keep_small(forget)
+        thread, = set(threading.enumerate()) - before
+        wait_for_a_whole_look()
+        for _ in range(3):
+            cycle: list[object] = [_Buffer(1000)]
+            cycle.append(cycle)
+            gone = weakref.ref(cycle[0])
+            del cycle
+            wait_for_a_whole_look()
+            assert gone() is None
+        stop()
+        assert not thread.is_alive()
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.enable()
