@@ -11,6 +11,8 @@ It prints the memory (resident, in MB) of the hub's processes, which nobody kill
 the size of all logs; then whether every stage was learned, the slope of memory after ten minutes
 (after a third, where it takes less than half an hour) of each of the hub's processes that lived
 until the end, and of the largest sizes of those that last as long as a job; and the largest sizes.
+Jobs are few, and as large as what they came to do, so their slope is said with its standard error
+and may be above the bound by twice that.
 """
 
 from __future__ import annotations
@@ -118,20 +120,22 @@ class Soak(Federation):
                 state.get("state") == "waiting")
 
 
-def slopes(samples: list[Sample]) -> dict[str, float]:
+def slopes(samples: list[Sample]) -> dict[str, tuple[float, float]]:
     """Return the slope of memory, MB an hour, of processes that lived all the time, and of jobs.
 
-    That of jobs is of the largest size of each job's process, by the time when it ended.
+    That of jobs is of the largest size of each job's process, by the time when it ended, with its
+    standard error; 0 stands for the error of the others, each of hundreds of samples.
     """
-    found, peaks = dict[str, float](), list[tuple[float, float]]()
+    found, peaks = dict[str, tuple[float, float]](), list[tuple[float, float]]()
     for process in {key for _, sizes in samples for key in sizes}:
         at = np.array([(t, sizes[process]) for t, sizes in samples if process in sizes])
         if process[1] == "runner_process":
             peaks.append((at[-1, 0], at[:, 1].max()))
         elif len(at) == len(samples) and len(at) > 2:
-            found[f"{process[1]} {process[0]}"] = float(np.polyfit(*at.T, 1)[0]) * 3600
-    if len(peaks) > 2:
-        found["jobs"] = float(np.polyfit(*np.array(peaks).T, 1)[0]) * 3600
+            found[f"{process[1]} {process[0]}"] = float(np.polyfit(*at.T, 1)[0]) * 3600, 0.0
+    if len(peaks) > 3:
+        (slope, _), spread = np.polyfit(*np.array(peaks).T, 1, cov=True)
+        found["jobs"] = float(slope) * 3600, float(np.sqrt(spread[0, 0])) * 3600
     return found
 
 
@@ -171,10 +175,12 @@ def main(duration: float) -> bool:
                             if one[0] > (600.0 if duration >= 1800 else duration / 3)])
             enough = duration >= 1800       # of less the slope says nothing
             good = (waits and learned >= last and most < MEMORY and soak.logs() < LOGS
-                    and (max(found.values(), default=0.0) < SLOPE or not enough))
+                    and (all(slope - 2 * error < SLOPE for slope, error in found.values())
+                         or not enough))
             print(f"{learned} of {last} stages learned, {steps} deaths; memory changes by "
-                  + ", ".join(f"{slope:+.1f} MB an hour ({name})"
-                              for name, slope in sorted(found.items()))
+                  + ", ".join(f"{slope:+.1f}{f' +-{error:.1f}' if error else ''} MB an hour "
+                              f"({name})"
+                              for name, (slope, error) in sorted(found.items()))
                   + ("" if enough else " (too short to say)")
                   + f"; at most {most:,.0f} MB in all; logs {soak.logs():.1f} MB")
             if not good:

@@ -38,7 +38,8 @@ class _Buffer(bytearray):
 
 
 def test_garbage_goes_until_told_to_stop(monkeypatch):
-    monkeypatch.setattr(spare, "EVERY", 0.001)
+    monkeypatch.setattr(spare, "EVERY", 0.01)
+    monkeypatch.setattr(spare, "SHARE", 1.0)
     seen = threading.Semaphore(0)
 
     def forget() -> None:

@@ -1,17 +1,19 @@
 """What is started for a federation ends with who started it, whatever end that was."""
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedvine.core.errors import FedvineError
 from fedvine.federation import launch, tied
-from fedvine.federation.supervisor import FAILURES, Supervisor
+from fedvine.federation.supervisor import FAILURES, GROWN, Supervisor
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
@@ -126,6 +128,41 @@ def test_serve_gives_up_in_a_sentence_and_leaves_nothing(tmp_path, monkeypatch):
           Supervisor(tmp_path, said.append) as supervisor):
         supervisor.connect()
     assert len(said) == FAILURES and alive(f"FEDVINE_HUB={tmp_path / 'hub'}") == 0
+
+
+def test_a_server_that_has_grown_starts_anew_between_two_jobs(tmp_path, monkeypatch):
+    fake(tmp_path / "server", "exec sleep 500\n")
+    sizes = iter([200.0, 230.0, 200.0 + GROWN, 201.0 + GROWN, 190.0, 191.0 + GROWN])
+    monkeypatch.setattr(tied, "resident", lambda mark, word: next(sizes))
+    said, closed = [], []
+    console = SimpleNamespace(close=lambda: closed.append(1))
+    with Supervisor(tmp_path, said.append) as supervisor:
+        supervisor._renew()         # before its first start there is no size
+        for _ in range(2):
+            supervisor.server.look()
+            supervisor.console = console
+            first = supervisor.server.process
+            while supervisor.server.runs:
+                supervisor._renew()
+            assert supervisor.console is None
+            assert first.poll() is not None and alive(supervisor.server.mark) == 0
+        assert next(sizes, None) is None and len(closed) == 2
+        assert supervisor.server.look() and supervisor.server.failures == 0     # without a pause
+    assert said == [f"the server's process has grown from {a} to {b:.0f} MB; it starts anew"
+                    for a, b in ((200, 201 + GROWN), (190, 191 + GROWN))]
+
+
+def test_memory_is_that_of_the_processes_with_the_mark_and_the_word():
+    mark = "FEDVINE_TEST=memory"
+    large = "x = bytearray(b'1' * 60_000_000); print('made', flush=True); input()"
+    process = subprocess.Popen([sys.executable, "-c", large], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "FEDVINE_TEST": "memory"})
+    assert process.stdout.readline() == "made\n"
+    assert 60 < tied.resident(mark, "bytearray") < 600
+    assert tied.resident(mark, "another") == tied.resident("FEDVINE_TEST=no", "bytearray") == 0
+    process.communicate("\n")
+    assert tied.resident(mark, "bytearray") == 0
 
 
 def test_a_kit_belongs_to_one_command_at_a_time(tmp_path):

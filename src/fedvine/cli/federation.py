@@ -187,8 +187,10 @@ def serve(
     from fedvine.core.text import Terminal
     from fedvine.federation.dashboard import Dashboard
     from fedvine.federation.launch import read_order
+    from fedvine.federation.spare import own_pages
     from fedvine.federation.supervisor import Supervisor
     stopped_as_by_ctrl_c()
+    own_pages()
     target = out or Path("runs") / f"{experiment.stem}-federation"
     order = read_order(experiment, target, settings, quorum=quorum, deadline=deadline,
                        live=live or None)

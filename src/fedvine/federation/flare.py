@@ -52,7 +52,7 @@ from fedvine.engines.remote import Gone, Unreachable
 from fedvine.federation.kits import withdrawn
 from fedvine.federation.server import carry, open_site, read_order
 from fedvine.federation.signed import Trusted
-from fedvine.federation.spare import forget_jobs, keep_small
+from fedvine.federation.spare import forget_jobs, keep_small, own_pages
 
 HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
 FRESH = 15.0             # seconds after its last heartbeat in which a site counts as connected
@@ -225,6 +225,7 @@ class Gate(FLComponent):
             self._server.cell.core_cell.add_incoming_filter("*", "*", self.look)
             self._server.cell.register_request_cb(
                 CellChannel.SERVER_MAIN, CellChannelTopic.REPORT_JOB_FAILURE, self.ended)
+            own_pages()
             keep_small(partial(forget_jobs, self._server.cell.core_cell))
 
     def ended(self, request: Message) -> Message:

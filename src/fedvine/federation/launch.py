@@ -213,6 +213,7 @@ class Kept:
             tidy(self.kit, self.log)
 
     def stop(self) -> None:
-        """End it and all that it started."""
+        """End it and all that it started; :meth:`look` starts it anew, at once."""
         if self.process is not None:
             tied.stop(self.process, self.mark)
+            self.process, self._again = None, 0.0

@@ -2,10 +2,11 @@
 
 FLARE keeps three kinds of it in the processes of a hub:
 
-- for every message that it sends, a buffer of 1 MB in a cycle of references, which Python frees only
-  when it looks for such cycles; a process with many objects rarely does;
+- for every message that it sends, a buffer of 1 MB in a cycle of references, which Python frees
+  only when it looks for such cycles; a process with many objects rarely does;
 - for every process of every job, an endpoint and statistics of its messages, for ever;
-- what was freed of both, in the C library's heap.
+- what was freed of both, in the C library's heap; buffers that are freed between small blocks of
+  other threads leave holes.
 
 This module does not import FLARE: the cell is given.
 """
@@ -21,9 +22,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-EVERY = 2.0     # seconds between two looks, and at least
+EVERY = 1.0     # seconds between two looks, and at least
 SHARE = 20.0    # times as long as a look took
+BUFFER = 65_536     # bytes; larger blocks get pages of their own, see own_pages
 _OVER = "DISCONNECTED"      # FLARE's name of an endpoint's state
+_MMAP_THRESHOLD = -3        # of mallopt, in the GNU C library's malloc.h
 
 
 def forget_jobs(cell: Any) -> None:
@@ -41,6 +44,16 @@ def forget_jobs(cell: Any) -> None:
         if "." in sender and sender not in known:
             with travel.update_lock:
                 travel.cat_bins.pop(category, None)
+
+
+def own_pages() -> None:
+    """Give each block of more than :data:`BUFFER` bytes pages of its own; it leaves no hole.
+
+    The library does so by itself until the first such block is freed. For processes that pass
+    messages on: where tensors come and go, pages that are always new cost time.
+    """
+    with contextlib.suppress(OSError, AttributeError):      # of the GNU C library alone
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, BUFFER)
 
 
 def give_back() -> None:

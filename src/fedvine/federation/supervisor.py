@@ -18,6 +18,7 @@ from typing import Any
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
+from fedvine.federation import tied
 from fedvine.federation.launch import Kept, alone, last_line
 from fedvine.federation.logs import JOBS
 from fedvine.federation.order import Order
@@ -31,6 +32,7 @@ LOSSES = 5    # times that a job may be lost at the same save
 EARLY = 600.0   # seconds after which a job that is lost at the same save is not counted with others
 LONGEST = 300.0     # seconds at most between two jobs of a run that lives
 GRACE = 20.0  # seconds to wait for the other sites once there is a quorum
+GROWN = 100.0   # MB by which the server's process may grow after its first job
 Say = Callable[[str], None]
 Show = Callable[[dict[str, Any]], None]
 
@@ -55,6 +57,7 @@ class Supervisor:
         self._held = contextlib.ExitStack()
         self.console: Any = None
         self.job: str | None = None
+        self._size = 0.0        # of the server's process after its first job, in MB
 
     def __enter__(self) -> Supervisor:
         self._held.enter_context(alone(self.folder / "server", "serve"))
@@ -78,6 +81,7 @@ class Supervisor:
         losses, before, began = 0, None, 0.0
         self._say_who_must_stay(order, len(order.clients) or clients)
         while True:
+            self._renew()
             self._connect()
             here, needed = self._gather(order, clients)
             with contextlib.suppress(Exception):        # old jobs are no reason to end a run
@@ -123,9 +127,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """End the server and this session; sites end with their own commands."""
-        with contextlib.suppress(Exception):
-            if self.console:
-                self.console.close()
+        self._close()
         self.server.stop()
         self._held.close()
 
@@ -163,6 +165,26 @@ class Supervisor:
                     self.say(f"the server does not answer yet ({why})")
                 told = why
                 time.sleep(1.0)
+
+    def _renew(self) -> None:
+        """End the server's process between two jobs if it has grown; :meth:`_connect` starts it.
+
+        FLARE's libraries keep a little of every connection. Sites connect again by themselves.
+        """
+        size = tied.resident(self.server.mark, "server_train") if self.server.runs else 0.0
+        self._size = min(self._size or size, size)      # smaller: it was started again
+        if size - self._size > GROWN:
+            self.say(f"the server's process has grown from {self._size:.0f} to {size:.0f} MB; it "
+                     "starts anew")
+            self._close()
+            self.server.stop()
+            self._size = 0.0
+
+    def _close(self) -> None:
+        with contextlib.suppress(Exception):
+            if self.console:
+                self.console.close()
+        self.console = None
 
     def _gather(self, order: Order, clients: int) -> tuple[set[str], int]:
         """Wait for all sites, or after a while for a quorum.

@@ -61,6 +61,19 @@ def sweep(mark: str) -> None:
         time.sleep(WATCHED / 10)
 
 
+def resident(mark: str, word: str) -> float:
+    """Return the memory, in MB, of processes with ``mark`` whose command has ``word`` in it.
+
+    It is 0 where there is no /proc.
+    """
+    pages = 0
+    for pid in _marked(mark):
+        with contextlib.suppress(OSError):
+            if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def _marked(mark: str) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ") if mark else ():
