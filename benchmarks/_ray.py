@@ -3,20 +3,24 @@
     --rounds N       rounds that are timed (5)
     --busy           let steps compute, too; on a machine without other work
     --clients N      clients of the long run of FedLink (0: leave it out), 1,000 edges each
+    --flower PYTHON  an interpreter with flwr[simulation], whose rounds are timed beside ours
     --markdown DIR   write the page ray.md
 
 Steps of 50 ms at 100 clients, who get a model of 1 MB and send 40 kB: seconds a round in one
 process and with two workers. The steps wait, so that other work on the machine does not count; with
 --busy others compute for as long on the processor's clock. Then the same without steps: what a
-client and round costs beside its arithmetic, in one process, with two workers, and with a bare Ray
-actor for each of 16 clients, which is a process a client.
+client and round costs beside its arithmetic, in one process, with two workers, in Flower's
+simulation with two workers, and with a bare Ray actor for each of 16 clients, which is a process a
+client.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +140,15 @@ def bare(ray: Any, rounds: int) -> tuple[float, float]:
     return statistics.median(found), statistics.median(held)
 
 
+def flower(python: str, rounds: int) -> tuple[float, str]:
+    """Return the median seconds of Flower's rounds after the first one, and its version."""
+    done = subprocess.run([python, "-m", "benchmarks._flower_rounds", str(CLIENTS),
+                           str(rounds + 1)], stdout=subprocess.PIPE, text=True, check=True,
+                          cwd=Path(__file__).parent.parent)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return statistics.median(found["seconds"][1:]), found["flwr"]
+
+
 def own_memory(process: int) -> int:
     """Return the bytes that no other process shares with this one, and its part of others."""
     for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
@@ -167,6 +180,7 @@ def main(say: Callable[[str], object] = print) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--clients", type=int, default=0)
+    parser.add_argument("--flower")
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
     ray = cluster(None, 2)
@@ -184,6 +198,11 @@ def main(say: Callable[[str], object] = print) -> None:
         rows.append(times)
     each, memory = bare(ray, given.rounds)
     say(f"bare actors: {each / ACTORS * 1e3:.3f} ms a client and round, {size(memory)} each")
+    others = [["a bare Ray actor a client", f"{each / ACTORS * 1e3:.2f}", f"{ACTORS + 1}"]]
+    if given.flower:
+        theirs, version = flower(given.flower, given.rounds)
+        say(f"Flower {version}: {theirs:.3f} s a round")
+        others.insert(0, [f"Flower {version}, two workers", f"{theirs / CLIENTS * 1e3:.2f}", "3"])
     *steps, (none, cost) = rows
     parts = [PAGE, Table("Seconds a round", [
         "steps", "one process", "two workers", "times faster"], [[
@@ -193,8 +212,7 @@ def main(say: Callable[[str], object] = print) -> None:
             "", "ms", "processes"], [
             ["one process", f"{none / CLIENTS * 1e3:.2f}", "1"],
             ["two workers", f"{cost / CLIENTS * 1e3:.2f}", "3"],
-            ["a bare Ray actor a client", f"{each / ACTORS * 1e3:.2f}", f"{ACTORS + 1}"]
-        ]).markdown(),
+            *others]).markdown(),
         f"A bare actor's process holds {size(memory)} without any data. Load of the machine at the "
         f"end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors."]
     if given.clients:
