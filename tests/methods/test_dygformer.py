@@ -19,7 +19,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
-from fedvine.methods._dgcolearn.lists import Lists
+from fedvine.methods._dgcolearn.event_lists import EventLists
 from fedvine.methods.d_fedgnn import DFedGnn
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
@@ -75,7 +75,7 @@ def all_pairs() -> np.ndarray:
        st.sampled_from([1, 2, None]), st.integers(1, 4))
 def test_lists_are_those_of_the_events_one_by_one(stages, window, most):
     """Events of live edges: neither older than a deletion, nor than when the edge left."""
-    lists, snapshot = Lists(), Snapshot(window)
+    lists, snapshot = EventLists(), Snapshot(window)
     kept: dict[tuple[int, int], list[tuple[int, int]]] = {}         # times, and order, by edge
     now, order = -math.inf, 0
     for stage in stages:

@@ -41,8 +41,8 @@ from fedvine.methods._dgcolearn.candidates import CandidatesMixin
 from fedvine.methods._dgcolearn.changed_client import ChangedMixin
 from fedvine.methods._dgcolearn.changed_exchange import Changed
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
+from fedvine.methods._dgcolearn.event_lists import EventLists, code
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise, ready
-from fedvine.methods._dgcolearn.lists import Lists, code
 from fedvine.methods._dgcolearn.neighbour_lists import NeighbourLists, NeighbourListsMixin
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
@@ -192,7 +192,7 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
             "border": Border(len(world.clients), self.min_group), "snapshot": Snapshot(window)}
         means = {"means": EdgeMeans(world)} if self.of_edges(world) else {}
         recent: dict[str, Any] = ({"recent": Recent()} if net.timed else
-                                  {"lists": Lists()} if net.paired else {})
+                                  {"lists": EventLists()} if net.paired else {})
         return Server(
             net=net, optimizer=self.adam(net), **graphs, **means, **recent,
             placement=self.placement(world, self.partition, order=self.order,

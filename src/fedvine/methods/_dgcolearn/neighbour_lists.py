@@ -2,10 +2,11 @@
 
 A pair is computed at the client of its first end. The server, which knows the graph, tells this
 client the lists of both ends, who and when, also of ends and other nodes elsewhere
-(:mod:`fedvine.methods._dgcolearn.lists`); the features of nodes elsewhere come from their clients
-through the server. So every pair is computed as one machine would, and the gradients of all clients
-add up to that machine's. With ``exchange="none"`` lists have events between the client's own nodes
-alone, and of an end elsewhere nothing is known: its list is empty, and its features are 0.
+(:mod:`fedvine.methods._dgcolearn.event_lists`); the features of nodes elsewhere come from their
+clients through the server. So every pair is computed as one machine would, and the gradients of all
+clients add up to that machine's. With ``exchange="none"`` lists have events between the client's
+own nodes alone, and of an end elsewhere nothing is known: its list is empty, and its features are
+0.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from fedvine.core import tree
 from fedvine.core.expect import Tensor
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, Server, on_client
+from fedvine.methods._dgcolearn.event_lists import padded
 from fedvine.methods._dgcolearn.exchange import Layerwise, named, ready
-from fedvine.methods._dgcolearn.lists import padded
 
 Told = dict[str, Any]       # what a client gets to compute pairs, see NeighbourListsMixin.sequences
 

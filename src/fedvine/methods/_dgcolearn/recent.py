@@ -22,8 +22,8 @@ from fedvine.core.method import Client, Server, on_client
 from fedvine.data.adjacency import Adjacency
 from fedvine.data.snapshot import ends_of, unpacked
 from fedvine.data.stream import EventStream
+from fedvine.methods._dgcolearn.event_lists import code
 from fedvine.methods._dgcolearn.exchange import Border, filled, named, sized
-from fedvine.methods._dgcolearn.lists import code
 from fedvine.nn.tgn import WAVES, waves
 
 Are = Callable[[np.ndarray], np.ndarray]        # whether edges, by their codes, are in a snapshot

@@ -16,7 +16,7 @@ from fedvine.data.snapshot import ends_of
 from fedvine.data.stream import EventStream
 
 
-class Lists:
+class EventLists:
     """The events of live edges, each at both of its ends, by node and then by time.
 
     - ``node``, ``other``: int64 [2 E], without loops; ``t``: float64 [2 E], times
@@ -61,9 +61,9 @@ class Lists:
         at = np.arange(sizes.sum()) + np.repeat(stop - np.cumsum(sizes), sizes)
         return sizes, self.other[at], self.now - self.t[at]
 
-    def inside(self, owner: np.ndarray) -> Lists:
+    def inside(self, owner: np.ndarray) -> EventLists:
         """Return the lists of events between nodes of one client each, ``owner`` [N]."""
-        found, mine = Lists(), owner[self.node] == owner[self.other]
+        found, mine = EventLists(), owner[self.node] == owner[self.other]
         found.node, found.other, found.t = self.node[mine], self.other[mine], self.t[mine]
         found.now = self.now
         return found
