@@ -62,7 +62,7 @@ def test_features_of_the_snapshot_are_those_of_a_loop_over_pairs(bipartite):
     snapshot.advance(events)
     count = len(snapshot.known)
     rows, net = torch.randn(count, 3, dtype=torch.float64), SimpleNamespace(
-        score=lambda a, b: (a * b).sum(1))
+        score=lambda a, b: (a * b).sum(1), parameters=lambda: iter([rows]))
     server = SimpleNamespace(snapshot=snapshot, stage=events, net=net, placement=SimpleNamespace(
         rows=lambda: np.where(snapshot.known, np.arange(count), -1)))
     near = {n: set() for n in range(count)}

@@ -56,7 +56,7 @@ class Newest(STFL):
         return edges(client.stage)
 
     def batch(self, client, draw):
-        return make_batch(*self.retained(client), self.device)
+        return make_batch(*self.retained(client), self.where)
 
 
 @pytest.mark.parametrize(("method", "off", "base"), [
