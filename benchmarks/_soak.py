@@ -103,11 +103,12 @@ class Soak(Federation):
 
     def logs(self) -> float:
         """Return the size of all logs and accounts, and of the run's lines, in MB."""
-        files = [f for f in self.folder.rglob("*") if f.suffix in (".log", ".jsonl", ".txt")]
         total = 0
-        for file in files:
-            with contextlib.suppress(OSError):
-                total += file.stat().st_size
+        for folder, _, files in os.walk(self.folder):       # folders may go while it walks
+            for file in files:
+                if Path(file).suffix in (".log", ".jsonl", ".txt"):
+                    with contextlib.suppress(OSError):
+                        total += Path(folder, file).stat().st_size
         return total / 1e6
 
     def learned(self) -> tuple[int, bool]:
