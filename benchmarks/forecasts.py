@@ -26,7 +26,7 @@ from benchmarks.living import carried_out
 
 DATA, METHODS = ("flights", "foursquare"), ("fedlink_plus", "fedlink", "stfl")
 CAPACITY, TIMES, LAST = 4_000, 10, 3
-SHORT = 24      # stages; what a full table keeps changes until about the twentieth
+SHORT = 60      # stages; what a full table keeps, and so its cost, grows until about the fiftieth
 FEDGRAPH, PREDICT = 0.81, 2.0
 CITIES = 40.0, 800.0
 
