@@ -32,10 +32,10 @@ from pydantic import model_validator
 
 from fedvine.core import tree
 from fedvine.core.device import OnDevice
-from fedvine.core.method import At, Client, Field, Server, World, on_client
+from fedvine.core.method import At, Client, Field, Server, World
 from fedvine.core.rng import rng
 from fedvine.data.snapshot import Snapshot
-from fedvine.methods._dgcolearn import changed_arrival, node_tables
+from fedvine.methods._dgcolearn import changed_arrival, fits, node_tables
 from fedvine.methods._dgcolearn.answers import classes, links
 from fedvine.methods._dgcolearn.candidates import CandidatesMixin
 from fedvine.methods._dgcolearn.changed_client import ChangedMixin
@@ -43,6 +43,7 @@ from fedvine.methods._dgcolearn.changed_exchange import Changed
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
 from fedvine.methods._dgcolearn.event_lists import EventLists, code
 from fedvine.methods._dgcolearn.exchange import Border, Layerwise, ready
+from fedvine.methods._dgcolearn.local_epochs import LocalEpochsMixin
 from fedvine.methods._dgcolearn.neighbour_lists import NeighbourLists, NeighbourListsMixin
 from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
@@ -57,7 +58,8 @@ from fedvine.partitions.colearn import Order
 from fedvine.privacy.robust import Robust
 
 
-class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin, OnDevice, Robust):
+class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin, LocalEpochsMixin,
+                OnDevice, Robust):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
@@ -138,48 +140,14 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
         "of every round, or after the last of the first or the middle round")
 
     @model_validator(mode="after")
-    def _bounds_need_the_changed_set(self) -> Self:
-        if (self.neighbours or self.stale) and not (self.follows and self.backbone != "tgn"):
-            raise ValueError("neighbours and stale are for scope=changed where rows that did not "
-                             "change are skipped: with exchange=layerwise and gradients, without "
-                             "noise, min_group, evolvegcn-h or tgn; leave them out")
+    def _fields_fit(self) -> Self:
+        fits.check(self)
         return self
 
     @property
     def task(self) -> Literal["link", "label"]:  # type: ignore[override]
         """Return what is predicted: "link" or "label"."""
         return "link" if self.target == "edges" else "label"
-
-    @model_validator(mode="after")
-    def _rules_are_for_averages(self) -> Self:
-        if self.robust != "none" and self.exchange_gradients and self.exchange == "layerwise":
-            raise ValueError("clients return parts of one machine's gradients, which are added and "
-                             "not averaged; with robust set exchange_gradients = false")
-        return self
-
-    @model_validator(mode="after")
-    def _corrections_are_of_rows(self) -> Self:
-        if self.exchange in ("paper", "two-hop-exact") and self.backbone in ("gcrn-gru",
-                                                                             "gcrn-lstm"):
-            raise ValueError(f"Eqs. (5) and (6) are added to the rows between convolution and "
-                             f"state, which {self.backbone} does not have; choose another exchange "
-                             "or gcrn-baseline")
-        if self.backbone == "tgn" and (self.exchange not in ("layerwise", "none")
-                                       or self.min_group > 1):
-            raise ValueError("tgn needs exchange=layerwise or none and no min_group, as sums of "
-                             "memories come in no other way, and none of them is withheld")
-        if self.backbone == "dygformer" and (
-                self.target == "classes" or self.scope == "changed" or self.noise
-                or self.exchange not in ("layerwise", "none") or self.min_group > 1):
-            raise ValueError("dygformer computes pairs from lists of events, and no rows from "
-                             "sums: it needs target=edges, scope=snapshot and exchange=layerwise "
-                             "or none; leave out noise and min_group, as nothing is added up")
-        if self.candidates == "all" and (
-                self.backbone != "evolvegcn-h" or self.exchange != "layerwise" or self.noise
-                or not self.exchange_gradients or self.min_group > 1):
-            raise ValueError("candidates=all is for evolvegcn-h, exchange=layerwise and gradients; "
-                             "rows go to all clients as they are, so leave out noise and min_group")
-        return self
 
     @classmethod
     def tiny(cls) -> Self:
@@ -233,8 +201,11 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
 
     @property
     def follows(self) -> bool:
-        """Return whether time and bytes follow what changed: with ``scope="changed"`` and gradients
-        that are exchanged, unless a network reads all rows, sums have noise, or are withheld."""
+        """Return whether time and bytes follow what changed.
+
+        So it is with ``scope="changed"`` and gradients that are exchanged, unless a network reads
+        all rows, or sums have noise, or are withheld.
+        """
         return (self.skips and self.scope == "changed" and self.exchange == "layerwise"
                 and self.exchange_gradients and not self.noise and self.min_group == 1
                 and reads(self.backbone) == "neighbours")
@@ -327,50 +298,6 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
         if sum(sizes):                                  # the average, weighted by these
             tree.load(server.net, self.average(clients, dict(sent.items()),
                                                tree.weights(server.net), sizes))
-
-    # -- at a client: local epochs (all other client functions are in _dgcolearn/part.py) ---------
-    @on_client
-    def train(self, client: Client, model: Any, epochs: int, own: tuple[Any, np.ndarray]) -> None:
-        """Train for ``epochs`` with the sums that are kept. Down: the model, or None to go on
-        with the client's own; places of pairs int64 [2, P] of own nodes, or of nodes [1, P];
-        and their labels [P] (1 for an edge, 0 for none; or classes). Of dygformer lists in place
-        of places (:meth:`NeighbourListsMixin.sequences`), None where there is no pair."""
-        if model is not None:
-            tree.load(client.net, model)
-        if client.net.paired:
-            self.train_pairs(client, epochs, *own)
-            return
-        ends, labels = [torch.from_numpy(e) for e in own[0]], own[1]
-        for _ in range(epochs if len(labels) else 0):
-            loss = self.loss(client, self.by_layer(client)[-1], ends, labels)
-            client.optimizer.zero_grad()
-            loss.backward()
-            client.optimizer.step()
-
-    def by_layer(self, client: Client) -> list[torch.Tensor]:
-        """Return the rows [n, hidden] of each layer by the client's model, with the sums kept."""
-        part, x, found = self.part_of(client), self.inputs(client), list[torch.Tensor]()
-        for layer in range(self.layers):
-            message = client.net.message(layer, x, self.degree(client), part.states[layer])
-            sums = (part.sums[layer] if part.sums else
-                    message.new_zeros(len(part.border), message.shape[1]))
-            x = client.net.rows(layer, self.layer(client, layer, x, message, sums))
-            found.append(x)
-        return found
-
-    def loss(self, client: Client, rows: torch.Tensor, ends: list[torch.Tensor],
-             labels: np.ndarray) -> torch.Tensor:
-        """Compute what a local epoch minimises, a scalar; a subclass may add terms.
-
-        ``rows`` [n, hidden] are those of all own nodes; ``ends`` are the places [P] of the first
-        and of the second nodes of pairs, or of nodes alone, and ``labels`` [P] as in :meth:`train`.
-        """
-        return client.net.loss([rows[e] for e in ends], labels)
-
-    @on_client
-    def trained(self, client: Client) -> dict[str, torch.Tensor]:
-        """Return this client's model, to be averaged."""
-        return tree.weights(client.net)
 
     # -- answers ---------------------------------------------------------------------------------
     def answer(self, server, clients, at: At) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ are sent. From these and its own edges the client finds what each layer reads: t
 computes are those that layer l + 1 reads and that are changed; all others that it reads (the rim)
 are the saved states of the layer below, of the stage before, or features. Time follows these rows
 and their edges, whatever the size of the part. Functions of the network are those of
-:mod:`fedvine.methods._dgcolearn.part`.
+:mod:`fedvine.methods._dgcolearn.client`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedvine.core.method import Client, on_client
 from fedvine.data.adjacency import Adjacency
 from fedvine.methods._dgcolearn import blocks
 from fedvine.methods._dgcolearn.changed_part import ChangedPart
-from fedvine.methods._dgcolearn.part import ClientMixin
+from fedvine.methods._dgcolearn.client import ClientMixin
 from fedvine.nn.neighbour_sum import neighbour_sum
 
 MANY = 2 ** 14      # rows of a layer at a client whose memory is worth computing them twice
