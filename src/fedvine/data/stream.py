@@ -1,13 +1,10 @@
 """EventStream: a time-sorted stream of edges in memory-mapped columns.
 
-Every data set and every table of edges becomes a stream. On disk it is a folder with one ``.npy``
-file a column and the dictionaries of ids, so that opening 20 million edges takes milliseconds and a
-slice by time or by rank copies nothing.
+Every data set and every table of edges becomes a stream; a slice by time or by rank copies nothing.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from collections.abc import Mapping, Sequence
@@ -18,20 +15,17 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import atomic_folder, mapped
+from fedvine.data import stream_files
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
 from fedvine.data.node_table import NodeTable
 from fedvine.data.plan import Plan, by_count, by_time
 from fedvine.data.split import Split, split
+from fedvine.data.stream_files import COLUMNS
 
-_NODES = ("node", "t", "y", "x")
-_COLUMNS = ("src", "dst", "t", "weight", "features", "label", "deleted", "arrived")
 # Kinds of edge columns: a number for each edge, any number, and a hash of a category
 # (fedvine.data.edge_features).
 WEIGHT, NUMBER, CATEGORY = "weight", "number", "category"
-# Files of a written stream by attribute; the name of the last one is from earlier versions.
-_FILES = {**{c: c for c in _COLUMNS}, "first_seen_elsewhere": "elsewhere"}
 
 
 class EventStream:
@@ -108,7 +102,7 @@ class EventStream:
         """Return the edges of a range of ranks, a view."""
         if not isinstance(rows, slice) or rows.step not in (None, 1):
             raise FedvineError("A stream is sliced by a range of ranks, such as stream[10:20].")
-        return self._with({c: getattr(self, c)[rows] for c in _COLUMNS
+        return self._with({c: getattr(self, c)[rows] for c in COLUMNS
                            if getattr(self, c) is not None},
                           {k: v[rows] for k, v in self.codes.items()})
 
@@ -134,7 +128,7 @@ class EventStream:
 
     def take(self, index: np.ndarray) -> EventStream:
         """Return the edges at ascending ranks ``index``, copied, ids unchanged."""
-        return self._with({c: getattr(self, c)[index] for c in _COLUMNS
+        return self._with({c: getattr(self, c)[index] for c in COLUMNS
                            if getattr(self, c) is not None},
                           {k: v[index] for k, v in self.codes.items()})
 
@@ -243,7 +237,7 @@ class EventStream:
 
         A long stream that is read through once then takes no more memory than a short one.
         """
-        for column in (*(getattr(self, c) for c in _COLUMNS), *self.codes.values()):
+        for column in (*(getattr(self, c) for c in COLUMNS), *self.codes.values()):
             while isinstance(column, np.ndarray) and not isinstance(column.base, mmap.mmap):
                 column = column.base
             if isinstance(column, np.ndarray):
@@ -261,28 +255,6 @@ class EventStream:
     def split(self, by: str, **options: Any) -> Split:
         """Split the stream among clients; see :func:`fedvine.data.split.split`."""
         return split(self, by, **options)
-
-    # -- disk ----------------------------------------------------------------------------------
-    def write(self, folder: str | os.PathLike[str]) -> EventStream:
-        """Write all columns to ``folder`` or nothing; return the stream opened from there."""
-        if Path(folder).exists() and not (Path(folder) / "stream.json").exists():
-            raise FedvineError(f"{folder} is there already and is no stream; name a new folder.")
-        with atomic_folder(folder) as target:
-            for column, file in _FILES.items():
-                if getattr(self, column) is not None:
-                    np.save(target / f"{file}.npy", getattr(self, column))
-            for column, values in self.codes.items():
-                np.save(target / f"code-{column}.npy", values)
-            for column in _NODES if self.nodes is not None else ():
-                if getattr(self.nodes, column) is not None:
-                    np.save(target / f"nodes-{column}.npy", getattr(self.nodes, column))
-            self.src_ids.write(target, "src")
-            if self.bipartite:
-                self.dst_ids.write(target, "dst")
-            for side, table in self.tables().items():
-                table.write(target, side)
-            (target / "stream.json").write_text(json.dumps(self.described()))
-        return EventStream.open(folder)
 
     def described(self) -> dict[str, Any]:
         """Return what ``stream.json`` has: the stream's sizes and all but its columns."""
@@ -302,6 +274,12 @@ class EventStream:
         found = {"src": self.src_table, "dst": self.dst_table if self.bipartite else None}
         return {side: table for side, table in found.items() if table is not None}
 
+    # -- disk (fedvine.data.stream_files) ------------------------------------------------------
+    def write(self, folder: str | os.PathLike[str]) -> EventStream:
+        """Write all columns to ``folder`` or nothing; return the stream opened from there."""
+        stream_files.write(self, Path(folder))
+        return EventStream.open(folder)
+
     @staticmethod
     def open(folder: str | os.PathLike[str], meta: dict[str, Any] | None = None) -> EventStream:
         """Open a written stream; columns are mapped, nothing is read yet.
@@ -310,37 +288,9 @@ class EventStream:
         files may hold more rows and names than it counts (:mod:`fedvine.data.growth`). Raises
         :class:`FedvineError` if the folder is not a stream or a column is cut short.
         """
-        folder = Path(folder)
-        try:
-            meta = json.loads((folder / "stream.json").read_text()) if meta is None else meta
-            assert meta is not None
-            rows, (src, dst) = meta["edges"], meta.get("names", (None, None))
-            columns: dict[str, Any] = {
-                c: mapped(folder / f"{file}.npy") for c, file in _FILES.items()
-                if (folder / f"{file}.npy").exists() and (c != "arrived" or meta.get(c))}
-            columns = {c: v[:src if c == "first_seen_elsewhere" else rows]
-                       for c, v in columns.items()}
-            codes = {c: mapped(folder / f"code-{c}.npy")[:rows] for c in meta["codes"]}
-            dst_ids = Ids.open(folder, "dst", dst) if meta["bipartite"] else None
-            nodes = NodeData(**{c: mapped(folder / f"nodes-{c}.npy") for c in _NODES
-                                if (folder / f"nodes-{c}.npy").exists()},  # type: ignore[arg-type]
-                             classes=tuple(meta["classes"])) if "classes" in meta else None
-            columns |= {
-                f"{side}_table": NodeTable.open(folder, side, said, src if side == "src" else dst)
-                for side, said in meta.get("tables", {}).items()}
-            stream = EventStream(columns.pop("src"), columns.pop("dst"), columns.pop("t"),
-                                 Ids.open(folder, "src", src), dst_ids, codes=codes,
-                                 categories=meta["categories"], nodes=nodes, name=meta["name"],
-                                 edge_columns=meta.get("edge_columns"),
-                                 directed=meta.get("directed", True),
-                                 mirrored=meta.get("mirrored", False), **columns)
-        except (OSError, EOFError, KeyError, ValueError) as error:
-            raise FedvineError(f"{folder} is not a stream that can be opened ({error}); "
-                               "delete it and let it be made again.") from error
-        stream.notes, stream.dates = tuple(meta.get("notes", ())), meta.get("dates", False) is True
-        if len(stream) != meta["edges"] or any(len(v) != meta["edges"] for v in codes.values()):
-            raise FedvineError(f"{folder} holds {len(stream)} of {meta['edges']} edges; "
-                               "delete it and let it be made again.")
+        columns, notes, dates = stream_files.read(Path(folder), meta)
+        stream = EventStream(**columns)
+        stream.notes, stream.dates = notes, dates
         return stream
 
 

@@ -140,6 +140,11 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
         "of every round, or after the last of the first or the middle round")
 
     @model_validator(mode="after")
+    def _bounds_need_the_changed_set(self) -> Self:
+        fits.check_bounds(self)
+        return self
+
+    @model_validator(mode="after")
     def _fields_fit(self) -> Self:
         fits.check(self)
         return self

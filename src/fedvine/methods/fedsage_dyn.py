@@ -79,6 +79,7 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):  # type: ignore[misc] # its show
     backbone: Exact = Field(  # type: ignore[assignment]
         default="evolvegcn-o", description="the local model: EvolveGCN as for fedavg_dyn, or one "
         "of dgcolearn's")
+
     @model_validator(mode="after")
     def _bounds_need_the_changed_set(self) -> Self:
         """Accept ``neighbours``: here they are generated ones, and no bound of a changed set."""

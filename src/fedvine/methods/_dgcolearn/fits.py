@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 
-def check(method: Any) -> None:
-    """Raise :class:`ValueError` if two fields of a :class:`DgCoLearn` exclude each other."""
-    layerwise, withheld = method.exchange == "layerwise", method.min_group > 1
-    corrected = method.exchange not in ("layerwise", "none")
+def check_bounds(method: Any) -> None:
+    """Raise :class:`ValueError` if ``neighbours`` or ``stale`` have nothing to bound."""
     if (method.neighbours or method.stale) and not (method.follows and method.backbone != "tgn"):
         raise ValueError("neighbours and stale are for scope=changed where rows that did not "
                          "change are skipped: with exchange=layerwise and gradients, without "
                          "noise, min_group, evolvegcn-h or tgn; leave them out")
+
+
+def check(method: Any) -> None:
+    """Raise :class:`ValueError` if two fields of a :class:`DgCoLearn` exclude each other."""
+    layerwise, withheld = method.exchange == "layerwise", method.min_group > 1
+    corrected = method.exchange not in ("layerwise", "none")
     if method.robust != "none" and method.exchange_gradients and layerwise:
         raise ValueError("clients return parts of one machine's gradients, which are added and "
                          "not averaged; with robust set exchange_gradients = false")
