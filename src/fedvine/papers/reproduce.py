@@ -12,6 +12,7 @@ from fedvine.papers import (
     dgcolearn_forgetting,
     dgcolearn_incremental,
     dgcolearn_partitions,
+    dgcolearn_scale,
     fedlink,
     fedlink_buffers,
     figures,
@@ -37,7 +38,7 @@ from fedvine.results.work import CAP, SEEDS, Budget, Rows, Tell
 STUDIES: dict[str, Callable[[], Study]] = {
     **power.STUDIES, **power_figure2.STUDIES, **power_parts.STUDIES,
     **dgcolearn.STUDIES, **dgcolearn_forgetting.STUDIES, **dgcolearn_incremental.STUDIES,
-    **dgcolearn_partitions.STUDIES,
+    **dgcolearn_partitions.STUDIES, **dgcolearn_scale.STUDIES,
     **fedlink.STUDIES, **fedlink_buffers.STUDIES, **refresh.STUDIES,
     **tgb.STUDIES, **forecasts.STUDIES}
 ALL = "all"
