@@ -148,6 +148,9 @@ def _page(found: Found, lines: dict[str, dict[str, Any]], scores: tuple[str, ...
         "them: packing, and sums at the server; both of a run without saves that was made for "
         "this. CPU seconds of rounds are those to compare where other work ran beside. Exchange "
         "(MB) are messages, sums and gradients, up and down, of training.",
+        *([] if real != "tgbl_coin" else [
+            '"bounded" reads the four newest neighbours of a node, and computes every state once '
+            "in a hundred snapshots, in turn."]),
         f'"{ANEW}" computes all rows of every snapshot, and its partition is made from nothing for '
         "every snapshot, which is measured apart; ours places new nodes beside their neighbours. "
         "Every snapshot brings a twentieth of the edges, and two edges from these are nearly all "
