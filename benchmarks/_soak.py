@@ -7,10 +7,11 @@ tables grow by the same number of days, until the year is over when the time is,
 (in turn also just the process that computes for it) is killed with ``kill -9`` and started again. A
 quorum of half of the sites lets the others go on.
 
-It prints the memory (resident, in MB) of the hub's processes, which nobody kills, and of all, and
-the size of all logs; then whether every stage was learned, the slope of memory after ten minutes
-(after a third, where it takes less than half an hour) of each of the hub's processes that lived
-until the end, and of the largest sizes of those that last as long as a job; and the largest sizes.
+It prints the memory of the hub's processes, which nobody kills (in MB, without pages of files, such
+as libraries), the resident memory of all, and the size of all logs; then whether every stage was
+learned, the slope of memory after ten minutes (after a third, where it takes less than half an
+hour), and in the second half of that, of each of the hub's processes that lived until the end, and
+of the largest sizes of those that last as long as a job; and the largest sizes.
 Jobs are few, and as large as what they came to do, so their slope is said with its standard error
 and may be above the bound by twice that.
 """
@@ -85,16 +86,17 @@ class Soak(Federation):
         return self.server
 
     def memory(self) -> tuple[dict[tuple[int, str], float], float]:
-        """Return the resident memory of each of the hub's processes, and of all in sum, in MB."""
+        """Return each hub's process's own memory, and the resident memory of all in sum, in MB."""
         hub, every = dict[tuple[int, str], float](), 0.0
         mark = f"FEDVINE_FOR={self.folder / 'kits'}".encode()
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, IndexError, StopIteration):
                 whose = next(v for v in (entry / "environ").read_bytes().split(b"\0")
                              if v.startswith(mark))
-                pages = int((entry / "statm").read_text().split()[1])
-                size = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-                every += size
+                resident, shared = map(int, (entry / "statm").read_text().split()[1:3])
+                page = os.sysconf("SC_PAGE_SIZE") / 1e6
+                every += resident * page
+                size = (resident - shared) * page       # libraries' pages come and go
                 if whose == mark:
                     said = (entry / "cmdline").read_bytes()
                     kind = next((k for k in KINDS if k.encode() in said), "watch")
@@ -172,8 +174,9 @@ def main(duration: float) -> bool:
                     soak.learned()[1] and soak.learned()[0] >= last):
                 time.sleep(2.0)
             learned, waits = soak.learned()
-            found = slopes([one for one in samples
-                            if one[0] > (600.0 if duration >= 1800 else duration / 3)])
+            since = 600.0 if duration >= 1800 else duration / 3
+            found, later = (slopes([one for one in samples if one[0] > begin])
+                            for begin in (since, (since + duration) / 2))
             enough = duration >= 1800       # of less the slope says nothing
             good = (waits and learned >= last and most < MEMORY and soak.logs() < LOGS
                     and (all(slope - 2 * error < SLOPE for slope, error in found.values())
@@ -182,6 +185,8 @@ def main(duration: float) -> bool:
                   + ", ".join(f"{slope:+.1f}{f' +-{error:.1f}' if error else ''} MB an hour "
                               f"({name})"
                               for name, (slope, error) in sorted(found.items()))
+                  + "; in the second half of that by " + ", ".join(
+                      f"{slope:+.1f} ({name})" for name, (slope, _) in sorted(later.items()))
                   + ("" if enough else " (too short to say)")
                   + f"; at most {most:,.0f} MB in all; logs {soak.logs():.1f} MB")
             if not good:
