@@ -281,9 +281,7 @@ a stage; `arrive` and `round`, without scoring and saving.
   mean. Where rows that are asked for were read as they had been saved, "bounded" was 0.02 below
   "exact" on UCI (four seeds); computed anew, they put it above. The newest neighbours do better
   there than all, so the fewer are read, the higher it is.
-- Where a mode is not in a table it was not measured (`--modes`). "full", and "exact" of 5 million
-  edges, are of the code before messages and sums were kept at both sides, which changes nothing of
-  "full"; "exact" moves fewer bytes since. Scores of "exact" stayed the same.
+- Where a mode is not in a table it was not measured (`--modes`).
 - A night of a run that lives, with one percent of new edges, is the row of 1 %.
 - CPU seconds are those to compare: the clock's are of a machine that others used at the same
   time.
