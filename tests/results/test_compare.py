@@ -13,6 +13,7 @@ import shop
 from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
+from fedvine.experiments.reopened import reopened
 from fedvine.results import fill as filling
 from fedvine.results.cells import cells, rounded
 from fedvine.results.chart import chart
@@ -85,6 +86,16 @@ def test_a_finished_cell_is_not_run_again(shared, monkeypatch, tmp_path):
     assert compare(wanted[::-1], 1, folder / "cells", tell=never).seeds == 1
     with pytest.raises(AssertionError, match="process"):
         compare(wanted, 3, shutil.copytree(folder / "cells", tmp_path / "cells"), tell=print)
+
+
+def test_of_a_kept_run_the_logs_stay_and_the_saves_go(shared):
+    folders = [f for f in (shared[0] / "cells").glob("*-*") if f.is_dir()]
+    assert len(folders) == 4
+    for folder in folders:
+        assert (folder / "summary.json").exists() and (folder / "metrics.jsonl").exists()
+        assert not (folder / "saves").exists()
+        with pytest.raises(FedvineError, match="no save"):
+            reopened(folder).ask("bob", {})
 
 
 def test_a_cell_belongs_to_its_settings_and_its_edges(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -75,6 +76,11 @@ class Job:
         """
         if self.kept is not None and self.content is not None and self.line is None:
             self.kept.keep(self.identity, self._written(other))
+
+    def drop_saves(self) -> None:
+        """Remove the saves of a run whose line is kept: a page needs its line and logs alone."""
+        if self.line is not None:
+            shutil.rmtree(self.folder / "saves", ignore_errors=True)
 
     def _written(self, other: dict[str, Any]) -> Line:
         """Return the line of a finished run; ``other`` values replace those of the summary."""

@@ -38,10 +38,11 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
     """Run the unfinished cells of these pages, as far as the budget allows.
 
     Every row gets its first seed before any gets its second; among those the cheapest come first,
-    by the costs of similar cells. A finished run is kept at once. When the time of the budget is
-    over nothing more is started and running cells are stopped; the same call again goes on there. A
-    cell is left out if with it each page that wants it would take more than ``budget.cpu`` seconds,
-    and if its data are not available. Where a run fails its row is left out and the others go on.
+    by the costs of similar cells. A finished run is kept at once, and its saves, which may be
+    large, are removed. When the time of the budget is over nothing more is started and running
+    cells are stopped; the same call again goes on there. A cell is left out if with it each page
+    that wants it would take more than ``budget.cpu`` seconds, and if its data are not available.
+    Where a run fails its row is left out and the others go on.
 
     Args:
         pages: rows of cells, by page.
@@ -59,6 +60,7 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
     for cell in (c for page in pages for row in page for c in row):
         if cell.finished and cell.line is None:
             cell.keep()
+            cell.drop_saves()
     work, running = Work(pages, budget), []
     failed: list[FedvineError] = []
     try:
@@ -77,6 +79,7 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
                     failed.append(error)
                     continue
                 one.cell.keep()
+                one.cell.drop_saves()
                 work.done(one.cell)
                 left = work.left() / max(1, jobs)
                 tell(f"{work.place}  {one.cell}: {seconds(time.monotonic() - one.began)}"
