@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fedvine.core.lookup import find
+
 
 def random(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, now: np.ndarray,
            many: int, width: int) -> np.ndarray:
@@ -28,7 +30,9 @@ def random(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, now: n
             all the same.
     """
     def taken(user: np.ndarray, item: np.ndarray) -> np.ndarray:
-        return np.isin(user * width + item, now)
+        codes = user * width + item
+        # np.isin makes both unique first: 140 times as long where there are many codes of now
+        return find(now, codes) >= 0 if len(now) > len(codes) else np.isin(codes, now)
 
     def free(user: int) -> np.ndarray:
         own = now[slice(*np.searchsorted(now, [user * width, (user + 1) * width]))]

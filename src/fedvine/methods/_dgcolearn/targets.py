@@ -41,12 +41,18 @@ def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.ra
     Returns:
         Pairs int64 [2, P], and labels [P], 1.0 or 0.0.
     """
-    nodes, found, count = np.flatnonzero(known), positives(events), len(known)
+    nodes, found = np.flatnonzero(known), positives(events)
     items = nodes[nodes >= events.num_src] if events.bipartite else nodes
-    a, b = np.concatenate([found, edges, np.stack([nodes, nodes])], 1)
-    taken = np.unique(np.concatenate([a * count + b, b * count + a]))  # nobody with itself
-    other = negatives.random(draw, found[0], items, taken, 1, count)[:, 0]
-    return both(found, other, np.isin(found[0] * count + other, taken))
+    ends = np.concatenate([found, edges], 1)
+    codes = np.sort(ends.min(0) << 32 | ends.max(0))
+
+    def taken(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a == b) | (find(codes, np.minimum(a, b) << 32 | np.maximum(a, b)) >= 0)
+
+    def free(a: int) -> np.ndarray:
+        return np.setdiff1d(items, [a, *ends[1, ends[0] == a], *ends[0, ends[1] == a]])
+    other = negatives.drawn(draw, found[0], items, 1, taken, free)[:, 0]
+    return both(found, other, taken(found[0], other))
 
 
 def pairs_of_changes(events: EventStream, snapshot: DynamicSnapshot, draw: np.random.Generator
