@@ -281,8 +281,8 @@ a stage; `arrive` and `round`, without scoring and saving.
   mean. Where rows that are asked for were read as they had been saved, "bounded" was 0.02 below
   "exact" on UCI (four seeds); computed anew, they put it above. The newest neighbours do better
   there than all, so the fewer are read, the higher it is.
-- Where a mode is not in a table it was not measured (`--modes`). Earlier pages had six times as many seconds for
-  "full": a search for random pairs that are no edges took most of them.
+- Where a mode is not in a table it was not measured (`--modes`). Earlier pages had six
+  times as many seconds for "full": looking up random pairs that are no edges took most of them.
 - A night of a run that lives, with one percent of new edges, is the row of 1 %.
 - CPU seconds are those to compare: the clock's are of a machine that others used at the same
   time.
