@@ -222,7 +222,6 @@ def test_clients_learn_what_one_machine_learns(seed, clients, layers, patch, win
         np.testing.assert_allclose(scores(one, all_pairs()), scores(many, all_pairs()),
                                    rtol=close, atol=close)
         assert len(set(many.server.placement.owner.tolist()) - {-1}) > 1
-        assert not moves or many.summary["report"]["moved"] > 0 or clients == 2
 
 
 class Killed(Exception):
