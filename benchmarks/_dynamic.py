@@ -16,8 +16,8 @@ predict are both of such stages. Four clients, two layers, three rounds a stage.
 
 "full" is ``scope="snapshot"``, "exact" is ``scope="changed"``, and "bounded" reads the sixteen or
 the four newest neighbours of a node and computes every state once in a hundred snapshots, on the
-same stream. The ceiling is the share of nodes in the changed set, inverted. The score is the AUC of edges that never
-come.
+same stream. The ceiling is the share of nodes in the changed set, inverted. The score is the AUC of
+edges that never come.
 """
 
 from __future__ import annotations
