@@ -159,7 +159,7 @@ def _page(found: Found, lines: dict[str, dict[str, Any]], scores: tuple[str, ...
         "stream that changes less: results/dynamic.md.",
         *([] if real == "tgbl_coin" else [
             "Classes are the communities of the nodes, which drift; the features are random. "
-            "FedDGL trains on parts alone: its partition is ours, and no rows are exchanged. It has "
+            "FedDGL trains on parts alone: its partition is ours, and no row is exchanged. It has "
             "a model for each client, which may know the few communities of its part; \"one "
             "model\" is without that."]),
         *([] if real != "tgbl_coin" else [
