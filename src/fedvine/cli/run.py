@@ -88,7 +88,9 @@ def run(
                            "--all --out FILE writes the forecasts of any run.")
     from fedvine.experiments import command
     from fedvine.experiments.allocator import keep_large_blocks
+    from fedvine.experiments.compiler import leave_out_compiler
     keep_large_blocks()
+    leave_out_compiler()
     words = options.values(context.params), settings or []
     automatic = command.automatic(what, *words)
     if automatic is not None:

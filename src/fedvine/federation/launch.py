@@ -21,6 +21,7 @@ from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.logs import drop_jobs, tidy
 from fedvine.federation.order import Order
 from fedvine.federation.site_file import MEMORY, known, read_site, write_site
+from fedvine.federation.spare import ONE_HEAP
 
 STEADY = 60.0  # seconds within which a process that ends has failed to start
 PAUSE = 60.0   # longest pause before a process is started again, in seconds
@@ -83,8 +84,8 @@ def start(kit: Path, log: Path, mark: str) -> subprocess.Popen[bytes]:
         (kit / stale).unlink(missing_ok=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     with open(log, "ab") as out:
-        return tied.start(["bash", str(script), "--once"], mark, {**os.environ, "PATH": path},
-                          kit, out)
+        return tied.start(["bash", str(script), "--once"], mark,
+                          {**ONE_HEAP, **os.environ, "PATH": path}, kit, out)
 
 
 def last_line(log: Path) -> str:

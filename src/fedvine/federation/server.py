@@ -22,6 +22,7 @@ from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
+from fedvine.experiments.compiler import leave_out_compiler
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
@@ -65,6 +66,7 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
     sentence; of a run that lives ``waiting`` between its stages.
     """
     import torch
+    leave_out_compiler()
     order = read_order(hub, run)
     began = order.live and (Path(order.out) / "plan.json").exists()
     try:
@@ -209,6 +211,7 @@ def forecast(made: Run, count: int) -> str:
 def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
     """Open the site of this kit, in the site's own process; it answers the ``trusted`` server."""
     import torch
+    leave_out_compiler()
     found = read_site(kit)
     torch.set_num_threads(found.threads)
     return Site(name, opener(found), kit / MEMORY, trusted,
