@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core import registry
+from fedvine.core.compiler import leave_out_compiler
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import cache_folder
 from fedvine.core.message import Packed
@@ -46,6 +47,7 @@ class Worker:
         method, code, plan, protocol, world, fresh = made
         if code:
             method = _of_code(method, code)
+        leave_out_compiler()
         os.environ["OMP_NUM_THREADS"] = "1"             # of what is imported later
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+from fedvine.core.compiler import leave_out_compiler
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Number
 from fedvine.core.files import atomic
@@ -22,7 +23,6 @@ from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
-from fedvine.experiments.compiler import leave_out_compiler
 from fedvine.experiments.prepare import prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
