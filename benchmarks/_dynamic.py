@@ -2,10 +2,11 @@
 
     --edges N ...    millions of edges of the graphs (1)
     --shares S ...   changes of a snapshot, percent of the edges (0.001 0.01 0.1 1)
-    --json FILE      write the figures, after each size of graph
+    --modes MODE ... full, exact, "bounded, 16", "bounded, 4" (all of them)
     --real DATA ...  scores on real data alone: uci, bitcoin_otc (needs the data)
-    --read FILE ...  figures of such files in place of measuring
-    --markdown DIR   write the page dynamic.md
+    --json FILE      add the figures to this file, in place of those of the same graph and mode
+    --markdown DIR   write the page dynamic.md of all figures of the file; without --edges and
+                     --real nothing is measured for it
 
 Graphs are those of ``_blocks``: degrees by a power law, four groups. The first stage has all edges
 but some, which come later; of the changes of a stage four fifths are edges that come, one fifth
@@ -34,7 +35,7 @@ import torch
 from benchmarks._blocks import blocks
 from fedvine.core.files import atomic
 from fedvine.core.rng import rng
-from fedvine.core.units import size
+from fedvine.core.units import size as size_of
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.spec import load
@@ -43,6 +44,7 @@ from fedvine.experiments.allocator import keep_large_blocks, peak_memory
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.answers import scored
 from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.results.cells import rounded
 from fedvine.results.tables import Table
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.metrics import auc
@@ -215,41 +217,49 @@ def table(records: list[dict[str, Any]], edges: float) -> Table:
         share = f"{r['cpu'] / base['cpu'] / r['set']:.2f}" if base and r is not base else ""
         lines.append([f"{r['share']:g} %, {r['mode']}", f"{r['wall']:.3f}", f"{r['cpu']:.3f}",
                       times, ceiling, share, f"{100 * r['set']:.1f} %",
-                      size(r["bytes"]), f"{r['auc']:.3f}"])
+                      size_of(r["bytes"]), f"{r['auc']:.3f}"])
     return Table(f"{edges:g} million edges, {mine[0]['nodes']:,} nodes",
                  ["changes, mode", "wall s", "CPU s", "full over it (CPU)", "ceiling",
                   "over its share", "rows in the set", "moved", "AUC"], lines)
+
+
+def added(file: Path, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Write the figures into the file, in place of those of the same; return all of it."""
+    def what(r: dict[str, Any]) -> str:
+        return json.dumps([r.get(k) for k in ("edges", "share", "mode", "real", "options")])
+    new = {what(r) for r in found}
+    before = json.loads(file.read_text()) if file.exists() else []
+    records = [r for r in before if what(r) not in new] + found
+    with atomic(file, "w") as out:
+        out.write("[" + ",\n ".join(json.dumps(rounded(r)) for r in records) + "]\n")
+    return records
 
 
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(prog="dynamic", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--edges", type=float, nargs="+", default=[1])
+    parser.add_argument("--edges", type=float, nargs="+")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.001, 0.01, 0.1, 1])
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=list(MODES))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--real", nargs="+", default=[], choices=list(REAL))
-    parser.add_argument("--read", type=Path, nargs="*", default=[])
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     keep_large_blocks()
-    records = [r for file in given.read for r in json.loads(file.read_text())]
-    if given.real:
-        records += [r for name in given.real for r in on_real(name)]
-    elif not records:
+    edges = given.edges or ([] if given.real or given.markdown else [1])
+    if edges:
         compared(0.01, [1], given.modes)                # compiles
-        records = [r for edges in given.edges for r in compared(edges, given.shares, given.modes)]
-        print(f"peak memory {size(peak_memory())}")
+    found = [r for size in edges for r in compared(size, given.shares, given.modes)]
+    found += [r for name in given.real for r in on_real(name)]
+    records = added(given.json, found) if given.json else found
     scores = [r for r in records if "real" in r]
     measures = [r for r in records if "real" not in r]
-    tables = [table(measures, edges) for edges in sorted({r["edges"] for r in measures})]
+    tables = [table(measures, size) for size in sorted({r["edges"] for r in measures})]
     tables += [real_table(scores, name) for name in REAL if any(r["real"] == name for r in scores)]
     text = PAGE + "\n\n".join(t.markdown() for t in tables) + "\n"
-    print(text)
-    if given.json:
-        given.json.write_text(json.dumps(records, indent=1))
+    print(f"{text}\npeak memory {size_of(peak_memory())}")
     if given.markdown:
         with atomic(given.markdown / "dynamic.md", "w") as file:
             file.write(text)
@@ -282,8 +292,7 @@ a stage; `arrive` and `round`, without scoring and saving.
   mean. Where rows that are asked for were read as they had been saved, "bounded" was 0.02 below
   "exact" on UCI (four seeds); computed anew, they put it above. The newest neighbours do better
   there than all, so the fewer are read, the higher it is.
-- Where a mode is not in a table it was not measured (`--modes`). Earlier pages had six
-  times as many seconds for "full": looking up random pairs that are no edges took most of them.
+- Where a mode is not in a table it was not measured (`--modes`).
 - A night of a run that lives, with one percent of new edges, is the row of 1 %.
 - CPU seconds are those to compare: the clock's are of a machine that others used at the same
   time.
