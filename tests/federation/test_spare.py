@@ -1,6 +1,10 @@
 """Processes that live for long keep nothing of jobs that have ended."""
 
+import ctypes
 import gc
+import os
+import subprocess
+import sys
 import threading
 import weakref
 from types import SimpleNamespace
@@ -69,3 +73,33 @@ def test_garbage_goes_until_told_to_stop(monkeypatch):
         assert gc.get_freeze_count() == 0
     finally:
         gc.enable()
+
+
+FREED = """
+import ctypes, threading
+fields = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in fields]
+library = ctypes.CDLL(None)
+library.mallinfo2.restype = Heap
+def work():
+    [bytes(size) for size in range(520, 1000, 8) for _ in range(10)]    # freed at once
+    freed.wait()
+    over.wait()
+freed, over = threading.Barrier(61), threading.Event()
+before = library.mallinfo2().uordblks
+for _ in range(60):
+    threading.Thread(target=work).start()
+freed.wait()
+print(library.mallinfo2().uordblks - before)
+over.set()
+"""
+
+
+def test_threads_of_a_kits_processes_keep_no_freed_blocks():
+    if not hasattr(ctypes.CDLL(None), "mallinfo2"):
+        pytest.skip("this system's C library has no mallinfo2")
+    kept, usual = (int(subprocess.run([sys.executable, "-c", FREED], env={**os.environ, **more},
+                                      capture_output=True, text=True, check=True).stdout)
+                   for more in (spare.ONE_HEAP, {}))
+    assert kept < usual - 4_000_000     # of 60 threads

@@ -62,6 +62,17 @@ def test_it_ends_with_the_process_that_started_it(tmp_path, mark, number):
     wait_for(lambda: alive(mark) == 0)
 
 
+def test_a_kits_processes_use_one_heap_unless_the_environment_says_otherwise(
+        tmp_path, mark, monkeypatch):
+    kit = fake(tmp_path / "kit", 'echo "$MALLOC_ARENA_MAX $GLIBC_TUNABLES" > said\n')
+    for own, said in ((None, "1 glibc.malloc.tcache_count=0"), ("4", "4 ")):
+        if own:
+            monkeypatch.setenv("MALLOC_ARENA_MAX", own)
+            monkeypatch.setenv("GLIBC_TUNABLES", "")
+        launch.start(kit, tmp_path / "log", mark).wait()
+        assert (kit / "said").read_text().rstrip("\n") == said
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_it_ends_when_it_is_stopped(mark, end):
     process = tied.start(["bash", "-c", "trap '' TERM\n" + LASTS], mark)
