@@ -28,6 +28,8 @@ _TUPLE, _TENSOR, _ARRAY = 1, 2, 3
 _NUMPY = {name: np.dtype(name) for name in (
     "float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())}
 _NAMES: dict[Any, str] = {dtype: name for name, dtype in _NUMPY.items()}
+_encode = msgspec.msgpack.Encoder().encode
+_NUMBERED = msgspec.msgpack.Decoder(tuple[str, list[int], int])     # dtype, shape, buffer
 
 
 class Packed(NamedTuple):
@@ -45,7 +47,7 @@ class Packed(NamedTuple):
 def pack(message: Any) -> Packed:
     """Pack ``message``; raises :class:`FedvineError` with the place of a value of another type."""
     buffers: list[np.ndarray] = []
-    return Packed(msgspec.msgpack.encode(_strip(message, buffers, ())), buffers)
+    return Packed(_encode(_strip(message, buffers, ())), buffers)
 
 
 def unpack(packed: Packed) -> Any:
@@ -69,7 +71,7 @@ class _Rebuild:
             return tuple(self.decode(data))
         if code not in (_TENSOR, _ARRAY):
             raise FedvineError(f"A message holds an unknown kind of value ({code}); refused.")
-        dtype, shape, number = msgspec.msgpack.decode(data, type=tuple[str, list[int], int])
+        dtype, shape, number = _NUMBERED.decode(data)
         if dtype not in (WIDTHS if code == _TENSOR else _NUMPY) or min(shape, default=0) < 0:
             raise FedvineError(f"A message holds an array of type {dtype!r}; refused.")
         if not 0 <= number < len(self.buffers):
@@ -81,10 +83,11 @@ class _Rebuild:
         if code == _ARRAY:
             return raw.view(dtype).reshape(shape)
         import torch
-        kind = getattr(torch, dtype)
         if raw.nbytes == 0:
-            return torch.empty(shape, dtype=kind)
-        return torch.from_numpy(raw).view(kind).reshape(shape)
+            return torch.empty(shape, dtype=getattr(torch, dtype))
+        if dtype in _NUMPY:
+            return torch.from_numpy(raw.view(_NUMPY[dtype]).reshape(shape))
+        return torch.from_numpy(raw).view(getattr(torch, dtype)).reshape(shape)
 
 
 def _strip(value: Any, buffers: list[np.ndarray], where: tuple[Any, ...]) -> Any:
@@ -104,13 +107,18 @@ def _strip(value: Any, buffers: list[np.ndarray], where: tuple[Any, ...]) -> Any
         return {k: _strip(v, buffers, (k, where)) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         items = [_strip(v, buffers, (i, where)) for i, v in enumerate(value)]
-        encode = msgspec.msgpack.encode
-        return msgspec.msgpack.Ext(_TUPLE, encode(items)) if isinstance(value, tuple) else items
+        return msgspec.msgpack.Ext(_TUPLE, _encode(items)) if isinstance(value, tuple) else items
     if is_tensor(value):
         import torch
         if value.layout == torch.strided and (name := name_of(value.dtype)) in WIDTHS:
-            flat = value.detach().to("cpu").contiguous().reshape(-1)
-            raw = flat.view(torch.uint8).numpy() if flat.numel() else np.empty(0, np.uint8)
+            flat = value.detach() if value.requires_grad else value
+            flat = (flat if flat.is_cpu else flat.cpu()).contiguous()
+            if not flat.numel():
+                raw = np.empty(0, np.uint8)
+            elif name in _NUMPY:
+                raw = flat.numpy().reshape(-1).view(np.uint8)
+            else:
+                raw = flat.reshape(-1).view(torch.uint8).numpy()
             return _number(_TENSOR, name, tuple(value.shape), raw, buffers)
     if isinstance(value, np.ndarray):
         native = value.dtype.newbyteorder("=")
@@ -128,8 +136,7 @@ def _place(where: tuple[Any, ...]) -> str:
 def _number(code: int, dtype: str, shape: tuple[int, ...], raw: np.ndarray,
             buffers: list[np.ndarray]) -> msgspec.msgpack.Ext:
     buffers.append(raw)
-    return msgspec.msgpack.Ext(
-        code, msgspec.msgpack.encode((dtype, list(shape), len(buffers) - 1)))
+    return msgspec.msgpack.Ext(code, _encode((dtype, shape, len(buffers) - 1)))
 
 
 def accept(packed: Packed, expect: Any = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+@cache
 def name_of(dtype: Any) -> str:
     """Return the name of a dtype of torch or NumPy, such as ``"float32"``."""
     return str(dtype).removeprefix("torch.")
