@@ -7,7 +7,7 @@ from fedvine.results import fill as filling
 
 def here(patch, made=None):
     """Let cells be run where the test runs; their names are added to ``made`` in their order."""
-    def start(cell):
+    def start(cell, _=None):
         if made is not None:
             made.append(str(cell))
         cell.folder.with_name(cell.folder.name + ".toml").parent.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ def filled(once, tmp_path):
 
 
 def never(monkeypatch):
-    def start(cell):
+    def start(cell, _):
         raise AssertionError(f"{cell} was run")
     monkeypatch.setattr(filling, "_start", start)
 
@@ -267,7 +267,7 @@ def test_a_row_that_fails_does_not_hold_up_the_others(tmp_path, monkeypatch):
     quick.here(monkeypatch, made)
     start = filling._start
 
-    def failing(cell):
+    def failing(cell, _=None):
         if cell.experiment.method.name == "popularity":
             cell.folder.parent.mkdir(parents=True, exist_ok=True)
             log = cell.folder.with_name(cell.folder.name + ".log")

@@ -100,6 +100,11 @@ class Work:
             self.spent[i] += price
         return True
 
+    def measured(self, cell: Job) -> bool:
+        """Return whether another cell of the cell's row is finished, with the memory it took."""
+        return any(c.finished for page in self.pages for row in page
+                   if any(cell.folder == c.folder for c in row) for c in row)
+
     def drop(self, cell: Job) -> None:
         """Leave out the row of a cell that failed."""
         self.queue = [p for p in self.queue if not any(cell.folder == c.folder for c in p[2])]
