@@ -90,6 +90,7 @@ def test_where_the_forked_process_is_gone_new_ones_are_started(tmp_path):
     made = Warm()
     run = made.start([*LONG, "--out", str(tmp_path / "run")], tmp_path / "log")
     begun(run, tmp_path / "run")
+    assert made._process is not None
     os.kill(made._process.pid, signal.SIGKILL)
     assert run.wait() == -signal.SIGKILL
     until(lambda: gone(run.pid))
