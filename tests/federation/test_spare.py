@@ -103,3 +103,26 @@ def test_threads_of_a_kits_processes_keep_no_freed_blocks():
                                       capture_output=True, text=True, check=True).stdout)
                    for more in (spare.ONE_HEAP, {}))
     assert kept < usual - 4_000_000     # of 60 threads
+
+
+@pytest.mark.parametrize("size", [1, 700, (1 << 20) - 1, 1 << 20, (1 << 20) + 5])
+def test_a_message_on_its_way_takes_a_buffer_of_its_own_size(size, monkeypatch):
+    pytest.importorskip("nvflare", reason="the extra flare is not installed")
+    from nvflare.fuel.f3.streaming import byte_streamer
+    from nvflare.fuel.f3.streaming.blob_streamer import BlobStream
+
+    monkeypatch.setattr(byte_streamer, "TxTask", byte_streamer.TxTask)      # put back afterwards
+    spare.fit_buffers(byte_streamer)
+    sent, whole = [], os.urandom(size)
+
+    def fire_and_forget(channel, topic, target, message, **options):
+        sent.append(bytes(message.payload))
+
+    for payload in (whole, [whole[:size // 2], whole[size // 2:]]):     # the latter in short reads
+        task = byte_streamer.TxTask(
+            SimpleNamespace(fire_and_forget=fire_and_forget), 1 << 20, "channel", "topic", "ada", {},
+            BlobStream(payload, {}), False, False, False)
+        assert len(task.buffer) == min(size, 1 << 20)
+        sent.clear()
+        task.send_loop()
+        assert b"".join(sent) == whole

@@ -1,5 +1,6 @@
 """A search chooses on validation, goes on where it was stopped, and says what it did."""
 
+import shutil
 import sys
 
 import optuna
@@ -232,6 +233,11 @@ def test_rows_of_a_table_take_what_a_search_of_its_size_has_found(table, tmp_pat
     assert found is not None and found.trials == 2
     assert table.of(setting, pop, folder).method.decay == found.fields["decay"]
     assert table.search(setting, bank, folder) is None      # its only field is the table's
+    shutil.rmtree(tmp_path / "runs", ignore_errors=True)    # as on another machine
+    with pytest.raises(SystemExit):
+        main.main(["tune", "small", "--folder", str(folder)])
+    again = capsys.readouterr()
+    assert "1 rows have a finished search" in again.out + again.err and "trials" not in again.out
     said, = (n for n in notes() if n.startswith("- Pop"))
     assert said == ("- Pop: tuned on validation of seed 100, 2 trials (decay "
                     f"{found.fields['decay']}).")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedvine.cli import completion, options
+from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 
@@ -54,6 +55,7 @@ def compare(
 ) -> None:
     """Compare methods on the same data and seeds: scores with intervals, paired tests, costs."""
     from fedvine.results import compare as comparing
+    stopped_as_by_ctrl_c()
     wanted = comparing.experiments(methods, options.values(context.params), settings or [])
     table = wanted[0].data
     if not table.edges and (table.weight or table.features or not table.dataset):
@@ -104,6 +106,7 @@ def reproduce(
     how: dict[str, Any] = {"seeds": seeds, "jobs": jobs, "folder": folder, "tell": options.tell,
                                "budget": options.seconds_of(budget) if budget else None,
                                "cap": options.seconds_of(cap)}
+    stopped_as_by_ctrl_c()
     if name == reproducing.ALL:
         if only or json or plot or str(markdown) == "-":
             raise FedvineError("--only, --json and --plot belong to one page; with all give "

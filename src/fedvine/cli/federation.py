@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from fedvine.cli import roster as rosters
-from fedvine.cli.site import private, stopped_as_by_ctrl_c
+from fedvine.cli.site import private
+from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 kit = typer.Typer(no_args_is_help=True, help="Certificates and kits, in four plain steps.")

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedvine.cli import completion, options
+from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 
@@ -152,7 +153,8 @@ def _say(text: str) -> None:
 
 @contextlib.contextmanager
 def _stoppable(out: Path) -> Iterator[None]:
-    """Let Ctrl-C end the run with a sentence on how to go on."""
+    """Let Ctrl-C, or a plain kill, end the run with a sentence on how to go on."""
+    stopped_as_by_ctrl_c()
     try:
         yield
     except KeyboardInterrupt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedvine.cli import roster as rosters
+from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 
@@ -28,16 +28,6 @@ def private() -> Iterator[None]:
 
 def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
-
-
-def stopped_as_by_ctrl_c() -> None:
-    """Let a plain kill, or the terminal's end, end all processes as Ctrl-C does."""
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # under nohup a hang-up is ignored
-            signal.signal(number, stop)
 
 
 @private()

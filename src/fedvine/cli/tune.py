@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time as clock
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedvine.cli import completion, options
+from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
+
+if TYPE_CHECKING:
+    from fedvine.experiments.experiment import Experiment
 
 
 def tune(
@@ -60,8 +64,10 @@ def tune(
     from fedvine.papers import published
     from fedvine.results import tune as tuning
     from fedvine.results.compare import experiments
+    stopped_as_by_ctrl_c()
     ends = None if budget is None else clock.monotonic() + options.seconds_of(budget)
-    table = None
+    table: published.PaperTable | None = None
+    wanted: list[tuple[str, Experiment]] = []
     if what in published.names():
         if data or out or settings:
             raise FedvineError("A table has its own data and settings; leave out --data, --set and "
@@ -69,9 +75,17 @@ def tune(
         table = published.PaperTable.named(what)
         if (plan := table.tuned) is None:
             raise FedvineError(f"{what} takes no settings of searches: its file has no [tuned].")
-        wanted = [(f"{row.name}, {setting.id}", table.plain(setting, row))
-                  for setting in table.chosen(only) for row in table.row if row.method]
-        wanted = [(name, e) for name, e in wanted if tuning.searched(e.method)]
+        same = (trials or plan.trials, seed or plan.seed, score or plan.score) == (
+            plan.trials, plan.seed, plan.score)
+        kept = 0
+        for setting, row in ((s, r) for s in table.chosen(only) for r in table.row if r.method):
+            experiment = table.plain(setting, row)
+            if same and table.search(setting, row, folder) is not None:
+                kept += 1
+            elif tuning.searched(experiment.method):
+                wanted.append((f"{row.name}, {setting.id}", experiment))
+        if kept:
+            options.tell(f"{kept} rows have a finished search.")
         trials, seed = trials or plan.trials, seed or plan.seed
         score = score or plan.score
     else:

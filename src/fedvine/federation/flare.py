@@ -36,6 +36,7 @@ from nvflare.fuel.f3.cellnet.defs import (
 )
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming import byte_streamer
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_ACK_TOPIC,
@@ -52,7 +53,7 @@ from fedvine.engines.remote import Gone, Unreachable
 from fedvine.federation.kits import withdrawn
 from fedvine.federation.server import carry, open_site, read_order
 from fedvine.federation.signed import Trusted
-from fedvine.federation.spare import forget_jobs, keep_small, own_pages
+from fedvine.federation.spare import fit_buffers, forget_jobs, keep_small, own_pages
 
 HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
 FRESH = 15.0             # seconds after its last heartbeat in which a site counts as connected
@@ -226,6 +227,7 @@ class Gate(FLComponent):
             self._server.cell.register_request_cb(
                 CellChannel.SERVER_MAIN, CellChannelTopic.REPORT_JOB_FAILURE, self.ended)
             own_pages()
+            fit_buffers(byte_streamer)
             keep_small(partial(forget_jobs, self._server.cell.core_cell))
 
     def ended(self, request: Message) -> Message:

@@ -2,13 +2,13 @@
 
 FLARE keeps three kinds of it in the processes of a hub:
 
-- for every message that it sends, a buffer of 1 MB in a cycle of references, which Python frees
-  only when it looks for such cycles; a process with many objects rarely does;
+- for every message that it sends, a buffer of 1 MB (:func:`fit_buffers`) in a cycle of references,
+  which Python frees only when it looks for such cycles; a process with many objects rarely does;
 - for every process of every job, an endpoint and statistics of its messages, for ever;
 - what was freed of both, in the C library's heap; buffers that are freed between small blocks of
   other threads leave holes.
 
-This module does not import FLARE: the cell is given.
+This module does not import FLARE: cells and modules are given.
 """
 
 from __future__ import annotations
@@ -48,6 +48,21 @@ def forget_jobs(cell: Any) -> None:
         if "." in sender and sender not in known:
             with travel.update_lock:
                 travel.cat_bins.pop(category, None)
+
+
+def fit_buffers(streamer: Any) -> None:
+    """Let a message that FLARE sends from now on take a buffer of its own size, at most as before.
+
+    ``streamer`` is FLARE's module ``byte_streamer``. How many messages are on their way depends on
+    the machine's load, so buffers that are all of 1 MB make its memory rise and fall with that.
+    """
+    class Fitting(streamer.TxTask):     # one message on its way
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            if 0 < (size := self.stream.get_size()) < self.chunk_size:
+                self.buffer = memoryview(bytearray(size))
+
+    streamer.TxTask = Fitting
 
 
 def own_pages() -> None:

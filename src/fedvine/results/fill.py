@@ -147,9 +147,12 @@ def _check(one: _Running) -> None:
 
 
 def _stop(running: Sequence[_Running]) -> None:
-    """Interrupt the processes, and kill those that do not end in :data:`PATIENCE` seconds."""
+    """End the processes, and kill those that do not end in :data:`PATIENCE` seconds.
+
+    A shell lets what it starts in the background ignore SIGINT.
+    """
     for one in running:
-        one.process.send_signal(signal.SIGINT)
+        one.process.send_signal(signal.SIGTERM)
     for one in running:
         try:
             one.process.wait(PATIENCE)

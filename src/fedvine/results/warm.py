@@ -61,7 +61,7 @@ class Warm:
         return self._codes.get(pid)
 
     def close(self) -> None:
-        """End the process that is forked; runs that are left are interrupted by it."""
+        """End the process that is forked; runs that are left are stopped."""
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
@@ -139,7 +139,8 @@ def fresh(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 def serve() -> None:
     """Import what runs need, then fork a run for each line of stdin, until its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)        # Ctrl-C is for the runs
+    for number in (signal.SIGINT, signal.SIGTERM):      # they are for the runs
+        signal.signal(number, signal.SIG_IGN)
     from fedvine.core.compiler import leave_out_compiler
     from fedvine.experiments.allocator import keep_large_blocks
     keep_large_blocks()
@@ -163,7 +164,7 @@ def serve() -> None:
         _reap(running)
     for pid in running:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGINT)
+            os.kill(pid, signal.SIGTERM)
 
 
 def _fork(order: dict[str, Any]) -> int:
@@ -179,6 +180,7 @@ def _carry_out(order: dict[str, Any]) -> NoReturn:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with open(os.devnull, "r+b") as nothing, open(order["log"], "wb") as log:
             for number, file in enumerate((nothing, nothing, log)):
                 os.dup2(file.fileno(), number)
