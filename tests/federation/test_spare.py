@@ -120,8 +120,8 @@ def test_a_message_on_its_way_takes_a_buffer_of_its_own_size(size, monkeypatch):
 
     for payload in (whole, [whole[:size // 2], whole[size // 2:]]):     # the latter in short reads
         task = byte_streamer.TxTask(
-            SimpleNamespace(fire_and_forget=fire_and_forget), 1 << 20, "channel", "topic", "ada", {},
-            BlobStream(payload, {}), False, False, False)
+            SimpleNamespace(fire_and_forget=fire_and_forget), 1 << 20, "channel", "topic", "ada",
+            {}, BlobStream(payload, {}), False, False, False)
         assert len(task.buffer) == min(size, 1 << 20)
         sent.clear()
         task.send_loop()

@@ -13,7 +13,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.methods.popularity import Popularity
 from fedvine.results import cells as cell_module
 from fedvine.results import fill as filling
-from fedvine.results.cells import Job, cells, kept_beside, rounded
+from fedvine.results.cells import Job, cells, kept_beside, opened_once, rounded
 from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
@@ -67,6 +67,21 @@ def test_a_comparison_is_made_from_lines_alone(filled, monkeypatch):
     assert any("seed 2: " in n and "shop.csv does not exist" in n for n in third.notes())
     with pytest.raises(FedvineError, match=r"shop\.csv does not exist"):
         compare(again, 2, folder / "none")
+
+
+def test_data_that_a_task_refuses_count_as_missing(tmp_path):
+    data = {"source": str(shop.write(tmp_path)), **shop.COLUMNS}
+    def of(name):
+        return Experiment.model_validate({"method": name, "data": data, "split": {"by": "hash"}})
+    with pytest.raises(FedvineError, match="shop has no classes of nodes"):
+        cells([of("last_label")], tmp_path / "cells")
+    with opened_once():     # the data are opened once for each task
+        for name, absent in (("popularity", False), ("last_label", True), ("popularity", False)):
+            try:
+                found, = cells([of(name)], tmp_path / "cells")
+                assert not absent and not found.absent
+            except FedvineError:
+                assert absent
 
 
 def test_a_line_holds_no_path_and_stands_in_order_of_keys(filled):

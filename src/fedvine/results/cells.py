@@ -31,7 +31,7 @@ from fedvine.results.records import listed
 
 FOLDER = "runs/cells"
 DIGITS = 7          # significant ones of a kept number
-_opened: ContextVar[dict[str, tuple[str, int, str] | FedvineError] | None] = ContextVar(
+_opened: ContextVar[dict[tuple[str, str], tuple[str, int, str] | FedvineError] | None] = ContextVar(
     "_opened", default=None)
 
 
@@ -138,7 +138,8 @@ class Job:
 def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> list[Job]:
     """Return the cells of these experiments; their runs go below ``folder``.
 
-    The data of each experiment are opened. Lines of cells are in :func:`kept_beside` of ``folder``.
+    The data of each experiment are opened; those that its task refuses count as not available.
+    Lines of cells are in :func:`kept_beside` of ``folder``.
     The name of a run folder has method, data, seed, and 12 digits of everything that scores depend
     on: settings, revisions, the edges themselves and fedvine's version.
 
@@ -156,10 +157,13 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
     opened = {} if opened is None else opened
     store, made, missing = Kept(kept_beside(folder)), [], []
     for experiment in experiments:
-        data = experiment.data.model_dump_json()
+        task = experiment.protocol
+        data = experiment.data.model_dump_json(), type(task).__name__
         if data not in opened:
             try:
                 stream = experiment.data.open()
+                if why := task.refuses(stream):
+                    raise FedvineError(why)
                 opened[data] = stream.name, len(stream), digest(stream) + names(stream)
             except FedvineError as error:
                 opened[data] = error

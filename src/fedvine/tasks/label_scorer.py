@@ -55,9 +55,8 @@ class LabelScorer:
 
     def __init__(self, protocol: SnapshotClassification, part: EventStream, plan: Plan, name: str,
                  seed: int) -> None:
-        if part.nodes is None or not (part.nodes.y >= 0).any():
-            raise FedvineError(f"{part.name} has no classes of nodes; choose data that have, or "
-                               "a method's target edges.")
+        if why := protocol.refuses(part):
+            raise FedvineError(why)
         self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
         draw = part.src_ids.keys(np.arange(part.num_src)) ^ np.uint64(key("aside", seed) % 2**64)
         place = (draw % np.uint64(10**6)).astype(float) / 10**6

@@ -78,6 +78,13 @@ class SnapshotClassification(Task):
         """Return the period that stage ``t`` is scored for: "val", "test", or "past"."""
         return AHEAD.get(t - learned, "past")
 
+    def refuses(self, stream: EventStream) -> str:
+        """Return the sentence that data without classes get."""
+        if stream.nodes is not None and (stream.nodes.y >= 0).any():
+            return ""
+        return (f"{stream.name} has no classes of nodes; choose data that have, or a method's "
+                "target edges.")
+
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> LabelScorer:  # type: ignore
         """Return the scorer of the server's graph.
 

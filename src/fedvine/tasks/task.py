@@ -182,6 +182,10 @@ class Task(Protocol):
         """Return after how many new events a client's answers are refreshed; None: never."""
         return None
 
+    def refuses(self, stream: Any) -> str:
+        """Return the sentence why the task cannot be scored on these data; empty where it can."""
+        return ""
+
     def check(self, method: Any) -> None:
         """Raise :class:`FedvineError` for a method that cannot be scored with these settings."""
 
