@@ -17,6 +17,7 @@ from torch import nn
 
 from fedvine.core.rng import torch_rng
 from fedvine.data.graph import Features, Graph
+from fedvine.nn.attention import product, weighted_sums
 
 
 class Inputs(NamedTuple):
@@ -133,9 +134,7 @@ class GatLayer(nn.Module):
 def attended(rows: torch.Tensor, graph: Inputs, a: torch.Tensor, total: torch.Tensor
              ) -> torch.Tensor:
     """Compute sum_j alpha_ij rows_j [N, width]; ``a`` and ``total`` are a layer's attention."""
-    sent = rows.index_select(0, graph.src) * a[:, None]
-    out = rows.new_zeros(len(total), rows.shape[1]).index_add(0, graph.dst, sent)
-    return out / total[:, None]
+    return weighted_sums(rows, a, graph.src, graph.dst) / total[:, None]
 
 
 class Gat(nn.Module):
@@ -172,11 +171,6 @@ class Gat(nn.Module):
         """Compute logits [N, classes]; with ``draw`` dropout is applied to the hidden layer."""
         h = dropped(self.embed(graph), self.dropout, draw)
         return self.second(graph._replace(x=h))
-
-
-def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Compute ``x @ weight`` for x [N, F] dense or CSR."""
-    return torch.sparse.mm(x, weight) if x.layout == torch.sparse_csr else x @ weight
 
 
 def dropped(h: torch.Tensor, share: float, draw: torch.Generator | None) -> torch.Tensor:

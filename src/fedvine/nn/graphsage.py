@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from fedvine.core.rng import torch_rng
-from fedvine.nn.gat import Inputs, dropped, glorot, product
+from fedvine.nn.attention import product
+from fedvine.nn.gat import Inputs, dropped, glorot
 
 
 class Leaves(Protocol):

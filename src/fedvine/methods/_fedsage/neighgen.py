@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fedvine.core.rng import torch_rng
-from fedvine.nn.gat import product
+from fedvine.nn.attention import product
 
 FGEN = ("first", "first_bias", "last", "last_bias")
 

@@ -1,0 +1,116 @@
+"""Weighted sums over the neighbours of nodes, and products with sparse features, with gradients.
+
+torch writes the row of each edge before it adds it, and on the way back three more; and it sorts
+the transpose of sparse features anew in each step. Here loops over the edges of a node add rows at
+once, only gradients of weights take a row for each edge, and a transpose is made once for as long
+as its tensor lives. Numbers are added in torch's order: results are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import MutableMapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from fedvine.nn import kernels
+from fedvine.nn.sparse import pointers
+
+#: By tensor, which does not change: its edges or its transpose.
+_made: MutableMapping[torch.Tensor, Any] = WeakIdKeyDictionary()
+
+
+def weighted_sums(rows: torch.Tensor, weight: torch.Tensor, src: torch.Tensor, dst: torch.Tensor
+                  ) -> torch.Tensor:
+    """Compute sum_e weight_e rows_src(e) over the edges e into each node, float [n, d].
+
+    Args:
+        rows: rows of the nodes, float [n, d].
+        weight: weights of the edges, float [E].
+        src: sources of the edges, int64 [E].
+        dst: targets, int64 [E], ascending; neither is changed later.
+
+    Returns:
+        The sums, with gradients for rows and weights.
+    """
+    if rows.device.type != "cpu" or rows.dtype != torch.float32:
+        sent = rows.index_select(0, src) * weight[:, None]
+        return torch.zeros_like(rows).index_add(0, dst, sent)
+    edges = _made.get(dst)
+    if edges is None or edges.of() is not src or edges.n != len(rows):
+        edges = _made[dst] = _Edges(src, dst, len(rows))
+    return _Sums.apply(rows, weight, edges)     # type: ignore[no-any-return]
+
+
+def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Compute ``x @ weight`` for x [n, F], dense or CSR; a CSR tensor gets no gradient."""
+    if x.layout != torch.sparse_csr:
+        return x @ weight
+    turned = _made.get(x)
+    if turned is None:
+        turned = _made[x] = x.t().to_sparse_csr()
+    return _Product.apply(weight, x, turned)    # type: ignore[no-any-return]
+
+
+class _Edges:
+    """Sources and targets int32 [E], int32 pointers [n + 1] by target, and the order by source."""
+
+    def __init__(self, src: torch.Tensor, dst: torch.Tensor, n: int) -> None:
+        self.of, self.n = weakref.ref(src), n
+        self.src, self.dst = src.numpy().astype(np.int32), dst.numpy().astype(np.int32)
+        self.into = pointers(self.dst, n).numpy()
+        self._out: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return int32 pointers [n + 1] and edges [E] by source; those of a source in order."""
+        if self._out is None:
+            order = np.argsort(self.src, kind="stable").astype(np.int32)
+            self._out = pointers(self.src[order], self.n).numpy(), order
+        return self._out
+
+
+class _Sums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, weight: torch.Tensor,  # type: ignore[override]
+                edges: _Edges) -> torch.Tensor:
+        ctx.save_for_backward(rows, weight)
+        ctx.edges, out = edges, torch.empty(edges.n, rows.shape[1])
+        kernels.product(edges.into, edges.src, *_arrays(weight, rows, out))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor):  # type: ignore[override]
+        (rows, weight), edges, of_rows, of_weight = ctx.saved_tensors, ctx.edges, None, None
+        if torch.is_grad_enabled():     # the gradients are differentiated, too
+            src, dst = (torch.from_numpy(e.astype(np.int64)) for e in (edges.src, edges.dst))
+            sent = gradient.index_select(0, dst)
+            return (torch.zeros_like(rows).index_add(0, src, sent * weight[:, None]),
+                    (sent * rows.index_select(0, src)).sum(1), None)
+        if ctx.needs_input_grad[0]:
+            of_rows = torch.empty(rows.shape)
+            kernels.product_by(*edges.out, edges.dst, *_arrays(weight, gradient, of_rows))
+        if ctx.needs_input_grad[1]:
+            each = torch.empty(len(weight), rows.shape[1])
+            kernels.products(*_arrays(gradient, rows), edges.dst, edges.src, each.numpy())
+            of_weight = each.sum(1)
+        return of_rows, of_weight, None
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, x: torch.Tensor,  # type: ignore[override]
+                turned: torch.Tensor) -> torch.Tensor:
+        ctx.turned = turned
+        return torch.sparse.mm(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor):  # type: ignore[override]
+        return torch.sparse.mm(ctx.turned, gradient), None, None
+
+
+def _arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
+    return [x.detach().contiguous().numpy() for x in tensors]
