@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import random as sparse
+from scipy.sparse import csr_matrix
 
 from fedvine.nn import attention
 from fedvine.nn.attention import product, weighted_sums
@@ -16,6 +16,12 @@ from fedvine.nn.gat import features
 def by_torch(rows, weight, src, dst):
     sent = rows.index_select(0, src) * weight[:, None]
     return torch.zeros_like(rows).index_add(0, dst, sent)
+
+
+def sparse(rows, columns):
+    draw = np.random.default_rng(1)
+    there = draw.random((rows, columns)) < 0.2
+    return csr_matrix(np.where(there, draw.normal(size=there.shape), 0).astype(np.float32))
 
 
 def case(nodes, edges, width, seed=0, dtype=torch.float32):
@@ -69,7 +75,7 @@ def test_other_sources_with_the_same_targets():
 
 
 def test_product_with_sparse_features():
-    x = sparse(40, 70, density=0.1, format="csr", dtype=np.float32, random_state=1)
+    x = sparse(40, 70)
     weight = torch.randn(70, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     found = []
     for given in (features(x), features(x.toarray())):
@@ -88,7 +94,7 @@ def test_product_with_sparse_features():
 def test_what_is_made_of_a_tensor_goes_with_it():
     rows, weight, src, dst = case(9, 40, 5)
     weighted_sums(rows, weight, src, dst)
-    x = features(sparse(4, 7, density=0.5, format="csr", dtype=np.float32, random_state=1))
+    x = features(sparse(4, 7))
     product(x, torch.zeros(7, 2, requires_grad=True))
     made = [weakref.ref(attention._made[key]) for key in (dst, x)]
     del src, dst, x

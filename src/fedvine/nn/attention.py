@@ -79,7 +79,8 @@ class _Sums(torch.autograd.Function):
                 edges: _Edges) -> torch.Tensor:
         ctx.save_for_backward(rows, weight)
         ctx.edges, out = edges, torch.empty(edges.n, rows.shape[1])
-        kernels.product(edges.into, edges.src, *_arrays(weight, rows, out))
+        a, x = _arrays(weight, rows)
+        kernels.product(edges.into, edges.src, a, x, out.numpy())
         return out
 
     @staticmethod
@@ -90,12 +91,14 @@ class _Sums(torch.autograd.Function):
             sent = gradient.index_select(0, dst)
             return (torch.zeros_like(rows).index_add(0, src, sent * weight[:, None]),
                     (sent * rows.index_select(0, src)).sum(1), None)
+        a, x, g = _arrays(weight, rows, gradient)
         if ctx.needs_input_grad[0]:
             of_rows = torch.empty(rows.shape)
-            kernels.product_by(*edges.out, edges.dst, *_arrays(weight, gradient, of_rows))
+            into, order = edges.out
+            kernels.product_by(into, order, edges.dst, a, g, of_rows.numpy())
         if ctx.needs_input_grad[1]:
             each = torch.empty(len(weight), rows.shape[1])
-            kernels.products(*_arrays(gradient, rows), edges.dst, edges.src, each.numpy())
+            kernels.products(g, x, edges.dst, edges.src, each.numpy())
             of_weight = each.sum(1)
         return of_rows, of_weight, None
 
