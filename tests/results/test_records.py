@@ -10,6 +10,7 @@ from rich.console import Console
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run_folder import read_lines
+from fedvine.results.entry import Entry
 from fedvine.results.records import records, tables, write_json
 
 
@@ -89,3 +90,16 @@ def test_an_unfinished_run_has_no_records(tmp_path):
     experiment.run(tmp_path / "run")
     with pytest.raises(FedvineError, match="not finished"):
         records(tmp_path / "run")
+
+
+def test_seconds_of_the_clock_are_of_the_runs_that_did_not_wait():
+    def entry(*runs):
+        return Entry("FedLink", "fedlink", {seed: [{
+            "client": None, "scores": {}, "seconds_round": each, "seconds_total": total,
+            "seconds_cpu": cpu}] for seed, (each, total, cpu) in enumerate(runs)})
+    quiet, busy, worse = (1.0, 10.0, 9.5), (3.0, 30.0, 10.0), (9.0, 90.0, 10.0)
+    assert entry(quiet, busy, (2.0, 20.0, 19.0)).cost("seconds_round") == 1.5
+    assert entry(worse, busy).cost("seconds_round") == 3.0      # where all waited
+    assert entry(quiet, busy).cost("seconds_total") == 10.0
+    assert entry(quiet, busy).cost("seconds_cpu") == 9.75       # CPU time is of all
+    assert entry((1.0, 10.0, None), (2.0, 20.0, None)).cost("seconds_round") == 1.5

@@ -11,6 +11,10 @@ from fedvine.tasks import metrics
 from fedvine.tasks.by_name import every
 from fedvine.tasks.shown import Score
 
+#: Costs in seconds of the clock, which other work on the machine adds to.
+CLOCK = ("seconds_round", "seconds_client", "seconds_server", "seconds_total")
+OWN = 0.9       # share of a run's seconds in which it computed, on a machine of its own
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -42,10 +46,16 @@ class Entry:
     def cost(self, key: str, client: str | None = None) -> float | None:
         """Return the mean over seeds of a cost in seconds or bytes; of memory the largest.
 
-        None where there are no rounds, or no run recorded it.
+        Seconds of the clock are those of runs that had a processor nearly all the time
+        (:data:`OWN`); where none had, of the one that waited least for it. None where there are no
+        rounds, or no run recorded it.
         """
-        values = [record[key] for found in self.records.values() for record in found
-                  if record["client"] == client and record.get(key) is not None]
+        there = [record for found in self.records.values() for record in found
+                 if record["client"] == client and record.get(key) is not None]
+        if key in CLOCK and there:
+            most = min(max(map(_own, there)), OWN)
+            there = [record for record in there if _own(record) >= most]
+        values = [record[key] for record in there]
         if not values or (key == "seconds_round" and not any(values)):
             return None
         return max(values) if key == "peak_memory_bytes" else sum(values) / len(values)
@@ -64,6 +74,12 @@ class Entry:
     def comparable(self, other: Entry) -> bool:
         """Return whether both have the same queries; a method that was not run fits any other."""
         return not self.clients or not other.clients or self.places == other.places
+
+
+def _own(record: dict[str, Any]) -> float:
+    """Return a run's CPU seconds over its seconds; 1 where they are not known."""
+    cpu, total = record.get("seconds_cpu"), record.get("seconds_total")
+    return cpu / total if cpu is not None and total else 1.0
 
 
 @cache
