@@ -6,7 +6,9 @@
     --set KEY=VALUE  other settings, as those of ``fedvine run``
     --same           in place of it: a whole run, and one that is stopped twice and goes on
     --processes      in place of it: a server and four sites (serve, join), and one process
-    --markdown DIR   write the page scale.md of FOLDER's lines and of what was measured
+    --against OTHER  in place of it: compare the finished runs in FOLDER and OTHER
+    --json FILE      add what the last three measure to this file
+    --markdown DIR   write the page scale.md of FOLDER's lines and of what FILE has
 
 The data set is ``generated`` like ``bitcoin_otc``, 20 snapshots; ``dgcolearn`` of four clients in
 one process computes what changed alone, of four neighbours a node. A line has the seconds and CPU
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,16 @@ def same(made: Experiment) -> dict[str, Any]:
         return {"same": difference(whole, stopped) or "yes"}
 
 
+def compared(whole: Path, stopped: Path) -> dict[str, Any]:
+    """Return whether two finished runs have the same scores, and how often the second stopped.
+
+    A process that goes on prepares the run anew, so its memory is smaller than before.
+    """
+    held = [json.loads(line)["held"] for line in (stopped / "scale.jsonl").read_text().splitlines()]
+    return {"same": difference(whole, stopped) or "yes",
+            "stops": [t for t, (a, b) in enumerate(pairwise(held), 1) if b < 0.8 * a]}
+
+
 def stages_of(out: Path, ended: Any) -> list[float]:
     """Return when each snapshot's scores were written, until the run has its summary."""
     seen: dict[int, float] = {}
@@ -143,7 +156,10 @@ def page(records: list[dict[str, Any]], more: list[dict[str, Any]], note: str) -
         "snapshot", "seconds", "CPU s", "memory after it", "AUC"], rows).markdown()]
     for found in more:
         if "same" in found:
-            parts.append(f"A run of {found['edges']:,} edges that was stopped twice and went on "
+            stops = found.get("stops")
+            how = ("twice" if stops is None else
+                   f"after snapshot {', '.join(map(str, stops))}" if stops else "never")
+            parts.append(f"A run of {found['edges']:,} edges that was stopped {how} and went on "
                          f"has the scores of one that was not: {found['same']}.")
         else:
             same = "the same" if found["auc"][0] == found["auc"][1] else "not the same"
@@ -167,6 +183,7 @@ def main() -> None:
     parser.add_argument("--same", action="store_true")
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--json", type=Path, help="a file that gets the two measurements")
+    parser.add_argument("--against", type=Path)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--note", default="", help="a sentence on this run, for the page")
     given = parser.parse_args()
@@ -174,8 +191,9 @@ def main() -> None:
     keep_large_blocks()
     made = experiment(given.edges, given.settings)
     more = json.loads(given.json.read_text()) if given.json and given.json.exists() else []
-    if given.same or given.processes:
-        found = same(made) if given.same else in_processes(made)
+    if given.same or given.processes or given.against:
+        found = (compared(given.out, given.against) if given.against else
+                 same(made) if given.same else in_processes(made))
         more = [*more, found | {"edges": made.data.options["edges"]}]
         print(json.dumps(found))
         if given.json:
