@@ -98,11 +98,11 @@ def same(made: Experiment) -> dict[str, Any]:
 def compared(whole: Path, stopped: Path) -> dict[str, Any]:
     """Return whether two finished runs have the same scores, and how often the second stopped.
 
-    A process that goes on prepares the run anew, so its memory is smaller than before.
+    The peak of memory falls only where a new process went on.
     """
-    held = [json.loads(line)["held"] for line in (stopped / "scale.jsonl").read_text().splitlines()]
+    peak = [json.loads(line)["peak"] for line in (stopped / "scale.jsonl").read_text().splitlines()]
     return {"same": difference(whole, stopped) or "yes",
-            "stops": [t for t, (a, b) in enumerate(pairwise(held), 1) if b < 0.8 * a]}
+            "stops": [t for t, (a, b) in enumerate(pairwise(peak), 1) if b < a]}
 
 
 def stages_of(out: Path, ended: Any) -> list[float]:
@@ -220,9 +220,8 @@ nothing is removed (`window=all`), so the last graph has all of them. `dgcolearn
 in one process on one thread, `scope=changed`, `neighbours=4`, `stale=100`, one round a snapshot.
 
 - Seconds are the clock's, with scores and save, on a machine that many others used at the same
-  time; CPU seconds are those to compare. A process that begins compiles in its first snapshot.
-- Memory is the resident memory of the process, mapped files included, which is not given back. It
-  falls where the run was stopped and went on in a new process.
+  time; CPU seconds are those to compare. A process that begins loads its compiled loops first.
+- Memory is the resident memory of the process, mapped files included, which is not given back.
 - The columns of the stream are mapped from disk. The split is not cut into copies, as the server
   holds the graph; the loss of the million edges and their negatives is computed in blocks, and
   rows of large layers are computed a second time on the way back, so that the tensors between are
