@@ -71,7 +71,7 @@ def test_a_run_is_interrupted_or_killed_alone(warm, tmp_path):
     assert runs[0].wait() == 130 and runs[1].poll() is runs[2].poll() is None
     runs[1].kill()
     assert runs[1].wait() == -signal.SIGKILL and runs[2].poll() is None
-    runs[2].send_signal(signal.SIGINT)
+    runs[2].send_signal(signal.SIGTERM)     # a plain kill is as Ctrl-C
     assert runs[2].wait() == 130
     runs[2].send_signal(signal.SIGINT)      # of an ended one: nothing
     assert "again goes on" in (tmp_path / "0.log").read_text()
