@@ -13,7 +13,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.methods.popularity import Popularity
 from fedvine.results import cells as cell_module
 from fedvine.results import fill as filling
-from fedvine.results.cells import Job, cells, kept_beside, opened_once, rounded
+from fedvine.results.cells import Job, cells, kept_beside, opened_once, rounded, without_folders
 from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
@@ -67,6 +67,14 @@ def test_a_comparison_is_made_from_lines_alone(filled, monkeypatch):
     assert any("seed 2: " in n and "shop.csv does not exist" in n for n in third.notes())
     with pytest.raises(FedvineError, match=r"shop\.csv does not exist"):
         compare(again, 2, folder / "none")
+
+
+def test_texts_lose_the_folders_of_absolute_paths():
+    for text, left in (
+            ("/home/ada/data/shop.csv: columns are not used.", "shop.csv: columns are not used."),
+            ("x.npz was not found in /srv/data/x, get it.", "x.npz was not found in x, get it."),
+            ("see https://example.org/a/b.csv, and/or a/b.csv", None), ("5/7 of /tmp", None)):
+        assert without_folders(text) == (text if left is None else left)
 
 
 def test_data_that_a_task_refuses_count_as_missing(tmp_path):

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.experiments.experiment import Experiment
-from fedvine.results.cells import FOLDER, Job, cells
+from fedvine.results.cells import FOLDER, Job, cells, without_folders
 from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
 from fedvine.results.tables import TableSet, about_seeds
@@ -98,7 +98,7 @@ class Found:
         """Return the sentences about cells that were not made, and about panels without data."""
         left = [f"{self.left} runs were not made, the budget was spent; the same command goes on."]
         return [*(left if self.left else []),
-                *(f"{name} was not run, its data are not here: {why}"
+                *(f"{name} was not run, its data are not here: {without_folders(why)}"
                   for name, why in self.absent.items())]
 
     @property

@@ -91,6 +91,8 @@ class Job:
         scores = {"test": {k: summary["scores"]["test"][k] for k in ("mean", "client")},
                   "val": {"mean": summary["scores"].get("val", {}).get("mean", {})}}
         short = {k: v for k, v in summary.items() if k != "by"} | {"scores": scores} | other
+        if "notes" in short:
+            short["notes"] = [without_folders(note) for note in short["notes"]]
         return {"method": self.experiment.method.name, "data": self.data, "edges": self.edges,
                 "seed": self.experiment.seed, "content": self.content,
                 "revision": self.identity.revision, "fedvine": fedvine.__version__,
@@ -205,6 +207,11 @@ def kept_beside(folder: str | Path) -> Path:
     """
     usual = Path(folder) == Path(FOLDER) and Path(KEPT).is_dir()
     return Path(KEPT) if usual else Path(folder) / "kept"
+
+
+def without_folders(text: str) -> str:
+    """Return the text with the last part alone of each absolute path: no path of a machine."""
+    return re.sub(r"(?<![\w.:/])/(?:[^\s/\"',;]+/)+", "", text)
 
 
 def rounded(value: Any) -> Any:
