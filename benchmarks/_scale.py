@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +71,12 @@ def carry_out(made: Experiment, out: Path, stop: int | None) -> None:
                 **{key: value for scores in stage.scores.values() for key, value in scores.items()
                    if key in ("auc", "auc_new")}}
         clock[:] = now
+        if stop is not None and stage.t >= stop:
+            line["stopped"] = True
         with log.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
-        if stop is not None and stage.t >= stop:
+        if "stopped" in line:
             raise KeyboardInterrupt
 
     run = made.run(out, on_stage=note, keep=False)
@@ -92,17 +93,14 @@ def same(made: Experiment) -> dict[str, Any]:
         for stop in (SNAPSHOTS // 4, SNAPSHOTS // 2, None):
             with contextlib.suppress(KeyboardInterrupt):
                 carry_out(made, stopped, stop)
-        return {"same": difference(whole, stopped) or "yes"}
+        return compared(whole, stopped)
 
 
 def compared(whole: Path, stopped: Path) -> dict[str, Any]:
-    """Return whether two finished runs have the same scores, and how often the second stopped.
-
-    The peak of memory falls only where a new process went on.
-    """
-    peak = [json.loads(line)["peak"] for line in (stopped / "scale.jsonl").read_text().splitlines()]
+    """Return whether two finished runs have the same scores, and where the second was stopped."""
+    lines = map(json.loads, (stopped / "scale.jsonl").read_text().splitlines())
     return {"same": difference(whole, stopped) or "yes",
-            "stops": [t for t, (a, b) in enumerate(pairwise(peak), 1) if b < a]}
+            "stops": [line["stage"] + 1 for line in lines if "stopped" in line]}
 
 
 def stages_of(out: Path, ended: Any) -> list[float]:
@@ -156,11 +154,9 @@ def page(records: list[dict[str, Any]], more: list[dict[str, Any]], note: str) -
         "snapshot", "seconds", "CPU s", "memory after it", "AUC"], rows).markdown()]
     for found in more:
         if "same" in found:
-            stops = found.get("stops")
-            how = ("twice" if stops is None else
-                   f"after snapshot {', '.join(map(str, stops))}" if stops else "never")
-            parts.append(f"A run of {found['edges']:,} edges that was stopped {how} and went on "
-                         f"has the scores of one that was not: {found['same']}.")
+            parts.append(f"A run of {found['edges']:,} edges that was stopped after snapshot "
+                         f"{' and '.join(map(str, found['stops']))} and went on has the scores of "
+                         f"one that was not: {found['same']}.")
         else:
             same = "the same" if found["auc"][0] == found["auc"][1] else "not the same"
             parts.append(PROCESSES + f"Scores are {same}.\n\n" + Table(

@@ -237,7 +237,7 @@ def test_rows_of_a_table_take_what_a_search_of_its_size_has_found(table, tmp_pat
     with pytest.raises(SystemExit):
         main.main(["tune", "small", "--folder", str(folder)])
     again = capsys.readouterr()
-    assert "1 rows have a finished search" in again.out + again.err and "trials" not in again.out
+    assert "Rows with a finished search: 1." in again.out + again.err and "trials" not in again.out
     said, = (n for n in notes() if n.startswith("- Pop"))
     assert said == ("- Pop: tuned on validation of seed 100, 2 trials (decay "
                     f"{found.fields['decay']}).")

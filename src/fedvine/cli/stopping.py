@@ -1,4 +1,4 @@
-"""What ends a command from outside."""
+"""Stop a command, and what it started, from outside."""
 
 from __future__ import annotations
 

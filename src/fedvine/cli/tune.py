@@ -85,7 +85,7 @@ def tune(
             elif tuning.searched(experiment.method):
                 wanted.append((f"{row.name}, {setting.id}", experiment))
         if kept:
-            options.tell(f"{kept} rows have a finished search.")
+            options.tell(f"Rows with a finished search: {kept}.")
         trials, seed = trials or plan.trials, seed or plan.seed
         score = score or plan.score
     else:

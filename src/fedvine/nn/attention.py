@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import MutableMapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fedvine.nn import kernels
-from fedvine.nn.sparse import pointers
+from fedvine.nn.sparse import arrays, pointers
 
 #: By tensor, which does not change: its edges or its transpose.
 _made: MutableMapping[torch.Tensor, Any] = WeakIdKeyDictionary()
@@ -56,21 +57,18 @@ def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 class _Edges:
-    """Sources and targets int32 [E], int32 pointers [n + 1] by target, and the order by source."""
+    """Edges by target, and by source when a gradient first asks; those of a node in order."""
 
     def __init__(self, src: torch.Tensor, dst: torch.Tensor, n: int) -> None:
         self.of, self.n = weakref.ref(src), n
         self.src, self.dst = src.numpy().astype(np.int32), dst.numpy().astype(np.int32)
-        self.into = pointers(self.dst, n).numpy()
-        self._out: tuple[np.ndarray, np.ndarray] | None = None
+        self.pointers = pointers(self.dst, n).numpy()
 
-    @property
-    def out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return int32 pointers [n + 1] and edges [E] by source; those of a source in order."""
-        if self._out is None:
-            order = np.argsort(self.src, kind="stable").astype(np.int32)
-            self._out = pointers(self.src[order], self.n).numpy(), order
-        return self._out
+    @cached_property
+    def back(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return int32 pointers [n + 1] by source, targets [E] and edges [E] in that order."""
+        order = np.argsort(self.src, kind="stable").astype(np.int32)
+        return pointers(self.src[order], self.n).numpy(), self.dst[order], order
 
 
 class _Sums(torch.autograd.Function):
@@ -79,8 +77,8 @@ class _Sums(torch.autograd.Function):
                 edges: _Edges) -> torch.Tensor:
         ctx.save_for_backward(rows, weight)
         ctx.edges, out = edges, torch.empty(edges.n, rows.shape[1])
-        a, x = _arrays(weight, rows)
-        kernels.product(edges.into, edges.src, a, x, out.numpy())
+        a, x = arrays(weight, rows)
+        kernels.product(edges.pointers, edges.src, a, x, out.numpy())
         return out
 
     @staticmethod
@@ -91,11 +89,11 @@ class _Sums(torch.autograd.Function):
             sent = gradient.index_select(0, dst)
             return (torch.zeros_like(rows).index_add(0, src, sent * weight[:, None]),
                     (sent * rows.index_select(0, src)).sum(1), None)
-        a, x, g = _arrays(weight, rows, gradient)
+        a, x, g = arrays(weight, rows, gradient)
         if ctx.needs_input_grad[0]:
             of_rows = torch.empty(rows.shape)
-            into, order = edges.out
-            kernels.product_by(into, order, edges.dst, a, g, of_rows.numpy())
+            start, dst, order = edges.back
+            kernels.product(start, dst, a[order], g, of_rows.numpy())
         if ctx.needs_input_grad[1]:
             each = torch.empty(len(weight), rows.shape[1])
             kernels.products(g, x, edges.dst, edges.src, each.numpy())
@@ -113,7 +111,3 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor):  # type: ignore[override]
         return torch.sparse.mm(ctx.turned, gradient), None, None
-
-
-def _arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
-    return [x.detach().contiguous().numpy() for x in tensors]

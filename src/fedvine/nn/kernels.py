@@ -54,23 +54,6 @@ def product(pointers: np.ndarray, columns: np.ndarray, value: np.ndarray, x: np.
 
 
 @njit(cache=True)
-def product_by(pointers: np.ndarray, entries: np.ndarray, columns: np.ndarray, value: np.ndarray,
-               x: np.ndarray, out: np.ndarray) -> None:
-    """Compute ``out = A x`` for A [n, m] of which row n has the entries of ``entries`` [P].
-
-    Entry e lies in column columns[e] and is value[e].
-    """
-    width = x.shape[1]
-    for n in range(len(pointers) - 1):
-        for j in range(width):
-            out[n, j] = 0.0
-        for p in range(pointers[n], pointers[n + 1]):
-            c, v = columns[entries[p]], value[entries[p]]
-            for j in range(width):
-                out[n, j] += v * x[c, j]
-
-
-@njit(cache=True)
 def products(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
     """Compute ``out[p] = x[a[p]] * y[b[p]]`` for rows [., d]."""
     for p in range(len(a)):

@@ -72,18 +72,19 @@ class _Dots(torch.autograd.Function):
                 a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(x, y, a, b)
         out = torch.empty(len(a))
-        kernels.dots(*_arrays(x, y, a, b, out))
+        kernels.dots(*arrays(x, y, a, b, out))
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor):  # type: ignore[override]
         x, y, a, b = ctx.saved_tensors
         gx, gy = torch.zeros(x.shape), torch.zeros(y.shape)
-        kernels.dots_back(*_arrays(x, y, a, b, gradient, gx, gy))
+        kernels.dots_back(*arrays(x, y, a, b, gradient, gx, gy))
         return gx, gy, None, None
 
 
-def _arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
+def arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
+    """Return the values of tensors on the CPU as arrays, without copies where they are dense."""
     return [x.detach().contiguous().numpy() for x in tensors]
 
 

@@ -98,7 +98,7 @@ class Found:
         """Return the sentences about cells that were not made, and about panels without data."""
         left = [f"{self.left} runs were not made, the budget was spent; the same command goes on."]
         return [*(left if self.left else []),
-                *(f"{name} was not run, its data are not here: {without_folders(why)}"
+                *(f"{name} was not run, its data are not here: {why}"
                   for name, why in self.absent.items())]
 
     @property
@@ -164,7 +164,7 @@ def planned(study: Study, only: str | None = None, seeds: int = SEEDS,
             every = cells((e.model_copy(update={"seed": s}) for e in lines.values()
                            for s in range(panel.first, panel.first + count)), folder)
         except FedvineError as error:
-            absent[panel.name] = str(error)
+            absent[panel.name] = without_folders(str(error))
             continue
         rows |= {(panel.name, line): every[i * count:(i + 1) * count]
                  for i, line in enumerate(lines)}

@@ -10,7 +10,7 @@ from typing import Any
 from fedvine.papers.ahead import ahead
 from fedvine.papers.published import Column, PaperTable, Row, Setting
 from fedvine.papers.study import Found, Panel, Study
-from fedvine.results.cells import Job, without_folders
+from fedvine.results.cells import Job
 from fedvine.results.comparison import UNBEATEN, Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.tables import Table, TableSet, about_seeds
@@ -66,8 +66,7 @@ def page(table: PaperTable, found: Found) -> TableSet:
              *(note for b in blocks for note in b.unlike),
              *(note for b in blocks for note in b.few),
              *(f"{word}: {why}" for word, why in STATES.items() if word in cells),
-             *(f"Experiment {p.id} was not run: "
-               f"{without_folders(found.absent[p.name])}" for p in found.chosen
+             *(f"Experiment {p.id} was not run: {found.absent[p.name]}" for p in found.chosen
                if p.name in found.absent),
              *table.stated([p.about for p in found.chosen], found.folder),
              "Why they differ:", *(f"- {d}" for d in table.differences)]

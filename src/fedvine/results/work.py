@@ -101,8 +101,9 @@ class Work:
         return True
 
     def measured(self, cell: Job) -> bool:
-        """Return whether another cell of the cell's row is finished, with the memory it took."""
-        return any(c.finished for page in self.pages for row in page
+        """Return whether a finished cell of the cell's row says how much memory it took."""
+        return any(c.finished and c.summary.get("peak_memory_bytes") is not None
+                   for page in self.pages for row in page
                    if any(cell.folder == c.folder for c in row) for c in row)
 
     def drop(self, cell: Job) -> None:
