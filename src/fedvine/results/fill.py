@@ -2,8 +2,8 @@
 
 A finished cell is not run again, a stopped one goes on from its last save. The first run of a row
 is a new process, whose memory is measured. The others, where they compute with tensors, are forks
-of a process that has imported what they need (:mod:`fedvine.results.warm`): each saves nearly three
-CPU seconds, and has no figure of memory.
+of a process that has imported what they need (:mod:`fedvine.results.forks`): each saves nearly
+three CPU seconds, and has no figure of memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedvine.core.files import atomic
 from fedvine.core.units import clock, seconds
 from fedvine.experiments import run_folder
 from fedvine.results.cells import Job
-from fedvine.results.warm import Forked, Warm, fresh
+from fedvine.results.forks import Fork, ForkServer, new_process
 from fedvine.results.work import Budget, Rows, Tell, Work
 
 SILENCE = 30.0      # seconds between two lines about a long run
@@ -63,12 +63,12 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
         if cell.finished and cell.line is None:
             cell.keep()
             cell.drop_saves()
-    work, running, warm = Work(pages, budget), [], Warm()
+    work, running, forks = Work(pages, budget), [], ForkServer()
     failed: list[FedvineError] = []
     try:
         while not budget.spent:
             while len(running) < max(1, jobs) and (cell := work.next()) is not None:
-                running.append(_start(cell, warm if work.measured(cell) else None))
+                running.append(_start(cell, forks if work.measured(cell) else None))
             if not running:
                 break
             time.sleep(0.05)
@@ -89,7 +89,7 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
                 one.speak(tell)
     finally:
         _stop(running)
-        warm.close()
+        forks.close()
     if failed:
         raise failed[0]
     return [c for page in pages for row in page for c in budget.wanted(row) if not c.finished]
@@ -98,13 +98,13 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
 class _Running:
     """A cell that is being run, with its process and log."""
 
-    def __init__(self, cell: Job, process: subprocess.Popen | Forked, log: Path) -> None:
+    def __init__(self, cell: Job, process: subprocess.Popen | Fork, log: Path) -> None:
         self.cell, self.process, self.log = cell, process, log
         self.began = self.spoke = time.monotonic()
 
     def keep(self) -> None:
         """Keep the line of the finished run; the memory of a fork is not that of a new process."""
-        self.cell.keep(**{"peak_memory_bytes": None} if isinstance(self.process, Forked) else {})
+        self.cell.keep(**{"peak_memory_bytes": None} if isinstance(self.process, Fork) else {})
         self.cell.drop_saves()
 
     def last_line(self) -> str:
@@ -120,7 +120,7 @@ class _Running:
             tell(f"     {self.cell}: {self.last_line() or 'under way'}")
 
 
-def _start(cell: Job, warm: Warm | None) -> _Running:
+def _start(cell: Job, forks: ForkServer | None) -> _Running:
     """Start ``fedvine run`` for a cell, in a fork where there is a process to fork."""
     toml = cell.folder.with_name(cell.folder.name + ".toml")
     with atomic(toml, "w") as file:
@@ -130,7 +130,7 @@ def _start(cell: Job, warm: Warm | None) -> _Running:
     arguments = ["run", str(toml), "--out", str(cell.folder), "--no-keep"]
     if where is not None:
         arguments += ["--set", f"method.device={where}"]
-    start = fresh if warm is None or where is None else warm.start
+    start = new_process if forks is None or where is None else forks.start
     return _Running(cell, start(arguments, log), log)
 
 

@@ -4,12 +4,15 @@ One process imports it once, for some three CPU seconds, and each run is a fork 
 run has its own memory, and ends by itself: nothing of it is left for the next one. Where a system
 cannot fork safely (macOS, Windows) each run is a new process.
 
-``python -m fedvine.results.warm`` is that process. It reads one line of JSON for each run and
-writes the number of its process; a second line has the exit code when the run has ended.
+``python -m fedvine.results.forks`` is that process. It reads a line of JSON for each run and writes
+the number of its process; a second line has the exit code when the run has ended. A line with a
+number and a signal sends it. At the end of its input it stops the runs that are left and waits for
+them; where it is killed they are, too.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -31,9 +34,10 @@ MODULES = ("torch", "numba", "scipy.sparse", "duckdb", "pyarrow", "fedvine.cli.r
            "fedvine.experiments.command", "fedvine.experiments.run", "fedvine.experiments.progress",
            "fedvine.experiments.track", "fedvine.results.records", "fedvine.nn.sparse")
 POLL = 0.02         # seconds between two looks for runs that have ended
+_PARENT_DEATH = 1   # of prctl, in Linux's prctl.h
 
 
-class Warm:
+class ForkServer:
     """The process that is forked, started with the first run; ``close`` ends it."""
 
     def __init__(self) -> None:
@@ -41,24 +45,28 @@ class Warm:
         self._started: queue.Queue[int | None] = queue.Queue()
         self._codes: dict[int, int] = {}
 
-    def start(self, arguments: Sequence[str], log: Path) -> Forked | subprocess.Popen[bytes]:
+    def start(self, arguments: Sequence[str], log: Path) -> Fork | subprocess.Popen[bytes]:
         """Start ``python -m fedvine`` with these arguments, its stderr written to ``log``.
 
         Where forks are not safe, or the process that is forked has ended, it is a new process.
         """
         pid = self._forked(arguments, log) if sys.platform == "linux" else None
-        return fresh(arguments, log) if pid is None else Forked(pid, self)
+        return new_process(arguments, log) if pid is None else Fork(pid, self)
 
     def code(self, pid: int) -> int | None:
         """Return the exit code of a fork (-n where signal n ended it), None while it is running.
 
-        It is that of a killed run where the process that is forked has ended.
+        It is that of a killed run where the process that is forked has ended without saying it.
         """
-        if pid not in self._codes and (self._process is None or self._process.poll() is not None):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            return self._codes.get(pid, -signal.SIGKILL)
-        return self._codes.get(pid)
+        ended = self._process is None or self._process.poll() is not None
+        if ended and self._process is not None:
+            self._reader.join()     # it may have said it last
+        return self._codes.get(pid, -signal.SIGKILL if ended else None)
+
+    def send_signal(self, pid: int, number: int) -> None:
+        """Send a signal to a fork, if it goes on; the process that is forked knows."""
+        with suppress(OSError):
+            self._write([pid, int(number)])
 
     def close(self) -> None:
         """End the process that is forked; runs that are left are stopped."""
@@ -71,19 +79,20 @@ class Warm:
     def _forked(self, arguments: Sequence[str], log: Path) -> int | None:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fedvine.results.warm"], stdin=subprocess.PIPE,
+                [sys.executable, "-m", "fedvine.results.forks"], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self._reader = threading.Thread(target=self._read, daemon=True)
             self._reader.start()
-        line = json.dumps({"arguments": list(arguments), "log": str(log),
-                           "folder": str(Path.cwd())})
         try:
-            assert self._process.stdin is not None
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+            self._write({"arguments": list(arguments), "log": str(log), "folder": str(Path.cwd())})
         except OSError:
             return None
         return self._started.get()
+
+    def _write(self, order: dict[str, Any] | list[int]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
 
     def _read(self) -> None:
         """Take in numbers and exit codes of runs until the process that is forked ends."""
@@ -98,16 +107,16 @@ class Warm:
         self._started.put(None)
 
 
-class Forked:
+class Fork:
     """A run in a fork, with the part of Popen's interface that runs of cells need."""
 
-    def __init__(self, pid: int, warm: Warm) -> None:
-        self.pid, self._warm = pid, warm
+    def __init__(self, pid: int, server: ForkServer) -> None:
+        self.pid, self._server = pid, server
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
         """Return the exit code, None while the run goes on."""
-        self.returncode = self._warm.code(self.pid)
+        self.returncode = self._server.code(self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -121,16 +130,14 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         """Send a signal, if the run goes on."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        self._server.send_signal(self.pid, number)
 
     def kill(self) -> None:
         """Kill the run."""
         self.send_signal(signal.SIGKILL)
 
 
-def fresh(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def new_process(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start ``python -m fedvine`` with these arguments in a new process."""
     with open(log, "wb") as stderr:
         return subprocess.Popen([sys.executable, "-m", "fedvine", *arguments],
@@ -157,14 +164,19 @@ def serve() -> None:
             if not more:
                 break
             *whole, rest = (rest + more).split(b"\n")
-            for line in whole:
-                pid = _fork(json.loads(line))
-                running.add(pid)
-                _say([pid])
+            for order in map(json.loads, whole):
+                if isinstance(order, dict):
+                    pid = _fork(order)
+                    running.add(pid)
+                    _say([pid])
+                elif order[0] in running:       # not reaped yet, so the number is its own
+                    os.kill(*order)
         _reap(running)
     for pid in running:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGTERM)
+    while running:
+        _reap(running)
+        time.sleep(POLL)
 
 
 def _fork(order: dict[str, Any]) -> int:
@@ -179,6 +191,8 @@ def _carry_out(order: dict[str, Any]) -> NoReturn:
     """Run the command of an order in this process as a new one would, and end the process."""
     code = 1
     try:
+        with suppress(OSError, AttributeError):     # of the GNU C library: end with the server
+            ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with open(os.devnull, "r+b") as nothing, open(order["log"], "wb") as log:

@@ -10,16 +10,16 @@ import time
 import pytest
 import shop
 
-from fedvine.results import warm as warming
-from fedvine.results.warm import Forked, Warm, fresh
+from fedvine.results import forks as forking
+from fedvine.results.forks import Fork, ForkServer, new_process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are for Linux alone")
 LONG = ["run", "fedlink", "--data", "synthetic", "--set", "method.rounds=100000"]
 
 
 @pytest.fixture(scope="module")
-def warm():
-    made = Warm()
+def forks():
+    made = ForkServer()
     yield made
     made.close()
 
@@ -43,25 +43,25 @@ def begun(run, folder):
     assert run.poll() is None
 
 
-def test_a_fork_gives_the_scores_of_a_new_process(warm, tmp_path):
+def test_a_fork_gives_the_scores_of_a_new_process(forks, tmp_path):
     columns = [x for name, column in shop.COLUMNS.items() for x in (f"--{name}", column)]
     data, found = shop.write(tmp_path), []
-    for i, start in enumerate((warm.start, warm.start, fresh)):
+    for i, start in enumerate((forks.start, forks.start, new_process)):
         out = tmp_path / str(i)
         run = start(["run", "fedlink", "--data", str(data), *columns, "--set",
                      "method.rounds=2", "--out", str(out)], tmp_path / f"{i}.log")
-        assert run.wait() == 0 and isinstance(run, Forked) == (start is not fresh)
+        assert run.wait() == 0 and isinstance(run, Fork) == (start is not new_process)
         found.append(json.loads((out / "summary.json").read_text())["scores"])
     assert found[0] == found[1] == found[2]
 
 
-def test_an_error_is_an_exit_code_and_a_sentence(warm, tmp_path):
-    run = warm.start(["run", "fedlnk", "--data", "synthetic"], tmp_path / "log")
+def test_an_error_is_an_exit_code_and_a_sentence(forks, tmp_path):
+    run = forks.start(["run", "fedlnk", "--data", "synthetic"], tmp_path / "log")
     assert run.wait() == 2 and "fedlnk" in (tmp_path / "log").read_text()
 
 
-def test_a_run_is_interrupted_or_killed_alone(warm, tmp_path):
-    runs = [warm.start([*LONG, "--out", str(tmp_path / str(i))], tmp_path / f"{i}.log")
+def test_a_run_is_interrupted_or_killed_alone(forks, tmp_path):
+    runs = [forks.start([*LONG, "--out", str(tmp_path / str(i))], tmp_path / f"{i}.log")
             for i in range(3)]
     for i, run in enumerate(runs):
         begun(run, tmp_path / str(i))
@@ -78,16 +78,16 @@ def test_a_run_is_interrupted_or_killed_alone(warm, tmp_path):
 
 
 def test_closing_leaves_no_process(tmp_path):
-    made = Warm()
+    made = ForkServer()
     run = made.start([*LONG, "--out", str(tmp_path / "run")], tmp_path / "log")
     begun(run, tmp_path / "run")
     made.close()
     until(lambda: gone(run.pid))
-    Warm().close()                          # nothing was started
+    ForkServer().close()                          # nothing was started
 
 
 def test_where_the_forked_process_is_gone_new_ones_are_started(tmp_path):
-    made = Warm()
+    made = ForkServer()
     run = made.start([*LONG, "--out", str(tmp_path / "run")], tmp_path / "log")
     begun(run, tmp_path / "run")
     assert made._process is not None
@@ -100,7 +100,7 @@ def test_where_the_forked_process_is_gone_new_ones_are_started(tmp_path):
 
 
 def test_other_systems_get_new_processes(monkeypatch, tmp_path):
-    monkeypatch.setattr(warming.sys, "platform", "darwin")
-    made = Warm()
+    monkeypatch.setattr(forking.sys, "platform", "darwin")
+    made = ForkServer()
     run = made.start(["--version"], tmp_path / "log")
     assert isinstance(run, subprocess.Popen) and run.wait() == 0 and made._process is None
