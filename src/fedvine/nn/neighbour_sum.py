@@ -1,6 +1,7 @@
-"""Sums over neighbours as a product with a sparse matrix of ones, forward and backward.
+"""Sums over neighbours by compiled loops, forward and backward, in float32 and float64.
 
-The matrix need not be symmetric or square; its transpose is never built. float32 and float64.
+:func:`neighbour_sum` is a product with a sparse matrix of ones, which need not be symmetric or
+square; its transpose is never built. :func:`add_neighbours` is that of an undirected graph.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
+from torch.autograd.function import once_differentiable
 
 
 def neighbour_sum(x: torch.Tensor, pointers: np.ndarray, columns: np.ndarray) -> torch.Tensor:
@@ -39,6 +41,56 @@ class _Sum(torch.autograd.Function):
         pointers, columns = ctx.matrix
         scatter(pointers, columns, _array(gradient), out)
         return torch.from_numpy(out), None, None
+
+
+class Ends:
+    """The edges ``ends`` int64 [2, E] of ``n`` nodes by either end, those of a node in order.
+
+    ``sides`` are int32 pointers [n + 1] by that end, and the other ends [E].
+    """
+
+    def __init__(self, ends: np.ndarray, n: int) -> None:
+        self.edges, self.n = ends, n
+        self.sides = tuple(_by(*side, n) for side in (ends, ends[::-1]))
+
+
+def add_neighbours(onto: torch.Tensor, rows: torch.Tensor, ends: Ends) -> torch.Tensor:
+    """Return ``onto`` [n, d] and the sums of ``rows`` [n, d] over each node's neighbours.
+
+    Numbers are added in the order of ``index_add`` by the first ends, then by the second: results
+    and gradients are the same bit for bit.
+    """
+    if rows.device.type != "cpu":
+        a, b = torch.from_numpy(ends.edges).to(rows.device)
+        return onto.index_add(0, a, rows[b]).index_add(0, b, rows[a])
+    return _BothWays.apply(onto, rows, ends)  # type: ignore[no-any-return]
+
+
+class _BothWays(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, onto: torch.Tensor, rows: torch.Tensor,  # type: ignore[override]
+                ends: Ends) -> torch.Tensor:
+        ctx.ends, out = ends, onto.detach().clone(memory_format=torch.contiguous_format)
+        for pointers, others in ends.sides:
+            gather(pointers, others, _array(rows), out.numpy())
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor):  # type: ignore[override]
+        if not ctx.needs_input_grad[1]:
+            return gradient, None, None
+        found = torch.zeros(2, *gradient.shape, dtype=gradient.dtype)
+        for (pointers, others), out in zip(ctx.ends.sides, found, strict=True):
+            gather(pointers, others, _array(gradient), out.numpy())
+        return gradient, found[1].add_(found[0]), None
+
+
+def _by(own: np.ndarray, others: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return pointers [n + 1] of edges by their end ``own`` [E], and ``others`` in that order."""
+    order = np.argsort(own.astype(np.int32), kind="stable")
+    return (np.concatenate([[0], np.cumsum(np.bincount(own, minlength=n))]).astype(np.int32),
+            others[order].astype(np.int32))
 
 
 def _array(x: torch.Tensor) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fedvine.core.device import moved
+from fedvine.nn.neighbour_sum import Ends, add_neighbours
 
 
 class Part:
@@ -30,7 +31,7 @@ class Part:
     - ``seen``: summaries of earlier snapshots, for version h of EvolveGCN
     - ``heard`` [n, .], ``ages`` [n, .]: for TGN, what the newest events say to memories, and times
       of live edges (:mod:`fedvine.methods._dgcolearn.recent`)
-    - ``exchange``: the method's exchange; not saved
+    - ``exchange``: the method's exchange, and ``by_end``: ``ends`` in the order of sums; not saved
     """
 
     #: By the names that this memory had in saves of the release before.
@@ -49,6 +50,7 @@ class Part:
         self.seen = list[list[torch.Tensor]]()
         self.heard: torch.Tensor | None = None
         self.ages: torch.Tensor | None = None
+        self.by_end: Ends | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
@@ -97,8 +99,9 @@ class Part:
 
     def add_neighbours(self, onto: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Add to ``onto`` [n, .] the sums of ``rows`` [n, .] over neighbours in this part."""
-        a, b = torch.from_numpy(self.ends).to(rows.device)
-        return onto.index_add(0, a, rows[b]).index_add(0, b, rows[a])
+        if self.by_end is None or self.by_end.edges is not self.ends or self.by_end.n != len(rows):
+            self.by_end = Ends(self.ends, len(rows))
+        return add_neighbours(onto, rows, self.by_end)
 
 
 def spread(count: int, places: np.ndarray, rows: torch.Tensor) -> torch.Tensor:
