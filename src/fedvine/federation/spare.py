@@ -25,12 +25,10 @@ from typing import Any
 EVERY = 1.0     # seconds between two looks, and at least
 SHARE = 20.0    # times as long as a look took
 BUFFER = 65_536     # bytes; larger blocks get pages of their own, see own_pages
-#: Environment of processes that pass messages on: one heap of the C library for all threads and for
-#: Python's small objects, and no small blocks kept by thread. Else each of the many threads keeps
-#: holes, and freed blocks, that no other one can use, and Python keeps arenas of its own that
-#: :func:`give_back` cannot return.
-ONE_HEAP = {"MALLOC_ARENA_MAX": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
-            "PYTHONMALLOC": "malloc"}
+#: Environment of processes that pass messages on, of the GNU C library: one heap for all threads,
+#: and no small blocks kept by thread. Else each of the many threads keeps holes, and freed blocks,
+#: that no other one can use.
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 _OVER = "DISCONNECTED"      # FLARE's name of an endpoint's state
 _MMAP_THRESHOLD = -3        # of mallopt, in the GNU C library's malloc.h
 
