@@ -86,19 +86,27 @@ class _BothWays(torch.autograd.Function):
         return gradient, found[1].add_(found[0]), None
 
 
-def _by(own: np.ndarray, others: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return pointers [n + 1] of edges by their end ``own`` [E], and ``others`` in that order."""
-    order = np.argsort(own.astype(np.int32), kind="stable")
-    return (np.concatenate([[0], np.cumsum(np.bincount(own, minlength=n))]).astype(np.int32),
-            others[order].astype(np.int32))
-
-
 def _array(x: torch.Tensor) -> np.ndarray:
     return x.detach().contiguous().numpy()
 
 
 def _dtype(x: torch.Tensor) -> type:
     return np.float64 if x.dtype == torch.float64 else np.float32
+
+
+@njit(cache=True)
+def _by(own: np.ndarray, others: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return pointers [n + 1] of edges by their end ``own`` [E], and ``others`` in that order."""
+    pointers, found = np.zeros(n + 1, np.int32), np.empty(len(own), np.int32)
+    for e in range(len(own)):
+        pointers[own[e] + 1] += 1
+    for i in range(n):
+        pointers[i + 1] += pointers[i]
+    free = pointers[:-1].copy()
+    for e in range(len(own)):
+        found[free[own[e]]] = others[e]
+        free[own[e]] += 1
+    return pointers, found
 
 
 @njit(cache=True)
