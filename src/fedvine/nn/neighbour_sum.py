@@ -51,7 +51,7 @@ class Ends:
 
     def __init__(self, ends: np.ndarray, n: int) -> None:
         self.edges, self.n = ends, n
-        self.sides = tuple(_by(*side, n) for side in (ends, ends[::-1]))
+        self.sides = _by(ends[0], ends[1], n), _by(ends[1], ends[0], n)
 
 
 def add_neighbours(onto: torch.Tensor, rows: torch.Tensor, ends: Ends) -> torch.Tensor:
