@@ -76,6 +76,12 @@ def short(record: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in record.items() if k != "history"}
 
 
+def shortest(records: Iterable[dict[str, Any]]) -> list[float]:
+    """Return the least ``seconds`` of exchanges over seeds, one number; none of no records."""
+    found = [r["seconds"] for r in records]
+    return [min(found)] if found else []
+
+
 # -- Table 5: schedules ------------------------------------------------------------------------
 def table5() -> Study:
     """Show F1 and the cost of training's exchanges by schedule (Appendix D.2)."""
@@ -90,9 +96,10 @@ def _table5(found: Found) -> TableSet:
         grids.append(Table(f"{d}: F1 two snapshots ahead, and the exchanges of training", [
             "exchange", "F1 micro", "F1 macro", "exchanges a snapshot", "seconds", "MB"],
             [[f"{label} ({s})", *(spread(r[k] for r in by[s]) for k in ("f1_micro", "f1_macro")),
-              *(_plain(f(r) for r in by[s]) for f in (
-                  lambda r: r["exchanges"] / r["snapshots"], lambda r: r["seconds"],
-                  lambda r: (r["down"] + r["up"]) / 1e6))] for s, label in SCHEDULES.items()]))
+              _plain(r["exchanges"] / r["snapshots"] for r in by[s]),
+              _plain(shortest(by[s])),
+              _plain((r["down"] + r["up"]) / 1e6 for r in by[s])] for s, label in
+             SCHEDULES.items()]))
         said += _against(d, by)
     printed = numbers("dgcolearn_table5_exchange_schedules.csv")
     data = list(dict.fromkeys(p["dataset"] for p in printed))
@@ -106,8 +113,9 @@ def _table5(found: Found) -> TableSet:
         "and takes a tenth of the time of an exchange in every round.", *said,
         f"A round has {METHOD['epochs']} local epochs here; the authors' code has 10.",
         "Seconds are those of all calls of an exchange, client after client on one machine, their "
-        "forward pass included; there is no network in them. MB are sums and rows, both ways, "
-        "without the model. States and scores need exchanges of their own, the same in every row, "
+        "forward pass included; there is no network in them. They are the shortest "
+        "over the seeds, as other work on the machine adds to them. MB are sums and rows, both "
+        "ways, without the model. States and scores need exchanges of their own, the same in every row, "
         "which are not counted.", *found.seeds, *found.gaps], [short(r) for r in records])
 
 
@@ -117,11 +125,11 @@ def _against(data: str, by: dict[str, list[dict[str, Any]]]) -> list[str]:
     if not seeds:
         return []
     change = [100 * (once[s]["f1_micro"] - every[s]["f1_micro"]) for s in seeds]
-    ratio = {k: sum(every[s][k] for s in seeds) / max(sum(once[s][k] for s in seeds), 1e-9)
-             for k in ("seconds", "up")}
+    up = sum(every[s]["up"] for s in seeds) / max(sum(once[s]["up"] for s in seeds), 1)
+    times = shortest(by["last-epoch"])[0] / max(shortest(by["first-round"])[0], 1e-9)
     return [f"Ours, {data}: against an exchange in every round, one exchange changes micro F1 by "
             f"{spread(change, 1, '+')} points, at "
-            f"1/{ratio['seconds']:.1f} of the seconds and 1/{ratio['up']:.1f} of the bytes up."]
+            f"1/{times:.1f} of the seconds and 1/{up:.1f} of the bytes up."]
 
 
 def _plain(values: Iterable[float]) -> str:

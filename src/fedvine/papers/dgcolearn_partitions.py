@@ -16,7 +16,7 @@ import numpy as np
 from fedvine.core.state import World
 from fedvine.experiments.loop import show
 from fedvine.papers import dgcolearn_pictures as pictures
-from fedvine.papers.dgcolearn import facts, panels, short
+from fedvine.papers.dgcolearn import facts, panels, short, shortest
 from fedvine.papers.study import Found, Study
 from fedvine.results.cells import Job
 from fedvine.results.tables import Table, TableSet, spread
@@ -95,12 +95,11 @@ def _times_page(found: Found, title: str, lines: Mapping[str, dict[str, Any]], c
     ms: dict[tuple[str, str], list[float]] = {}
     for d in names:
         by = {p: [r for r in records if (r["data"], r["line"]) == (d, p)] for p in lines}
-        ms |= {(d, p): [1000 * float(np.mean([r[k] for r in row]))
-                        for k in ("seconds_partition", "seconds")] for p, row in by.items() if row}
+        ms |= {(d, p): [1000 * float(np.mean([r["seconds_partition"] for r in row])),
+                        1000 * shortest(row)[0]] for p, row in by.items() if row}
         grids.append(Table(f"{d}: a whole run", [
             "partition", "partition (ms)", "exchange (ms)", "both (ms)", "exchange (MB)", "cut"],
-            [[p, *(spread((1000 * sum(r[k] for k in keys) for r in row), 1) for keys in (
-                ("seconds_partition",), ("seconds",), ("seconds_partition", "seconds"))),
+            [[p, *([f"{v:.1f}" for v in (*ms[d, p], sum(ms[d, p]))] if row else 3 * ["-"]),
               spread(((r["down"] + r["up"]) / 1e6 for r in row), 2),
               spread(r["cut"] for r in row)] for p, row in by.items()]))
     both = {key: float(sum(value)) for key, value in ms.items()}
@@ -109,8 +108,8 @@ def _times_page(found: Found, title: str, lines: Mapping[str, dict[str, Any]], c
         *(_alike(found) if lines is LINES else []),
         "Partitions are timed alone, after all is compiled; a new process needs some tenths of a "
         "second for that once. An exchange's seconds are those of its calls, client after client "
-        "on one machine without a network, one exchange a snapshot; they need a machine with "
-        "nothing else to do, and one job at a time.", *found.seeds, *found.gaps], records,
+        "on one machine without a network, one exchange a snapshot, the shortest over the seeds, "
+        "as other work on the machine adds to them.", *found.seeds, *found.gaps], records,
         pictures.bars(names, list(lines), ms, title) if records else None)
 
 
