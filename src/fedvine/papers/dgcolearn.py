@@ -115,8 +115,8 @@ def _table5(found: Found) -> TableSet:
         "Seconds are those of all calls of an exchange, client after client on one machine, their "
         "forward pass included; there is no network in them. They are the shortest "
         "over the seeds, as other work on the machine adds to them. MB are sums and rows, both "
-        "ways, without the model. States and scores need exchanges of their own, the same in every row, "
-        "which are not counted.", *found.seeds, *found.gaps], [short(r) for r in records])
+        "ways, without the model. States and scores need exchanges of their own, the same in every "
+        "row, which are not counted.", *found.seeds, *found.gaps], [short(r) for r in records])
 
 
 def _against(data: str, by: dict[str, list[dict[str, Any]]]) -> list[str]:
