@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedvine.core.errors import FedvineError
 from fedvine.nn.neighbour_sum import Ends, add_neighbours
 
 
@@ -41,3 +42,9 @@ def test_no_gradient_of_a_gradient_in_silence():
     first, = torch.autograd.grad(out.square().sum(), rows, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("ends", [[[0], [3]], [[-1], [0]], [[2**40], [0]]])
+def test_an_end_that_is_no_node_is_refused(ends):
+    with pytest.raises(FedvineError, match="there are 3 nodes"):
+        Ends(np.array(ends), 3)

@@ -6,12 +6,15 @@ square; its transpose is never built. :func:`add_neighbours` is that of an undir
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numba import njit
 from torch.autograd.function import once_differentiable
+
+from fedvine.core.errors import FedvineError
 
 
 def neighbour_sum(x: torch.Tensor, pointers: np.ndarray, columns: np.ndarray) -> torch.Tensor:
@@ -44,21 +47,34 @@ class _Sum(torch.autograd.Function):
 
 
 class Ends:
-    """The edges ``ends`` int64 [2, E] of ``n`` nodes by either end, those of a node in order.
+    """Hold undirected edges, sorted by each of their ends; a node's edges keep their order.
 
-    ``sides`` are int32 pointers [n + 1] by that end, and the other ends [E].
+    Args:
+        edges: the two ends of each edge, int64 [2, E], between 0 and ``n`` - 1.
+        n: number of nodes.
+
+    Raises:
+        FedvineError: for an end that is none of the nodes; compiled loops do not look.
     """
 
-    def __init__(self, ends: np.ndarray, n: int) -> None:
-        self.edges, self.n = ends, n
-        self.sides = _by(ends[0], ends[1], n), _by(ends[1], ends[0], n)
+    def __init__(self, edges: np.ndarray, n: int) -> None:
+        if edges.size and not 0 <= edges.min() <= edges.max() < n:
+            raise FedvineError(f"An edge has an end between {edges.min()} and {edges.max()}, and "
+                               f"there are {n} nodes; the edges were not taken.")
+        self.edges, self.n = edges, n
+
+    @cached_property
+    def sides(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        """Sort by the first end, then by the second: int32 pointers [n + 1], other ends [E]."""
+        a, b = self.edges
+        return _by(a, b, self.n), _by(b, a, self.n)
 
 
 def add_neighbours(onto: torch.Tensor, rows: torch.Tensor, ends: Ends) -> torch.Tensor:
-    """Return ``onto`` [n, d] and the sums of ``rows`` [n, d] over each node's neighbours.
+    """Add to each row of ``onto`` [n, d] the ``rows`` [n, d] of the node's neighbours.
 
-    Numbers are added in the order of ``index_add`` by the first ends, then by the second: results
-    and gradients are the same bit for bit.
+    Returns a new tensor [n, d]. Numbers are added as by two calls of ``index_add``, for the first
+    ends and for the second: results and gradients are the same bit for bit.
     """
     if rows.device.type != "cpu":
         a, b = torch.from_numpy(ends.edges).to(rows.device)
@@ -96,7 +112,7 @@ def _dtype(x: torch.Tensor) -> type:
 
 @njit(cache=True)
 def _by(own: np.ndarray, others: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return pointers [n + 1] of edges by their end ``own`` [E], and ``others`` in that order."""
+    """Sort edges by their ends ``own`` [E]; return pointers [n + 1], and ``others`` [E] sorted."""
     pointers, found = np.zeros(n + 1, np.int32), np.empty(len(own), np.int32)
     for e in range(len(own)):
         pointers[own[e] + 1] += 1

@@ -31,7 +31,8 @@ class Part:
     - ``seen``: summaries of earlier snapshots, for version h of EvolveGCN
     - ``heard`` [n, .], ``ages`` [n, .]: for TGN, what the newest events say to memories, and times
       of live edges (:mod:`fedvine.methods._dgcolearn.recent`)
-    - ``exchange``: the method's exchange, and ``by_end``: ``ends`` in the order of sums; not saved
+    - ``exchange``: the method's exchange; not saved
+    - ``sorted_ends``: ``ends``, sorted for sums over neighbours; not saved
     """
 
     #: By the names that this memory had in saves of the release before.
@@ -50,7 +51,7 @@ class Part:
         self.seen = list[list[torch.Tensor]]()
         self.heard: torch.Tensor | None = None
         self.ages: torch.Tensor | None = None
-        self.by_end: Ends | None = None
+        self.sorted_ends: Ends | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
@@ -99,9 +100,10 @@ class Part:
 
     def add_neighbours(self, onto: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Add to ``onto`` [n, .] the sums of ``rows`` [n, .] over neighbours in this part."""
-        if self.by_end is None or self.by_end.edges is not self.ends or self.by_end.n != len(rows):
-            self.by_end = Ends(self.ends, len(rows))
-        return add_neighbours(onto, rows, self.by_end)
+        known = self.sorted_ends
+        if known is None or known.edges is not self.ends or known.n != len(rows):
+            known = self.sorted_ends = Ends(self.ends, len(rows))
+        return add_neighbours(onto, rows, known)
 
 
 def spread(count: int, places: np.ndarray, rows: torch.Tensor) -> torch.Tensor:
