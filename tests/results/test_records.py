@@ -11,7 +11,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run_folder import read_lines
 from fedvine.results.entry import Entry
-from fedvine.results.records import records, tables, write_json
+from fedvine.results.records import facts, records, tables, write_json
 
 
 @pytest.fixture
@@ -103,3 +103,9 @@ def test_seconds_of_the_clock_are_of_the_runs_that_did_not_wait():
     assert entry(quiet, busy).cost("seconds_total") == 10.0
     assert entry(quiet, busy).cost("seconds_cpu") == 9.75       # CPU time is of all
     assert entry((1.0, 10.0, None), (2.0, 20.0, None)).cost("seconds_round") == 1.5
+
+
+def test_a_fact_of_a_thousand_clients_is_one_line_that_can_be_read():
+    assert facts({"nodes": list(range(20))}).endswith("18, 19")
+    assert facts({"nodes": list(range(1020))}).endswith("18, 19 and 1,000 more")
+    assert facts({"of_client": {f"c{i}": i for i in range(21)}}).endswith("c19 19 and 1 more")

@@ -20,6 +20,7 @@ from fedvine.tasks.task import Task
 
 _COSTS = ("seconds_round", "seconds_client", "seconds_server", "seconds_total", "seconds_cpu",
           "peak_memory_bytes", "bytes_up", "bytes_down")
+SHOWN = 20      # values of a fact that are shown; summary.json in the run's folder has all
 
 
 def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -89,12 +90,19 @@ def table(rows: Rows) -> Table:
 
 
 def facts(report: Mapping[str, Any]) -> str:
-    """Return the report of a method as text, one line a fact."""
+    """Return the report of a method as text, one line a fact.
+
+    Of more than :data:`SHOWN` values, such as one a client, the first ones and how many more.
+    """
+    def joined(values: list[str]) -> str:
+        more = len(values) - SHOWN
+        return ", ".join(values[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
     def text(value: Any) -> str:
         if isinstance(value, Mapping):
-            return ", ".join(f"{k} {text(v)}" for k, v in value.items())
+            return joined([f"{k} {text(v)}" for k, v in value.items()])
         if isinstance(value, list):
-            return ", ".join(map(text, value))
+            return joined([text(v) for v in value])
         return f"{value:.3g}" if isinstance(value, float) else str(value)
     return "\n".join(f"{k.replace('_', ' ')}: {text(v)}" for k, v in report.items()
                      if not (isinstance(v, list) and v and isinstance(v[0], Mapping)))
