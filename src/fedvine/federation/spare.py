@@ -8,6 +8,9 @@ FLARE keeps three kinds of it in the processes of a hub:
 - what was freed of both, in the C library's heap; buffers that are freed between small blocks of
   other threads leave holes.
 
+One more is Python's: its table of names, which names that come and go fill up until it is made
+twice as large, once, after half an hour (:func:`fill_names`).
+
 This module does not import FLARE: cells and modules are given.
 """
 
@@ -17,6 +20,7 @@ import atexit
 import contextlib
 import ctypes
 import gc
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +28,8 @@ from typing import Any
 
 EVERY = 1.0     # seconds between two looks, and at least
 SHARE = 20.0    # times as long as a look took
-BUFFER = 65_536     # bytes; larger blocks get pages of their own, see own_pages
+NAMES = 200_000     # more than what Python's table of a process with 87,000 names has room for
+BUFFER = 16_384     # bytes; larger blocks get pages of their own, see own_pages
 #: Environment of processes that pass messages on, of the GNU C library: one heap for all threads,
 #: and no small blocks kept by thread. Else each of the many threads keeps holes, and freed blocks,
 #: that no other one can use.
@@ -82,6 +87,16 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def fill_names() -> None:
+    """Let Python's table of interned names take the size now that it would take much later.
+
+    A place in it is used once, by a name that is soon gone too. When no place is left, it gets
+    three times as many as it has names, whatever it had: of a hub's process, 2 MB more.
+    """
+    for number in range(NAMES):
+        sys.intern(f"fedvine name {number}")
+
+
 def keep_small(forget: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """Start a thread that calls ``forget`` and :func:`give_back` every :data:`EVERY` seconds.
 
@@ -98,6 +113,7 @@ def keep_small(forget: Callable[[], None] = lambda: None) -> Callable[[], None]:
                 forget()
             give_back()
             if first:
+                fill_names()
                 gc.freeze()
                 first = False
             pause = max(EVERY, SHARE * (time.monotonic() - began))
