@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 
 LARGEST = 1e12       # no correct model, mean or count comes near it
 MOST_BYTES = 1 << 30  # of one array, unless a statement has another bound
-
-
-@runtime_checkable
-class Expected(Protocol):
-    """A statement about one part of a reply."""
-
-    def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
-        """Raise :class:`Refused` unless ``value`` is as stated.
-
-        ``where`` names the part for a person, ``sizes`` holds the named axes seen so far.
-        """
 
 
 @dataclass(frozen=True)
@@ -202,7 +191,9 @@ class Maybe:
 def check(value: Any, expect: Any, where: str = "it", sizes: dict[str, int] | None = None) -> None:
     """Raise :class:`Refused` unless ``value`` is as ``expect`` states; its text is for a person.
 
-    Raises :class:`TypeError` where ``expect`` is not a statement.
+    A statement of another kind is an object with ``check(value, where, sizes)`` that does the same;
+    ``sizes`` holds the named axes seen so far. Raises :class:`TypeError` where ``expect`` is not a
+    statement.
     """
     sizes = {} if sizes is None else sizes
     if expect is None:
@@ -222,7 +213,7 @@ def check(value: Any, expect: Any, where: str = "it", sizes: dict[str, int] | No
         dtype = name_of(expect.dtype)
         Array(dtype, tuple(expect.shape), most=max(MOST_BYTES, expect.nbytes),
               tensor=is_tensor(expect)).check(value, where, sizes)
-    elif isinstance(expect, Expected):
+    elif hasattr(type(expect), "check"):
         expect.check(value, where, sizes)
     else:
         raise TypeError(f"expect= does not take {expect!r}; see fedvine.core.expect.")
