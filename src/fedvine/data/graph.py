@@ -223,7 +223,7 @@ class Graph:
                                f"{', '.join(known)}.")
         if not 1 <= k <= len(self):
             raise FedvineError(f"{self.name} has {len(self)} nodes; it cannot be split among {k} "
-                               "clients.")
+                               f"clients; k (--k) is from 1 to {len(self)}.")
         module = registry.find("partitions", by)
         if not hasattr(module, "partition_nodes"):
             raise FedvineError(f'The partition "{by}" deals edges of a stream, not nodes of a '

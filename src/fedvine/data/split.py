@@ -126,7 +126,7 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
                                f"{', '.join(known)}.")
         if not 1 <= k <= stream.num_dst:
             raise FedvineError(f"{stream.name} has {stream.num_dst} items; it cannot be split "
-                               f"among {k} clients.")
+                               f"among {k} clients; k (--k) is from 1 to {stream.num_dst}.")
         module = registry.find("partitions", by)
         if not hasattr(module, "partition"):
             raise FedvineError(f'The partition "{by}" deals nodes of a labelled graph, and '
