@@ -70,6 +70,7 @@ def test_its_runs_are_kept_and_its_line_beside_them(once):
         t.user_attrs["fields"]["decay"] for t in done}
     assert {x["seed"] for x in kept} == {100}
     assert all(x["summary"]["peak_memory_bytes"] is None for x in kept)
+    assert not list((folder / "cells").glob("**/saves"))        # they add up over searches
     assert tuned.found(wanted(folder), 100, folder / "cells") == found.search
     assert tuned.found(wanted(folder), 101, folder / "cells") is None
     other = wanted(folder, "popularity:decay=0.5", "protocol.negatives=6")

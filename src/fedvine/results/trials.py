@@ -103,6 +103,7 @@ class Study:
         if cell.line is None and not self.carried_out(cell, trial):
             return None
         cell.keep(peak_memory_bytes=None)       # of the process of all trials, not of the run
+        cell.drop_saves()
         found = cell.summary["scores"]["val"]["mean"]
         if self.score not in found:
             raise FedvineError(
