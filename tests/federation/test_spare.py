@@ -128,7 +128,8 @@ def test_a_message_on_its_way_takes_a_buffer_of_its_own_size(size, monkeypatch):
         assert b"".join(sent) == whole
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="of the GNU C library 2.33")
+@pytest.mark.skipif(spare.STAY or not hasattr(ctypes.CDLL(None), "mallinfo2"),
+                    reason="of the GNU C library 2.33, and of Pythons that free names")
 def test_names_that_come_and_go_take_no_more_memory_later():
     code = """
 import ctypes, sys
