@@ -10,6 +10,8 @@ import ctypes, signal, sys, time
 from fedvine.cli.stopping import stopped_as_by_ctrl_c
 
 signal.signal(signal.SIGINT, signal.{sigint})
+for other in (signal.SIGTERM, signal.SIGHUP):       # whatever this process was started with
+    signal.signal(other, signal.SIG_DFL)
 stopped_as_by_ctrl_c()
 
 def interrupted():
