@@ -9,7 +9,7 @@ import shop
 
 from fedvine.cli import main
 from fedvine.core import registry
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published, reproduce
 from fedvine.papers.published import PaperTable
@@ -155,6 +155,19 @@ def test_a_trial_that_fails_is_counted_and_the_others_go_on(tmp_path, monkeypatc
         FedvineError("It broke.")))
     with pytest.raises(FedvineError, match=r"No trial of popularity was finished \(It broke\.\)"):
         search(tmp_path, seed=101, out=tmp_path / "other", trials=2)
+
+
+def test_a_full_disk_ends_a_search_and_its_trial_is_begun_anew(tmp_path, monkeypatch):
+    def full(self, cell, trial):
+        raise NotWritten("saves could not be written: No space left on device.")
+    with monkeypatch.context() as patch:
+        patch.setattr(Study, "carried_out", full)
+        with pytest.raises(NotWritten, match="No space left"):
+            search(tmp_path, trials=2)
+    told = []
+    found = search(tmp_path, trials=2, tell=told.append)
+    assert found.search.trials == 2 and found.search.shipped is not None
+    assert not any("failed" in line for line in told)
 
 
 def test_what_cannot_be_searched_is_said_in_a_sentence(tmp_path, monkeypatch):

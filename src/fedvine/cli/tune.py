@@ -10,7 +10,7 @@ import typer
 
 from fedvine.cli import completion, options
 from fedvine.cli.stopping import stopped_as_by_ctrl_c
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
 
 if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
@@ -102,7 +102,7 @@ def tune(
                                 seed=tuning.SEED if seed is None else seed, score=score, out=out,
                                 folder=folder, budget=left, tell=options.tell)
         except FedvineError as error:
-            if table is None:
+            if table is None or isinstance(error, NotWritten):
                 raise
             print(f"{name}: {error}")
             continue

@@ -15,7 +15,7 @@ from typing import IO
 
 import numpy as np
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
 
 SMALL = 1 << 16     # bytes of a file that is read and not mapped
 
@@ -52,8 +52,8 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO]:
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        raise FedvineError(f"{path} could not be written: {error.strerror or error}; "
-                           "free space or choose another folder.") from error
+        raise NotWritten(f"{path} could not be written: {error.strerror or error}; "
+                         "free space or choose another folder.") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -79,8 +79,8 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
         _sync_folder(path.parent)
     except OSError as error:
-        raise FedvineError(f"{path} could not be written: {error.strerror or error}; "
-                           "free space or choose another folder.") from error
+        raise NotWritten(f"{path} could not be written: {error.strerror or error}; "
+                         "free space or choose another folder.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -124,9 +124,9 @@ def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None
         with atomic(path) as file:
             np.save(file, np.concatenate([whole, rows]))
     except (OSError, ValueError) as error:
-        raise FedvineError(f"{path} could not be written: "
-                           f"{getattr(error, 'strerror', None) or error}; free space and give the "
-                           "same command again.") from error
+        raise NotWritten(f"{path} could not be written: "
+                         f"{getattr(error, 'strerror', None) or error}; free space and give the "
+                         "same command again.") from error
 
 
 def mapped(path: str | os.PathLike[str]) -> np.ndarray:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic
 
 Fresh = Callable[[str], bytes]      # a release's name -> 32 random bytes
@@ -137,8 +137,8 @@ class Ledger:
                 finally:
                     os.close(handle)
             except OSError as error:
-                raise FedvineError(f"{self._file} could not be written: {error.strerror or error}; "
-                                   "nothing with noise leaves before its noise is kept.") from error
+                raise NotWritten(f"{self._file} could not be written: {error.strerror or error}; "
+                                 "nothing with noise leaves before its noise is kept.") from error
         if of is None:
             self._lines.append(line)
         else:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic
 from fedvine.experiments import run_files
 from fedvine.experiments.run_files import parts, read_part
@@ -49,8 +49,8 @@ class Logs:
             with open(self.path / name, "ab", opener=run_files.no_link) as file:
                 file.write(text)
         except OSError as error:
-            raise FedvineError(f"{self.path / name} could not be written: {error.strerror}; free "
-                               "space and give the same command again, it goes on.") from error
+            raise NotWritten(f"{self.path / name} could not be written: {error.strerror}; free "
+                             "space and give the same command again, it goes on.") from error
 
     def add_up(self) -> None:
         """Begin the next file of calls with the sums of this one, if this one is large.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedvine.core.errors import FedvineError, near
+from fedvine.core.errors import FedvineError, NotWritten, near
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import Run
 from fedvine.results.cells import Job, cells
@@ -77,6 +77,8 @@ class Study:
         text = ", ".join(f"{k} {v}" for k, v in fields.items())
         try:
             value = self.value(trial, fields)
+        except NotWritten:      # a full disk says nothing about the settings: begun anew next time
+            raise
         except FedvineError as error:
             trial.set_user_attr("why", str(error))
             self.study.tell(trial, state=optuna.trial.TrialState.FAIL)

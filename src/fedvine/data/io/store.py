@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic_folder, cache_folder
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.columns import Wanted, make_edges
@@ -195,8 +195,8 @@ def _moved(made: Path, folder: Path, key: str) -> EventStream:
                 shutil.rmtree(folder)
             os.rename(made, folder)
     except OSError as error:
-        raise FedvineError(f"{folder} could not be written: {error.strerror or error}; "
-                           "choose another folder.") from error
+        raise NotWritten(f"{folder} could not be written: {error.strerror or error}; "
+                         "choose another folder.") from error
     return EventStream.open(folder)
 
 
