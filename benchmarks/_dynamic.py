@@ -15,9 +15,9 @@ each share has two stages, of which the last one is measured: in it the changed 
 predict are both of such stages. Four clients, two layers, three rounds a stage. Measured are
 ``arrive`` and ``round``, in this process, without scoring and saving.
 
-"full" is ``scope="snapshot"``, "exact" is ``scope="changed"``, and "bounded" reads the sixteen, four
-or two newest neighbours of a node and computes every state once in a hundred snapshots, on the same
-stream. The ceiling is the share of nodes in the changed set, inverted. The score is the AUC of
+"full" is ``scope="snapshot"``, "exact" is ``scope="changed"``, and "bounded" reads the sixteen,
+four or two newest neighbours of a node and computes every state once in a hundred snapshots, on the
+same stream. The ceiling is the share of nodes in the changed set, inverted. The score is the AUC of
 edges that never come.
 """
 
@@ -188,7 +188,8 @@ SEEDS = 5
 REAL: dict[str, Any] = {"uci": lambda data: data.by_time("5d"),
                         "bitcoin_otc": lambda data: data.by_count(2000)}
 SETTINGS: list[dict[str, Any]] = [
-    {}, *({"neighbours": m, "stale": s} for m, s in ((2, 100), (4, 100), (16, 20), (16, 100), (64, 100)))]
+    {}, *({"neighbours": m, "stale": s}
+          for m, s in ((2, 100), (4, 100), (16, 20), (16, 100), (64, 100)))]
 SETTINGS = [{"scope": "changed", **options} for options in SETTINGS]
 
 
