@@ -61,6 +61,22 @@ def test_a_signal_ends_it_cleanly_and_nothing_is_left(folder, number):
 
 
 @installed
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sentence", ["http", "Ctrl-C ends it."])
+def test_a_signal_is_not_lost_while_the_server_starts(folder, number, sentence):
+    before = signal.getsignal(number)
+    told = []
+
+    def say(line):
+        told.append(line)
+        if line.startswith(sentence):
+            os.kill(os.getpid(), number)
+
+    serve([folder / "one"], port=0, say=say)
+    assert len(told) == 2 and signal.getsignal(number) is before
+
+
+@installed
 def test_another_address_gets_a_token_that_is_printed_once(folder):
     process = start(folder / "one", "--host", "0.0.0.0", "--port", 0)
     try:

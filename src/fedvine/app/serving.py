@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedvine.app.addresses import is_loopback
 from fedvine.core.errors import FedvineError
@@ -48,7 +49,12 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
     except OSError as error:
         raise FedvineError(f"{host}:{port} cannot be listened on ({error.strerror or error}); "
                            "choose another port with --port, or 0 for any.") from error
-    with listening:
+    server = uvicorn.Server(uvicorn.Config(
+        application(found, host, token, lambda: _inside(folders)), lifespan="off",
+        log_level="warning", ws="none",
+        server_header=False, date_header=False, timeout_graceful_shutdown=PATIENCE,
+        limit_concurrency=200, h11_max_incomplete_event_size=16_384, proxy_headers=False))
+    with listening, _ended_by_signals(server):
         # asyncio does so only where a socket names its protocol; without it an answer in two
         # pieces waits 40 ms for the client's system
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -58,13 +64,7 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
             say("Whoever has this address reads all of these runs. It is not encrypted: use it in "
                 "a network that you trust, or a tunnel to loopback.")
         say("Ctrl-C ends it.")
-        server = uvicorn.Server(uvicorn.Config(
-            application(found, host, token, lambda: _inside(folders)), lifespan="off",
-            log_level="warning", ws="none",
-            server_header=False, date_header=False, timeout_graceful_shutdown=PATIENCE,
-            limit_concurrency=200, h11_max_incomplete_event_size=16_384, proxy_headers=False))
-        with _ended_by_signals():
-            asyncio.run(server.serve(sockets=[listening]))
+        asyncio.run(server.serve(sockets=[listening]))
 
 
 def runs_in(folders: Sequence[Path]) -> list[Path]:
@@ -89,13 +89,19 @@ def _inside(folders: Sequence[Path]) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let the signals that end the server do nothing more: it raises them again when it is done."""
+def _ended_by_signals(server: Any) -> Iterator[None]:
+    """Let a signal end the server, also one that comes before the server has its own handlers.
+
+    The server raises a signal again when it is done, which then does nothing more.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, lambda *_: None)
-              for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
