@@ -8,12 +8,12 @@ In a test suite, parametrise over :data:`CHECKS` instead, to see each rule by na
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import math
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,26 @@ def _outcome(made: Run) -> tuple[str, bytes, dict[str, bytes]]:
             {n: dumps(p) for n, p in made.clients.save("end").items()})
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A method on the small data, as a key."""
+
+    kind: type
+    fields: str
+    stream: Any     # what makes the data
+    method: Method = field(compare=False)
+
+
+@functools.lru_cache(maxsize=32)
+def _kept(asked: _Asked) -> tuple[str, bytes, dict[str, bytes]]:
+    return _outcome(_run(asked.method))
+
+
+def _undisturbed(method: Method) -> tuple[str, bytes, dict[str, bytes]]:
+    """Return what a plain run leaves; most checks compare with it, and it is made once."""
+    return _kept(_Asked(type(method), method.model_dump_json(), tiny_stream, method))
+
+
 def _same(a: Any, b: Any, rule: str) -> None:
     assert a[0] == b[0], f"{rule}: scores differ"
     assert a[1] == b[1], f"{rule}: the server's memory differs"
@@ -85,14 +105,14 @@ def _sane(made: Run, rule: str) -> None:
 
 def check_engines_agree(method: Method) -> None:
     """Check that calls delivered twice, sent as bytes, with caches dropped, give the same bytes."""
-    _same(_outcome(_run(method)), _outcome(_run(method, engine=MockClients, twice=True,
-                                                forget=True)), "redelivery and dropped cache")
+    _same(_undisturbed(method), _outcome(_run(method, engine=MockClients, twice=True,
+                                              forget=True)), "redelivery and dropped cache")
 
 
 def check_killed_in_a_round(method: Method) -> None:
     """Check that a client killed between two calls of a round, and restored, changes nothing."""
     kills = [(t, r, c) for t, r, c in ((1, 0, 1), (1, 1, 1), (1, 1, 2), (2, 2, 1), (2, 2, 2))]
-    _same(_outcome(_run(method)), _outcome(_run(method, engine=MockClients, kill=kills)),
+    _same(_undisturbed(method), _outcome(_run(method, engine=MockClients, kill=kills)),
           "client killed in a round")
 
 
@@ -101,23 +121,30 @@ class _Killed(Exception):
 
 
 def check_resume(method: Method) -> None:
-    """Check that a run killed after any round, also within a stage, and resumed is the same."""
-    whole = _outcome(_run(method))
+    """Check that a run killed after a round, also within a stage, and resumed is the same.
+
+    It is killed four times, one place after the other, and resumed each time.
+    """
+    whole = _undisturbed(method)
     places = [(t, r) for t in range(4) for r in range(method.rounds_at(t) + 1)]
-    for place in places[1::max(1, len(places) // 4)]:
-        with tempfile.TemporaryDirectory() as folder:
+    places = places[1::max(1, len(places) // 4)]
+    with tempfile.TemporaryDirectory() as folder:
+        out, killed = Path(folder) / "run", []
+        for place in places:
             def stop(at: Any, clients: Any, place: Any = place) -> None:
                 if (at.t, at.r) == place:
                     raise _Killed
 
-            out = Path(folder) / "run"
-            with contextlib.suppress(_Killed):
+            try:
                 _run(method, out=out, save_every=0.0, on_round=stop).finish()
-            resumed = _run(method, out=out, save_every=1e9)
-            _same(whole, _outcome(resumed), f"killed after round {place} and resumed")
-            again = _run(method, out=out)
-            assert again.summary is not None and again.scores == resumed.scores, (
-                "a finished run must answer at once")
+            except _Killed:
+                killed.append(place)
+        assert killed == places, f"of the rounds {places} only {killed} were met after resuming"
+        resumed = _run(method, out=out, save_every=1e9)
+        _same(whole, _outcome(resumed), f"killed after the rounds {places} and resumed each time")
+        again = _run(method, out=out)
+        assert again.summary is not None and again.scores == resumed.scores, (
+            "a finished run must answer at once")
 
 
 @dataclass(frozen=True)
@@ -152,7 +179,7 @@ def check_client_order(method: Method) -> None:
     """Check that the order in which clients are listed does not matter."""
     parts, plan = _case(method)
     turned = type(parts)(dict(reversed(list(parts.parts.items()))), parts.stream, parts.by)
-    _same(_outcome(_run(method)), _outcome(_run(method, (turned, plan))), "order of clients")
+    _same(_undisturbed(method), _outcome(_run(method, (turned, plan))), "order of clients")
 
 
 def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
@@ -184,7 +211,7 @@ def check_missing_replies(method: Method) -> None:
     """Check that a lost reply starts the attempt over, and that a client may miss some rounds."""
     first = 1 if method.rounds_at(1) else 0
     lost = _run(method, engine=MockClients, lose={(1, first, 1): {"bob"}})
-    _same(_outcome(_run(method)), _outcome(lost), "a lost reply")
+    _same(_undisturbed(method), _outcome(lost), "a lost reply")
     _sane(_run(method, engine=MockClients, quorum=0.5, lose={(1, first, 1): {"bob"}}),
           "a reply missing for good")
     away = {(1, r): {"cyd"} for r in range(method.rounds_at(1) + 1)} | {(2, 0): {"cyd"}}
@@ -254,8 +281,8 @@ def check_messages_are_counted(method: Method) -> None:
 def check_fields_are_documented(method: Method) -> None:
     """Check that the class has a docstring and that every field has a description."""
     assert (type(method).__doc__ or "").strip(), "the method has no docstring"
-    for name, field in type(method).model_fields.items():
-        assert field.description, f"field {name} has no description"
+    for name, one in type(method).model_fields.items():
+        assert one.description, f"field {name} has no description"
     assert type(method)(**method.model_dump()) == method, "the method is not its fields"
 
 

@@ -41,6 +41,7 @@ def answer(app, path):
     return found
 
 
+@pytest.mark.slow
 def test_a_row_says_how_far_a_run_has_come(app, runs):
     rows = answer(app, "/api/runs")["runs"]
     assert [row["state"] for row in rows] == ["finished", "finished", "finished", "learning"]

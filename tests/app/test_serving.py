@@ -35,6 +35,7 @@ def start(*words):
                             start_new_session=True)
 
 
+@pytest.mark.slow
 @installed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_and_nothing_is_left(folder, number):
@@ -76,6 +77,7 @@ def test_a_signal_is_not_lost_while_the_server_starts(folder, number, sentence):
     assert len(told) == 2 and signal.getsignal(number) is before
 
 
+@pytest.mark.slow
 @installed
 def test_another_address_gets_a_token_that_is_printed_once(folder):
     process = start(folder / "one", "--host", "0.0.0.0", "--port", 0)
@@ -98,6 +100,7 @@ def test_another_address_gets_a_token_that_is_printed_once(folder):
     assert token not in out + err and "not encrypted" in out
 
 
+@pytest.mark.slow
 @installed
 def test_a_port_that_is_taken_is_one_sentence(folder):
     first = start(folder, "--port", 0)

@@ -47,6 +47,7 @@ def test_a_run_shows_its_scores_and_the_same_command_again_shows_them_at_once(
     assert [r["client"] for r in records] == [None, "ada", "bob", "cyd"]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_and_comes_to_the_same_scores(capsys, table, monkeypatch):
     command = ["run", "fedlink_local", "--data", "shop.csv", *COLUMNS, "--stages", "100",
                "--set", "method.rounds=2", "--set", "method.width=4", "--set", "method.capacity=30"]
@@ -107,6 +108,7 @@ def test_an_experiment_from_toml_with_options_put_in(capsys, table):
     assert "decay = 0.25" in fedvine(capsys, "show", "mine.toml")[1]
 
 
+@pytest.mark.slow
 def test_forecasts_for_one_for_all_and_for_pairs(capsys, table):
     fedvine(capsys, "run", "edgebank", "--data", "shop.csv", *COLUMNS, "--out", "mine")
     user, item, _, town = table.read_text().splitlines()[1].split(",")

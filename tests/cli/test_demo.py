@@ -38,6 +38,7 @@ def shown(table):
     return console.file.getvalue()
 
 
+@pytest.mark.slow
 def test_the_table_holds_every_client_and_the_mean_as_the_summary_has_them(place):
     made = runs(place)
     lines = shown(demo.table(made)).splitlines()
@@ -58,6 +59,7 @@ def test_a_score_that_there_is_not_is_a_dash(place):
     assert shown(demo.table(made)).splitlines()[6].split()[:2] == ["edgebank", "-"]
 
 
+@pytest.mark.slow
 def test_the_plot_has_a_line_for_each_method_and_is_the_same_when_the_runs_are_opened_again(
         place, tmp_path):
     first, again = tmp_path / "first.png", tmp_path / "again.png"

@@ -24,6 +24,7 @@ def fedvine(*words):
                                     "--features", "kind,paid", "--stages", "30"])
 
 
+@pytest.mark.slow
 def test_a_run_learns_from_columns_and_goes_on():
     words = ["run", "fedlink_plus", "--set", "method.rounds=2", "--out", "run"]
     found = fedvine(*words)
@@ -36,6 +37,7 @@ def test_a_run_learns_from_columns_and_goes_on():
     assert other.exit_code == 0 and "i" in other.output
 
 
+@pytest.mark.slow
 def test_what_does_not_learn_from_them_is_named_once():
     found = fedvine("compare", "popularity", "edgebank", "--seeds", "2", "--folder", "cells")
     assert found.exit_code == 0

@@ -83,6 +83,7 @@ def test_what_is_not_said_again_stays_as_it_was(capsys, kit):
     assert code == 2 and "--src belongs to --data" in told
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_another_table_goes_by_the_policy_and_the_key_of_the_kit(capsys, kit):
     key = kit.parent / "key.txt"
     key.write_text("a key of the sites alone")
@@ -132,6 +133,7 @@ def test_join_says_the_policy_before_anything_is_sent_and_refusals_when_they_hap
     assert any("this site has no policy" in s for s in looks[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "kinds"), [
     ('name = "edgebank"', {"observe": "nothing", "predict": "scores"}),
     ('name = "fedlink"\nrounds = 1\nwidth = 4\ncapacity = 20', {"train": "for training"})])
@@ -178,6 +180,7 @@ def test_an_account_is_summed_up(capsys, kit):
     assert [json.loads(line)["out"] for line in said.splitlines()] == [1000, 2000, 30]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "leaves"), [
     ("power", "execute"), ("power_plus", "sum_unmask")])
 def test_a_dry_run_on_a_table_of_nodes_and_one_with_secure_sums(capsys, kit, method, leaves):

@@ -9,6 +9,7 @@ from fedvine import testing
 from fedvine.core.method import Field, on_client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("toy", [Exchange, Endpoints, Fifo], ids=lambda t: t.__name__)
 def test_toys_keep_the_contract(toy, check):

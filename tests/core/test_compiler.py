@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 STEPS = """
 import sys
 {left_out}
@@ -42,16 +44,19 @@ def lines(text):
                           check=True).stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_optimizers_take_the_same_steps_without_the_compiler():
     without, with_it = (lines(STEPS.format(left_out=call)) for call in (LEFT_OUT, ""))
     assert without[0] == "False" and with_it[0] == "True"       # else nothing is left out
     assert without[1] == with_it[1]
 
 
+@pytest.mark.slow
 def test_who_compiles_gets_the_compiler():
     assert lines(COMPILED)[2:] == ["[2.0, 2.0]", "[0.0]", "True"]
 
 
+@pytest.mark.slow
 def test_a_run_does_not_import_it(tmp_path):
     file = tmp_path / "experiment.toml"
     file.write_text('[method]\nname = "dgcolearn"\nrounds = 1\n[data]\nsource = "generated"\n'

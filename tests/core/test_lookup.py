@@ -12,6 +12,7 @@ LIMITS = {"int32": st.integers(-2**31, 2**31 - 1) | st.integers(-4, 4),
           "uint64": st.integers(0, 2**64 - 1) | st.integers(2**64 - 4, 2**64 - 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", LIMITS)
 @given(data=st.data())
 def test_as_a_dict(dtype, data):

@@ -43,6 +43,7 @@ def same(a, b):
     return type(a) is type(b) and a == b
 
 
+@pytest.mark.slow
 @given(trees)
 def test_any_message_survives_the_wire(message):
     assert same(message, unpack(loads(dumps(pack(message)))))

@@ -93,6 +93,7 @@ def direct(method, part, user, item, seen):
     return 1 + (pairs[user, item] - first) / max(last - first, 1e-300)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(stream=streams(), refresh=STEPS, method=st.sampled_from(
     [EdgeBank(), EdgeBank(window=1), Popularity(), Popularity(decay=0), Recency()]))
@@ -109,6 +110,7 @@ def test_simple_methods_are_the_direct_computation(stream, refresh, method):
                 direct(method, parts[name], u, i, seen_by(parts[name], t, refresh)), abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(stream=streams(), refresh=STEPS,
        method=st.sampled_from([EdgeBank(), Popularity(), Recency()]))
@@ -116,12 +118,14 @@ def test_no_event_at_a_querys_time_or_later_is_seen(stream, refresh, method):
     assert not list(leaks(made(method, stream, refresh), 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(stream=streams(["bipartite"]), refresh=STEPS)
 def test_fedlink_sees_no_event_at_a_querys_time_or_later(stream, refresh):
     assert not list(leaks(made(FedLink.tiny(), stream, refresh), 1))
 
 
+@pytest.mark.slow
 def test_fedlink_answers_as_if_the_events_were_in_its_buffers():
     """The last queries' answers are those of a buffer that was given the new events."""
     stream = testing.tiny_stream()

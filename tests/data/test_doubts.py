@@ -96,6 +96,7 @@ def test_sure_on_the_command_line(here):
     assert fedvine("predict", "run", "--all", "--out", "x.csv")[0] == 0     # not asked again
 
 
+@pytest.mark.slow
 def test_what_is_not_used_and_what_is_there_twice_is_said_once(here):
     rows = [f"u{i % 3},i{i % 4},{i},{'ab'[i % 2]},{i / 3},x" for i in range(60)]
     table("user,item,at,town,amount,note", [*rows, rows[0], rows[0], rows[5]])
@@ -155,6 +156,7 @@ def test_a_time_format(form, texts, times):
     assert code == 0, told
 
 
+@pytest.mark.slow
 def test_users_and_items_of_one_kind():
     table("user,item,at", [f"n{i % 5},n{i * 3 % 7},{i}" for i in range(60)])
     for word, kinds in (("no", 7), ("yes", 5)):
@@ -166,6 +168,7 @@ def test_users_and_items_of_one_kind():
         assert fedvine("predict", word, "--all", "--out", f"{word}.csv")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_pairs_keep_their_other_columns(kind):
     table("user,item,at", [f"u{i % 5},i{i * 3 % 7},{i}" for i in range(60)])

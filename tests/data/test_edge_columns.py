@@ -211,6 +211,7 @@ def scores(run):
             for s, by in stage.found.items() for name, result in by.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [TWO_ROUNDS, *(
     {"name": name, "rounds": 2} for name in ("fedlink", "stfl", "dgcolearn"))],
     ids=lambda method: method["name"])
@@ -230,6 +231,7 @@ def test_nights_give_the_scores_of_one_run(bipartite, method):
     assert found.notes == ()
 
 
+@pytest.mark.slow
 def test_files_that_are_added_keep_categories_that_look_like_numbers():
     Path("sales").mkdir()
     for k, words in enumerate([["x", "1"], ["1", "2"], ["2", "2"]]):

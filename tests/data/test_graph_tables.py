@@ -61,6 +61,7 @@ LABELS = st.sampled_from([("9", "10", "2"), ("shop", "Person", "ä b")])
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.data())
 def test_tables_of_all_kinds_are_the_graph_of_a_slow_reader(tmp_path_factory, data):
@@ -306,6 +307,7 @@ def test_a_table_of_scores_says_what_a_seed_draws(tmp_path):
             "and the initialisation.")
 
 
+@pytest.mark.slow
 def test_an_experiment_file_finds_both_tables_beside_it(tmp_path, monkeypatch):
     nodes, edges = write(tmp_path, *banks())
     (tmp_path / "own.toml").write_text(code("docs/howto-own-graph.md", "toml"))
@@ -327,6 +329,7 @@ def test_a_run_refuses_to_go_on_with_nodes_of_other_owners(tmp_path):
         made.run(tmp_path / "run").finish()
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, *banks())

@@ -69,6 +69,7 @@ def grow(kept, stream, stages):
     return kept.take(taken(kept.split.stream, found, learned, plan.bounds[-1]), plan)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.sampled_from(["client", "hash", "louvain"]),
        st.sampled_from(["bipartite", "one", "undirected"]),
@@ -173,6 +174,7 @@ def test_a_plan_that_was_closed_goes_on_at_the_grid(stages):
     assert len(grown(made, more, stages, now=True)) == len(made) + 1
 
 
+@pytest.mark.slow
 def test_a_kill_while_rows_are_added_leaves_what_was_kept(tmp_path, monkeypatch):
     rows = [(f"u{i % 7}", f"v{i % 5}", i, ("north", "söuth")[i % 2], 1.0) for i in range(40)]
     calls = 0

@@ -40,6 +40,7 @@ def test_names_of_equal_hash_are_told_apart(monkeypatch):
     assert ids.numbers(Ids.of(["zz", "a", "x", "", "b"])).tolist() == [3, 1, -1, 2, 0]
 
 
+@pytest.mark.slow
 @given(st.lists(TEXT, max_size=5), st.lists(TEXT | st.integers(-9, 9).map(str), max_size=5),
        st.booleans())
 def test_more_names_come_after_the_last_one(names, more, whole):

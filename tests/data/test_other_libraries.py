@@ -78,6 +78,7 @@ def test_times_that_tgm_cannot_hold_are_refused(monkeypatch):
         fv.to_dgdata(stream)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(data=st.data(), bipartite=st.booleans(), directed=st.booleans(), text=st.booleans())
 def test_a_stream_comes_back_from_networkx(data, bipartite, directed, text, tmp_path_factory):

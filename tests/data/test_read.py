@@ -59,6 +59,7 @@ whole = st.integers(-2 ** 63, 2 ** 63 - 1) | st.integers(0, 3)
 times = st.integers(-2 ** 63, 2 ** 63 - 1) | st.integers(0, 3)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), bipartite=st.booleans())
 def test_a_csv_file_is_read_as_by_hand(tmp_path_factory, data, bipartite):

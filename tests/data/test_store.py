@@ -136,6 +136,7 @@ def test_memory_limit_must_be_an_amount(table, cache):
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_table_larger_than_memory(cache):
     rows = 2_000_000
     stream = read("SELECT 'person-number-' || (i * 7919) % 1999993 AS user, i % 1000 AS item, "

@@ -29,6 +29,7 @@ def frame(rows=5000, columns=23):
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 4, 5, 24, 256])
 @pytest.mark.parametrize("kind", ["csv", "parquet", "query", "frame", "many"])
 def test_the_pieces_make_the_table(monkeypatch, block, kind):

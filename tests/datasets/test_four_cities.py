@@ -39,6 +39,7 @@ def test_rows_become_edges(tmp_path):
     assert parts.report()["shared_user_places"] == 2        # user 7 has travelled
 
 
+@pytest.mark.slow
 def test_the_real_file(tmp_path, data):
     source = data / "temporal" / "checkins" / FILE
     if not source.is_file():

@@ -41,6 +41,7 @@ def rows(stream: EventStream) -> list[tuple]:
                                   stream.codes["country"].tolist(), strict=True)]
 
 
+@pytest.mark.slow
 def test_both_forms_are_equal(real):
     text, parquet = foursquare.load(real / "text"), foursquare.load(real / "parquet")
     assert text.name == parquet.name == "foursquare-tist2015-part"
@@ -50,6 +51,7 @@ def test_both_forms_are_equal(real):
     assert text.categories == parquet.categories and rows(text) == rows(parquet)
 
 
+@pytest.mark.slow
 def test_against_the_lines_of_the_files(real):
     expected = []
     for country in foursquare.COUNTRIES:

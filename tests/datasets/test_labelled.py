@@ -69,6 +69,7 @@ def test_helpers_are_not():
     assert not [name for name in registry.names("datasets") if name.startswith("_")]
 
 
+@pytest.mark.slow
 @real()
 def test_counts_as_published(graph):
     isolated = len(graph) - len(np.unique(graph.edges))
@@ -81,6 +82,7 @@ def test_counts_as_published(graph):
         assert rows(graph).dtype == np.float32 and np.all(rows(graph).data == 1)
 
 
+@pytest.mark.slow
 @real("cora", "computers", "squirrel_filtered", "wordnet", "ud_ewt")
 def test_a_second_load_only_opens(graph, data, copies, monkeypatch):
     """From another cache: read once more, then from what was kept."""
@@ -127,11 +129,13 @@ def test_the_largest_component(graph):
     assert (len(largest), graph.induced(largest).edges.shape[1]) == (13_381, 245_778)
 
 
+@pytest.mark.slow
 @real("physics")
 def test_physics_hangs_together(graph):
     assert connected_components(adjacency(graph), directed=False)[0] == 1
 
 
+@pytest.mark.slow
 @real("squirrel")
 def test_lines_of_squirrel(graph, data, copies):
     folder = raw("squirrel", data, copies)

@@ -63,6 +63,7 @@ def test_features_and_labels_are_kept(tmp_path, packed):
     assert np.allclose(stream.features, [[-0.5, 1.25], [0, 0], [3, 1e-3]])
 
 
+@pytest.mark.slow
 def test_the_real_file(tmp_path):
     data = os.environ.get("FEDVINE_DATA")
     if not data or not (Path(data) / "temporal/wikipedia/wikipedia.csv.gz").is_file():

@@ -111,6 +111,7 @@ def scores(made):
     return json.dumps([[s.t, s.found] for s in made.stages], sort_keys=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [FedLink.tiny(), EdgeBank.tiny()], ids=lambda m: m.name)
 def test_sites_give_what_one_process_gives(tmp_path, method):
     made = Federation(tmp_path, method).run().finish()
@@ -131,6 +132,7 @@ def test_sites_measure_the_same_drift(tmp_path, monkeypatch):
     assert made.summary["drift"] == expected.summary["drift"]
 
 
+@pytest.mark.slow
 def test_so_do_sites_with_many_rows_that_compute_beside_each_other(tmp_path, monkeypatch):
     draw, count = rng("many rows"), 9000
     ends = (draw.integers(0, n, count, dtype=np.int32) for n in (900, 600))
@@ -159,6 +161,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(1, 1), (2, 0), (3, 2)])
 def test_everything_dies_and_goes_on_from_the_last_common_save(tmp_path, place):
     method = FedLink.tiny()
@@ -175,6 +178,7 @@ def test_everything_dies_and_goes_on_from_the_last_common_save(tmp_path, place):
     assert scores(federation.run().finish()) == scores(reference(method))
 
 
+@pytest.mark.slow
 def test_client_memory_is_saved_at_the_site_and_never_at_the_server(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     made = federation.run(save_every=0.0).finish()
@@ -195,6 +199,7 @@ def stopped(federation, place=(2, 0)):
         federation.run(on_round=stop, save_every=0.0).finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{}, {"rounds": 3}], ids=["again", "another method"])
 def test_two_runs_of_one_name_share_no_memory(tmp_path, other):
     """One stops, another one of the same name goes on to its end, the first one is resumed."""
@@ -213,6 +218,7 @@ def test_two_runs_of_one_name_share_no_memory(tmp_path, other):
     assert scores(made.finish()) == scores(reference(method))
 
 
+@pytest.mark.slow
 def test_another_experiment_finds_no_memory_of_this_one(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     stopped(federation)
@@ -221,6 +227,7 @@ def test_another_experiment_finds_no_memory_of_this_one(tmp_path):
     assert federation.run().clients.checkpoints() == set()
 
 
+@pytest.mark.slow
 def test_a_table_that_changed_since_is_refused_in_a_sentence(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     stopped(federation)
@@ -239,6 +246,7 @@ def test_a_table_that_changed_since_is_refused_in_a_sentence(tmp_path):
     assert scores(federation.run().finish()) == scores(reference(FedLink.tiny()))
 
 
+@pytest.mark.slow
 def test_a_site_that_comes_back_within_a_round_changes_nothing(tmp_path):
     """It is away for one attempt; the round starts over from the last save."""
     method = FedLink.tiny()
@@ -300,6 +308,7 @@ def test_a_message_naming_another_function_is_refused(tmp_path, function):
         federation.sites["ada"].account.lines())[-1]["why"]
 
 
+@pytest.mark.slow
 def test_common_are_the_moments_that_enough_sites_have(tmp_path):
     federation = Federation(tmp_path, FedLink.tiny())
     stopped(federation)
@@ -344,6 +353,7 @@ BAD = [None, "text", {}, -1, 1e30, [[]], [None], ["x" * 100], float("nan"), np.z
 REQUESTS = ["facts", "known", "arrivals", "open", "save", "restore", "moments", "forecasts"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("do", REQUESTS)
 def test_whatever_a_site_answers_counts_as_missing(tmp_path, do):
     """Bob answers one kind of request with anything but what was asked for; the others go on."""
@@ -378,6 +388,7 @@ def test_what_all_sites_refuse_is_not_tried_again(tmp_path):
         plan_together(federation.sites, federation.send, 0.001, 0.25, 0.25)
 
 
+@pytest.mark.slow
 def test_an_error_in_a_call_counts_as_missing(tmp_path):
     """Bob's disk is full while he trains; with a quorum of two the run goes on without him."""
     method = FedLink.tiny()
@@ -458,6 +469,7 @@ def test_garbage_is_answered_with_one_sentence(tmp_path):
         assert b"error" in site.handle(block, block) and b"error" in site.answer("a run", block)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_an_upload_that_is_not_finite_is_refused(tmp_path, monkeypatch, bad):
     """Bob's rows of one round; the run goes on without him there, and its model stays finite."""

@@ -97,6 +97,7 @@ def requests(clients):
         {"do": "forecasts", "count": 5}]
 
 
+@pytest.mark.slow
 def test_a_malicious_site_gets_nothing_and_ends_nothing(tmp_path):
     """Eve has a valid kit, hears every request of the server, and can reach ada's site."""
     federation = Federation(tmp_path, FedLink.tiny())

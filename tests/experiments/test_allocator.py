@@ -24,6 +24,7 @@ print(able, first, faults())
 """
 
 
+@pytest.mark.slow
 def test_blocks_that_were_freed_cost_no_more_page_faults():
     found = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True,
                            check=True).stdout.split()

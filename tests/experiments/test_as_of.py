@@ -36,6 +36,7 @@ def counts(rows, town):
     return rows[rows["town"] == town].groupby("item").size().to_dict()
 
 
+@pytest.mark.slow
 def test_the_events_before_the_time_count_and_no_others(table, tmp_path):
     early, every, file = table
     out = tmp_path / "run"
@@ -58,6 +59,7 @@ def test_the_events_before_the_time_count_and_no_others(table, tmp_path):
     assert [(f.item, f.score) for f in forecasts_of(out).top("ada", user, 99)] == before
 
 
+@pytest.mark.slow
 def test_a_user_who_came_later_is_answered(table, tmp_path):
     _, every, file = table
     learned(file, {"name": "fedlink", "rounds": 1, "capacity": 30, "buffers": 2, "width": 4},

@@ -49,6 +49,7 @@ def quiet(line):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "taken"), [(without_structure, "popularity"),
                                              (with_structure, PLUS)])
 def test_what_fits_the_data_is_taken(made, taken, tmp_path):
@@ -149,6 +150,7 @@ def test_a_choice_stays(tmp_path):
     assert again.method.name == "recency" and again.summary is not None
 
 
+@pytest.mark.slow
 def test_classes_of_a_labelled_graph_are_chosen_for(tmp_path):
     found = run_auto(*tiny_graphs(), out=tmp_path / "run", say=quiet,
                      candidates=["common", "power_plus:rounds=0"]).finish()
@@ -184,6 +186,7 @@ TABLE = ["--data", "shop.csv", "--src", "user", "--dst", "item", "--time", "at",
 FEW = ["--set", f"method.candidates={QUICK}"]
 
 
+@pytest.mark.slow
 def test_the_command_chooses_and_the_same_command_goes_on(place, capsys):
     assert command("run", "auto", *TABLE, *FEW) == 0
     first = capsys.readouterr()
@@ -199,6 +202,7 @@ def test_the_command_chooses_and_the_same_command_goes_on(place, capsys):
     assert "holds a run of another experiment (seed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_experiments_file_may_ask_for_a_choice_and_a_table_may_grow(place, capsys):
     (place / "exp.toml").write_text(
         'method = "auto"\nstages = 100\nopen_end = true\n[data]\nsource = "shop.csv"\n'
@@ -214,6 +218,7 @@ def test_an_experiments_file_may_ask_for_a_choice_and_a_table_may_grow(place, ca
     assert grown["stages"] > stages and grown["auto"] == read_choice("runs/exp-s0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "sentence"), [
     (["run", "auto"], "Say with --data what to run on"),
     (["run", "auto", *TABLE, "--budget", "soon"], "'soon' is no time above 0"),

@@ -81,6 +81,7 @@ DAMAGE = {
     "metrics not UTF-8": lambda run: garbled(run, b"\xe9")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_question_to_a_damaged_run(run, name):
     """Not answered from another moment, nor with a model that has learned nothing."""
@@ -114,6 +115,7 @@ FOREIGN = {
         for f in run.glob("saves/*/server.safetensors")]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_save_that_was_changed_or_is_another_runs_is_refused(run, name):
     """Neither asked nor gone on with; the other run has the same settings and another seed."""
@@ -167,6 +169,7 @@ def test_the_sql_of_a_folder_only_selects(run, source):
     refused(ASK, "the query")
 
 
+@pytest.mark.slow
 def test_what_was_logged_after_the_last_save_stands_there_once(run, monkeypatch):
     """A process that is killed between the lines of a stage and its save."""
     kept = [(run / log).read_text() for log in ("metrics.jsonl", "messages.jsonl")]
@@ -339,6 +342,7 @@ def test_a_bad_table_of_pairs(run, name):
     refused(["predict", "run", "--pairs", "p.csv", "--out", "x.csv"], *words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["stream", "experiment.toml", "/saves/", "summary.json"])
 def test_a_full_disk(run, monkeypatch, what):
     """Files of one kind cannot be made safe: no half ones stay, and with space again it goes on."""
@@ -361,6 +365,7 @@ def test_a_full_disk(run, monkeypatch, what):
     assert results(run.with_name("other")) == results(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "words"), [
     pytest.param(3000, ["FEDVINE_CACHE"], marks=pytest.mark.slow), (13000, ["saves"])])
 def test_a_disk_that_really_takes_no_more(run, tmp_path, size, words):

@@ -181,6 +181,7 @@ def test_every_public_name_is_there():
         fedvine.load("flihgts")
 
 
+@pytest.mark.slow
 def test_run_and_read_are_functions_whatever_files_are_imported():
     code = ("import fedvine, fedvine.experiments.run, fedvine.data.io.read; "
             "from fedvine.experiments.run import Run, run; "

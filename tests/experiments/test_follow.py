@@ -61,6 +61,7 @@ def grow(end, touch=0):
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["popularity", "fedlink"])
 def test_nights_followed_give_the_scores_of_one_run(method):
     grow(47)()
@@ -85,6 +86,7 @@ def test_nights_followed_give_the_scores_of_one_run(method):
     assert (first["item"], first["score"], first["known"]) == (item, score, known)
 
 
+@pytest.mark.slow
 def test_a_look_at_unchanged_files_opens_nothing(monkeypatch):
     grow(47)()
     opened, real = [], Data.open
@@ -95,6 +97,7 @@ def test_a_look_at_unchanged_files_opens_nothing(monkeypatch):
     assert len(opened) == 2
 
 
+@pytest.mark.slow
 def test_a_labelled_graph_is_followed(tmp_path):
     nights = [(110, 2, 3, 110), (200, 2, 3, 0), (230, 5, 3, 0)]
     graphs.write(tmp_path, *nights[0])
@@ -112,6 +115,7 @@ def test_a_labelled_graph_is_followed(tmp_path):
     assert logged(tmp_path / "run") == logged(tmp_path / "whole" / "run")
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_looks(monkeypatch):
     grow(47)()
     runs, real = [], Run.__init__
@@ -133,6 +137,7 @@ def test_memory_does_not_grow_with_looks(monkeypatch):
     assert len(list(Path("cache").glob("follow-*/*"))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bad", "words"), [
     (lambda: write(ROWS[1:60]), "has lost the row"),
     (lambda: Path("shop.csv").unlink(), "shop.csv"),
@@ -148,6 +153,7 @@ def test_a_look_that_fails_is_said_once_and_the_run_goes_on(bad, words):
     assert any(s.startswith("6 stages are learned") for s in said)
 
 
+@pytest.mark.slow
 def test_a_failed_look_is_repeated_less_and_less(monkeypatch):
     grow(47)()
     follow()
@@ -161,6 +167,7 @@ def test_a_failed_look_is_repeated_less_and_less(monkeypatch):
     assert len(opened) == 6
 
 
+@pytest.mark.slow
 def test_a_new_run_waits_for_its_first_stage():
     grow(5)()
     said = follow(lambda: None, grow(12))
@@ -185,6 +192,7 @@ def test_a_new_run_that_cannot_begin_is_refused():
         follow(every=0)
 
 
+@pytest.mark.slow
 def test_others_use_the_run_meanwhile_and_a_second_follower_is_refused():
     grow(47)()
 
@@ -208,12 +216,14 @@ def test_others_use_the_run_meanwhile_and_a_second_follower_is_refused():
     assert any(s.startswith("6 stages are learned") for s in said)
 
 
+@pytest.mark.slow
 def test_stages_that_another_process_learned_are_written():
     grow(47)()
     said = follow(lambda: night(ROWS[:47], open_end=True, now=True) and None, forecasts="all.csv")
     assert sum("rows in all.csv" in s for s in said) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(Run, "_finish"), (following.Forecasts, "every"),
                                    (following, "_read"), (following, "_learned")],
                          ids=lambda p: p[1])
@@ -249,6 +259,7 @@ def test_forecasts_are_written_after_a_kill_at_any_step(monkeypatch, place, befo
     assert "rows in all.csv" in follow(forecasts="all.csv")[-1]
 
 
+@pytest.mark.slow
 def test_a_query_is_run_at_each_look():
     grow(47)()
     query = made(open_end=True).updated({"data": {"source": "SELECT * FROM 'shop.csv'"}})
@@ -258,6 +269,7 @@ def test_a_query_is_run_at_each_look():
         "4 stages are learned, to 40.", "6 stages are learned, to 60."]
 
 
+@pytest.mark.slow
 def test_a_stop_inside_a_stage_saves_the_round(monkeypatch):
     grow(120)()
     experiment = made("fedlink", open_end=True)
@@ -298,6 +310,7 @@ def test_signals_end_a_pause_and_the_second_stop_is_at_once():
     assert found == [False]
 
 
+@pytest.mark.slow
 def test_the_command_stays_looks_when_told_and_ends_with_a_sentence():
     grow(47)()
     child = subprocess.Popen(
@@ -331,6 +344,7 @@ def until(stream, words):
     raise AssertionError("".join(read))
 
 
+@pytest.mark.slow
 def test_options_that_do_not_fit():
     grow(47)()
     refused(["run", "popularity", *OPTIONS, "--follow", "--now"], "--now")

@@ -63,6 +63,7 @@ def whole(rows, like):
                    protocol=experiment.protocol).finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
 @pytest.mark.parametrize("open_end", [True, False], ids=["open", "closed"])
 def test_nights_give_the_scores_of_one_run(method, open_end):
@@ -79,6 +80,7 @@ def test_nights_give_the_scores_of_one_run(method, open_end):
         assert found.summary[cost] == other.summary[cost] or not open_end   # without drift
 
 
+@pytest.mark.slow
 def test_the_same_order_of_arrival_gives_the_same_bytes():
     late = ("late", "i1", 3, "ada", 0)
     for out in ("one", "two"):
@@ -101,6 +103,7 @@ def test_a_client_that_comes_late_takes_no_part_before():
     assert {c["clients"] for c in calls if c["t"] >= first} == {3}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_in_any_call_of_a_night_goes_on(monkeypatch):
     night(ROWS[:50], open_end=True)
     shutil.copytree("run", "before")
@@ -163,6 +166,7 @@ def test_late_rows_are_learned_in_the_next_stage_and_never_asked():
     assert scored == len(new) - 2
 
 
+@pytest.mark.slow
 def test_now_learns_the_rest_and_the_next_stage_ends_at_the_grid():
     night(ROWS[:64], open_end=True)
     found = night(ROWS[:64], open_end=True, now=True)
@@ -180,6 +184,7 @@ def test_the_first_run_says_what_waits_and_may_learn_it():
 FAR = ("u1", "i1", 1_000, "ada", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", ["10s", "10"])
 @pytest.mark.parametrize("now", [[], ["--now"]], ids=["", "now"])
 def test_a_row_with_a_far_date_ends_no_stages_unless_a_person_is_sure(stages, now):
@@ -203,6 +208,7 @@ def test_a_row_with_a_far_date_ends_no_stages_unless_a_person_is_sure(stages, no
     assert fedvine(*command)[0] == 0        # it was accepted
 
 
+@pytest.mark.slow
 def test_many_clients_need_few_open_files():
     """A process may have 1,024 files open on many systems, and a mapped column takes one."""
     rows = [(f"u{i % 90}", f"i{i % 7}", i // 20, f"town {i % 30}", 0) for i in range(600)]
@@ -245,6 +251,7 @@ def test_two_processes_at_once_are_told(monkeypatch):
         p: b for p, b in before.items() if p.name != ".lock"}
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_waits():
     write(ROWS[:64])
     command = ["run", "popularity", "--data", "shop.csv", "--src", "user", "--dst", "item",
@@ -258,6 +265,7 @@ def test_the_command_line_says_what_waits():
     refused([*command, "--set", "protocol.lead=2", "--out", "other"], "lead")
 
 
+@pytest.mark.slow
 def test_a_method_without_tensors_answers_without_torch():
     """Importing torch takes most of the time of a cold answer."""
     night(ROWS, method="popularity")

@@ -74,6 +74,7 @@ nights = st.lists(st.lists(st.tuples(st.integers(0, 200), st.integers(-9, 25), s
                            max_size=6), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @given(nights, st.lists(st.booleans(), min_size=6, max_size=6), st.sampled_from(["parquet", "csv"]))
 @settings(max_examples=5, deadline=None, suppress_health_check=[
     HealthCheck.function_scoped_fixture])
@@ -93,6 +94,7 @@ def test_a_folder_gives_the_rows_that_reading_all_gives(nights, now, kind):
         assert kept("one") == kept("other")
 
 
+@pytest.mark.slow
 @given(nights)
 @settings(max_examples=4, deadline=None, suppress_health_check=[
     HealthCheck.function_scoped_fixture])
@@ -128,6 +130,7 @@ def scores(run):
             for name, result in by.items()}
 
 
+@pytest.mark.slow
 def test_a_run_over_files_has_the_scores_of_a_run_that_reads_all(monkeypatch):
     read, real = [], sources.from_files
 
@@ -153,6 +156,7 @@ def test_a_run_over_files_has_the_scores_of_a_run_that_reads_all(monkeypatch):
     assert look("other", append_only=True).facts["files"] == files and not read
 
 
+@pytest.mark.slow
 def test_a_file_that_has_changed_or_is_gone_is_refused_and_nothing_is_lost():
     for night in range(3):
         add(night, [row(i, i) for i in range(20 * night, 20 * night + 20)])
@@ -175,6 +179,7 @@ def test_a_file_that_has_changed_or_is_gone_is_refused_and_nothing_is_lost():
     assert len(look("run", append_only=True).facts["files"]) == 4
 
 
+@pytest.mark.slow
 def test_a_killed_look_loses_nothing(monkeypatch):
     for night in range(2):
         add(night, [row(i, i) for i in range(20 * night, 20 * night + 20)])
@@ -240,6 +245,7 @@ def names(found):
     return {ids[i] for i in range(len(ids))}
 
 
+@pytest.mark.slow
 def test_dates_are_bounded_as_numbers_are():
     def day(i):
         return f"2024-01-{1 + i // 24:02}T{i % 24:02}:30:00"

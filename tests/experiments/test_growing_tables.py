@@ -47,6 +47,7 @@ def scores(run):
             for s, by in stage.found.items() for name, result in by.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bipartite", [True, False], ids=["two kinds", "one kind"])
 def test_nights_give_the_scores_of_one_run(bipartite):
     data = {"source": "shop.csv", "client": "town", "users": "users.csv",
@@ -63,6 +64,7 @@ def test_nights_give_the_scores_of_one_run(bipartite):
     assert found.server.model["features"].abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_known_rows_stay_and_new_columns_are_left_out():
     write(ROWS[:60])
     first = made().run("run").finish()
@@ -83,6 +85,7 @@ def test_known_rows_stay_and_new_columns_are_left_out():
         assert np.array_equal(part.src_table.numbers, now.src_table.numbers[at], equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_column_that_becomes_text_is_refused_and_nothing_is_changed():
     write(ROWS[:60])
     made().run("run").finish()
@@ -93,6 +96,7 @@ def test_a_column_that_becomes_text_is_refused_and_nothing_is_changed():
     assert Path("run/data/rows.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_is_asked_without_its_tables():
     write(ROWS)
     made().run("run").finish()
@@ -102,6 +106,7 @@ def test_a_run_is_asked_without_its_tables():
     assert asked.top("a", "u5", 3) and asked.top("a", "u5", 3)[0].score is not None
 
 
+@pytest.mark.slow
 def test_a_user_without_any_edge_is_answered_from_the_table_of_users():
     write(ROWS)
     made().run("run").finish()
@@ -122,6 +127,7 @@ def test_a_user_without_any_edge_is_answered_from_the_table_of_users():
         forecasts_of("run").top("a", "new1")
 
 
+@pytest.mark.slow
 def test_a_user_of_another_client_brings_its_row():
     write([(u, i, t, "b" if u in ("u1", "u4") else town) for u, i, t, town in ROWS])
     done = made().run("run").finish()

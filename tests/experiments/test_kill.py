@@ -31,6 +31,7 @@ def whole(tmp_path_factory):
 
 # After a line of a log that no save knows of; between a save's files and its name; between a save
 # and the next stage; after the last save, before the summary.
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [
     "fedvine.experiments.run_folder:RunFolder.append 4", "fedvine.experiments.saves:write 5",
     pytest.param("fedvine.experiments.run_folder:RunFolder.save 3", marks=pytest.mark.slow),

@@ -82,6 +82,7 @@ def plain(scores):
     return json.loads(json.dumps(scores))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_night_by_night_is_one_run_over_all_nights(method, tmp_path):
     done = grow(tmp_path, method=method)
@@ -97,6 +98,7 @@ def test_night_by_night_is_one_run_over_all_nights(method, tmp_path):
     assert done.summary["stages"] == len(plan)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_anywhere_goes_on_as_if_it_was_not(tmp_path):
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     whole = grow(tmp_path / "a")
@@ -168,6 +170,7 @@ def test_an_empty_night_changes_nothing(tmp_path):
     assert files(tmp_path / "run") == before
 
 
+@pytest.mark.slow
 def test_fewer_rows_than_a_task_wait_and_are_learned_now(tmp_path):
     write(tmp_path, 110, 2, 3)
     experiment(tmp_path).run(tmp_path / "run").finish()
@@ -181,6 +184,7 @@ def test_fewer_rows_than_a_task_wait_and_are_learned_now(tmp_path):
     assert plain(now.stages[0].found) == plain(first.found)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(tmp_path):
     grow(tmp_path, NIGHTS[:1])
     write(tmp_path, *NIGHTS[-1])
@@ -189,6 +193,7 @@ def test_two_processes_at_once(tmp_path):
     assert experiment(tmp_path).run(tmp_path / "run").finish().summary["stages"] > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [{"by": "louvain", "k": 3},
                                    {"by": "town", "clients": ["north", "west"]}])
 def test_clients_of_a_partition_and_some_of_a_column(split, tmp_path):
@@ -206,6 +211,7 @@ def test_what_cannot_grow_is_said(tmp_path):
             experiment(tmp_path, **options).run(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_grown_run_is_asked_for_labels_without_its_tables(tmp_path):
     done = grow(tmp_path)
     for table in ("nodes.csv", "edges.csv"):

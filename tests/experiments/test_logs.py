@@ -28,6 +28,7 @@ def sums(lines):
             for line in summed(lines, 10**9)]
 
 
+@pytest.mark.slow
 def test_rotation_changes_nothing_but_the_files(monkeypatch):
     nights = (50, 61, 90, 91, 120)
     for end in nights:
@@ -73,6 +74,7 @@ def test_sums_of_sums_are_the_sums():
     assert summed([*summed(lines[:12], 300), *lines[12:]], 700) == short
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(logs, "summed"), (Logs, "add_up"), (saves, "write"),
                                    (Logs, "sizes"), (Logs, "drop"), (Logs, "append"),
                                    (run_folder.shutil, "rmtree")], ids=lambda p: p[1])
@@ -117,6 +119,7 @@ def total(lines, key):
     return sum(line[key] for line in lines)
 
 
+@pytest.mark.slow
 def test_a_broken_newest_save_leaves_the_one_before_with_its_logs(monkeypatch):
     monkeypatch.setattr(logs, "LARGEST", SMALL)
     wanted = night(ROWS[:80], method="fedlink", open_end=True)
@@ -135,6 +138,7 @@ def test_a_save_cannot_name_another_file(tmp_path):
         Logs(tmp_path).check({"../metrics.jsonl": 0})
 
 
+@pytest.mark.slow
 def test_seconds_of_many_rounds_are_kept_as_sums(monkeypatch, tmp_path):
     whole = testing._run(FedLink.tiny()).finish()
     rounds = len(whole.costs.rounds)

@@ -41,6 +41,7 @@ def asked_slowly(made, client, user, top):
     return made.predict(client, user, top)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize("kinds", ["users and items", "one kind, no direction"])
 def test_many_questions_are_answered_as_one_by_one(tmp_path, name, kinds):
@@ -103,6 +104,7 @@ def test_pairs_of_a_frame_a_table_a_list(table):
         opened.labels()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["edgebank", "fedlink"])
 def test_a_run_of_the_command_is_asked_after_its_table_was_deleted(table, method):
     small = [] if method == "edgebank" else ["--set", "method.rounds=1", "--set", "method.width=4"]
@@ -130,6 +132,7 @@ def test_an_unknown_user_is_answered_by_a_near_name(table):
 
 
 # -- runs that go on -----------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_run_in_the_middle_answers_as_of_its_newest_stage(table):
     stream = read("shop.csv", **shop.COLUMNS)
     split, plan = stream.split("town"), stream.by_count(60)
@@ -188,6 +191,7 @@ def own_graph(folder, blank=7):
     return nodes, edges, write_banks(folder, nodes, edges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_method_of_tasks_labels_nodes_without_its_tables(tmp_path, name):
     nodes, _, files = own_graph(tmp_path)
@@ -242,6 +246,7 @@ def test_runs_over_snapshots_label_nodes(tmp_path, name):
     assert best.item == found["label"][0].as_py()
 
 
+@pytest.mark.slow
 def test_labels_from_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, _, files = own_graph(tmp_path)

@@ -64,6 +64,7 @@ def done(*arguments):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [EdgeBank(), FedLink.tiny()], ids=["edgebank", "fedlink"])
 @pytest.mark.parametrize("by", ["town", "hash"])
 def test_a_run_made_from_python_is_asked_shown_and_reported(table, method, by):
@@ -107,6 +108,7 @@ def test_a_folder_of_python_with_other_data_is_refused(table):
     is_sentence(told, "run")
 
 
+@pytest.mark.slow
 def test_a_method_in_a_file_of_its_own(table, tmp_path):
     Path("my_method.py").write_text(OWN)
     assert "decay" in done("show", "my_method.py")

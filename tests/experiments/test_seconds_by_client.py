@@ -30,6 +30,7 @@ def test_only_rounds_count():
     assert summary["seconds_by_client"] == {n: CALLS * s for n, s in SLOW.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [(0, 1), (1, 0), (1, 2), (2, 1)])
 def test_a_stopped_run_goes_on_counting_where_it_was_saved(stop, tmp_path):
     class Stop(Exception):

@@ -36,6 +36,7 @@ class Told(World):
         return found if name == self.without else with_columns(found, f"stars of {name}")
 
 
+@pytest.mark.slow
 def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
     world = Told(tmp_path, method=FedLinkPlus.tiny())
     for until in (70, 103, 200):
@@ -50,6 +51,7 @@ def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
     assert "edges" in json.loads((tmp_path / "run" / "plan.json").read_text())["tables"]
 
 
+@pytest.mark.slow
 def test_a_site_without_them_takes_part_and_a_method_that_does_not_use_them_says_so(tmp_path):
     for method, said in ((FedLinkPlus.tiny(), ()), (EdgeBank(), (
             "edgebank does not learn from the edges' own columns (weight, kind).",))):

@@ -32,6 +32,7 @@ def at_home(folder, name):
     return labels(kit)
 
 
+@pytest.mark.slow
 def test_sites_give_what_one_process_gives(tmp_path):
     made, _ = Federation(tmp_path, Power.tiny()).finish()
     one = one_process(Power.tiny())
@@ -50,6 +51,7 @@ def test_sites_give_what_one_process_gives(tmp_path):
     assert not list((tmp_path / "run").rglob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_a_server_of_keyed_classes_never_sees_a_name(tmp_path):
     federation = Federation(tmp_path, QUICK, openly=False, class_names="keyed")
     federation.tables["cy"] = own(whole(classes=4), "cy")       # cy does not have two classes
@@ -63,6 +65,7 @@ def test_a_server_of_keyed_classes_never_sees_a_name(tmp_path):
     assert set(found["given"].to_pylist()) <= {None, *whole(classes=4).classes}
 
 
+@pytest.mark.slow
 def test_the_same_run_goes_on_after_everything_died(tmp_path):
     federation, moments = Federation(tmp_path, QUICK, save_every=0.0), []
     made, _ = federation.open()
@@ -143,6 +146,7 @@ def own_rows(graph, nodes):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [QUICK, FedAvg.tiny()], ids=lambda m: m.name)
 def test_tables_that_grow_give_the_scores_of_one_run(tmp_path, method):
     graph, made = whole(), None
@@ -166,6 +170,7 @@ def test_tables_that_grow_give_the_scores_of_one_run(tmp_path, method):
     assert set(at_home(tmp_path, "ann")["given"].to_pylist()) == {None, *graph.classes}
 
 
+@pytest.mark.slow
 def test_a_site_that_comes_late_or_does_not_fit_ends_nothing(tmp_path):
     graph = whole()
     federation = Federation(tmp_path, QUICK, live=True, quorum=0.6, forecasts=0)
@@ -194,6 +199,7 @@ def test_a_site_that_comes_late_or_does_not_fit_ends_nothing(tmp_path):
     federation.tables["ann"] = lost
 
 
+@pytest.mark.slow
 def test_a_server_or_a_site_that_dies_anywhere_in_a_night(tmp_path):
     graph, expected = whole(), None
     first, second, _ = nights(graph)

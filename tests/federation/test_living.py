@@ -98,6 +98,7 @@ def whole(world, run, rows=ROWS):
     return prepare(world.method, split, run.plan, seed=3, protocol=world.order.protocol).finish()
 
 
+@pytest.mark.slow
 def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
     world = World(tmp_path)
     for until in (70, 75, 103, 104, 141, 200):
@@ -112,6 +113,7 @@ def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
         assert run.summary[cost] == other.summary[cost]
 
 
+@pytest.mark.slow
 def test_nights_of_counts_that_travel_give_the_scores_of_one_run(tmp_path):
     world = World(tmp_path, method=FedLinkPlus.tiny())
     for until in (70, 103, 200):
@@ -121,6 +123,7 @@ def test_nights_of_counts_that_travel_give_the_scores_of_one_run(tmp_path):
     assert scores(run) == scores(other) and run.summary["report"] == other.summary["report"]
 
 
+@pytest.mark.slow
 def test_a_server_or_a_site_that_dies_anywhere_in_a_night(tmp_path):
     expected = None
     for dies in (0, 3, 6, 9, 14, 21):
@@ -147,6 +150,7 @@ def test_a_server_or_a_site_that_dies_anywhere_in_a_night(tmp_path):
         assert scores(run) == expected
 
 
+@pytest.mark.slow
 def test_a_site_that_is_away_for_three_stages_catches_up(tmp_path):
     world = World(tmp_path, quorum=0.6)
     world.night(70)
@@ -162,6 +166,7 @@ def test_a_site_that_is_away_for_three_stages_catches_up(tmp_path):
     assert len(part) == sum(r[3] == "cy" and r[2] < run.plan.bounds[-1] for r in ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["ann", "bob", "cy"], ["bob"]])
 def test_a_site_whose_clock_is_wrong_makes_no_stages_whole(tmp_path, names):
     world = World(tmp_path, names=names, quorum=0.3)
@@ -185,6 +190,7 @@ def test_a_site_whose_clock_is_wrong_makes_no_stages_whole(tmp_path, names):
     assert run is not None and run.plan.bounds[-1] > 680
 
 
+@pytest.mark.slow
 def test_a_site_is_admitted_and_leaves_at_a_stage(tmp_path):
     world = World(tmp_path, names=["ann", "bob"])
     world.night(90)
@@ -207,6 +213,7 @@ def test_a_site_is_admitted_and_leaves_at_a_stage(tmp_path):
     assert world.night()[0] is None
 
 
+@pytest.mark.slow
 def test_rows_that_a_site_lost_stay_its_own_affair(tmp_path):
     world = World(tmp_path, quorum=1.0)
     world.night(70)
@@ -232,6 +239,7 @@ def unread(table, names):
     return read
 
 
+@pytest.mark.slow
 def test_a_table_that_cannot_be_read_for_a_while_ends_nothing(tmp_path):
     world = World(tmp_path, quorum=1.0)
     world.night(70)
@@ -248,6 +256,7 @@ def test_a_table_that_cannot_be_read_for_a_while_ends_nothing(tmp_path):
     assert scores(run) == scores(whole(world, run))
 
 
+@pytest.mark.slow
 def test_too_few_sites_that_are_reached_wait_for_the_others(tmp_path):
     world = World(tmp_path, quorum=1.0)
     world.night(70)
@@ -268,6 +277,7 @@ def carried(world):
     return json.loads((hub / "a run.state.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_run_that_began_is_tried_again_whatever_a_site_answers(tmp_path, monkeypatch):
     world = World(tmp_path, quorum=1.0, look=0.01)
 
@@ -285,6 +295,7 @@ def test_a_run_that_began_is_tried_again_whatever_a_site_answers(tmp_path, monke
     assert state["state"] == "lost" and "lost or changed rows" in state["why"]
 
 
+@pytest.mark.slow
 def test_forecasts_that_a_kill_prevented_are_made_again(tmp_path):
     world = World(tmp_path, forecasts=3)
     world.rows = [r for r in ROWS if r[2] < 70]
@@ -299,6 +310,7 @@ def test_forecasts_that_a_kill_prevented_are_made_again(tmp_path):
     assert open_order(world.order, "a run", world.names, world.signer)[0] is None
 
 
+@pytest.mark.slow
 def test_the_stage_waits_for_a_quorum_and_the_slack(tmp_path):
     world = World(tmp_path, quorum=0.6, slack="7")
     late = [r for r in ROWS if r[3] != "cy" or r[2] < 50]

@@ -152,6 +152,7 @@ class Nights:
 ALL = Policy(methods={"fedlink": {}, "edgebank": {}}, times=True, grain=1)
 
 
+@pytest.mark.slow
 def test_a_policy_that_allows_a_run_changes_nothing(tmp_path):
     method = FedLink.tiny()
     made = Nights(tmp_path, dict.fromkeys(testing.NAMES, ALL), method).go()
@@ -269,6 +270,7 @@ def test_sums_of_columns_over_few_nodes_stay(tmp_path):
     assert sent[5]["age"] == sent[1]["age"] and sent[5]["age"][0] == 6
 
 
+@pytest.mark.slow
 def test_two_sums_of_columns_do_not_differ_in_a_few_rows(tmp_path):
     """The server asks again with another end, and takes one from the other; also another day."""
     (tmp_path / "edges.csv").write_text("src,dst,time\n" + "".join(
@@ -291,6 +293,7 @@ def test_two_sums_of_columns_do_not_differ_in_a_few_rows(tmp_path):
     assert ages(18.5, grain=1)[0] == 19         # a site without a policy
 
 
+@pytest.mark.slow
 def test_no_more_bytes_leave_in_a_round_than_the_policy_allows(tmp_path):
     free = Nights(tmp_path / "free", {}, FedLink.tiny())
     free.go()
@@ -336,6 +339,7 @@ def test_reasons_are_given_to_a_persons_own_questions_alone(tmp_path):
     assert "a person's own questions" in nights.sites["ada"].account.last["why"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "fedlink_local"])
 def test_a_method_that_shares_nothing_cannot_be_made_to(tmp_path, name):
     """Not by constants; not by a model in place of none; not by a function that gives rows away."""
@@ -414,6 +418,7 @@ def test_every_code_has_a_sentence_and_strangers_words_are_cut(monkeypatch):
         "the site's policy does not allow the method a [2Jb")
 
 
+@pytest.mark.slow
 def test_the_account_has_a_line_a_request_and_its_sums(tmp_path):
     method = FedLink.tiny()
     nights = Nights(tmp_path, {}, method)

@@ -47,6 +47,7 @@ def sites(folder):
                          lambda name, _: found[name].trusted.session)
 
 
+@pytest.mark.slow
 def test_a_server_with_an_undirected_graph(tmp_path, table):
     method = DgCoLearn.tiny()
     chosen = {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}
@@ -76,6 +77,7 @@ def test_a_server_with_an_undirected_graph(tmp_path, table):
             {**order.model_dump(), "data": table}).data}), "a run", list(SITES), send)
 
 
+@pytest.mark.slow
 def test_a_server_with_a_graph_that_dies_before_it_scores_goes_on(tmp_path, table, monkeypatch):
     method = DgCoLearn.tiny()
     chosen = {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}
@@ -102,6 +104,7 @@ def test_a_server_with_a_graph_that_dies_before_it_scores_goes_on(tmp_path, tabl
         [s.t, s.found] for s in whole.finish().stages]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [DgCoLearn, LastLabel], ids=lambda kind: kind.name)
 def test_a_server_with_classes(tmp_path, monkeypatch, kind):
     """Classes of nodes over snapshots: the sites hold no table, the server keeps the labels."""

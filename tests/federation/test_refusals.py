@@ -82,6 +82,7 @@ def without_bob(tmp_path_factory):
     return json.dumps(Hostile(folder, silent, quorum=0.6).run().finish().scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPOILS)
 def test_a_bad_update_counts_as_missing_and_the_run_goes_on(tmp_path, without_bob, name):
     spoil, words = SPOILS[name]
@@ -122,6 +123,7 @@ def fuzz(draw, block):
     return bytes(block)
 
 
+@pytest.mark.slow
 def test_a_thousand_fuzzed_messages_harm_neither_side(tmp_path):
     """Requests to a site, and replies to the server: a sentence, or something well-formed."""
     federation = Federation(tmp_path, METHOD)
@@ -159,6 +161,7 @@ def test_a_thousand_fuzzed_messages_harm_neither_side(tmp_path):
     assert json.dumps(again.run().finish().scores) == json.dumps(expected.scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fuzzed", range(3))
 def test_a_run_among_fuzzed_answers_goes_on_without_them(tmp_path, fuzzed):
     draw = rng(fuzzed, "answers")

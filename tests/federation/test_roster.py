@@ -121,6 +121,7 @@ def test_the_commands(kits, file, capsys):
 
 
 # -- a run ----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_federation_with_kit_keys_has_the_sums_of_one_process(tmp_path):
     federation = Federation(tmp_path, METHOD)
     made = federation.run().finish()
@@ -148,6 +149,7 @@ def test_a_kit_with_a_new_key_needs_a_new_roster(tmp_path):
         federation.agree()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "match"), [
     (lambda text: text.replace("cyd ", "zoe "), "the site's roster does not have cyd"),
     (lambda text: text + "".join(f"s{i} 0{i}{':00' * 31}\n" for i in range(4)),
@@ -161,6 +163,7 @@ def test_all_sites_of_a_run_are_on_the_roster(tmp_path, change, match):
         federation.run()
 
 
+@pytest.mark.slow
 def test_a_hub_that_mints_a_second_certificate_for_a_site_gets_no_sum(tmp_path):
     """It answers in bob's place, with a key of its own that its own CA certifies; none goes on."""
     federation = Federation(tmp_path, METHOD)
@@ -178,6 +181,7 @@ def test_a_hub_that_mints_a_second_certificate_for_a_site_gets_no_sum(tmp_path):
     assert not (federation.folder / "server" / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_a_minted_key_with_the_others_roster_is_refused_by_its_fingerprint(tmp_path):
     federation = Federation(tmp_path, METHOD)
     real = federation.sites["bob"].identity

@@ -14,6 +14,7 @@ import pytest
 from fedvine.federation import spare
 
 
+@pytest.mark.slow
 def test_of_a_job_that_ended_nothing_is_kept():
     pytest.importorskip("nvflare", reason="the extra flare is not installed")
     from nvflare.fuel.f3.communicator import Communicator
@@ -41,6 +42,7 @@ class _Buffer(bytearray):
     pass
 
 
+@pytest.mark.slow
 def test_garbage_goes_until_told_to_stop(monkeypatch):
     monkeypatch.setattr(spare, "EVERY", 0.01)
     monkeypatch.setattr(spare, "SHARE", 1.0)
@@ -105,6 +107,7 @@ def test_threads_of_a_kits_processes_keep_no_freed_blocks():
     assert kept < usual - 4_000_000     # of 60 threads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 700, (1 << 20) - 1, 1 << 20, (1 << 20) + 5])
 def test_a_message_on_its_way_takes_a_buffer_of_its_own_size(size, monkeypatch):
     pytest.importorskip("nvflare", reason="the extra flare is not installed")

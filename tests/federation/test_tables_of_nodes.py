@@ -34,6 +34,7 @@ class Tables(World):
         return with_tables(super().table(name), self.skip.get(name, ()))
 
 
+@pytest.mark.slow
 def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
     world = Tables(tmp_path)
     for until in (70, 103, 141, 200):
@@ -47,6 +48,7 @@ def test_nights_at_three_sites_give_the_scores_of_one_run(tmp_path):
     assert "tables" in json.loads((tmp_path / "run" / "plan.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_site_without_tables_takes_part(tmp_path):
     world = Tables(tmp_path)
     world.skip = {"bob": ("users", "items"), "cy": ("users",)}

@@ -88,6 +88,7 @@ def test_a_command_that_ends_leaves_nothing_and_its_code_is_kept(mark):
     assert process.wait() == 7 and alive(mark) == 0
 
 
+@pytest.mark.slow
 def test_join_ends_what_it_started_when_it_is_told_to(tmp_path):
     kit = fake(tmp_path / "kit", LASTS)
     mark = f"FEDVINE_SITE={kit}"
@@ -131,6 +132,7 @@ def test_what_dies_at_once_is_started_again_after_pauses_that_grow(tmp_path, mon
     assert kept.failures == 1
 
 
+@pytest.mark.slow
 def test_serve_gives_up_in_a_sentence_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "PAUSE", 0.01)
     fake(tmp_path / "server", "setsid sleep 500 &\necho 'Address already in use'\nexit 1\n")

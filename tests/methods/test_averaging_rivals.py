@@ -16,6 +16,7 @@ from fedvine.methods.scaffold_node import ScaffoldNode
 RATE = 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedprox_node", "scaffold_node"])
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check, name):
@@ -43,6 +44,7 @@ def weights(made: Any) -> dict[str, torch.Tensor]:
     return made.server.model
 
 
+@pytest.mark.slow
 def test_without_mu_fedprox_is_fedavg_and_a_large_mu_stays_near():
     fedavg = testing._run(FedAvg.tiny()).finish().scores
     assert testing._run(FedProxNode.tiny().model_copy(update={"mu": 0.0})).finish().scores == fedavg

@@ -83,6 +83,7 @@ def killed(method: Any, parts: Any, plan: Any, place: tuple[int, int], **how: An
         return run(method, parts, plan, out=out, save_every=1e9, **how).finish()
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), clients=st.integers(2, 10), layers=st.integers(1, 3),
        backbone=st.sampled_from(BACKBONES),
@@ -123,6 +124,7 @@ def test_it_is_the_slow_computation(seed, clients, layers, backbone, temporal, t
                             value, abs=0.02), score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {}, *(pytest.param(options, marks=pytest.mark.slow) for options in (
         {"target": "classes", "layers": 1, "backbone": "gcn"}, {"neighbours": 2, "stale": 3},
@@ -131,6 +133,7 @@ def test_it_keeps_the_contract(options):
     testing.check_method(DgCoLearn(rounds=2, features=4, hidden=4, scope="changed", **options))
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(2, 6), st.sampled_from(["edges", "classes"]))
 def test_bounded_clients_are_one_machine_and_no_row_is_older_than_the_bound(seed, clients, target):
@@ -172,6 +175,7 @@ def same_states(one: Any, many: Any) -> None:
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_bounds_that_bind_nowhere_compute_every_row():
     """All neighbours are read, and every row is computed in every snapshot."""
     data, options = stream(3, 60, 160, True, False), {
@@ -185,6 +189,7 @@ def test_bounds_that_bind_nowhere_compute_every_row():
     assert few.scores != made[0].scores
 
 
+@pytest.mark.slow
 def test_messages_and_sums_that_did_not_change_do_not_travel_again():
     """With one layer, whose messages are features: rounds have what the first one got."""
     data, bytes_ = stream(5, 200, 300, True, False), []
@@ -206,6 +211,7 @@ def test_bounds_where_all_rows_are_computed_are_refused(options):
         DgCoLearn(neighbours=4, **options)
 
 
+@pytest.mark.slow
 def test_the_report_has_the_passes_of_each_snapshot():
     data = stream(4, 400, 300, False, False)
     made: Any = run(DgCoLearn(rounds=2, features=4, hidden=4, scope="changed", window="all"),
@@ -222,6 +228,7 @@ def test_the_report_has_the_passes_of_each_snapshot():
     assert slow.summary["report"]["computed"] == "all"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_computing_rows_twice_changes_nothing(backbone, monkeypatch):
     """Of many rows what lies between is not held; scores and states are the same to the bit."""

@@ -12,6 +12,7 @@ from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("method", [Common(), CommonDyn()], ids=lambda m: m.name)
 def test_contract(method, check):

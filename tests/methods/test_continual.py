@@ -71,11 +71,13 @@ def mean(name, given=None, **options):
     return made(name, given, **options).finish().scores["test"]["mean"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_two_runs_are_the_same_byte_for_byte(name):
     assert outcome(made(name).finish()) == outcome(made(name).finish())
 
 
+@pytest.mark.slow
 def test_fedavg_forgets_replay_forgets_less_and_joint_nothing():
     fedavg, joint = mean("fedavg"), mean("joint")
     assert fedavg["fm"] > 40 and joint["fm"] < 15 and joint["am"] > fedavg["am"] + 15
@@ -84,6 +86,7 @@ def test_fedavg_forgets_replay_forgets_less_and_joint_nothing():
         assert found["fm"] < fedavg["fm"] - 15 and found["am"] > fedavg["am"] + 5, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {}, {"code": True}, {"per_class": 3}], ids=["paper", "code", "three"])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
@@ -114,11 +117,13 @@ def test_a_client_without_nodes_of_a_task_takes_part_in_the_other(name):
         assert client.kept_y.tolist() == [2, 2, 3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select", ["coverage", "clearest", "mean", "influence"])
 def test_each_way_to_choose_gives_a_run_of_its_own(select):
     assert mean("ergnn", select=select)["fm"] < mean("fedavg")["fm"]
 
 
+@pytest.mark.slow
 def test_dense_and_sparse_features_keep_the_same_nodes():
     kept = [made("ergnn", case(sparse=s), select="mean").finish().clients for s in (False, True)]
     for name in ("ada", "bob", "cyd"):
@@ -126,6 +131,7 @@ def test_dense_and_sparse_features_keep_the_same_nodes():
         np.testing.assert_array_equal(dense, sparse)
 
 
+@pytest.mark.slow
 def test_without_a_memory_replay_is_fedavg():
     scores = [made(n, **o).finish().scores for n, o in (
         ("fedavg", {}), ("replay", {"per_class": 0}), ("replay", {"beta": 1.0, "dropout": 0.0}),
@@ -170,11 +176,13 @@ def test_an_isolated_client_is_the_same_without_the_others_and_sends_no_weights(
     assert every.summary and every.summary["bytes_up"] < 100 * every.summary["calls"] * 3
 
 
+@pytest.mark.slow
 def test_mlp_sees_no_edges():
     assert mean("mlp") == mean("mlp", case(edges=False)) == mean("fedavg", case(edges=False))
     assert mean("fedavg") != mean("mlp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "mlp", "joint", "replay", "ergnn", "twp", "dslr",
                                   "glfc", "power", "power_plus"])
 def test_a_model_weighs_as_many_nodes_as_it_was_trained_on(name):
@@ -196,6 +204,7 @@ def test_a_model_weighs_as_many_nodes_as_it_was_trained_on(name):
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [(0, 5), (1, 2)], ids=["task over", "mid-task"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stopped_run_goes_on_as_if_it_had_not(name, stop, tmp_path):
@@ -215,6 +224,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(name, stop, tmp_path):
     assert again.scores == whole.scores
 
 
+@pytest.mark.slow
 def test_curves_show_the_model_as_received_and_after_each_epoch():
     split, plan = case()
     protocol = ClassIncremental(curves=True)

@@ -128,6 +128,7 @@ def test_no_class_gives_no_nodes():
     assert ergnn.nearest_mean(np.ones((3, 2)), nobody, 1).tolist() == []
 
 
+@pytest.mark.slow
 @given(case=cases(), count=st.integers(1, 4), binary=st.booleans())
 @settings(max_examples=30, deadline=None)
 def test_influential_is_the_inverse_of_the_dense_hessian(case, count, binary):

@@ -126,6 +126,7 @@ def near(a: Any, b: Any, most: float, where: str = "") -> None:
         assert a == b, where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), cases())
 def test_a_second_device_gives_the_scores_and_the_memory_of_the_cpu(name, values, second):
     on_cpu = outcome(testing._run(made(name, "cpu", values)))
@@ -135,6 +136,7 @@ def test_a_second_device_gives_the_scores_and_the_memory_of_the_cpu(name, values
     near(on_cpu[0], there[0], 1e-2)     # measures of ranks jump where two scores are nearly equal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [
     pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in (
         *QUICK, "power", "twp", "dgcolearn", "feddgl", "feddgl_dyn", "dygrain", "scaffold",

@@ -35,9 +35,9 @@ PROTOCOL = LinkPrediction(negatives=5, positives=50)
 
 
 @pytest.mark.parametrize("options", [
-    {"exchange_gradients": False}, {"exchange": "none"},
-    {"temporal": "mlp", "exchange": "two-hop-exact", "exchange_gradients": False},
-    *(pytest.param(options, marks=pytest.mark.slow) for options in (
+    {}, *(pytest.param(options, marks=pytest.mark.slow) for options in (
+        {"exchange_gradients": False}, {"exchange": "none"},
+        {"temporal": "mlp", "exchange": "two-hop-exact", "exchange_gradients": False},
         {"backbone": "gcn", "layers": 1}, {"min_group": 2, "layers": 3},
         {"temporal": "average", "partition": "hash", "window": 1}))])
 def test_variants_keep_the_contract(options):
@@ -48,6 +48,7 @@ def test_variants_keep_the_contract(options):
             check(method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"exchange": "paper"}, {
     "target": "classes", "exchange_gradients": False, "edges_per_client": 50, "rounds": 1,
     "schedule": "first-epoch", "backbone": "evolvegcn-h"}])
@@ -67,6 +68,7 @@ def finished(method: DgCoLearn, data: EventStream, clients: int, seed: int = 0) 
                protocol=PROTOCOL).finish()
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(2, 10), st.integers(1, 3),
        st.sampled_from(get_args(Exact)), st.sampled_from(["gru", "mlp", "none"]),
@@ -154,6 +156,7 @@ def test_a_client_gets_rows_of_its_own_nodes_and_edges_inside_its_part():
         assert set(now) == {"ends", "border", "elsewhere"} and set(now["border"]) <= set(mine)
 
 
+@pytest.mark.slow
 def test_one_two_and_five_clients_score_the_same_on_uci(data, monkeypatch):
     """The first stages of UCI messages, with all gradients exchanged."""
     monkeypatch.setenv("FEDVINE_DATA", str(data))
@@ -182,6 +185,7 @@ def test_the_report_tells_the_partition_and_who_is_alone():
     assert sum(report["nodes"]) == (owner >= 0).sum()
 
 
+@pytest.mark.slow
 def test_new_nodes_are_assigned_and_old_ones_stay():
     data, owners = stream(3, nodes=200, edges=400), []
     made = run(DgCoLearn(rounds=1, features=4, hidden=4), data.split("hash", k=3),
@@ -356,6 +360,7 @@ def labelled(seed: int, nodes: int = 24, edges: int = 120) -> EventStream:
                                          draw.normal(size=(nodes, 4)) + 2 * np.eye(3, 4)[y]))
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(2, 6), st.sampled_from(["edges", "classes"]),
        st.booleans())
@@ -369,6 +374,7 @@ def test_with_what_changed_alone_clients_still_are_one_machine(seed, clients, ta
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_who_is_far_from_what_changed_keeps_the_last_state():
     """Eq. (4): a second component that a stage does not touch; and Eq. (1), which it does."""
     src = np.array([0, 1, 2, 10, 11, 0, 1, 2, 2], np.int32)
@@ -463,6 +469,7 @@ def test_nodes_that_move_bring_what_is_known_of_them():
     assert [len(part.x) for part in parts] == report["nodes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["multilevel", "colearn", "metis", "louvain", "label_skew",
                                        "hash"])
 def test_every_partition_assigns_all_nodes_and_reports_itself(partition):
@@ -615,6 +622,7 @@ def test_local_models_are_averaged_by_the_pairs_they_learned_from(epochs):
         torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_kind", [False, True])
 @pytest.mark.parametrize("options", [
     {"min_group": 2}, {"window": 1, "scope": "changed", "exchange_gradients": False}])

@@ -17,6 +17,7 @@ def run(method):
     return made, calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_an_epoch_takes_two_calls_a_layer(layers):
     method = DgCoLearn.tiny().model_copy(update={"layers": layers, "epochs": 3})
@@ -31,6 +32,7 @@ def test_an_epoch_takes_two_calls_a_layer(layers):
     assert len(epoch) == 2 * layers + 2 and functions == 3 * epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{}, {"layers": 1}, {"backbone": "gcn", "layers": 3},
                                     {"backbone": "evolvegcn-h", "temporal": "none"},
                                     {"target": "classes"}, {"scope": "changed", "min_group": 2}])

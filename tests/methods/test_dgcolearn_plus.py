@@ -26,16 +26,19 @@ from fedvine.methods.recency import Recency
 from fedvine.tasks.link_prediction import LinkPrediction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
 def test_contract(check):
     check(DgCoLearnPlus.tiny())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"exchange_gradients": False}, {"rounds": 0}])
 def test_variants_keep_the_contract(options):
     testing.check_method(DgCoLearnPlus.tiny().model_copy(update=options))
 
 
+@pytest.mark.slow
 def test_tables_of_users_and_items_are_used_and_saved(monkeypatch):
     def stream(*arguments, **named):
         made = tiny(*arguments, **named)
@@ -130,6 +133,7 @@ def test_the_server_counts_every_pair_whichever_clients_it_lies_across():
     np.testing.assert_array_equal(counts.pairs.last[row, 0], list(met.values()))
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_number_of_clients():
     method = DgCoLearnPlus(rounds=2, features=4, hidden=4, precision="float64", partition="hash")
     one, many = (finished(method, friends(), k) for k in (1, 4))
@@ -138,6 +142,7 @@ def test_scores_do_not_depend_on_the_number_of_clients():
     assert mean(one, *keys) == pytest.approx(mean(many, *keys), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_it_is_above_dgcolearn_and_what_has_no_model():
     data, keys = friends(), ("ap", "mrr")
     ours = np.array(mean(finished(DgCoLearnPlus(rounds=2), data, 3), *keys))

@@ -19,6 +19,7 @@ from fedvine.nn.gat import inputs, unpacked
 from fedvine.tasks.task_plan import by_task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("name", ["dslr", "dslr_isolated"])
 def test_the_contract(name, check):
@@ -124,6 +125,7 @@ def weights(method):
     return torch.cat([w.flatten() for w in found.values()])
 
 
+@pytest.mark.slow
 def test_without_structure_and_with_a_node_a_class_it_is_er_gnn():
     plain = Dslr.tiny().model_copy(update={"neighbours": 0, "epsilon": 1e-9})
     same = ErGnn.tiny().model_copy(update={"epsilon": 1e-9})    # every node covers itself alone

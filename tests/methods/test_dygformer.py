@@ -32,6 +32,7 @@ from fedvine.tasks.link_prediction import LinkPrediction
 NODES = 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"edges_per_client": 50}, *(pytest.param(options, marks=pytest.mark.slow) for options in (
         {"exchange_gradients": False, "epochs": 2}, {"exchange": "none", "patch": 1}))])
@@ -203,6 +204,7 @@ def test_scores_are_those_of_one_pair_by_hand(patch):
 
 
 # -- many clients ----------------------------------------------------------------------------------
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), clients=st.integers(2, 8), layers=st.integers(1, 3),
        patch=st.integers(1, 3), window=st.sampled_from([1, 3, "all"]), deletions=st.booleans(),
@@ -228,6 +230,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on():
     data, options = stream(4, deletions=True), {"partition": "multilevel", "edges_per_client": 8}
     whole = started(dygformer(**options), 3, data).finish()

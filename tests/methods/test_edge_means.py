@@ -112,6 +112,7 @@ def test_without_columns_nothing_is_kept_or_added(method):
             assert not {"means", "summed"} & set(vars(worker.client))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [FedLink, STFL], ids=lambda m: m.name)
 def test_a_stage_is_learned_and_scored_without_its_own_columns(method):
     """Columns of a stage change neither its scores nor what it teaches, but the next scores."""
@@ -134,6 +135,7 @@ def assert_no_leak(method, stream, learned=True):
             assert torch.equal(values, b.server.model[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("method", [FedLink, STFL, DgCoLearn], ids=lambda m: m.name)
 def test_contract_with_columns(method, check, monkeypatch):
@@ -145,6 +147,7 @@ DYNAMIC = {"layerwise": {}, "changed": {"scope": "changed"}, "epochs": {
     "scope": "changed", "exchange_gradients": False}, "paper": {"exchange": "paper"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", DYNAMIC.values(), ids=list(DYNAMIC))
 def test_clients_of_dgcolearn_have_the_means_of_the_graph_that_messages_go_over(options):
     stream = with_columns(plain_stream())
@@ -164,12 +167,14 @@ def test_clients_of_dgcolearn_have_the_means_of_the_graph_that_messages_go_over(
     assert seen >= 6 and done.scores != plain.scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"scope": "changed"}], ids=["snapshot", "changed"])
 def test_dgcolearn_learns_and_scores_a_stage_without_its_own_columns(options):
     assert_no_leak(DgCoLearn(**DgCoLearn.tiny().model_dump() | options), with_columns(
         plain_stream()), learned=False)
 
 
+@pytest.mark.slow
 def test_what_changed_alone_is_what_all_rows_give():
     stream, found = with_columns(plain_stream()), []
     for skips in (True, False):
@@ -183,6 +188,7 @@ def test_what_changed_alone_is_what_all_rows_give():
                 assert said["scores"] == pytest.approx(b.found[stage][name]["scores"], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_roland_scores_as_dgcolearn_and_rivals_do_not_learn_from_columns():
     stream = with_columns(plain_stream())
     options = {"precision": "float64"}
@@ -193,6 +199,7 @@ def test_roland_scores_as_dgcolearn_and_rivals_do_not_learn_from_columns():
     assert silent.ready.notes and silent.scores == made(FedAvgDyn.tiny(), plain_stream()).scores
 
 
+@pytest.mark.slow
 def test_categories_tell_dgcolearn_which_items_a_user_meets():
     """Users and items have one of three kinds, which each edge names; items do not last."""
     draw = np.random.default_rng(2)
@@ -221,6 +228,7 @@ def test_nodes_of_one_kind_have_means_of_both_ends():
                        atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"scope": "changed"}, {"target": "classes"}, {"target": "classes", "scope": "changed"}],
     ids=lambda o: " ".join(o.values()))

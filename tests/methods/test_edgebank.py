@@ -11,6 +11,7 @@ from fedvine.methods.edgebank import EdgeBank
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("method", [EdgeBank.tiny(), EdgeBank()], ids=lambda m: str(m.window))
 def test_contract(method, check):

@@ -23,6 +23,7 @@ from fedvine.tasks.snapshot_classification import SnapshotClassification
 VERSIONS: Any = pytest.mark.parametrize("version", ["o", "h"])
 
 
+@pytest.mark.slow
 @VERSIONS
 @pytest.mark.parametrize("method", [FedAvgDyn, DgCoLearn])
 def test_the_contract(version, method):
@@ -140,6 +141,7 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
         assert one.shape in ((5, 4), (4, 4)) and not torch.allclose(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("features", "hidden", "layers"), [(5, 4, 2), (4, 5, 1), (9, 3, 3)])
 @pytest.mark.parametrize("target", ["edges", "classes"])
 def test_clients_that_exchange_top_rows_learn_what_one_machine_learns(features, hidden, layers,
@@ -183,6 +185,7 @@ def test_top_rows_go_to_all_only_where_that_is_exact():
             DgCoLearn(candidates="all", **options)
 
 
+@pytest.mark.slow
 def test_scoring_ahead_leaves_what_version_h_has_seen():
     """The same parameters and summaries whether stages are scored or not."""
     method: Any = FedAvgDyn(rounds=1, features=5, hidden=4, backbone="evolvegcn-h",

@@ -15,6 +15,7 @@ from fedvine.methods.feddgl_dyn import FedDglDyn, contrasted, likeness, margin
 TINY = FedDglDyn.tiny().model_copy(update={"contrast": 3})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check):
     check(TINY)
@@ -65,6 +66,7 @@ def test_the_loss_is_that_of_the_equation():
     assert float(given) == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_sensitive_nodes_are_those_that_the_new_snapshot_moves_most_for_the_former_mean_model():
     class Watched(FedDglDyn):
         """What is taught is looked at while it is there."""
@@ -103,6 +105,7 @@ def test_sensitive_nodes_are_those_that_the_new_snapshot_moves_most_for_the_form
     torch.testing.assert_close(kept["rows"], now[wanted])
 
 
+@pytest.mark.slow
 def test_without_its_parts_it_is_fedavg_and_each_part_changes_it():
     bare = {"distil": 0.0, "pull": 0.0, "personal": False, "contrast": 0}
     found, plain = made(FedDglDyn(**bare, **SMALL)).finish(), made(

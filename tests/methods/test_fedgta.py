@@ -16,6 +16,7 @@ from fedvine.methods.fedgta import FedGta, confidence, moments
 TINY = FedGta.tiny()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check):
     check(TINY)

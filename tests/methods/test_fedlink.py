@@ -25,7 +25,8 @@ from fedvine.methods.local import Local
 from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite, BipartiteSage
 
-FAMILY = (FedLink, FedLinkLocal, FedLinkNoEmb, FedLinkMiniBatch, STFL, Local)
+FAMILY = (FedLink, *(pytest.param(m, marks=pytest.mark.slow) for m in (
+    FedLinkLocal, FedLinkNoEmb, FedLinkMiniBatch, STFL, Local)))
 
 
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
@@ -191,6 +192,7 @@ def test_a_supervised_edge_carries_no_message_of_its_own():
                                rtol=0)
 
 
+@pytest.mark.slow
 def test_embeddings_follow_a_travelled_user():
     """A third of the users roam, which ties the clients' items together; then the others move.
 
@@ -217,6 +219,7 @@ def test_embeddings_follow_a_travelled_user():
     assert score["fedlink"] > 0.75 > 0.65 > score["fedlink_noemb"]
 
 
+@pytest.mark.slow
 def test_a_client_may_size_its_buffers_by_how_far_back_its_edges_tell_what_comes():
     """Fast drift at one client, none at the other."""
     found = {}
@@ -241,6 +244,7 @@ class Mine(FedLink):
         return BipartiteSage(self.width, layers=1, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     FedLink.tiny().model_copy(update={"share_items": False}),
     *(pytest.param(method, marks=pytest.mark.slow) for method in (

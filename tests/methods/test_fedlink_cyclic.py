@@ -1,6 +1,7 @@
 """draw = "cyclic": a client's steps take its buffers in their order, over rounds and stages."""
 
 import numpy as np
+import pytest
 
 from fedvine import testing
 from fedvine.experiments.run import run
@@ -8,6 +9,7 @@ from fedvine.methods._fedlink.buffers import EdgeBuffers, draw_batch
 from fedvine.methods.fedlink import FedLink
 
 
+@pytest.mark.slow
 def test_the_contract():
     testing.check_method(FedLink.tiny().model_copy(update={"draw": "cyclic"}))
 

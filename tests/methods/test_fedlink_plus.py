@@ -10,6 +10,7 @@ from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.testing import CHECKS, PROTOCOL, run, tiny_case, tiny_stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("share", ["rows", "sums"])
 def test_contract(check, share):
@@ -23,6 +24,7 @@ def scored(**settings):
     return made.finish().summary
 
 
+@pytest.mark.slow
 def test_masks_change_no_sum():
     plain, masked = scored(share="sums", secure=False), scored(share="sums", secure=True)
     assert plain["scores"] == masked["scores"]

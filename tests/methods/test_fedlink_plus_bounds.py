@@ -23,6 +23,7 @@ print(json.dumps(made.summary["scores"]["test"]["mean"], sort_keys=True))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"share": "none", "capacity": 60}],
                          ids=["rows", "trimmed"])
 def test_loops_stay_within_bounds(options):

@@ -110,6 +110,7 @@ def slow(client, stream, stage, now, u, z, met, one_kind):
     return f
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_kind", [False, True], ids=["two kinds", "one kind"])
 @pytest.mark.parametrize("options", [{}, {"weight": False, "numbers": 10}, {
     "numbers": 0, "category": False}, {"weight": False, "numbers": 0}], ids=str)
@@ -135,6 +136,7 @@ def test_features_against_sums_over_edges_one_by_one(options, one_kind):
     assert out[:, WIDTH:].any(0).sum() >= len(out[0]) - WIDTH - 3 * (not one_kind)
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_saved_and_bounded():
     stream = with_columns(plain_stream())
     client = client_of(stream)
@@ -162,6 +164,7 @@ def test_without_columns_nothing_is_kept_or_added():
     assert width(client_of(with_columns(plain_stream())).world) == WIDTH + OF_WEIGHTS + 6 + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("method", [FedLinkPlus, DgCoLearnPlus], ids=lambda m: m.name)
 def test_contract_with_columns(method, check, monkeypatch):
@@ -187,6 +190,7 @@ def test_the_derivatives_grow_only_with_columns():
     assert found[2].server.newton.w[WIDTH:].any() and found[2].scores != found[0].scores
 
 
+@pytest.mark.slow
 def test_categories_tell_which_items_a_user_meets():
     """Users and items have one of six kinds, which each edge names; few pairs share an item."""
     draw = np.random.default_rng(2)

@@ -110,6 +110,7 @@ def test_a_sum_far_beyond_its_units_is_bounded_and_mended_by_the_next():
 
 
 # -- with noise ------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_contract_holds_with_noise():
     check_method(FedLinkPlus(**NOISY | {"share": "sums", "buckets": 64}))
 

@@ -20,10 +20,12 @@ def means(made):
     return made.finish().scores["test"]["mean"]
 
 
+@pytest.mark.slow
 def test_the_contract():
     testing.check_method(FedLinkPrivate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [("model", "users", "items"), ("model",), ("items",)])
 def test_masks_change_nothing(share):
     plain, masked = (testing._run(TINY.model_copy(update={"secure": s, "share": share}),
@@ -62,6 +64,7 @@ def test_marks_show_neither_a_count_nor_its_parity():
         assert (np.abs(bits - 0.5) < 0.05).all() and (found != 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
 def test_one_may_vanish_in_any_exchange_of_a_sum(step):
     """Of four, of which three are needed; the run goes on and ends."""
@@ -71,6 +74,7 @@ def test_one_may_vanish_in_any_exchange_of_a_sum(step):
     assert (means(lost) == whole) == (step > 3)     # what it had sent is in the sum all the same
 
 
+@pytest.mark.slow
 def test_the_server_sees_no_upload():
     """What crosses in an exchange looks random: no row of zeros, no number of usual size."""
     seen = []
@@ -89,6 +93,7 @@ def test_the_server_sees_no_upload():
     assert abs(np.abs(size).mean() - 0.5) < 0.02                     # uniform on [-1, 1)
 
 
+@pytest.mark.slow
 def test_noise_has_the_stated_size_and_epsilon():
     method = TINY.model_copy(update={"clip": 0.5, "noise": 3.0})
     made = testing._run(method).finish()
@@ -120,6 +125,7 @@ def test_noise_without_clip_is_refused():
         FedLinkPrivate(noise=1.0)
 
 
+@pytest.mark.slow
 def test_clipping_alone():
     made = testing._run(TINY.model_copy(update={"clip": 1e-6})).finish()
     start = TINY.start(made.clients.world).model
@@ -127,6 +133,7 @@ def test_clipping_alone():
         assert float((value - start[name]).abs().max()) < 1e-4       # it can hardly have moved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("aggregate", ["clients", "touching"])
 def test_the_mean_is_of_those_who_stayed(secure, aggregate):

@@ -22,6 +22,7 @@ from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite, BipartiteSage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("method", [Fed4DGnn, FedDGL, Feddy], ids=lambda m: m.name)
 def test_contract(method, check):
@@ -66,6 +67,7 @@ def test_with_its_components_off_a_rival_is_its_base(method, off, base):
     assert _same(_ended(_tiny(method, **off)), _ended(base.tiny()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "off"), [
     (Fed4DGnn, {"follow": False}), (Fed4DGnn, {"meeting": 1}), (Feddy, {"former": 0}),
     (Feddy, {"former": 1}), (FedDGL, {"distil": 0.0}), (FedDGL, {"pull": 0.0})])

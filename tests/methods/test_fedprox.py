@@ -12,6 +12,7 @@ from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedprox import FedProx
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_contract(check):
     check(FedProx.tiny())
@@ -26,6 +27,7 @@ def _fedprox(**fields):
     return FedProx.tiny().model_copy(update=fields)
 
 
+@pytest.mark.slow
 def test_without_mu_it_is_fedlink():
     fedlink = _run(FedLink.tiny()).finish().scores
     assert _run(_fedprox(mu=0.0)).finish().scores == fedlink

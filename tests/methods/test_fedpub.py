@@ -14,6 +14,7 @@ from fedvine.methods.fedpub import BLOCK, FedPub, random_graph
 TINY = FedPub.tiny()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check):
     check(TINY)
@@ -93,6 +94,7 @@ def test_the_loss_by_hand():
         assert float(method.loss(client, None)) == pytest.approx(by_hand, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_masks_are_learned_stay_with_their_client_and_get_sparser_with_their_weight():
     def masks(sparsity):
         made = testing._run(FedPub(rounds=4, epochs=3, hidden=4, sparsity=sparsity)).finish()

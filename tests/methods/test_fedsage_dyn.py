@@ -25,12 +25,14 @@ from fedvine.tasks.snapshot_classification import SnapshotClassification
 SMALL: dict[str, Any] = {"rounds": 2, "features": 4, "hidden": 5, "epochs": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["edges", "classes"])
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check, target):
     check(FedSageDyn.tiny().model_copy(update={"target": target}))
 
 
+@pytest.mark.slow
 def test_a_bad_reply_counts_as_missing():
     testing.check_bad_replies(FedSageDyn.tiny())
 
@@ -59,6 +61,7 @@ def held(made: Any) -> list[Client]:
     return [made.clients.workers[n].client for n in made.clients.names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["edges", "classes"])
 @pytest.mark.parametrize("more", [{}, {"backbone": "gcn", "scope": "changed"}])
 def test_with_nothing_hidden_it_is_fedavg(target, more):
@@ -68,6 +71,7 @@ def test_with_nothing_hidden_it_is_fedavg(target, more):
     assert all(map(torch.equal, plain.server.net.parameters(), same.server.net.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["edges", "classes"])
 def test_a_client_killed_while_generators_learn_changes_nothing(target):
     method = FedSageDyn(target=target, alone=2, jointly=2, **SMALL)
@@ -78,6 +82,7 @@ def test_a_client_killed_while_generators_learn_changes_nothing(target):
     assert sum(len(method.mended(c)[0]) for c in held(plain)) > 0   # else it would be FedAvgDyn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["edges", "classes"])
 def test_scoring_leaves_no_trace_and_teaches_nothing(target):
     """What is learned is the same where the library scores nothing in between."""
@@ -95,6 +100,7 @@ def test_scoring_leaves_no_trace_and_teaches_nothing(target):
         assert torch.equal(a.part.x, b.part.x) and np.array_equal(a.part.ends, b.part.ends)
 
 
+@pytest.mark.slow
 def test_no_row_of_features_is_in_what_generators_say():
     crossed: list[tuple[str, list[torch.Tensor]]] = []
 
@@ -175,6 +181,7 @@ def test_the_generators_learn_numbers_and_features_of_hidden_neighbours():
     assert ours < 0.5 * mean
 
 
+@pytest.mark.slow
 def test_what_others_say_draws_generated_rows_towards_their_nodes():
     far = torch.full((30, 5), 4.0)                              # another client's nodes
 
@@ -211,6 +218,7 @@ def test_gradients_of_few_codes_tell_the_nearest_rows():
     assert apart.max() < 1e-6
 
 
+@pytest.mark.slow
 def test_the_mended_graph_is_the_graph_with_its_generated_nodes():
     """Both layers, against one graph that has the generated nodes as its own."""
     for backbone in get_args(Exact):

@@ -21,6 +21,7 @@ from fedvine.nn.graphsage import Sage
 TINY = FedSagePlus.tiny()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check):
     check(TINY)
@@ -34,6 +35,7 @@ def test_every_variant_runs(options):
     assert 0 <= made.scores["test"]["mean"]["am"] <= 100
 
 
+@pytest.mark.slow
 def test_sparse_features_give_the_same_run():
     parts, plan = testing.tiny_graphs()
     sparse = parts.mapped(lambda name, part: Graph.make(
@@ -81,6 +83,7 @@ def test_generators_learn_numbers_and_features_of_hidden_neighbours(sparse):
     assert ours < 0.3 * mean
 
 
+@pytest.mark.slow
 def test_others_draw_generated_rows_towards_their_nodes():
     far = torch.full((30, 6), 4.0)                          # nodes of another client
 

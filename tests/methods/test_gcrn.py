@@ -21,6 +21,7 @@ from fedvine.tasks.link_prediction import LinkPrediction
 BACKBONES: Any = pytest.mark.parametrize("backbone", sorted(GCRN))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backbone", "options"), [
     ("gcrn-lstm", {"scope": "changed"}), ("gcrn-gru", {"edges_per_client": 50}),
     *(pytest.param(backbone, options, marks=pytest.mark.slow) for backbone in sorted(GCRN)

@@ -19,6 +19,7 @@ from fedvine.nn.gat import inputs, unpacked
 from fedvine.tasks.task_plan import by_task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check):
     check(Glfc.tiny())

@@ -15,6 +15,7 @@ from fedvine.tasks.class_incremental import NodeQueries
 TINY, ALONE = HopRal.tiny(), HopRalIsolated.tiny()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("method", [TINY, ALONE], ids=lambda m: m.name)
 def test_the_contract(method, check):

@@ -19,6 +19,7 @@ from fedvine.methods.lander import FromAnchors, Lander, anchor, bound
 TINY, NAMES = Lander.tiny(), ("tea", "teas", "ham", "ale")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check):
     check(TINY)
@@ -122,6 +123,7 @@ def test_the_generator_makes_nodes_of_anchors_by_layers_of_random_weights():
     torch.testing.assert_close(maker(), maker.rows(codes, maker.mean, maker.deviation))
 
 
+@pytest.mark.slow
 def test_a_generator_learns_and_comes_near_the_anchors():
     method, made = Lander(hidden=8, anchor_width=3, batch=20, batches=3, warmup=9,
                           generator_learning_rate=0.02), {}
@@ -139,6 +141,7 @@ def test_a_generator_learns_and_comes_near_the_anchors():
     assert made[60][0] < 0.7 * made[0][0] and made[60][1] < made[0][1]
 
 
+@pytest.mark.slow
 def test_it_forgets_less_than_averaging():
     def forgotten(method, **options):
         made = testing._run(method.model_copy(update={

@@ -11,6 +11,7 @@ from fedvine.methods._fedlink.auto_capacity import RARE, AutoCapacity, walks
 edges = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(edges, st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=6))
 def test_walks_equal_all_paths_one_by_one(met, asked):
     src, dst = (np.array(c) for c in zip(*met, strict=True))
@@ -32,6 +33,7 @@ def drifting(drift):
     return np.asarray(stream.src), np.asarray(stream.dst)
 
 
+@pytest.mark.slow
 def test_tastes_that_drift_are_looked_back_on_less():
     sizes, found = [400 << n for n in range(8)], {}
     for drift in (0.2, 0.002):

@@ -17,6 +17,7 @@ from fedvine.methods.motion import Motion, flat, shaped
 TINY = Motion.tiny()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check):
     check(TINY)
@@ -115,6 +116,7 @@ def test_a_client_trains_on_both_graphs_and_keeps_half_of_their_nodes():
     assert torch.equal(split, graph.dst >= len(second))     # no edge between the graphs
 
 
+@pytest.mark.slow
 def test_it_forgets_less_than_averaging():
     def forgotten(method):
         made = testing._run(method.model_copy(update={

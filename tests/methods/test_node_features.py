@@ -39,6 +39,7 @@ def stream_with_tables(*arguments, **named):
     return stream.with_tables(table(stream.num_src), table(stream.num_dst, seed=1, categories=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("method", [FedLink, STFL, DgCoLearn, FedLinkPlus],
                          ids=lambda m: m.name)

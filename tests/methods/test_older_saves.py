@@ -33,6 +33,7 @@ def plain(memory: Memory) -> Any:
     return packed.skeleton, [bytes(b) for b in packed.buffers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     DgCoLearn(rounds=1, features=4, hidden=4, min_group=2, scope="changed", edges_per_client=40),
     DgCoLearn(rounds=1, features=4, hidden=4, exchange="paper", exchange_gradients=False),

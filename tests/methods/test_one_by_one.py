@@ -15,6 +15,7 @@ from fedvine.methods.roland import Roland
 from fedvine.methods.twp_dyn import TwpDyn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["twp_dyn", "ergnn_dyn", "dygrain"])
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check, name):
@@ -33,6 +34,7 @@ def weights(found: Any) -> torch.Tensor:
     return tree.flattened(tree.weights(found.server.net))
 
 
+@pytest.mark.slow
 def test_without_their_parts_they_are_one_machine_with_local_epochs():
     plain = {"target": "classes", "backbone": "gcn", "temporal": "none",
              "exchange_gradients": False, "exchange": "none"}

@@ -16,6 +16,7 @@ from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.fedproto_dyn import FedProtoDyn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedproto_dyn", "d_fedgnn"])
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check, name):
@@ -58,6 +59,7 @@ def test_the_loss_is_that_of_the_equation():
     torch.testing.assert_close(given, wanted + 0.7 * apart / (2 * 5))
 
 
+@pytest.mark.slow
 def test_models_stay_at_home_and_the_pull_holds_prototypes_together():
     def spread(pull: float) -> float:
         found = made(FedProtoDyn(pull=pull, **SMALL | {"rounds": 30})).finish()
@@ -76,6 +78,7 @@ def test_models_stay_at_home_and_the_pull_holds_prototypes_together():
     assert spread(10.0) < 0.5 * spread(0.0)
 
 
+@pytest.mark.slow
 def test_one_client_without_pull_is_fedavg():
     plain = made(FedAvgDyn(target="classes", **SMALL), 1).finish()
     same = made(FedProtoDyn(pull=0.0, **SMALL), 1).finish()
@@ -139,6 +142,7 @@ def test_who_talks_to_whom_is_in_the_log(tmp_path):
     assert not any("heard" in line for line in lines if line["function"] != "mix")
 
 
+@pytest.mark.slow
 def test_all_with_all_makes_equal_models_and_a_ring_does_not():
     def apart(topology: str) -> float:
         weights = [torch.cat([p.detach().flatten() for p in c.net.parameters()])

@@ -41,6 +41,7 @@ def learned(src: np.ndarray, dst: np.ndarray, users: int, items: int | None,
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(2, 9), st.booleans(), st.booleans())
 def test_no_pair_with_itself_and_no_edge_among_the_others(seed, nodes, bipartite, deletions):

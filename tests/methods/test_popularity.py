@@ -16,6 +16,7 @@ def test_contract(check):
     check(Popularity.tiny())
 
 
+@pytest.mark.slow
 @given(decay=st.floats(0, 1), seed=st.integers(0, 99))
 def test_the_score_is_the_decayed_sum_over_stages(decay, seed):
     split, plan = testing.tiny_case(testing.tiny_stream(120, seed))

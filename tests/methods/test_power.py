@@ -24,7 +24,8 @@ from fedvine.methods.power_plus import PowerPlus
 from fedvine.privacy.fixed_point import from_fixed
 from fedvine.tasks.task_plan import by_task
 
-FAMILY = ("fedavg", "power", "replay", "ergnn", "ergnn_isolated", "mlp", "joint", "power_plus")
+FAMILY = ("power", *(pytest.param(name, marks=pytest.mark.slow) for name in (
+    "fedavg", "replay", "ergnn", "ergnn_isolated", "mlp", "joint", "power_plus")))
 TINY = Power.tiny()
 
 
@@ -34,6 +35,7 @@ def test_the_contract(name, check):
     check(registry.method(name).tiny())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"transfer": "l1"}, {"transfer": "none"}, {"alpha": 1.0}, {"phi": 0.0}, {"per_class": 0},
     {"code_coverage": True}, {"clip": 1.0, "noise": 2.0}, {"min_count": 5}, {"secure": True},
@@ -49,6 +51,7 @@ def prototypes_by_hand(part, plan, t):
     return {int(c): stage.x[stage.y == c].mean(0) for c in np.unique(stage.y[stage.y >= 0])}
 
 
+@pytest.mark.slow
 def test_the_server_reads_every_prototype_exactly():
     """The privacy claim of sending gradients does not hold: this is what the server sees."""
     sent = []
@@ -100,6 +103,7 @@ def trajectory_by_hand(part, plan, t, phi):
     return found
 
 
+@pytest.mark.slow
 def test_the_trajectory_decays():
     parts, plan = testing.tiny_graphs()
     made = testing._run(TINY.model_copy(update={"phi": 0.5})).finish()
@@ -159,6 +163,7 @@ def test_secure_prototypes_have_no_noise():
         Power(secure=True, clip=1.0, noise=1.0)
 
 
+@pytest.mark.slow
 def test_a_prototype_without_bounds_does_not_reach_the_model():
     """Gradients that pass every bound and still mean an infinite row: a client's lie."""
     made = testing._run(TINY).finish()
@@ -207,6 +212,7 @@ def test_the_kept_row_is_the_mean_of_what_a_class_sees():
                                    np.sum([rows[i] for i in nodes], 0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_power_plus_is_the_same_when_the_server_sees_only_sums():
     pytest.importorskip("cryptography")
     parts, plan = testing.tiny_graphs()

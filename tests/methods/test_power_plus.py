@@ -46,6 +46,7 @@ def score(method, split, plan) -> float:
     return run(method, split, plan).finish().scores["val"]["mean"]["am"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("options", [{"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0}], ids=str)
 def test_the_contract(options, check):
@@ -125,6 +126,7 @@ class Unmasked(PowerPlus):
         return np.sum(list(sent), axis=0, dtype=np.uint64), len(sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [0, 2])
 def test_masks_change_no_bit(rounds):
     pytest.importorskip("cryptography")
@@ -307,6 +309,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "many features": {"sparse": True, "features": 3000, "count": 80}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 2])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_defaults_hold_and_are_never_far_below_the_method_without_a_closed_form(kind, classes):

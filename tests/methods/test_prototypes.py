@@ -147,6 +147,7 @@ def test_fewer_coordinates_are_the_same_problem(activation):
     torch.testing.assert_close(grow(small_slope), slope)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [12, 60])
 @pytest.mark.parametrize("activation", ["relu", "sigmoid"])
 def test_lbfgs_finds_what_torch_finds_one_by_one(activation, features):

@@ -11,11 +11,13 @@ from fedvine.methods.recency import Recency
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_contract(check):
     check(Recency.tiny())
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 99), deleted=st.booleans())
 def test_items_are_ordered_by_the_last_meeting_and_then_by_popularity(seed, deleted):
     stream = testing.tiny_stream(120, seed)

@@ -15,6 +15,7 @@ from fedvine.nn.roland import Roland as Layers
 RIVAL = {"meta": 0.7, "norm": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["edges", "classes"])
 def test_the_contract(target):
     testing.check_method(Roland.tiny().model_copy(update={"target": target, **RIVAL}))
@@ -80,6 +81,7 @@ def test_every_snapshot_begins_with_the_moving_average_of_the_models_before():
         torch.testing.assert_close(value, begun[0][n], atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_alpha_of_one_and_no_norm_change_nothing_and_each_changes_scores():
     def scores(**change: Any) -> Any:
         parts, plan = testing.tiny_case()

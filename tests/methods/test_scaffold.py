@@ -12,6 +12,7 @@ from fedvine.methods.scaffold import Scaffold
 SGD = {"optimizer": "sgd", "learning_rate": 0.5, "steps": 4, "rounds": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_contract(check):
     check(Scaffold.tiny())

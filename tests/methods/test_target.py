@@ -21,6 +21,7 @@ from fedvine.nn.gat import inputs
 TINY = Target.tiny()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_the_contract(check):
     check(TINY)
@@ -119,6 +120,7 @@ def test_the_generators_loss_is_equation_a_by_loops():
     assert found == pytest.approx(expected - 1.3 * apart / 12, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_generator_learns_rows_that_the_teacher_takes_for_their_classes():
     """The teacher has learned three of the classes; the first measure is without any step."""
     graph, seen, made = whole(), torch.tensor([0, 1, 3]), {}
@@ -203,6 +205,7 @@ def test_the_server_knows_classes_that_were_learned_and_sends_rows_from_the_seco
         assert np.array_equal(made.server.seen, seen)
 
 
+@pytest.mark.slow
 def test_it_forgets_less_than_averaging():
     def forgotten(method, **options):
         made = testing._run(method.model_copy(update={

@@ -29,6 +29,7 @@ from fedvine.nn.tgn import Tgn
 from fedvine.tasks.link_prediction import LinkPrediction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"edges_per_client": 50}, *(pytest.param(options, marks=pytest.mark.slow) for options in (
         {"target": "classes"}, {"exchange_gradients": False}, {"exchange": "none"},
@@ -138,6 +139,7 @@ def test_rows_are_those_of_the_events_one_by_one():
     np.testing.assert_allclose(found, h, rtol=1e-6, atol=1e-7)  # phi travels as float32
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 3), st.booleans(),
        st.sampled_from(["snapshot", "changed"]))
@@ -162,6 +164,7 @@ def test_every_method_of_the_family_learns_each_parameter(kind):
         assert (p - fresh.get_parameter(name)).abs().max() > 0, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [FedProtoDyn, DFedGnn, FedDglDyn])
 def test_own_models_of_classes_learn_each_parameter(kind):
     y = NodeData.make(np.arange(24), np.zeros(24), np.arange(24) % 2, ["a", "b"])
@@ -227,6 +230,7 @@ def test_times_of_edges_are_those_of_the_events_one_by_one(stages, window):
         recent.runs))
 
 
+@pytest.mark.slow
 def test_where_rows_are_skipped_times_of_the_others_do_not_travel():
     draw = rng("tgn", "skips")
     src, dst = draw.integers(0, 400, (2, 400)).astype(np.int32)

@@ -176,6 +176,7 @@ def test_best_capacity_in_its_limits():
     assert theory.best_capacity(2.0, 0.0) == np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.01, 0.05])
 def test_drift_is_measured(drift):
     made = [one_region(seed, users=300, items=100, steps=100, rate=600.0, drift=drift)

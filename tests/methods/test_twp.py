@@ -13,6 +13,7 @@ from fedvine.methods.twp import Twp, TwpIsolated
 TINY = Twp.tiny()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("name", ["twp", "twp_isolated"])
 def test_the_contract(name, check):
@@ -105,6 +106,7 @@ def test_beta_adds_the_importances_of_the_present_task():
     found.backward()            # it can be differentiated
 
 
+@pytest.mark.slow
 def test_without_weights_it_is_fedavg_and_heavy_weights_hold_the_model():
     free, plain = Twp.tiny().model_copy(update={"lambda_l": 0.0, "lambda_t": 0.0}), FedAvg.tiny()
     assert scores(free) == scores(plain)

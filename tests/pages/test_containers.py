@@ -42,6 +42,7 @@ def test_the_image_runs_without_rights():
     assert lines.index("USER 10001") < lines.index('ENTRYPOINT ["fedvine"]')
 
 
+@pytest.mark.slow
 def test_containers_of_the_demonstration_have_known_options_and_volumes_of_their_own():
     file = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = file["services"]

@@ -48,6 +48,7 @@ def test_only_late_entries_are_lost_and_nothing_else_changes():
     assert gapped.drop(columns="item").equals(table.drop(columns="item"))
 
 
+@pytest.mark.slow
 def test_gaps_are_filled_by_items_of_their_client_and_by_the_habit_that_was_planted():
     use, table = example("missing_entries"), visits()
     gapped = use["lose"](table, since=450, share=0.2)
@@ -60,6 +61,7 @@ def test_gaps_are_filled_by_items_of_their_client_and_by_the_habit_that_was_plan
     assert np.mean(np.array(first) == table["item"][gone].to_numpy()) > 0.7
 
 
+@pytest.mark.slow
 def test_a_guest_gets_items_of_the_client_and_a_stranger_none():
     use, table = example("missing_entries"), visits()
     more = pd.DataFrame({"client": ["ada", "ada"], "user": ["u0", "nobody"], "item": [None, None],
@@ -90,6 +92,7 @@ def test_users_are_dealt_to_regions_whole():
     assert len(homes) == 12
 
 
+@pytest.mark.slow
 def test_expected_visits_add_up_and_lead_to_what_is_visited():
     use, table = example("pages_to_cache"), visits(rows=900)
     table = table.assign(item=["page" + item[3:] for item in table["item"]])
@@ -144,6 +147,7 @@ def test_one_user_alone_cannot_be_swapped():
     assert not swapped["swapped"].any() and (swapped["user"] == "u").all()
 
 
+@pytest.mark.slow
 def test_a_planted_stranger_is_told_from_the_owner():
     use, stream = example("unlikely_edges"), stream_of(visits(rows=900))
     split, plan = stream.split(by="client"), stream.by_count(150)

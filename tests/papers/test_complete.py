@@ -18,6 +18,7 @@ from fedvine.papers.reproduce import lacks
 from fedvine.results.entry import Entry
 
 
+@pytest.mark.slow
 def test_an_empty_folder_lacks_every_row(tmp_path):
     lines = lacks("power-table2", only="Squirrel", folder=tmp_path)
     rows = [row.name for row in PaperTable.named("power-table2").row]
@@ -27,6 +28,7 @@ def test_an_empty_folder_lacks_every_row(tmp_path):
         lacks("tgb-wiki", folder=tmp_path)
 
 
+@pytest.mark.slow
 def test_what_is_lacking_is_said_without_a_download(tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("something is downloaded")

@@ -1,6 +1,7 @@
 """Figure 5 shows the bytes that the reports of the runs have, by snapshot."""
 
 import numpy as np
+import pytest
 
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
@@ -18,6 +19,7 @@ def experiment(data, fields):
         "stages": 40, "split": {"by": "hash", "k": 3}})
 
 
+@pytest.mark.slow
 def test_bytes_of_every_snapshot_are_those_of_the_reports(tmp_path, monkeypatch):
     draw = rng("figure 5")
     stream = EventStream(*draw.integers(0, 60, (2, 200)).astype(np.int32), np.arange(200),

@@ -80,6 +80,7 @@ def summary(cell):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_study_shows_what_is_finished_and_says_what_is_not(name, ran):
     sheet = reproduce.reproduce(f"{name}", folder=ran, **OPTIONS)
@@ -94,6 +95,7 @@ def test_every_study_shows_what_is_finished_and_says_what_is_not(name, ran):
     assert not any(note.startswith("Ours") for note in nothing.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schedule", "rounds"), [
     ("before", [1, 2, 3]), ("first-epoch", [1, 2, 3]), ("last-epoch", [1, 2, 3]),
     ("first-round", [1]), ("middle-round", [2])])
@@ -118,6 +120,7 @@ def test_exchanges_are_told_apart_by_how_they_end():
         (3, 3.0, 1110, 2200), (3, 3.0, 1110000, 2200000)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["before", "last-epoch"])
 def test_bytes_of_an_exchange_are_rows_and_sums_of_border_nodes(ran, schedule):
     """Also where the shared model goes along."""
@@ -174,6 +177,7 @@ def test_tables_6_and_7_multiply_what_the_report_says(ran):
     assert up["fedgcn"] < up["layerwise"] < up["paper"]            # 6, 8 and 10 numbers a node
 
 
+@pytest.mark.slow
 def test_lines_by_snapshot_are_those_of_the_reports(ran):
     history = {line: summary(one(ran, **fields))["report"]["snapshots"]
                for line, fields in LINES.items()}

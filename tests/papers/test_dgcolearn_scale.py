@@ -9,6 +9,7 @@ from fedvine.results.cells import cells
 SMALL = {"source": "generated", "options": {"nodes": 120, "edges": 1200, "snapshots": 5}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", [scale.table9, scale.table10])
 def test_costs_are_those_of_rounds_and_an_edge_is_cut_or_not(study, tmp_path, monkeypatch):
     monkeypatch.setattr(scale, "DRAWN", SMALL)
@@ -35,6 +36,7 @@ def test_costs_are_those_of_rounds_and_an_edge_is_cut_or_not(study, tmp_path, mo
     assert paper["DG-CoLearn"] == ("53.56" if study is scale.table9 else "151.6")
 
 
+@pytest.mark.slow
 def test_cutting_anew_starts_from_nothing_in_every_snapshot(tmp_path):
     (cell,) = cells([scale.experiment(SMALL, scale.ALL)], tmp_path)
     cell.experiment.run(cell.folder).finish()

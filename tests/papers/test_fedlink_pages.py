@@ -62,6 +62,7 @@ def cells(monkeypatch, tmp_path):
     return asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_has_tables_and_a_picture_and_says_what_is_not_here(name):
     sheet = reproduce.reproduce(name, **OPTIONS)
@@ -78,6 +79,7 @@ def test_every_figure_has_tables_and_a_picture_and_says_what_is_not_here(name):
         assert nothing.picture is None and not nothing.records
 
 
+@pytest.mark.slow
 def test_buffers_by_client_the_best_and_auto():
     sheet = reproduce.reproduce("fedlink-figure2", only="Foursquare,flights", **OPTIONS)
     whole, flights, last = sheet.grids
@@ -96,6 +98,7 @@ def test_buffers_by_client_the_best_and_auto():
     assert last.rows[0][4] == last.rows[0][5] == " ".join(f"{d:+.3f}" for d in each)
 
 
+@pytest.mark.slow
 def test_buffers_are_of_what_table_1_runs_with_auto_and_a_bank(cells):
     reproduce.reproduce("fedlink-figure2", only="50 %", **OPTIONS | {"seeds": 1})
     assert [c.experiment.method.name for c in cells] == ["fedlink"] * (len(SMALL) + 1) + [
@@ -109,6 +112,7 @@ def test_buffers_are_of_what_table_1_runs_with_auto_and_a_bank(cells):
     assert cells[LARGE.index(4000)].experiment.plain() == flights
 
 
+@pytest.mark.slow
 def test_costs_are_table_1s(cells):
     sheet = reproduce.reproduce("fedlink-figure3", only="1,4", **OPTIONS | {"seeds": 1})
     table = PaperTable.named("fedlink-table1")
@@ -121,6 +125,7 @@ def test_costs_are_table_1s(cells):
     assert list(lines) == [row.name for row in table.row]
 
 
+@pytest.mark.slow
 def test_thinned_data_are_those_of_table_c3(cells):
     sheet = reproduce.reproduce("fedlink-figurec5", **OPTIONS)
     plain = [c.experiment.plain() for c in cells]
@@ -140,6 +145,7 @@ def test_thinned_data_are_those_of_table_c3(cells):
                              for s in SHARES]
 
 
+@pytest.mark.slow
 def test_rounds_by_client(cells):
     sheet = reproduce.reproduce("fedlink-figurec4", **OPTIONS | {"seeds": 1})
     assert [c.experiment.method.rounds for c in cells] == [*ROUNDS, *ROUNDS]
@@ -152,6 +158,7 @@ def test_rounds_by_client(cells):
         assert row[1:6] == [f"{auc + 0.001 * i:.3f}" for i in range(1, 6)]
 
 
+@pytest.mark.slow
 def test_panels_are_chosen_by_name_or_a_part_of_it():
     def names(only):
         return [p.name for p in study.planned(fedlink_buffers.figure2(), only, 1).chosen]

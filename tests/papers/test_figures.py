@@ -45,6 +45,7 @@ def test_every_cell_of_a_figure_can_be_built(name):
         chosen(study.title, study.panels, "nowhere")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heat", [False, True])
 def test_a_small_figure_is_run_read_back_and_drawn(tmp_path, monkeypatch, heat):
     quick.here(monkeypatch)
@@ -70,13 +71,15 @@ def test_a_small_figure_is_run_read_back_and_drawn(tmp_path, monkeypatch, heat):
     assert json.loads((tmp_path / "f.json").read_text()) == found.records
 
 
-def test_tables_and_figures_are_told_apart():
+def test_tables_and_figures_are_told_apart(tmp_path):
     every = {f.name[:-5] for f in PAPERS.iterdir() if f.name.endswith(".toml")}
     assert set(reproduce.names()) == every | set(reproduce.STUDIES)
     with pytest.raises(FedvineError, match="no picture"):
-        reproduce.TableSet([], [], []).write(plot="x.png")
+        reproduce.TableSet([], ["one"], []).write(plot="x.png", markdown=tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == "one\n"      # hours of runs may be in it
 
 
+@pytest.mark.slow
 def test_the_formula_of_table_4_is_what_is_sent(data, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDVINE_DATA", str(data))
     quick.here(monkeypatch)
@@ -85,6 +88,7 @@ def test_the_formula_of_table_4_is_what_is_sent(data, tmp_path, monkeypatch):
         assert low <= float(row[-1]) <= high, row
 
 
+@pytest.mark.slow
 def test_curves_of_the_last_task_start_with_what_was_received(data, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDVINE_DATA", str(data))
     quick.here(monkeypatch)
@@ -100,6 +104,7 @@ def test_curves_of_the_last_task_start_with_what_was_received(data, tmp_path, mo
     assert am[-1] == pytest.approx(last["am"], rel=1e-6)      # the last round is the score
 
 
+@pytest.mark.slow
 def test_figure_2_puts_every_model_to_the_tasks_of_one_client():
     """Against the curves of that client, and by hand with the models at the end."""
     settings = {"data": "digits", "stages": 5, "split": {"k": 2}, "protocol": {"curves": True},

@@ -19,6 +19,7 @@ def test_every_line_changes_the_method(lines, first):
     assert len({repr(method) for method in made.values()}) == len(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("study", "lines"), [
     (forecasts.sharing, {"none, noise 3": {"share": "none", "noise": 3.0, "secure": False}}),
     (forecasts.ablations, {"all of it": {}})])

@@ -1,6 +1,7 @@
 """Figure 14: the page shows what the runs forgot."""
 
 import numpy as np
+import pytest
 from two_classes import stream
 
 from fedvine.data.spec import Data
@@ -12,6 +13,7 @@ from fedvine.papers.study import carry_out, planned
 SMALL = {"rounds": 2, "hidden": 4, "features": 4, "epochs": 1}
 
 
+@pytest.mark.slow
 def test_the_page_has_what_each_run_forgot(tmp_path, monkeypatch):
     data = stream()
     monkeypatch.setattr(Data, "open", lambda self: data)

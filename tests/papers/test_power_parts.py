@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.papers import power_parts
 from fedvine.papers.study import Panel, carry_out, experiments
@@ -13,6 +15,7 @@ def test_every_line_takes_away_a_part_of_the_method():
         assert (PowerPlus(**options) == whole) == (line == "all of it")
 
 
+@pytest.mark.slow
 def test_a_page_has_scores_of_both_periods_and_bytes(tmp_path):
     options = {"name": "power_plus", "rounds": 0, "width": 16}
     panel = Panel("digits", lambda folder: experiments({"all of it": {

@@ -29,6 +29,7 @@ def test_every_file_of_numbers_is_a_whole_table(file):
     assert file in (PAPERS / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_row_of_a_table_has_its_numbers_and_can_be_built(name):
     table = PaperTable.named(name)
@@ -118,6 +119,7 @@ def test_what_was_run_stands_beside_the_paper(small, tmp_path):
     assert sheet.markdown().endswith("Why they differ:\n\n- It is.\n")
 
 
+@pytest.mark.slow
 def test_all_pages_are_filled_together_and_written(small, tmp_path, monkeypatch, capsys):
     made = []
     quick.here(monkeypatch, made)
@@ -180,6 +182,7 @@ def by_client(tmp_path, monkeypatch):
     return table
 
 
+@pytest.mark.slow
 def test_clients_have_columns_with_the_papers_numbers_above_ours(by_client, tmp_path, monkeypatch):
     folder = tmp_path / "cells"
     made = cells((by_client.build(by_client.experiment[0], row) for row in by_client.row), folder)
@@ -232,6 +235,7 @@ def test_numbers_by_client_of_fedlink_as_printed():
                     "total": "2.015", "memory": "4.449"}
 
 
+@pytest.mark.slow
 def test_tables_of_fedlink_share_their_cells():
     """What is the same experiment is the same run."""
     def plain(name, experiment, method):
@@ -264,6 +268,7 @@ def test_experiments_are_chosen_by_number_or_name():
         reproduce.reproduce("fedlink-tabel1")
 
 
+@pytest.mark.slow
 def test_halves_of_the_time_span(data):
     parts = {}
     for setting in PaperTable.named("fedlink-table1").chosen("wiki"):
@@ -276,6 +281,7 @@ def test_halves_of_the_time_span(data):
     assert 1_339_187 <= parts["late"][1] < parts["late"][2] == 2_678_373
 
 
+@pytest.mark.slow
 def test_the_command_shows_tgb(data, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main.main(["reproduce", "tgb-wiki", "--json", str(tmp_path / "a.json"), "--markdown", "-"])

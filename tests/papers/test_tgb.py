@@ -48,6 +48,7 @@ def test_it_is_what_a_slow_reference_finds(window, batch):
     assert tgb.edgebank_mrr(coarse, window, batch) == pytest.approx(slow(coarse, window, batch))
 
 
+@pytest.mark.slow
 def test_the_published_numbers_come_out_on_the_real_file(data):
     stream = wikipedia.load()
     for name, window in (("unlimited", None), ("window", tgb.WINDOW)):

@@ -157,6 +157,7 @@ SHAPES = {      # edges, nodes, volume (None: edges)
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("k", [2, 5, 7])
 def test_every_shape_is_balanced(name, k):
@@ -197,6 +198,7 @@ def test_nothing_but_the_core_is_needed(monkeypatch):
     assert len(np.unique(multilevel.parts(*links[:2], 4, 0))) == 4
 
 
+@pytest.mark.slow
 def test_cuts_no_more_than_metis(data):
     """Cora and CiteSeer, five seeds: METIS k-way with its defaults, balanced in edges as ours."""
     pymetis = pytest.importorskip("pymetis")

@@ -367,6 +367,7 @@ def test_on_the_shelf_for_graphs_and_streams(name):
                 for s in range(5)}) > 1
 
 
+@pytest.mark.slow
 def test_the_same_in_another_process():
     code = ("import sys; sys.path.insert(0, sys.argv[1])\n"
             "from test_partition_kernels import *\n"

@@ -35,6 +35,7 @@ def cut_into(edges, sizes):
     return [edges[:, a:b] for a, b in pairwise(bounds)]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(count=st.integers(1, 60), edges=st.integers(0, 200), k=st.integers(1, 9),
        keep=st.integers(1, 7), seed=st.integers(-2, 5), sizes=st.lists(st.integers(0, 60)))

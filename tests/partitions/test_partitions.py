@@ -86,6 +86,7 @@ def test_seeds_are_partitions_of_their_own(name):
     assert len({owners(name, made, 3, seed).tobytes() for seed in range(6)}) == 6
 
 
+@pytest.mark.slow
 def test_the_same_in_another_process():
     code = ("import sys; sys.path.insert(0, sys.argv[1])\n"
             "from test_partitions import NAMES, graph, owners\n"

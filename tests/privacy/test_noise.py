@@ -58,6 +58,7 @@ def test_wide_ones_are_gaussian(sigma):
     assert abs((drawn < -2.5).mean() / stats.norm.sf(2.5) - 1) < 0.2
 
 
+@pytest.mark.slow
 def test_no_random_word_is_skipped():
     """However many words are drawn at a time, samples are a function of the stream alone."""
     many, at_once = discrete_gaussian(50, 400_000, KEY), np.empty(400_000, np.int64)
@@ -108,6 +109,7 @@ def exact_epsilon(mu, delta):
     return high
 
 
+@pytest.mark.slow
 @given(st.floats(0.01, 4.0), st.sampled_from([1e-3, 1e-5, 1e-8]))
 def test_epsilon_is_above_the_exact_one_and_near_it(mu, delta):
     found, exact = epsilon(mu**2 / 2, delta), exact_epsilon(mu, delta)
@@ -249,6 +251,7 @@ def first_sum(seed, fresh):
     return seen[0]
 
 
+@pytest.mark.slow
 def test_the_difference_of_two_runs_is_noise_and_nothing_else():
     """Of the same seed and data: 200 numbers of it, against theory: all three must stay."""
     one, two = first_sum(0, seeded("one")), first_sum(0, seeded("two"))
@@ -261,6 +264,7 @@ def test_the_difference_of_two_runs_is_noise_and_nothing_else():
     assert np.abs(system).min() > 0 and 0.8 < (system / theory).std() < 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     NOISY, Power.tiny().model_copy(update={"clip": 1.0, "noise": 1.0}),
     PowerPlus.tiny().model_copy(update={"clip": 1.0, "noise": 1.0, "width": 0}),
@@ -305,6 +309,7 @@ def test_a_run_that_was_killed_goes_on_with_the_noise_it_had(tmp_path):
         assert worker.ledger.summary()["releases"] == 8             # none was charged twice
 
 
+@pytest.mark.slow
 def test_a_site_whose_limit_is_spent_is_silent_and_the_run_goes_on(tmp_path):
     """In this run, in the next one on its table, and after a restart."""
     method = NOISY.model_copy(update={"threshold": 0.5, "secure": False})

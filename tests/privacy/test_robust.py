@@ -58,6 +58,7 @@ def test_rules_are_those_of_the_reference(case, rule):
     np.testing.assert_allclose(found.numpy(), slow(rows, rule, f, weights), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.sampled_from(RULES), st.integers(1, 2))
 def test_rows_are_merged_among_the_clients_that_touched_them(seed, rule, f):
     draw = np.random.default_rng(seed)
@@ -139,6 +140,7 @@ def accuracy(robust, engine, **more):
     return run(method, parts, plan, seed=0, engine=kind).finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_an_attack_that_ruins_an_average_does_not_ruin_a_rule(rule):
     """One of five clients sends its change times -1000, and says that it has most of the nodes."""
@@ -151,6 +153,7 @@ def test_an_attack_that_ruins_an_average_does_not_ruin_a_rule(rule):
     assert kept > fair - 15 and kept > ruined + 15
 
 
+@pytest.mark.slow
 def test_the_status_names_who_is_far_above_the_others():
     made = accuracy("median", Attacked)
     traffic = made.clients.traffic
@@ -158,6 +161,7 @@ def test_the_status_names_who_is_far_above_the_others():
     assert outliers == sorted(traffic)[:1] and all(its["norm"] > 0 for its in traffic.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_rows_of_an_attacker_stay_short(rule):
     """FedLink: one of seven clients scales model and rows by -1000; no row runs away."""
@@ -175,6 +179,7 @@ def test_rows_of_an_attacker_stay_short(rule):
     assert longest["kept"] < 3 * longest["fair"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["feddgl", "fed4dgnn"])
 def test_what_travels_beside_the_average_stays_short(name):
     """FedDGL's prototypes of all clients; models that 4D-FED-GNN+ passes from client to client."""
@@ -203,6 +208,7 @@ def test_what_travels_beside_the_average_stays_short(name):
     assert longest(Attacked, "clip") < 3 * fair
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedlink", "fedavg", "dgcolearn", "scaffold", "power", "feddgl",
                                   "fed4dgnn", "target"])
 @pytest.mark.parametrize("rule", ["clip", "median"])

@@ -59,6 +59,7 @@ def test_with_one_more_dropout_nothing_is_opened(clients, lost, step):
         secure_sum(fixed, identities(clients), vanish=dict.fromkeys(NAMES[:lost], step))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_the_sum_is_exact_whoever_vanishes_and_when(data):

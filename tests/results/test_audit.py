@@ -28,6 +28,7 @@ def quiet(line):
     pass
 
 
+@pytest.mark.slow
 def test_prototypes_are_read_back_exactly_and_noise_ends_it():
     def found(fields):
         method = Power.tiny().model_copy(update={**PROTECTION["power"]["off"], **fields})
@@ -69,6 +70,7 @@ def test_numbers_that_one_client_has_alone():
     assert attacks.alone(made) is None
 
 
+@pytest.mark.slow
 def test_rows_that_travel_are_read_by_the_server():
     done = audit(experiment("fedlink_plus", rounds=2, sampled=50, stages=2), "small", quiet)
     rows = done.found["travelling rows"]

@@ -45,6 +45,7 @@ def shared(tmp_path_factory):
     return folder, wanted, found, told
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_run_folders(shared):
     folder, _, found, told = shared
     runs = {s: [rounded(records(p)) for p in sorted((folder / "cells").glob(f"{s}-*"))]
@@ -74,6 +75,7 @@ def test_the_numbers_are_those_of_the_run_folders(shared):
     assert EACH_SEED in found.notes()
 
 
+@pytest.mark.slow
 def test_a_finished_cell_is_not_run_again(shared, monkeypatch, tmp_path):
     folder, wanted, found, _ = shared
 
@@ -118,6 +120,7 @@ def test_budget_marks_what_is_left_over(tmp_path):
     assert found.grids()[0].rows == [["popularity"], ["edgebank"]]
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_reported_by_its_own_sentence(tmp_path):
     cell, = cells(made(tmp_path, "popularity"), tmp_path / "cells")
     cell.folder.mkdir(parents=True)
@@ -126,6 +129,7 @@ def test_a_failing_run_is_reported_by_its_own_sentence(tmp_path):
         fill([[cell]], tell=print)
 
 
+@pytest.mark.slow
 def test_a_spent_budget_stops_what_runs_and_the_next_call_finishes_it(tmp_path):
     cell, = cells(made(tmp_path, ":".join(["fedlink", *TINY])), tmp_path / "cells")
     assert fill([[cell]], budget=0.1, tell=print) == [cell]     # no process starts in so little
@@ -234,6 +238,7 @@ def test_text_of_tables():
         "**Two**", "", "| method | a, b |", "|---|---:|", "| x\\|y | 1 |", "| z | - |"]
 
 
+@pytest.mark.slow
 def test_partitions_times_initialisations(tmp_path, monkeypatch):
     quick.here(monkeypatch)
     options = {"data": {"source": "digits"}, "split": {"k": 2}}

@@ -76,6 +76,7 @@ def scored(run, name, users, items):
     return np.array(fv.Forecasts(run).scored(table)["score"].to_pylist(), float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     fv.FedLink.tiny(), fv.FedLink.tiny().model_copy(update={"score_by": "cosine"}),
     fv.FedLinkLocal.tiny(), fv.FedLinkNoEmb.tiny()], ids=repr)
@@ -97,6 +98,7 @@ def test_fedlink_scores_the_same_outside(rows, method, tmp_path):
                            scored(run, "rye", users, items), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fedlink_plus_scores_the_same_outside(rows, tmp_path):
     run = made(rows, fv.FedLinkPlus.tiny(), tmp_path / "run")
     export(tmp_path / "run", tmp_path / "out", top=100)
@@ -112,6 +114,7 @@ def test_fedlink_plus_scores_the_same_outside(rows, tmp_path):
     assert np.isnan(outside(tmp_path / "few", "scores", "rye", ["nobody"], ["1"])).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bipartite", [True, False])
 @pytest.mark.parametrize("directed", [True, False])
 def test_dgcolearn_scores_the_same_outside(rows, bipartite, directed, tmp_path):
@@ -128,6 +131,7 @@ def test_dgcolearn_scores_the_same_outside(rows, bipartite, directed, tmp_path):
                        scored(run, "all", users, items), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_there_is_named_in_a_sentence(rows, graph, tmp_path):
     for method in (fv.FedLinkNoEmb.tiny(), fv.FedLinkPlus.tiny()):
         made(rows, method, tmp_path / method.name)
@@ -163,6 +167,7 @@ def graph():
                       owner=Owner(np.arange(48) % 2, ("north", "south")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     fv.Power.tiny(), fv.Power.tiny().model_copy(update={"answers": "global"}), fv.FedAvg.tiny()],
     ids=repr)

@@ -43,6 +43,7 @@ def begun(run, folder):
     assert run.poll() is None
 
 
+@pytest.mark.slow
 def test_a_fork_gives_the_scores_of_a_new_process(forks, tmp_path):
     columns = [x for name, column in shop.COLUMNS.items() for x in (f"--{name}", column)]
     data, found = shop.write(tmp_path), []
@@ -60,6 +61,7 @@ def test_an_error_is_an_exit_code_and_a_sentence(forks, tmp_path):
     assert run.wait() == 2 and "fedlnk" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_is_interrupted_or_killed_alone(forks, tmp_path):
     runs = [forks.start([*LONG, "--out", str(tmp_path / str(i))], tmp_path / f"{i}.log")
             for i in range(3)]
@@ -77,6 +79,7 @@ def test_a_run_is_interrupted_or_killed_alone(forks, tmp_path):
     assert "again goes on" in (tmp_path / "0.log").read_text()
 
 
+@pytest.mark.slow
 def test_closing_leaves_no_process(tmp_path):
     made = ForkServer()
     run = made.start([*LONG, "--out", str(tmp_path / "run")], tmp_path / "log")
@@ -86,6 +89,7 @@ def test_closing_leaves_no_process(tmp_path):
     ForkServer().close()                          # nothing was started
 
 
+@pytest.mark.slow
 def test_where_the_forked_process_is_gone_new_ones_are_started(tmp_path):
     made = ForkServer()
     run = made.start([*LONG, "--out", str(tmp_path / "run")], tmp_path / "log")
@@ -99,6 +103,7 @@ def test_where_the_forked_process_is_gone_new_ones_are_started(tmp_path):
     made.close()
 
 
+@pytest.mark.slow
 def test_other_systems_get_new_processes(monkeypatch, tmp_path):
     monkeypatch.setattr(forking.sys, "platform", "darwin")
     made = ForkServer()

@@ -55,6 +55,7 @@ def never(monkeypatch):
     monkeypatch.setattr(filling, "_start", start)
 
 
+@pytest.mark.slow
 def test_a_comparison_is_made_from_lines_alone(filled, monkeypatch):
     folder, found = filled
     never(monkeypatch)
@@ -240,6 +241,7 @@ def cost(monkeypatch):
     return prices
 
 
+@pytest.mark.slow
 def test_every_method_gets_its_first_seed_first_and_cheap_ones_come_before(
         tmp_path, monkeypatch, cost):
     made = []
@@ -262,6 +264,7 @@ def test_every_method_gets_its_first_seed_first_and_cheap_ones_come_before(
     assert [x.split()[0] for x in made] == ["edgebank", "popularity"] * 2
 
 
+@pytest.mark.slow
 def test_a_slow_row_gets_three_seeds_if_nobody_says(tmp_path, monkeypatch, cost):
     made = []
     quick.here(monkeypatch, made)
@@ -272,6 +275,7 @@ def test_a_slow_row_gets_three_seeds_if_nobody_says(tmp_path, monkeypatch, cost)
     assert len(fill(table, budget=Budget(0))) == 2          # five were asked for by name
 
 
+@pytest.mark.slow
 def test_a_page_takes_no_more_than_its_cap(tmp_path, monkeypatch, cost):
     made = []
     quick.here(monkeypatch, made)
@@ -285,6 +289,7 @@ def test_a_page_takes_no_more_than_its_cap(tmp_path, monkeypatch, cost):
     assert made[-1] == "edgebank on shop, seed 0"
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_does_not_hold_up_the_others(tmp_path, monkeypatch):
     made = []
     quick.here(monkeypatch, made)

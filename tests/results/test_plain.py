@@ -61,6 +61,7 @@ def done(*arguments):
     return out
 
 
+@pytest.mark.slow
 def test_from_the_run_to_pages_pictures_and_tables(table):
     out = done("run", "edgebank", *table, "--out", "run", "--json", "scores.json")
     for name in NASTY[:6]:
@@ -82,6 +83,7 @@ def test_from_the_run_to_pages_pictures_and_tables(table):
     assert "<script" in done("compare", "edgebank", "popularity", *table, "--seeds", "1")
 
 
+@pytest.mark.slow
 def test_forecasts_in_csv_parquet_and_on_the_terminal(table):
     done("run", "edgebank", *table, "--out", "asked")
     done("predict", "asked", "--all", "--out", "all.csv")

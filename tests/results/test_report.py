@@ -51,6 +51,7 @@ def page(*folders: Path) -> str:
     return report(folders, folders[0].parent / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_with_dates_says_them_and_one_without_says_stages(tmp_path):
     text = page(finished(tmp_path / "dated", "popularity"))
     assert "Stages from <span class=day>2013-01-01</span> to" in text
@@ -94,6 +95,7 @@ def test_the_axis_of_a_run_with_dates_has_dates(tmp_path, monkeypatch):
     assert {"2", "3", "4"} <= set(labels[-1]) and not any("2013" in t for t in labels[-1])
 
 
+@pytest.mark.slow
 def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
     folders = [finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank"),
                finished(tmp_path / "c", "edgebank", seed=1, drift=True)]
@@ -113,6 +115,7 @@ def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
     assert "Runs beside each other" not in page(folders[0])
 
 
+@pytest.mark.slow
 def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
     one, two = (finished(tmp_path / n, "popularity", negatives=k) for n, k in (("a", 5), ("b", 6)))
     assert "These runs are not compared: task, protocol" in page(one, two)
@@ -130,6 +133,7 @@ def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
         "popularity (copy)", "popularity (a)"]
 
 
+@pytest.mark.slow
 def test_other_clients_are_remarked_and_live_stages_have_a_column(tmp_path):
     one, two = finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank")
     found = tomllib.loads((two / "experiment.toml").read_text())
@@ -147,6 +151,7 @@ def test_other_clients_are_remarked_and_live_stages_have_a_column(tmp_path):
     assert "not compared" in page(one, two)
 
 
+@pytest.mark.slow
 def test_drift_is_shown(tmp_path):
     folder = finished(tmp_path / "a", "edgebank", drift=True)
     summary = json.loads((folder / "summary.json").read_text())
@@ -158,6 +163,7 @@ def test_drift_is_shown(tmp_path):
     assert "alt='AUC new, all clients'" in text and "alt='new pairs, %'" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dgcolearn", "last_label", "common"])
 def test_runs_of_every_task_are_shown(tmp_path, name):
     method = registry.method(name).tiny()
@@ -168,6 +174,7 @@ def test_runs_of_every_task_are_shown(tmp_path, name):
     assert text.count("<img") >= 3 and text.count("<div class='box'>") == text.count("<table>") > 0
 
 
+@pytest.mark.slow
 def test_folders_that_no_run_wrote_are_named(tmp_path):
     one, two = finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank")
     summary = json.loads((two / "summary.json").read_text())

@@ -43,6 +43,7 @@ def once(tmp_path_factory):
     return folder, search(folder)
 
 
+@pytest.mark.slow
 def test_the_best_on_validation_is_chosen_and_written(once):
     folder, found = once
     over = trials(folder)
@@ -87,6 +88,7 @@ def test_a_finished_search_answers_at_once_and_takes_more_trials(once, monkeypat
     assert more.search.value >= found.search.value
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_goes_on_to_the_same_end(once, tmp_path, monkeypatch):
     folder, _ = once
     carried_out, count = Study.carried_out, iter(range(100))
@@ -107,6 +109,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_end(once, tmp_path, monke
     assert found.search.trials == 6
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_below_the_others_on_its_way_is_stopped(tmp_path, monkeypatch):
     seen = []
 
@@ -134,12 +137,14 @@ def test_before_validation_the_score_is_that_of_learned_stages(tmp_path):
     assert early and set(late) == {run.scores["val"]["mean"]["auc"]}
 
 
+@pytest.mark.slow
 def test_a_spent_budget_leaves_trials_for_the_next_time(tmp_path):
     with pytest.raises(FedvineError, match="No trial of popularity was finished yet"):
         search(tmp_path, budget=0)
     assert search(tmp_path, trials=2).left == 0
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_counted_and_the_others_go_on(tmp_path, monkeypatch):
     carried_out, told = Study.carried_out, []
 
@@ -157,6 +162,7 @@ def test_a_trial_that_fails_is_counted_and_the_others_go_on(tmp_path, monkeypatc
         search(tmp_path, seed=101, out=tmp_path / "other", trials=2)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_search_and_its_trial_is_begun_anew(tmp_path, monkeypatch):
     def full(self, cell, trial):
         raise NotWritten("saves could not be written: No space left on device.")
@@ -170,6 +176,7 @@ def test_a_full_disk_ends_a_search_and_its_trial_is_begun_anew(tmp_path, monkeyp
     assert not any("failed" in line for line in told)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_searched_is_said_in_a_sentence(tmp_path, monkeypatch):
     with pytest.raises(FedvineError, match="Seeds below 100 are those of tables"):
         search(tmp_path, seed=7)
@@ -195,6 +202,7 @@ def test_a_space_holds_the_defaults_and_nothing_that_a_field_refuses(name):
             assert getattr(kind(**{field: value}), field) == value
 
 
+@pytest.mark.slow
 def test_the_command_and_its_experiment(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shop.write(tmp_path)
@@ -231,6 +239,7 @@ def table(tmp_path, monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_rows_of_a_table_take_what_a_search_of_its_size_has_found(table, tmp_path, capsys):
     folder, (setting,), (pop, bank) = tmp_path / "cells", table.experiment, table.row
     def notes():

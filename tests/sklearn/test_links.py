@@ -58,6 +58,7 @@ def test_answers_are_those_of_a_run(rows, fitted):
         pairs)["score"].to_pylist()
 
 
+@pytest.mark.slow
 def test_new_rows_make_the_model_of_one_run_on_all(rows, fitted):
     for batch in (rows[300:350], rows[350:]):
         assert fitted.partial_fit(batch) is fitted
@@ -66,6 +67,7 @@ def test_new_rows_make_the_model_of_one_run_on_all(rows, fitted):
     assert fitted.decision_function(rows).tolist() == whole.scored(pairs)["score"].to_pylist()
 
 
+@pytest.mark.slow
 def test_the_first_partial_fit_is_a_fit_and_late_rows_are_taken(rows, fitted):
     again = LinkForecaster("recency", client="town").partial_fit(rows[:300])
     assert np.array_equal(again.decision_function(rows), fitted.decision_function(rows), True)
@@ -82,6 +84,7 @@ def test_whoever_nobody_knows_has_no_forecast(fitted):
     assert set(fitted.top(asked).row) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [
     pl.DataFrame, lambda frame: pa.Table.from_pandas(frame),
     lambda frame: {name: frame[name].tolist() for name in frame},
@@ -92,6 +95,7 @@ def test_any_frame_gives_the_same(rows, fitted, kind):
     assert other.score(kind(rows[300:])) == fitted.score(rows[300:])
 
 
+@pytest.mark.slow
 def test_a_score_is_the_runs_own_of_the_next_stage(rows, fitted):
     before = fitted.decision_function(rows)
     plan = fitted.learned_.run.plan
@@ -106,6 +110,7 @@ def test_a_score_is_the_runs_own_of_the_next_stage(rows, fitted):
         fitted.set_params(metric="aucc").score(rows[300:])
 
 
+@pytest.mark.slow
 def test_a_search_in_the_order_of_time_and_a_pipeline(rows):
     line = make_pipeline(FunctionTransformer(lambda frame: frame.rename(columns={"who": "src"})),
                          LinkForecaster("popularity", client="town"))
@@ -119,6 +124,7 @@ def test_a_search_in_the_order_of_time_and_a_pipeline(rows):
     assert found[1] == np.mean(by_hand)
 
 
+@pytest.mark.slow
 def test_fields_of_the_method_are_searched(rows):
     search = GridSearchCV(LinkForecaster(fv.EdgeBank()), {"method__window": [1, 50]},
                           cv=TimeSeriesSplit(2), error_score="raise").fit(rows)
@@ -131,6 +137,7 @@ def test_a_splitter_that_shuffles_is_refused(rows, cv):
         cross_val_score(LinkForecaster("recency"), rows, cv=cv, error_score="raise")
 
 
+@pytest.mark.slow
 def test_parameters_clone_and_pickle(rows, fitted):
     fitted.partial_fit(rows[300:350])
     other = pickle.loads(pickle.dumps(fitted))

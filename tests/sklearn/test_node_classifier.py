@@ -160,6 +160,7 @@ def test_dense_and_sparse_features_may_be_mixed_in_questions(graph):
         made.partial_fit(second[:30], y[:30])
 
 
+@pytest.mark.slow
 def test_a_search_in_a_pipeline_with_edges(frame):
     table, y, edges = frame
     X = table.drop(columns="town").set_index("who")
@@ -215,6 +216,7 @@ def test_the_checks_of_scikit_learn(method):
     assert {one["check_name"] for one in found if one["status"] == "xfail"} == set(NODE_CHECKS)
 
 
+@pytest.mark.slow
 def test_the_checks_of_the_interface():
     found = check_estimator(classifier(), legacy=False, expected_failed_checks=NODE_CHECKS,
                             on_skip=None)

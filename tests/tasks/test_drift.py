@@ -82,6 +82,7 @@ def test_a_change_that_stays_becomes_the_usual_state():
     assert unusual([*values, *[0.5] * NEW_USUAL, 0.1], 0.05)[0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", [BEFORE + 1, 8, 12, 30])
 def test_false_alarms_of_stationary_series_are_few(stages):
     draw = rng("stationary", stages)
@@ -95,6 +96,7 @@ def test_false_alarms_of_stationary_series_are_few(stages):
     assert all(rate < 3 * FALSE for rate in rates.values()), rates
 
 
+@pytest.mark.slow
 def test_a_whole_run_that_is_stationary_seldom_has_a_sentence():
     """Ten clients, two scores and two rivals, at one stage: at most about 2 % a rule."""
     draw, alarms = rng("whole"), 0

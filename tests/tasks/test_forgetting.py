@@ -19,6 +19,7 @@ def test_forgetting_is_the_loss_since_the_best():
     assert forgotten({(0, 0): 0.5}) == {} and forgotten({}) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     FedAvgDyn(target="classes", **SMALL), DgCoLearn(target="classes", window=1, **SMALL)])
 def test_every_stage_so_far_is_asked_about_and_training_is_as_ever(tmp_path, method):

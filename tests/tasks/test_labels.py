@@ -114,6 +114,7 @@ def test_clients_name_the_classes_that_one_machine_names(options):
             assert b.found[t]["all"]["scores"] == pytest.approx(a.found[t]["all"]["scores"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [
     DgCoLearn(rounds=2, features=4, hidden=4, target="classes"), LastLabel(),
     pytest.param(DgCoLearn(

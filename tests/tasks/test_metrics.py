@@ -25,6 +25,7 @@ def joined(positive, negative):
     return truth, np.concatenate((positive, negative))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(LISTS, LISTS, TYPES, TYPES)
 def test_auc_and_average_precision_are_those_of_sklearn(positive, negative, high, low):

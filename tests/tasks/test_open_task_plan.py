@@ -78,6 +78,7 @@ def test_new_nodes_of_known_classes_are_a_task_when_they_are_enough():
     assert not (before[a] & before[b]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [False, True])
 @settings(max_examples=25, deadline=None)
 @given(st.data())

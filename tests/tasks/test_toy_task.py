@@ -53,6 +53,7 @@ def test_it_runs_and_its_scores_are_right():
     assert "mean" in made.scores["test"] and f"{made.scores['test']['mean']['error']:.3f}" in out
 
 
+@pytest.mark.slow
 def test_it_compares_with_tables_and_a_picture():
     out = done("compare", "toy_degrees.py", "toy_degrees.py:share=0.0", "--data", "shop.csv",
                *COLUMNS, "--seeds", "2", "--markdown", "all.md", "--plot", "all.png")
@@ -62,6 +63,7 @@ def test_it_compares_with_tables_and_a_picture():
     assert Path("all.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_it_reports_and_predicts():
     done("run", "toy_degrees.py", "--data", "shop.csv", *COLUMNS, "--out", "run")
     done("report", "run")

@@ -30,8 +30,13 @@ def names(room: str) -> list[str]:
 def _files(room: str) -> dict[str, EntryPoint | None]:
     """Return the names, with another package's entry point, or None for a file here."""
     package = importlib.import_module(f"fedvine.{room}")
-    own = [m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")]
-    return dict.fromkeys(own) | {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
+    return dict.fromkeys(_own(tuple(package.__path__))) | {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
+
+
+@lru_cache(maxsize=16)
+def _own(folders: tuple[str, ...]) -> list[str]:
+    """Return the names of the files in a room; looking for them takes 4 ms."""
+    return [m.name for m in pkgutil.iter_modules(folders) if not m.name.startswith("_")]
 
 
 @lru_cache(maxsize=16)

@@ -74,17 +74,17 @@ class TableSet:
               plot: str | Path | None = None) -> None:
         """Write files, each whole or not at all.
 
-        Raises :class:`FedvineError` for a plot where there is no picture.
+        Raises :class:`FedvineError` for a plot where there is no picture, after the other files.
         """
+        for file, text in ((markdown, self.markdown), (json, self._json)):
+            if file is not None:
+                with atomic(Path(file), "w") as handle:
+                    handle.write(text())
         if plot is not None:
             if self.picture is None:
                 raise FedvineError("There is no picture of this; leave out --plot.")
             with atomic(Path(plot)) as handle:
                 handle.write(self.picture)
-        for file, text in ((markdown, self.markdown), (json, self._json)):
-            if file is not None:
-                with atomic(Path(file), "w") as handle:
-                    handle.write(text())
 
     def _json(self) -> str:
         return jsons.dumps(list(self.records), indent=1)
