@@ -30,7 +30,8 @@ def names(room: str) -> list[str]:
 def _files(room: str) -> dict[str, EntryPoint | None]:
     """Return the names, with another package's entry point, or None for a file here."""
     package = importlib.import_module(f"fedvine.{room}")
-    return dict.fromkeys(_own(tuple(package.__path__))) | {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
+    others = {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
+    return dict.fromkeys(_own(tuple(package.__path__))) | others
 
 
 @lru_cache(maxsize=16)
