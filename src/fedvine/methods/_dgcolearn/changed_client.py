@@ -127,16 +127,16 @@ class ChangedMixin(ClientMixin):
     def say_changed(self, client: Client, layer: int, model: Any, given: Any) -> torch.Tensor:
         """Send messages.
 
-        Down: for layer 0 the model, and ``rows``, ``sent`` and ``deep`` of :meth:`layers_of`; else
-        what :meth:`sums_of` takes, of the layer before. Up: messages of the places to be sent
-        [., m_layer].
+        Down: for layer 0 the model, ``rows``, ``sent`` and ``deep`` of :meth:`layers_of`, and
+        ``learn``, whether gradients will be asked for; else what :meth:`sums_of` takes, of the
+        layer before. Up: messages of the places to be sent [., m_layer].
         """
         part, net = self.part_of(client), client.net
         if layer == 0:
             tree.load(net, model)
             rows, *sent = (places.astype(np.int64) for places in (given["rows"], *given["sent"]))
             client.cache["layers"] = self.plan_of(client, rows, sent, given["deep"])
-            client.cache["activations"] = []
+            client.cache["activations"], client.cache["learn"] = [], given["learn"]
             read = torch.from_numpy(client.cache["layers"][0].inputs)
             degree = torch.from_numpy(part.degree[read.numpy()]).to(part.x)
             x = torch.cat([part.x[read, :-1], degree.log1p()[:, None]], 1)
@@ -148,8 +148,9 @@ class ChangedMixin(ClientMixin):
             x = torch.cat([self.finish_changed(client, given), kept])
         plan = client.cache["layers"][layer]
         x = x.detach().requires_grad_(layer > 0)        # nothing of features has a gradient
-        message = net.message(layer, x, self.neighbours_of(client, plan.inputs),
-                              part.states[layer][torch.from_numpy(plan.inputs)])
+        with torch.set_grad_enabled(client.cache["learn"]):
+            message = net.message(layer, x, self.neighbours_of(client, plan.inputs),
+                                  part.states[layer][torch.from_numpy(plan.inputs)])
         client.cache["activations"].append({"x": x, "message": message})    # not saved
         return message[plan.sent].detach()
 
@@ -185,9 +186,8 @@ class ChangedMixin(ClientMixin):
         plan = client.cache["layers"][layer]
         last["at"], sums = self.sums_of(client, layer, given)
         x, message, last["sums"] = last["x"], last["message"], sums.requires_grad_()
-        total = neighbour_sum(message, *plan.matrix).index_add(0, plan.border, last["sums"])
-        total = part.beside("ages", total, plan.rows)
         own, degree = plan.own, self.neighbours_of(client, plan.rows)
+        learn = client.cache["learn"]
         state = part.states[layer][torch.from_numpy(plan.rows)]
 
         def computed(x: torch.Tensor, message: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
@@ -195,10 +195,15 @@ class ChangedMixin(ClientMixin):
                                    total, degree)                                   # (2), (5)
             return client.net.remember(layer, h, state)                             # (3)
 
-        # Of many rows what lies between is computed again on the way back: ten times less is held.
-        last["state"] = (computed(x, message, total) if len(own) < MANY else checkpoint(
-            computed, x, message, total, use_reentrant=False, preserve_rng_state=False))
-        last["out"] = client.net.rows(layer, last["state"])
+        with torch.set_grad_enabled(learn):
+            total = neighbour_sum(message, *plan.matrix).index_add(0, plan.border, last["sums"])
+            total = part.beside("ages", total, plan.rows)
+            # Of many rows what lies between is computed again on the way back: ten times less is
+            # held.
+            last["state"] = (computed(x, message, total) if not learn or len(own) < MANY else
+                             checkpoint(computed, x, message, total, use_reentrant=False,
+                                        preserve_rng_state=False))
+            last["out"] = client.net.rows(layer, last["state"])
         return last["out"]
 
     @on_client

@@ -25,12 +25,14 @@ class Changed(Layerwise):
     """Passes over rows of the changed set."""
 
     def up_to_last(self, server: Server, clients, steps: list[Step], deep: bool = False,
-                   saved: bool = False) -> tuple[Sequence[str], list[Any], list[Step]]:
+                   saved: bool = False, learn: bool = False
+                   ) -> tuple[Sequence[str], list[Any], list[Step]]:
         """Carry out the layers of a pass up to the sums of the last one.
 
-        ``deep``: it computes all rows that it reads. ``saved``: its rows become states. Return the
-        clients that took part, by client what it gets of the last layer's sums, and the steps,
-        whose ``border`` and ``cross`` are those of the sums that travelled.
+        ``deep``: it computes all rows that it reads. ``saved``: its rows become states. ``learn``:
+        its gradients are asked for afterwards. Return the clients that took part, by client what
+        it gets of the last layer's sums, and the steps, whose ``border`` and ``cross`` are those
+        of the sums that travelled.
         """
         method, place, graph, net = self.method, server.placement, server.border, server.net
         send(method, server, clients)                   # to clients that were away
@@ -46,7 +48,8 @@ class Changed(Layerwise):
             graph.held.begin(graph.changed)
         wanted = by_client(place, steps[-1].rows)
         sent_by = [by_client(place, step.sent[at]) for step, at in zip(steps, asked, strict=True)]
-        given: list[Any] = [{"rows": wanted[k], "sent": [s[k] for s in sent_by], "deep": deep}
+        given: list[Any] = [{"rows": wanted[k], "sent": [s[k] for s in sent_by], "deep": deep,
+                             "learn": learn}
                             for k in range(len(clients.names))]
         model: Any = tree.weights(net)
         moved = list[Step]()
@@ -89,9 +92,11 @@ class Changed(Layerwise):
         graph.note(bytes=moved * width, bytes_full=2 * graph.border_nodes * width * bool(again),
                    **more)
 
-    def rows(self, server: Server, clients, nodes: np.ndarray
+    def rows(self, server: Server, clients, nodes: np.ndarray, learn: bool = False
              ) -> tuple[torch.Tensor, list[Step], Sequence[str]]:
         """Carry out the forward pass for ``nodes`` int64, ascending, each once.
+
+        ``learn`` as of :meth:`up_to_last`.
 
         Return their rows [n, hidden] (0 for nodes never seen, and for those of clients that do not
         answer), the steps of the pass, and the clients that took part.
@@ -101,7 +106,7 @@ class Changed(Layerwise):
         now = place.owner[nodes] >= 0 if deep else graph.active[nodes]
         steps = graph.plan(nodes[now], method.layers, place, server.net.short, deep)
         rest = place.in_order(nodes[~now & (place.owner[nodes] >= 0)])
-        present, sums, steps = self.up_to_last(server, clients, steps, deep)
+        present, sums, steps = self.up_to_last(server, clients, steps, deep, learn=learn)
         given = [{**s, "rest": r} for s, r in zip(sums, by_client(place, rest), strict=True)]
         made, kept = place.counts(steps[-1].rows), place.counts(rest)
         sent = clients.call(method.embed_changed, per_client=named(clients, given, present),
@@ -139,7 +144,7 @@ class Changed(Layerwise):
         Rows that are not of the changed set are constants of the loss.
         """
         nodes, at = np.unique(ends, return_inverse=True)
-        rows, steps, present = self.rows(server, clients, nodes)
+        rows, steps, present = self.rows(server, clients, nodes, learn=True)
         rows = rows.to(self.method.where).requires_grad_()
         server.optimizer.zero_grad()
         server.net.descend(rows, at.reshape(ends.shape), labels)
