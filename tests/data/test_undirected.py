@@ -133,7 +133,6 @@ METHODS = [m for name in registry.names("methods") if (m := registry.method(name
            and m.tiny().task == "link"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", METHODS, ids=lambda m: m.name)
 def test_scores_do_not_depend_on_the_order_of_the_ends(kind):
     """Over every method of links: score(u, v) is score(v, u), and a run learns from such data."""

@@ -82,7 +82,6 @@ def test_counts_as_published(graph):
         assert rows(graph).dtype == np.float32 and np.all(rows(graph).data == 1)
 
 
-@pytest.mark.slow
 @real("cora", "computers", "squirrel_filtered", "wordnet", "ud_ewt")
 def test_a_second_load_only_opens(graph, data, copies, monkeypatch):
     """From another cache: read once more, then from what was kept."""

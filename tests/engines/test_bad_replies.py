@@ -43,7 +43,6 @@ class Spoilt(Federation):
                                                                 0.0]}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [
     n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 def test_a_bad_reply_of_a_site_counts_as_missing_and_the_log_says_why(tmp_path, name):

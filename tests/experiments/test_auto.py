@@ -218,7 +218,6 @@ def test_an_experiments_file_may_ask_for_a_choice_and_a_table_may_grow(place, ca
     assert grown["stages"] > stages and grown["auto"] == read_choice("runs/exp-s0")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("words", "sentence"), [
     (["run", "auto"], "Say with --data what to run on"),
     (["run", "auto", *TABLE, "--budget", "soon"], "'soon' is no time above 0"),

@@ -81,7 +81,6 @@ DAMAGE = {
     "metrics not UTF-8": lambda run: garbled(run, b"\xe9")}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_question_to_a_damaged_run(run, name):
     """Not answered from another moment, nor with a model that has learned nothing."""
@@ -367,7 +366,7 @@ def test_a_full_disk(run, monkeypatch, what):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "words"), [
-    pytest.param(3000, ["FEDVINE_CACHE"], marks=pytest.mark.slow), (13000, ["saves"])])
+    (3000, ["FEDVINE_CACHE"]), (13000, ["saves"])])
 def test_a_disk_that_really_takes_no_more(run, tmp_path, size, words):
     """The system refuses to let any file grow beyond ``size`` bytes, whichever code writes it."""
     (tmp_path / "good.csv").write_text(GOOD)

@@ -34,9 +34,8 @@ def whole(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [
     "fedvine.experiments.run_folder:RunFolder.append 4", "fedvine.experiments.saves:write 5",
-    pytest.param("fedvine.experiments.run_folder:RunFolder.save 3", marks=pytest.mark.slow),
-    pytest.param("fedvine.experiments.run:Run._save 5", marks=pytest.mark.slow),
-    pytest.param("fedvine.experiments.saves:write 1", marks=pytest.mark.slow)])
+    "fedvine.experiments.run_folder:RunFolder.save 3", "fedvine.experiments.run:Run._save 5",
+    "fedvine.experiments.saves:write 1"])
 def test_a_run_that_is_killed_comes_to_the_same_scores(tmp_path, monkeypatch, whole, place):
     (tmp_path / "good.csv").write_text(GOOD)
     monkeypatch.chdir(tmp_path)

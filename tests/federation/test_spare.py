@@ -107,7 +107,6 @@ def test_threads_of_a_kits_processes_keep_no_freed_blocks():
     assert kept < usual - 4_000_000     # of 60 threads
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 700, (1 << 20) - 1, 1 << 20, (1 << 20) + 5])
 def test_a_message_on_its_way_takes_a_buffer_of_its_own_size(size, monkeypatch):
     pytest.importorskip("nvflare", reason="the extra flare is not installed")

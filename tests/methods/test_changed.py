@@ -126,9 +126,8 @@ def test_it_is_the_slow_computation(seed, clients, layers, backbone, temporal, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [
-    {}, *(pytest.param(options, marks=pytest.mark.slow) for options in (
-        {"target": "classes", "layers": 1, "backbone": "gcn"}, {"neighbours": 2, "stale": 3},
-        {"backbone": "evolvegcn-o", "window": 1}, {"edges_per_client": 50, "layers": 3}))])
+    {}, {"target": "classes", "layers": 1, "backbone": "gcn"}, {"neighbours": 2, "stale": 3},
+    {"backbone": "evolvegcn-o", "window": 1}, {"edges_per_client": 50, "layers": 3}])
 def test_it_keeps_the_contract(options):
     testing.check_method(DgCoLearn(rounds=2, features=4, hidden=4, scope="changed", **options))
 

@@ -247,9 +247,8 @@ class Mine(FedLink):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [
     FedLink.tiny().model_copy(update={"share_items": False}),
-    *(pytest.param(method, marks=pytest.mark.slow) for method in (
-        FedLink(rounds=2, capacity="auto", buffers=2, steps=2, width=4), Mine.tiny(),
-        FedLink.tiny().model_copy(update={"join": "full", "capacity": 40})))],
+    FedLink(rounds=2, capacity="auto", buffers=2, steps=2, width=4), Mine.tiny(),
+    FedLink.tiny().model_copy(update={"join": "full", "capacity": 40})],
     ids=["at-home", "auto", "mine", "full"])
 def test_variants_keep_the_contract(method):
     testing.check_method(method)

@@ -24,7 +24,7 @@ BACKBONES: Any = pytest.mark.parametrize("backbone", sorted(GCRN))
 @pytest.mark.slow
 @pytest.mark.parametrize(("backbone", "options"), [
     ("gcrn-lstm", {"scope": "changed"}), ("gcrn-gru", {"edges_per_client": 50}),
-    *(pytest.param(backbone, options, marks=pytest.mark.slow) for backbone in sorted(GCRN)
+    *((backbone, options) for backbone in sorted(GCRN)
       for options in ({"target": "classes", "edges_per_client": 50}, {"exchange_gradients": False},
                       {"scope": "changed", "target": "classes"}))])
 def test_the_contract(backbone, options):

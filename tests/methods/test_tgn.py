@@ -31,9 +31,8 @@ from fedvine.tasks.link_prediction import LinkPrediction
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [
-    {"edges_per_client": 50}, *(pytest.param(options, marks=pytest.mark.slow) for options in (
-        {"target": "classes"}, {"exchange_gradients": False}, {"exchange": "none"},
-        {"scope": "changed"}))])
+    {"edges_per_client": 50}, {"target": "classes"}, {"exchange_gradients": False},
+    {"exchange": "none"}, {"scope": "changed"}])
 def test_the_contract(options):
     testing.check_method(DgCoLearn.tiny().model_copy(update={"backbone": "tgn", **options}))
 

@@ -73,7 +73,6 @@ def test_the_lines_on_own_data_run(tmp_path, monkeypatch, capsys):
     assert told[0].split()[:2] == ["0", "0"] and any("'auc'" in line for line in told)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_in_the_documents_are_commands(page):
     for words in commands(page):

@@ -29,7 +29,6 @@ def test_every_file_of_numbers_is_a_whole_table(file):
     assert file in (PAPERS / "README.md").read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_row_of_a_table_has_its_numbers_and_can_be_built(name):
     table = PaperTable.named(name)

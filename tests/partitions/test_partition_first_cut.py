@@ -157,7 +157,6 @@ SHAPES = {      # edges, nodes, volume (None: edges)
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("k", [2, 5, 7])
 def test_every_shape_is_balanced(name, k):

@@ -117,9 +117,8 @@ def test_clients_name_the_classes_that_one_machine_names(options):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [
     DgCoLearn(rounds=2, features=4, hidden=4, target="classes"), LastLabel(),
-    pytest.param(DgCoLearn(
-        rounds=2, features=4, hidden=4, target="classes", exchange_gradients=False,
-        edges_per_client=50, schedule="first-epoch", epochs=2), marks=pytest.mark.slow),
+    DgCoLearn(rounds=2, features=4, hidden=4, target="classes", exchange_gradients=False,
+              edges_per_client=50, schedule="first-epoch", epochs=2),
     MlpDyn(rounds=2, features=4, hidden=4, target="classes")])
 def test_the_contract(method):
     testing.check_method(method)

@@ -43,17 +43,17 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
                            'extra: pip install "fedvine[app]".') from error
     found = runs_in(folders)
     token = None if is_loopback(host) else secrets.token_urlsafe(32)
+    server = uvicorn.Server(uvicorn.Config(
+        application(found, host, token, lambda: _inside(folders)), lifespan="off",
+        log_level="warning", ws="none",
+        server_header=False, date_header=False, timeout_graceful_shutdown=PATIENCE,
+        limit_concurrency=200, h11_max_incomplete_event_size=16_384, proxy_headers=False))
     try:
         listening = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
     except OSError as error:
         raise FedvineError(f"{host}:{port} cannot be listened on ({error.strerror or error}); "
                            "choose another port with --port, or 0 for any.") from error
-    server = uvicorn.Server(uvicorn.Config(
-        application(found, host, token, lambda: _inside(folders)), lifespan="off",
-        log_level="warning", ws="none",
-        server_header=False, date_header=False, timeout_graceful_shutdown=PATIENCE,
-        limit_concurrency=200, h11_max_incomplete_event_size=16_384, proxy_headers=False))
     with listening, _ended_by_signals(server):
         # asyncio does so only where a socket names its protocol; without it an answer in two
         # pieces waits 40 ms for the client's system

@@ -96,10 +96,9 @@ class Changed(Layerwise):
              ) -> tuple[torch.Tensor, list[Step], Sequence[str]]:
         """Carry out the forward pass for ``nodes`` int64, ascending, each once.
 
-        ``learn`` as of :meth:`up_to_last`.
-
-        Return their rows [n, hidden] (0 for nodes never seen, and for those of clients that do not
-        answer), the steps of the pass, and the clients that took part.
+        ``learn`` as of :meth:`up_to_last`. Return their rows [n, hidden] (0 for nodes never seen,
+        and for those of clients that do not answer), the steps of the pass, and the clients that
+        took part.
         """
         method, place, graph = self.method, server.placement, server.border
         deep = graph.limit > 0
