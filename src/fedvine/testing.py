@@ -78,15 +78,33 @@ class _Asked:
     method: Method = field(compare=False)
 
 
+@dataclass(frozen=True)
+class _Plain:
+    """What a plain run leaves, and what was seen of it."""
+
+    outcome: tuple[str, bytes, dict[str, bytes]]
+    found: tuple[Any, ...]              # the scores of each stage
+    log: tuple[dict[str, Any], ...]     # a line for each call
+    calls: tuple[tuple[str, str], ...]  # phase and function of each call
+
+
 @functools.lru_cache(maxsize=32)
-def _kept(asked: _Asked) -> tuple[str, bytes, dict[str, bytes]]:
-    return _outcome(_run(asked.method))
+def _kept(asked: _Asked) -> _Plain:
+    log: list[dict[str, Any]] = []
+    made = _run(asked.method, engine=bad_replies.Recording,
+                on_round=lambda at, clients: log.extend(clients.log))
+    return _Plain(_outcome(made), tuple(s.found for s in made.stages), tuple(log),
+                  tuple(sorted(made.clients.calls)))
 
 
-def _undisturbed(method: Method) -> tuple[str, bytes, dict[str, bytes]]:
+def _plain(method: Method) -> _Plain:
     """Return what a plain run leaves; most checks compare with it, and it is made once."""
     return _kept(_Asked(type(method), method.model_dump_json(),
                         (tiny_stream, tiny_labelled, tiny_graphs, tiny_case), method))
+
+
+def _undisturbed(method: Method) -> tuple[str, bytes, dict[str, bytes]]:
+    return _plain(method).outcome
 
 
 def _same(a: Any, b: Any, rule: str) -> None:
@@ -161,7 +179,7 @@ class _FirstTasks(TaskPlan):
 def check_no_future_leak(method: Method) -> None:
     """Check that cutting off the data's future changes no earlier score."""
     parts, plan = _case(method)
-    whole = _run(method, (parts, plan)).finish().stages
+    whole = _plain(method).found
     for stages in (2, 3):
         if isinstance(parts, GraphSplit):
             early = _thinned(parts, plan, {n: range(stages) for n in parts.parts})
@@ -170,9 +188,9 @@ def check_no_future_leak(method: Method) -> None:
             early = tiny_case(parts.stream.before(plan.bounds[stages]))[0]
             short = plan.cut(stages)
         cut = _run(method, (early, short)).finish().stages
-        for a, b in zip(whole, cut, strict=False):
+        for found, b in zip(whole, cut, strict=False):
             for stage in b.found:
-                assert a.found[stage] == b.found[stage], (
+                assert found[stage] == b.found[stage], (
                     f"scores of stage {stage} change when the future after it is cut off")
 
 
@@ -204,8 +222,8 @@ def check_empty_single_idle_late(method: Method) -> None:
     parts, plan = _case(method)
     _sane(_run(method, (_thinned(parts, plan, {"bob": ()}), plan)), "empty client")
     _sane(_run(method, (parts.only(["bob"]), plan)), "single client")
-    _sane(_run(method, (_thinned(parts, plan, {"ada": (0, 3)}), plan)), "idle client")
-    _sane(_run(method, (_thinned(parts, plan, {"cyd": (2, 3)}), plan)), "late client")
+    _sane(_run(method, (_thinned(parts, plan, {"ada": (0, 3), "cyd": (2, 3)}), plan)),
+          "one idle client and one late one")
 
 
 def check_missing_replies(method: Method) -> None:
@@ -213,10 +231,9 @@ def check_missing_replies(method: Method) -> None:
     first = 1 if method.rounds_at(1) else 0
     lost = _run(method, engine=MockClients, lose={(1, first, 1): {"bob"}})
     _same(_undisturbed(method), _outcome(lost), "a lost reply")
-    _sane(_run(method, engine=MockClients, quorum=0.5, lose={(1, first, 1): {"bob"}}),
-          "a reply missing for good")
-    away = {(1, r): {"cyd"} for r in range(method.rounds_at(1) + 1)} | {(2, 0): {"cyd"}}
-    _sane(_run(method, engine=MockClients, quorum=0.5, away=away), "a client that was away")
+    away = {(2, r): {"cyd"} for r in range(method.rounds_at(2) + 1)} | {(3, 0): {"cyd"}}
+    _sane(_run(method, engine=MockClients, quorum=0.5, lose={(1, first, 1): {"bob"}}, away=away),
+          "a reply missing for good, and a client that was away")
 
 
 def check_bad_replies(method: Method) -> None:
@@ -225,7 +242,8 @@ def check_bad_replies(method: Method) -> None:
     A bad reply counts as missing, the log gives the reason, and the run goes on if the quorum is
     met.
     """
-    broken = list(bad_replies.check(method, _run, _outcome))
+    plain = _plain(method)
+    broken = list(bad_replies.check(method, _run, _outcome, plain.outcome, plain.calls))
     assert not broken, "bad replies: " + "; ".join(sorted(set(broken)))
 
 
@@ -261,22 +279,20 @@ def check_growth(method: Method) -> None:
 
 def check_randomness_is_local(method: Method) -> None:
     """Check that global random generators are neither read nor advanced."""
-    torch.random.manual_seed(1)
+    undisturbed = _undisturbed(method)      # made under another state of the generators
+    torch.random.manual_seed(int(torch.randint(1 << 40, ()).item()))
     before = torch.random.get_rng_state()
     state = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
     first = _outcome(_run(method))
     assert torch.equal(before, torch.random.get_rng_state()), "torch's global generator moved"
     assert (state == np.random.get_state()[1]).all(), "NumPy's global generator moved"  # type: ignore[index]  # noqa: NPY002
-    torch.random.manual_seed(2)
-    _same(first, _outcome(_run(method)), "another global seed")
+    _same(first, undisturbed, "another global seed")
 
 
 def check_messages_are_counted(method: Method) -> None:
     """Check that every call is logged with its bytes."""
-    calls: list[dict[str, Any]] = []
-    made = _run(method, on_round=lambda at, clients: calls.extend(clients.log))
-    made.finish()
-    assert all(c["down"] > 0 and c["up"] > 0 for c in calls), "a call without bytes"
+    log = _plain(method).log
+    assert log and all(c["down"] > 0 and c["up"] > 0 for c in log), "a call without bytes"
 
 
 def check_fields_are_documented(method: Method) -> None:

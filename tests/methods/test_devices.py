@@ -77,7 +77,8 @@ def no_steps_from_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(name: str, where: str, values: dict[str, Any]) -> OnDevice:
     kind = registry.method(name)
-    return kind(**{**kind.tiny().model_dump(exclude_unset=True), **values, "device": where})
+    few = {"rounds": min(kind.tiny().rounds, 1)}    # stages follow each other, so a second begins
+    return kind(**{**kind.tiny().model_dump(exclude_unset=True), **few, **values, "device": where})
 
 
 @pytest.fixture(params=["emulated", "cuda"])

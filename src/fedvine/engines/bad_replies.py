@@ -6,7 +6,7 @@ Every client function of a method is answered once with each of :data:`KINDS` in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -184,24 +184,30 @@ def phase(place: tuple[int, int, int], query: Query | None) -> str:
 class Recording(LocalClients):
     """Clients in this process; ``calls`` collects phase and function of each call."""
 
-    calls: set[tuple[str, str]]
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.calls: set[tuple[str, str]] = set()
 
     def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
-        vars(self).setdefault("calls", set()).add(
-            (phase(envelope.place, envelope.query), envelope.function))
+        self.calls.add((phase(envelope.place, envelope.query), envelope.function))
         return super()._deliver(name, envelope)
 
 
-def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], Any]) -> Iterator[
-        str]:
+def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], Any],
+          undisturbed: Any, calls: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield a sentence for every rule that the method breaks.
 
-    ``start(method, engine=..., **options)`` prepares a run of three clients ada, bob and cyd;
-    ``outcome(run)`` carries it out and returns all that it leaves.
+    Args:
+        method: the method.
+        start: ``start(method, engine=..., **options)`` prepares a run of ada, bob and cyd.
+        outcome: carries a run out and returns all that it leaves.
+        undisturbed: what an undisturbed run leaves.
+        calls: phase and function of each of its calls, as :class:`Recording` has them.
+
+    Yields:
+        Sentences.
     """
-    made = start(method, engine=Recording)
-    undisturbed = outcome(made)
-    calls: list[tuple[str, str]] = sorted(getattr(made.clients, "calls", set()))
+    calls = sorted(calls)
     spoiler = every_kind(calls)
     left = -1
     while (rest := spoiler.left()) != left:     # until a run tries no new kind
