@@ -1,5 +1,6 @@
 """Completion: the names that a shell is told, in real bash too, and a help without clutter."""
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -27,6 +28,18 @@ def test_method_names_are_found_without_importing_a_method():
     assert registry.method_names() == sorted(registry.methods())
     code = ("import sys; from fedvine.cli import completion as c; c.runnable(), c.shown()\n"
             "assert not [m for m in sys.modules if m.startswith('fedvine.methods.')]\n"
+            "assert not {'torch', 'numpy', 'pandas'} & sys.modules.keys()")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("room", ["methods", "datasets", "partitions"])
+def test_the_list_has_the_first_lines_without_importing_what_it_lists(room):
+    things = registry.methods() if room == "methods" else {
+        name: registry.find(room, name) for name in registry.names(room)}
+    assert registry.first_lines(room) == {
+        name: (inspect.getdoc(thing) or "").split("\n")[0]
+        for name, thing in sorted(things.items())}
+    code = ("import sys; from fedvine.cli import listing; list(listing.everything())\n"
             "assert not {'torch', 'numpy', 'pandas'} & sys.modules.keys()")
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -1,4 +1,4 @@
-"""The texts behind ``fedvine list`` and ``fedvine show``."""
+"""The texts behind ``fedvine show``."""
 
 from __future__ import annotations
 
@@ -23,18 +23,6 @@ from fedvine.experiments.reopened import task_of
 from fedvine.results.records import tables
 from fedvine.results.tune import searched
 from fedvine.results.tuned import span
-
-
-def everything() -> Iterator[Table]:
-    """Yield tables of methods, data sets and partitions, each with its first line."""
-    found = {"methods": dict(sorted(registry.methods().items())),
-             **{kind: {name: registry.find(kind, name) for name in registry.names(kind)}
-                for kind in ("datasets", "partitions")}}
-    for kind, things in found.items():
-        table = Table(kind, "", box=None, show_header=True)
-        for name, thing in things.items():
-            table.add_row(name, (inspect.getdoc(thing) or "").split("\n")[0])
-        yield table
 
 
 def described(name: str) -> Iterator[RenderableType]:

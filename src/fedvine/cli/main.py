@@ -79,7 +79,7 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 @app.command("list")
 def list_() -> None:
     """Show the methods, data sets and partitions that there are."""
-    from fedvine.cli.catalogue import everything
+    from fedvine.cli.listing import everything
     for table in everything():
         console().print(table, "")
 

@@ -6,9 +6,11 @@ There is nothing to register. Packages of others add to a room with an entry poi
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import sys
@@ -86,6 +88,29 @@ def method_names() -> list[str]:
     own = [name for folder in package.__path__ for file in Path(folder).glob("[!_]*.py")
            for name in _NAMED.findall(file.read_text("utf-8"))]
     return sorted({*own, *(name for name, entry in _files("methods").items() if entry)})
+
+
+def first_lines(room: str) -> dict[str, str]:
+    """Return the first line about each name of a room, sorted; files here are read as text.
+
+    For ``"methods"`` these are the lines of classes, for other rooms those of files.
+    """
+    package = importlib.import_module(f"fedvine.{room}")
+    found: dict[str, str | None] = {}
+    for file in (f for folder in package.__path__ for f in Path(folder).glob("[!_]*.py")):
+        tree = ast.parse(file.read_text("utf-8"))
+        if room != "methods":
+            found[file.stem] = ast.get_docstring(tree)
+            continue
+        for node in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+            for part in node.body:
+                match part:
+                    case ast.AnnAssign(target=ast.Name("name"), value=ast.Constant(str(name))):
+                        found[name] = ast.get_docstring(node)
+    for name, entry in _files(room).items():
+        if entry:
+            found[name] = inspect.getdoc(method(name) if room == "methods" else entry.load())
+    return {name: (text or "").split("\n")[0] for name, text in sorted(found.items())}
 
 
 def methods() -> dict[str, type]:

@@ -132,13 +132,14 @@ def chosen(title: str, every: Sequence[Item], only: str | None) -> list[Item]:
     list is empty where there is no word. Raises :class:`FedvineError` for a word that fits nothing.
     """
     wanted: list[Item] = []
-    for word in (w.strip().lower() for w in (only or "").split(",") if w.strip()):
+    for said in (w.strip() for w in (only or "").split(",") if w.strip()):
+        word = said.lower()
         found = [e for e in every if word in (e.id.lower(), e.name.lower())] or [
             e for e in every if word in e.name.lower()]
         if not found:
             there = (f"{e.id} ({e.name})" if e.id not in ("", e.name) else e.name for e in every)
-            raise FedvineError(f'{title} has no experiment "{word}"'
-                               f"{near(word, [e.name for e in every])}; there are "
+            raise FedvineError(f'{title} has no experiment "{said}"'
+                               f"{near(said, [e.name for e in every])}; there are "
                                f"{', '.join(there)}.")
         wanted += found
     return [e for e in every if e in wanted]
