@@ -291,8 +291,9 @@ def check_randomness_is_local(method: Method) -> None:
 
 def check_messages_are_counted(method: Method) -> None:
     """Check that every call is logged with its bytes."""
-    log = _plain(method).log
-    assert log and all(c["down"] > 0 and c["up"] > 0 for c in log), "a call without bytes"
+    plain = _plain(method)
+    assert bool(plain.log) == bool(plain.calls), "a call that is not logged"
+    assert all(c["down"] > 0 and c["up"] > 0 for c in plain.log), "a call without bytes"
 
 
 def check_fields_are_documented(method: Method) -> None:
