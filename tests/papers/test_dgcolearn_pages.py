@@ -95,6 +95,7 @@ def test_every_study_shows_what_is_finished_and_says_what_is_not(name, ran):
     assert not any(note.startswith("Ours") for note in nothing.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schedule", "rounds"), [
     ("before", [1, 2, 3]), ("first-epoch", [1, 2, 3]), ("last-epoch", [1, 2, 3]),
     ("first-round", [1]), ("middle-round", [2])])
