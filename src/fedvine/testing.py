@@ -93,6 +93,7 @@ def _kept(asked: _Asked) -> _Plain:
     log: list[dict[str, Any]] = []
     made = _run(asked.method, engine=bad_replies.Recording,
                 on_round=lambda at, clients: log.extend(clients.log))
+    assert isinstance(made.clients, bad_replies.Recording)
     return _Plain(_outcome(made), tuple(s.found for s in made.stages), tuple(log),
                   tuple(sorted(made.clients.calls)))
 
