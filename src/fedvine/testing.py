@@ -80,7 +80,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Plain:
-    """What a plain run leaves, and what was seen of it."""
+    """Hold what a plain run leaves, and what was seen of it."""
 
     outcome: tuple[str, bytes, dict[str, bytes]]
     found: tuple[Any, ...]              # the scores of each stage
@@ -232,8 +232,9 @@ def check_missing_replies(method: Method) -> None:
     first = 1 if method.rounds_at(1) else 0
     lost = _run(method, engine=MockClients, lose={(1, first, 1): {"bob"}})
     _same(_undisturbed(method), _outcome(lost), "a lost reply")
-    away = {(2, r): {"cyd"} for r in range(method.rounds_at(2) + 1)} | {(3, 0): {"cyd"}}
-    _sane(_run(method, engine=MockClients, quorum=0.5, lose={(1, first, 1): {"bob"}}, away=away),
+    away = {(1, r): {"cyd"} for r in range(method.rounds_at(1) + 1)} | {(2, 0): {"cyd"}}
+    later = (2, 1, 1) if method.rounds_at(2) else (3, 0, 1)     # the client is back by then
+    _sane(_run(method, engine=MockClients, quorum=0.5, lose={later: {"bob"}}, away=away),
           "a reply missing for good, and a client that was away")
 
 
