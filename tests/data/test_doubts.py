@@ -96,6 +96,18 @@ def test_sure_on_the_command_line(here):
     assert fedvine("predict", "run", "--all", "--out", "x.csv")[0] == 0     # not asked again
 
 
+@pytest.mark.parametrize(("ends", "more", "said"), [
+    (("n", "n"), {}, True), (("n", "n"), {"bipartite": False}, False),
+    (("n", "n"), {"sure": True}, False), (("u", "i"), {}, False), (("", ""), {}, False)])
+def test_names_that_both_columns_have_are_said_where_they_count_as_different(ends, more, said):
+    """Whole numbers are not: users and items are often numbered from 1 each."""
+    table("user,item,at", [f"{ends[0]}{i % 7},{ends[1]}{i % 5},{i}" for i in range(35)])
+    notes = read("t.csv", src="user", dst="item", time="at", **more).notes
+    assert notes == (('t.csv: 5 names are in "user" and in "item", and count as different nodes; '
+                      "say --bipartite no (in Python bipartite=False) if they are the same.",)
+                     if said else ())
+
+
 @pytest.mark.slow
 def test_what_is_not_used_and_what_is_there_twice_is_said_once(here):
     rows = [f"u{i % 3},i{i % 4},{i},{'ab'[i % 2]},{i / 3},x" for i in range(60)]

@@ -138,10 +138,12 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     (rows, distinct), = connection.execute(
         f"SELECT sum(many), count(*) FROM (SELECT count(*) AS many FROM edges GROUP BY "
         f"{', '.join(same)})").fetchall()
-    return ([] if rows == distinct else [
+    notes = [] if rows == distinct else [
         f"{label}: {rows - distinct:,} of {rows:,} rows repeat another one's "
         f"{doubts.listed([wanted.roles[role] for role in same])}; each counts as an edge."]
-    ), columns.dates, learned
+    if wanted.bipartite and not (wanted.sure or whole_src or whole_dst):
+        notes += doubts.of_one_kind(connection, label, wanted.roles["src"], wanted.roles["dst"])
+    return notes, columns.dates, learned
 
 
 class Columns:

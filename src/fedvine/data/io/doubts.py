@@ -80,6 +80,18 @@ def of_unused(label: str, unused: Sequence[str]) -> list[str]:
     return [f"{label}: {what.format(listed(unused))} not used."]
 
 
+def of_one_kind(connection: duckdb.DuckDBPyConnection, label: str, src: str, dst: str) -> list[str]:
+    """Return the note on names of ``edges`` that both columns have, if these are half of one's."""
+    (both, fewer), = connection.execute(
+        "WITH s AS (SELECT DISTINCT src AS n FROM edges), "
+        "d AS (SELECT DISTINCT dst AS n FROM edges) SELECT (SELECT count(*) FROM s SEMI JOIN d USING (n)), "
+        "least((SELECT count(*) FROM s), (SELECT count(*) FROM d))").fetchall()
+    if 2 * both < fewer:
+        return []
+    return [f'{label}: {both:,} names are in "{src}" and in "{dst}", and count as different nodes; '
+            "say --bipartite no (in Python bipartite=False) if they are the same."]
+
+
 def listed(names: Sequence[str]) -> str:
     """Return up to eight names in quotes, and the number of the others."""
     return ", ".join(f'"{name}"' for name in names[:8]) + (
