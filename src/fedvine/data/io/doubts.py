@@ -84,7 +84,8 @@ def of_one_kind(connection: duckdb.DuckDBPyConnection, label: str, src: str, dst
     """Return the note on names of ``edges`` that both columns have, if these are half of one's."""
     (both, fewer), = connection.execute(
         "WITH s AS (SELECT DISTINCT src AS n FROM edges), "
-        "d AS (SELECT DISTINCT dst AS n FROM edges) SELECT (SELECT count(*) FROM s SEMI JOIN d USING (n)), "
+        "d AS (SELECT DISTINCT dst AS n FROM edges) "
+        "SELECT (SELECT count(*) FROM s SEMI JOIN d USING (n)), "
         "least((SELECT count(*) FROM s), (SELECT count(*) FROM d))").fetchall()
     if 2 * both < fewer:
         return []
