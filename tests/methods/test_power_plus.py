@@ -16,7 +16,7 @@ from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
-from fedvine.methods._power import choice, closed_form
+from fedvine.methods._power import choice, closed_form, own_sums, products
 from fedvine.methods._power.closed_form import Form
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.privacy.fixed_point import from_fixed
@@ -48,7 +48,8 @@ def score(method, split, plan) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("options", [{"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0}], ids=str)
+@pytest.mark.parametrize("options", [{"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0},
+                                     {"personal": False, "rounds": 0}], ids=str)
 def test_the_contract(options, check):
     check(PowerPlus.tiny().model_copy(update=options))
 
@@ -199,7 +200,7 @@ def test_the_order_of_tasks_changes_no_weight():
 
 def test_folds_of_a_class_differ_by_one_node():
     y = np.array([0] * 7 + [1] * 4 + [2] + [-1] * 5)
-    fold = closed_form.folded(y, 3, rng("folds"))
+    fold = products.folded(y, 3, rng("folds"))
     assert (fold[y < 0] == -1).all()
     for c in range(3):
         counts = np.bincount(fold[y == c], minlength=3)
@@ -301,6 +302,102 @@ def test_the_network_does_not_learn_from_the_nodes_that_judge_it():
     assert torch.equal(before, method.loss(client, torch.Generator().manual_seed(0)))
 
 
+# -- a client's own correction --------------------------------------------------------------------
+def own_case(seed=0):
+    """Rows of a client, their labels and folds, its sums, and weights of others."""
+    draw = rng("own", seed)
+    h = draw.normal(size=(60, 7)).astype(np.float32)
+    y, fold = draw.integers(0, 3, 60), np.arange(60) % 2
+    held = products.parted(products.sums(h, y, fold, 2, 3), 2, 3, 7)
+    return h, y, fold, held, draw.normal(size=(7, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("columns", [7, 4])
+@pytest.mark.parametrize("used", [[0, 1], [1]], ids=str)
+def test_the_correction_has_the_least_loss_of_own_nodes_near_the_weights_of_all(used, columns):
+    """Against scipy's minimiser of the sum that Eq. (e) solves."""
+    from scipy.optimize import minimize
+    h, y, fold, held, W = own_case()
+    kept, W = np.isin(fold, used), W[:columns].astype(float)
+    z, y = h[kept][:, :columns].astype(float), y[kept]
+    means = np.stack([z[y == c].mean(0) for c in range(3)])
+    away = z - means[y]
+    G = means.T @ means + 3 / len(z) * away.T @ away
+    for mu in (10.0, 0.5):
+        ridge = mu * np.diag(G).mean()
+
+        def loss(v, ridge=ridge):
+            V = v.reshape(W.shape)
+            return np.trace(V.T @ G @ V) - 2 * np.trace(means @ V) + ridge * ((V - W) ** 2).sum()
+
+        wanted = minimize(loss, W.ravel(), method="BFGS", options={"gtol": 1e-9}).x
+        found, = own_sums.corrected(W, held, used, [mu])
+        np.testing.assert_allclose(found, wanted.reshape(W.shape), atol=2e-4)
+
+
+def test_a_correction_of_no_nodes_or_of_values_that_are_not_finite_is_the_weights_of_all():
+    *_, held, W = own_case()
+    none = own_sums.nothing(2, 3, 7)
+    broken = {**held, "gram": held["gram"] * np.nan}
+    for sums in (none, broken):
+        for found in own_sums.corrected(W, sums, [0, 1], own_sums.MUS):
+            np.testing.assert_array_equal(found, W)
+
+
+def test_a_correction_must_win_clearly():
+    assert own_sums.best(np.array([100, 103, 90, 90, 90]), 4.0) == 0
+    assert own_sums.best(np.array([100, 106, 112, 90, 90]), 4.0) == 2
+    assert own_sums.best(np.zeros(5, int), 1.0) == 0
+
+
+def contrary() -> Any:
+    """Two clients whose classes have changed places: what is 0 at one is 1 at the other."""
+    first, second = blobs(300, classes=2, seed=1), blobs(300, classes=2, seed=1)
+    flipped = Graph.make(second.x, second.edges, 1 - second.y)
+    x = np.concatenate([first.x, flipped.x])
+    whole = Graph.make(x, np.concatenate([first.edges, flipped.edges + 300], 1),
+                       np.concatenate([first.y, flipped.y]), name="contrary")
+    parts: Any = {n: whole.induced(np.arange(300) + 300 * i, n) for i, n in enumerate("ab")}
+    return GraphSplit(parts, whole, "hand"), by_task(whole, 2)
+
+
+def test_a_client_that_differs_from_all_others_is_answered_by_its_own_nodes():
+    split, plan = contrary()
+    alone = score(PowerPlus(rounds=0, personal=False, width=60), split, plan)
+    assert alone < 65 < 85 < score(PowerPlus(rounds=0, width=60), split, plan)
+
+
+def test_clients_that_are_alike_keep_the_weights_of_all():
+    split, plan = case(blobs(600), classes=4)
+    method = PowerPlus(rounds=0, width=60)
+    done = run(method, split, plan).finish()
+    clients: Any = done.clients
+    for worker in clients.workers.values():
+        W = method.weight(worker.client, done.server.closed["weight"])
+        np.testing.assert_array_equal(W, done.server.closed["weight"])
+
+
+def test_nothing_of_a_correction_is_sent():
+    """With it, every reply of a run has the bytes of the run without it."""
+    split, plan = case(blobs(120))
+    sent: list[dict[str, Any]] = []
+    for personal in (False, True):
+        seen: dict[str, Any] = {}
+
+        class Listening(LocalClients):
+            def _deliver(self, name, envelope, seen=seen):
+                reply = super()._deliver(name, envelope)
+                if envelope.query is None:
+                    seen.setdefault(envelope.function, []).extend(
+                        bytes(b) for b in reply.buffers)
+                return reply
+
+        run(PowerPlus(rounds=1, width=40, personal=personal), split, plan,
+            engine=Listening).finish()
+        sent.append(seen)
+    assert not any(map(len, sent[1].pop("adapt"))) and sent[0] == sent[1]
+
+
 # -- defaults, on data of other kinds --------------------------------------------------------------
 KINDS: dict[str, dict[str, Any]] = {
     "few nodes": {"count": 24, "classes": 2}, "five features": {"features": 5},
@@ -356,7 +453,7 @@ def test_noise_is_refused_beside_the_closed_form():
 
 def test_a_client_sends_at_most_eight_megabytes_of_many_features():
     form = Form(3703, 960, 128, 3, 0)                   # the size of CiteSeer, six classes
-    assert 8 * (closed_form.length(2, 6, form.columns) + 6 * 3704) < 8e6
+    assert 8 * (products.length(2, 6, form.columns) + 6 * 3704) < 8e6
 
 
 def test_a_save_without_a_closed_form_is_continued():

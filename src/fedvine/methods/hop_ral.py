@@ -47,7 +47,7 @@ from fedvine.core.expect import Array, Maybe
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power.closed_form import whole
+from fedvine.methods._power.products import whole
 from fedvine.methods._power.propagation import unit, with_loops
 from fedvine.tasks.class_incremental import NodeQueries
 

@@ -52,7 +52,7 @@ class PowerPlus(choice.Choosing):
     """Closed form and class means of smoothed features, and a network that replays the means."""
 
     name: ClassVar[str] = "power_plus"
-    revision: ClassVar[int] = 3         # the closed form
+    revision: ClassVar[int] = 4         # each client's correction of the closed form
     space: ClassVar[dict[str, Any]] = {"old": (0.5, 4.0, "log"), "hops": [2, 3]}
 
     criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
@@ -154,14 +154,6 @@ class PowerPlus(choice.Choosing):
         if at.last and self.width:
             self.choose(server, clients)
 
-    def told(self, server: Server) -> dict[str, Any] | None:
-        """Return what a client needs to answer by the closed form; None without one."""
-        if not vars(server).get("closed"):
-            return None
-        held = server.closed
-        return {"weight": held["weight"], "rows": held["rows"], "order": held["order"],
-                "scale": held["scale"], "trial": list(self.trials()[held["chosen"]])}
-
     @on_client
     def learn(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor,
               closed: dict[str, Any] | None) -> dict[str, Any]:
@@ -225,8 +217,8 @@ class PowerPlus(choice.Choosing):
             return self.by_rows(client, model["network"], queries)
         trial = choice.Trial(*closed["trial"])
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
-        found, alike = choice.opinions(h, means(graph), closed["weight"], closed["rows"],
-                                       trial.steps)
+        found, alike = choice.opinions(h, means(graph), self.weight(client, closed["weight"]),
+                                       closed["rows"], trial.steps)
         found = found + trial.rows * alike
         if trial.net:
             found = found + trial.net * self.network(client, model["network"], graph)       # (d)

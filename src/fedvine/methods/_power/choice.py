@@ -10,7 +10,8 @@ probabilities. A :class:`Trial` is one choice of everything in it.
 
 Each fold of labelled nodes is answered by sums without it, and clients count right answers of all
 trials. Of the network, which has seen most nodes, only the answers for nodes that it has not seen
-count. Answers are noisy: a trial must win by more, the farther it is from the usual one.
+count. Answers are noisy: a trial must win by more, the farther it is from the usual one. Then each
+client chooses its own correction of the closed form, :mod:`fedvine.methods._power.own_sums`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power.closed_form import ClosedForm, folded
+from fedvine.methods._power import own_sums
+from fedvine.methods._power.closed_form import ClosedForm
+from fedvine.methods._power.products import folded
 from fedvine.methods._power.propagation import means
 from fedvine.tasks.class_incremental import NodeQueries
 
@@ -123,7 +126,15 @@ def error(right: float, tried: int) -> float:
 
 
 class Choosing(ClosedForm):
-    """Base of a method that chooses a trial after each task; ``server.closed`` has the counts."""
+    """Base of a method that chooses a trial after each task; ``server.closed`` has the counts.
+
+    A client has those of its own correction: ``right`` [1 + MUS] of ``tried`` nodes.
+    """
+
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        client.right = np.zeros(1 + len(own_sums.MUS), np.int64)
+        client.tried, client.correction = 0, 0
 
     def trials(self) -> list[Trial]:
         """Return all trials; the first is used without a choice."""
@@ -161,6 +172,19 @@ class Choosing(ClosedForm):
         held["unseen"] += int(sizes[1])
         held["chosen"] = best(every, held["right"], held["held"], held["tried"], held["unseen"])
         self.solve(server, clients.world)
+        if self.corrects:
+            chosen = every[held["chosen"]]
+            kept, lam = without["own" if chosen.own else "near"], RIDGES.index(chosen.ridge)
+            clients.call(self.adapt, self.told(server),
+                         {"weight": [W[lam] for W in kept], "rows": without["rows"]}, expect=None)
+
+    def told(self, server: Server) -> dict[str, Any] | None:
+        """Return what a client needs to answer by the closed form; None without one."""
+        if not vars(server).get("closed"):
+            return None
+        held = server.closed
+        return {"weight": held["weight"], "rows": held["rows"], "order": held["order"],
+                "scale": held["scale"], "trial": list(self.trials()[held["chosen"]])}
 
     @on_client
     def judge(self, client: Client, model: Any, without: dict[str, Any], order: np.ndarray,
@@ -187,6 +211,39 @@ class Choosing(ClosedForm):
                 found[:, i] += right.sum(), right[unseen[nodes]].sum()
         counted = [*found.ravel(), (fold >= 0).sum(), unseen.sum()]
         return self.mask(client, np.array(counted, np.int64).view(np.uint64), sealed)
+
+    @on_client
+    def adapt(self, client: Client, closed: dict[str, Any], without: dict[str, Any]) -> None:
+        """Choose mu of Eq. (e) by right answers to each fold without it; nothing is sent.
+
+        ``closed`` is what the client answers by, ``without`` has the chosen trial's weights and
+        rows of each fold. Right answers of all tasks so far count.
+        """
+        graph, fold, y, trial = (client.stage, self.fold(client), self.shared(client),
+                                 Trial(*closed["trial"]))
+        h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
+        near, held = means(graph), self.own(client)
+        for f in range(self.folds):
+            nodes, W = np.flatnonzero(fold == f), without["weight"][f]
+            others = [g for g in range(self.folds) if g != f]
+            for i, V in enumerate([W, *own_sums.corrected(W, held, others, own_sums.MUS)]):
+                found, alike = opinions(h, near, V, without["rows"][f], trial.steps)
+                scores = (found + trial.rows * alike)[nodes]
+                client.right[i] += int((scores.argmax(1) == y[nodes]).sum())
+        client.tried += int((fold >= 0).sum())
+        client.correction = own_sums.best(client.right, error(client.right.max(), client.tried))
+
+    def weight(self, client: Client, W: np.ndarray) -> np.ndarray:
+        """Return W_k of Eq. (e), or ``W`` [D', C] where the client has chosen no correction."""
+        place = vars(client).get("correction", 0)
+        if not place or not self.corrects:
+            return W
+        kept = client.cache.get("weight")
+        if kept is None or kept[0] != place or not np.array_equal(kept[1], W):
+            mu = own_sums.MUS[place - 1]
+            found = own_sums.corrected(W, self.own(client), range(self.folds), [mu])[0]     # (e)
+            client.cache["weight"] = kept = place, W, found
+        return kept[2]
 
     def unseen(self, client: Client) -> np.ndarray:
         """Return which nodes of the task the network does not learn from, bool [N]."""

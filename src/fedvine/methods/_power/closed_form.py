@@ -1,4 +1,4 @@
-"""The closed form of ``power_plus``: a node's row, sums over nodes, and regression on the sums.
+"""The closed form of ``power_plus``: a node's row, and a method that adds sums over nodes.
 
 With A the matrix that averages over a node and its neighbours, x features of length 1 and R, R'
 maps to fewer columns where there are many features, a node's row h is
@@ -6,19 +6,9 @@ maps to fewer columns where there are many features, a node's row h is
     u = unit(A^k x R),   v = unit(x R'),   h = (u, relu(u P), v, relu(v P'))                  (a)
 
 with P, P' drawn from the seed where columns are left. Of few dense features the length tells much:
-they get one more, the same for all nodes, before x has length 1. Of the labelled nodes of a fold
-
-    S = sum h h^T,   Q_c = sum over class c of h,   N_c their number                          (b)
-
-are the same for every order of tasks and every cut into clients. With m_c = Q_c / N_c, of C classes
-with N nodes, all classes count the same and have the same scatter around their means, as in linear
-discriminant analysis:
-
-    G = sum_c m_c m_c^T + C / N (S - sum_c N_c m_c m_c^T),
-    W = (G + lambda mean(diag G) I)^-1 (m_1, ..., m_C)                                        (c)
-
-A regression on the first columns alone, of u, is made of a corner of G.
-:class:`ClosedForm` is the part of a method that adds these sums.
+they get one more, the same for all nodes, before x has length 1. The regression W on these rows is
+that of Eqs. (b) and (c), :mod:`fedvine.methods._power.products`.
+:class:`ClosedForm` is the part of a method that adds the sums of all clients.
 """
 
 from __future__ import annotations
@@ -27,19 +17,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.sparse import csr_matrix, hstack, issparse
 
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
+from fedvine.methods._power import own_sums
+from fedvine.methods._power.products import balanced, folded, length, parted, solved, sums, whole
 from fedvine.methods._power.propagation import smoothed, unit
 from fedvine.methods._power.training import Continual
-from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.privacy.secure_sums import SecureSums
-
-SCALE = 2.0 ** 12       # of S in fixed point; an entry is at most the number of a task's nodes
 
 
 @dataclass(frozen=True)
@@ -115,69 +103,6 @@ def reducing(order: np.ndarray, room: int, draw: np.random.Generator) -> csr_mat
     return csr_matrix((sign, (np.arange(F), column)), (F, room))
 
 
-def folded(y: np.ndarray, folds: int, draw: np.random.Generator) -> np.ndarray:
-    """Assign the labelled nodes of ``y`` [N] to folds, int [N]; -1 for the others.
-
-    Folds of a class differ by one node at most.
-    """
-    fold = np.full(len(y), -1)
-    for label in np.unique(y[y >= 0]):
-        nodes = draw.permutation(np.flatnonzero(y == label))
-        fold[nodes] = (np.arange(len(nodes)) + draw.integers(folds)) % folds
-    return fold
-
-
-def sums(h: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: int, classes: int) -> np.ndarray:
-    """Compute N [C], Q [C, D] and the upper half of S of each fold, in fixed point, Eq. (b).
-
-    The result is uint64 of ``length(folds, classes, D)``.
-    """
-    parts = []
-    for f in range(folds):
-        mine = np.flatnonzero(fold == f)
-        z, member = h[mine].astype(np.float64), np.eye(classes)[y[mine]]
-        S = z.T @ z
-        parts += [to_fixed(member.sum(0)), to_fixed(member.T @ z).ravel(),
-                  to_fixed(SCALE * S[np.triu_indices(len(S))])]                              # (b)
-    return np.concatenate(parts)
-
-
-def length(folds: int, classes: int, columns: int) -> int:
-    """Return the length of :func:`sums`."""
-    return folds * (classes + classes * columns + columns * (columns + 1) // 2)
-
-
-def parted(total: np.ndarray, folds: int, classes: int, columns: int) -> dict[str, np.ndarray]:
-    """Return ``counts`` [K, C], ``cross`` [K, C, D], ``gram`` [K, D (D + 1) / 2], float64."""
-    found = from_fixed(total).reshape(folds, -1)
-    counts, cross, gram = np.split(found, [classes, classes * (1 + columns)], 1)
-    return {"counts": counts, "cross": cross.reshape(folds, classes, columns),
-            "gram": gram / SCALE}
-
-
-def whole(upper: np.ndarray, size: int) -> np.ndarray:
-    """Return the symmetric matrix float64 [size, size] of its upper half, row by row."""
-    found = np.zeros((size, size))
-    found[np.triu_indices(size)] = upper
-    return found + np.triu(found, 1).T
-
-
-def balanced(S: np.ndarray, means: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Compute G of Eq. (c), float64 [D, D], of S, the m_c [C, D] and the N_c [C]."""
-    share = (counts > 0).sum() / max(counts.sum(), 1)                   # C / N
-    return share * S + (means * (1 - share * counts)[:, None]).T @ means                     # (c)
-
-
-def solved(G: np.ndarray, means: np.ndarray, ridges: tuple[float, ...]) -> np.ndarray:
-    """Compute W for each lambda of ``ridges``, float32 [ridges, D, C], by one eigenproblem (c)."""
-    value, V = eigh(G)
-    value = np.maximum(value, 0)
-    turned = V.T @ means.T                                              # [D, C]
-    mean = max(float(value.mean()), 1e-12)
-    return np.stack([V @ (turned / (value + ridge * mean)[:, None])
-                     for ridge in ridges]).astype(np.float32)                                # (c)
-
-
 class ClosedForm(SecureSums, Continual):
     """Base of a method with the sums of Eq. (b): ``server.closed`` holds them and W."""
 
@@ -188,6 +113,8 @@ class ClosedForm(SecureSums, Continual):
                            "left")
     folds: int = Field(default=2, ge=1, description="folds that judge what is chosen; 1: nothing "
                        "is chosen, the usual values are used")
+    personal: bool = Field(default=True, description="each client corrects the regression by its "
+                           "own nodes, where that answers more of them; sends nothing, needs folds")
     least: int = Field(default=1, ge=1, description="labelled nodes that a task of a client needs, "
                        "else its sums are withheld")
 
@@ -233,10 +160,30 @@ class ClosedForm(SecureSums, Continual):
     @on_client
     def products(self, client: Client, order: np.ndarray, scale: float,
                  sealed: dict[str, bytes] | None = None) -> np.ndarray:
-        """Compute the sums (b) of the task's folds, masked, uint64."""
-        h = self.form(client.world).rows(client.stage, order, scale)
-        return self.mask(client, sums(h, self.shared(client), self.fold(client), self.folds,
-                                      client.world.facts["classes"]), sealed)
+        """Compute the sums (b) of the task's folds, masked, uint64; its own part is kept."""
+        form, C = self.form(client.world), client.world.facts["classes"]
+        found = sums(form.rows(client.stage, order, scale), self.shared(client), self.fold(client),
+                     self.folds, C)
+        if self.corrects:
+            client.own = own_sums.added(self.own(client),
+                                        parted(found, self.folds, C, form.columns))
+        return self.mask(client, found, sealed)
+
+    @property
+    def corrects(self) -> bool:
+        """Return whether clients correct the regression; folds have to judge that."""
+        return bool(self.personal and self.width and self.folds > 1)
+
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        client.own = self.own(client)
+
+    def own(self, client: Client) -> own_sums.Sums:
+        """Return the client's sums so far; empty where none are kept."""
+        if not self.corrects or vars(client).get("own"):    # a save of before has none
+            return vars(client).get("own", {})
+        form = self.form(client.world)
+        return own_sums.nothing(self.folds, client.world.facts["classes"], form.columns)
 
     def shared(self, client: Client) -> np.ndarray:
         """Return the task's labels int [N]; all are -1 where fewer than ``least`` are known."""
