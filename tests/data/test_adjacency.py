@@ -100,3 +100,17 @@ def test_memory_is_that_of_a_csr_matrix_and_a_third(nodes, edges):
         ends = graph.ends
         assert ends == 2 * graph.edges().shape[1]
         assert graph.nbytes <= 1.3 * (4 * ends + 8 * (nodes + 1)) + 1000
+
+
+def test_neighbours_that_are_no_nodes_are_refused_before_compiled_loops_read_them():
+    graph = Adjacency.of(np.array([[0, 1], [1, 2]]), 3)
+    before = graph.edges()
+    for sizes, neighbours in (([1], [3]), ([1], [-7]), ([2], [1]), ([-1], [])):
+        with pytest.raises(FedvineError):
+            graph.replace(np.array([1]), np.array(sizes), np.array(neighbours, np.int32))
+        with pytest.raises(FedvineError):
+            Adjacency.of_rows(np.array([*sizes, 0]), np.array(neighbours, np.int32))
+    with pytest.raises(FedvineError, match="2,000,000,000|2000000000"):
+        Adjacency().load_state_dict({"degree": np.array([1, 0], np.int32),
+                                     "neighbours": np.array([2_000_000_000], np.int32)})
+    np.testing.assert_array_equal(graph.edges(), before)

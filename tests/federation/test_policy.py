@@ -119,6 +119,28 @@ def test_scores_over_few_edges_stay():
     testing.PROTOCOL.measured.check(coarse_scores(found, 10), "it", {})
 
 
+def test_curves_and_drift_over_few_edges_stay_too():
+    """Nor do shares tell an exact count."""
+    rivals = {"popularity": {"auc": 0.5, "auc_new": 2 / 3, "mrr_new": 0.4}}
+    found = {"n": {"n": 100, "n_new": 3}, "scores": {"auc": 0.5, "auc_new": 0.6},
+             "curve": [{"moment": "epoch 1", "accuracy": 0.4, "accuracy_new": 1 / 3}],
+             "drift": {"edges": 97, "rivals": rivals,
+                       "new": {"pairs": 3 / 97, "users": 21 / 97, "items": 1.0}}}
+    shown = coarse_scores(found, 10)
+    assert shown["curve"] == [{"moment": "epoch 1", "accuracy": 0.4}]
+    assert shown["drift"] == {"edges": 100, "rivals": {"popularity": {"auc": 0.5}},
+                              "new": {"pairs": 0.0, "users": 0.3, "items": 1.0}}
+    testing.PROTOCOL.measured.check(shown, "it", {})
+
+
+def test_a_field_of_several_names_can_be_permitted():
+    policy = build(SiteFile, {"policy": {"methods": {"fedlink": {"share": [["model", "items"]]}}}},
+                   "site.toml").policy
+    policy.check(FedLink(share=("model", "items")))
+    with pytest.raises(FedvineError):
+        policy.check(FedLink())
+
+
 class Nights:
     """Three sites in this process and a server's order."""
 

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from fedvine import testing
+from fedvine.core.errors import Refused
 from fedvine.core.method import At, World
 from fedvine.core.worker import ClientWorker
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
+from fedvine.methods._fedlink.buffers import Request
 from fedvine.methods.fedlink import FedLink
 
 NONE = {"rows": np.empty(0, np.int32), "keys": np.empty(0, np.uint64)}
@@ -91,3 +93,17 @@ def test_saves_have_the_names_of_the_release_before():
     assert names(client["lookback"]) == SAVED["lookback"]
     for side in ("users", "items"):
         assert names(server[side]) == SAVED["table"] and names(client[side]) == SAVED["side"]
+
+
+@pytest.mark.parametrize("twice", [
+    {"rows": [0, 1, 0]}, {"keys": [5, 5]}, {"rows": [1], "keys": [11]}, {"rows": [3]}], ids=str)
+def test_a_row_that_is_asked_for_twice_is_refused(twice):
+    """It would count as several clients', in averages and against a rule for false updates."""
+    table = FedLink(width=2).start(World(("1",), 0, 1)).users
+    table.numbers(np.array([10, 11, 12], np.uint64))
+    asked = {"rows": np.array(twice.get("rows", []), np.int32),
+             "keys": np.array(twice.get("keys", []), np.uint64)}
+    with pytest.raises(Refused):
+        Request(table).check(asked, "it", {})
+    once = {"rows": np.array([0, 2], np.int32), "keys": np.array([11, 13], np.uint64)}
+    Request(table).check(once, "it", {})

@@ -92,6 +92,20 @@ def test_impossible_tasks_are_refused(options, said):
         by_task(graph(), **options)
 
 
+def test_nodes_beyond_the_shares_are_for_nothing():
+    whole = graph(400, 8)
+    plan = by_task(whole, 2, shares=(0.2, 0.2, 0.2))
+    task, use = plan.assign(whole)
+    for label in range(8):
+        mine = use[whole.y == label]
+        assert (task[whole.y == label] >= 0).all()
+        for kind in (TRAIN, VAL, TEST):
+            assert (mine == kind).sum() == pytest.approx(0.2 * len(mine), abs=1)
+    asked = sum(len(plan.held_out(whole, t)[1]) for t in range(4))
+    assert asked == np.isin(use[task >= 0], (VAL, TEST)).sum()
+    assert by_task(whole, 2).assign(whole)[1].max() == TEST
+
+
 def test_am_and_fm_are_those_of_a_matrix_written_by_hand():
     """Two clients of 1 and 3 nodes a task, three tasks; who loses accuracy has an FM above 0."""
     ada = [[0.8], [0.6, 1.0], [0.4, 0.6, 1.0]]

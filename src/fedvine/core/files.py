@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
 import secrets
@@ -59,9 +60,28 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO]:
             temporary.unlink(missing_ok=True)
 
 
+def write_whole(handle: int, content: bytes) -> None:
+    """Append ``content`` to a file descriptor, all of it or nothing.
+
+    A disk that is nearly full takes a part of it without an error. Raises :class:`OSError`.
+    """
+    before, left = os.fstat(handle).st_size, memoryview(content)
+    try:
+        while left:
+            left = left[os.write(handle, left):]
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, before)
+        raise
+
+
 @contextlib.contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a whole folder as :func:`atomic` does a file: fill the yielded one."""
+    """Write a whole folder as :func:`atomic` does a file: fill the yielded one.
+
+    Where the system cannot exchange two folders at once, one that was there before is moved aside
+    and moved back after an error; a kill between both leaves it beside, as ``.NAME.*.old``.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -72,17 +92,38 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
                 with open(file, "rb") as handle:
                     os.fsync(handle.fileno())
         _sync_folder(temporary)
-        old = temporary.with_suffix(".old")
-        if path.exists():  # a folder with files in it cannot be replaced at once: moved aside
-            os.replace(path, old)
-        os.replace(temporary, path)
-        shutil.rmtree(old, ignore_errors=True)
+        if not path.exists():
+            os.replace(temporary, path)
+        elif not _exchanged(temporary, path):
+            _moved_aside(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
         raise NotWritten(f"{path} could not be written: {error.strerror or error}; "
                          "free space or choose another folder.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two paths change places at once; return False where the system cannot."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):       # no Linux, or an old one
+        return False
+    exchange, here = 2, -100                # RENAME_EXCHANGE, AT_FDCWD
+    return rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+
+
+def _moved_aside(new: Path, path: Path) -> None:
+    """Put the folder ``new`` in the place of another one, in two steps."""
+    old = new.with_suffix(".old")
+    os.replace(path, old)
+    try:
+        os.replace(new, path)
+    except OSError:
+        os.replace(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def append_rows(path: str | os.PathLike[str], at: int, rows: np.ndarray) -> None:

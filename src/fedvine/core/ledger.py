@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError, NotWritten
-from fedvine.core.files import atomic
+from fedvine.core.files import atomic, write_whole
 
 Fresh = Callable[[str], bytes]      # a release's name -> 32 random bytes
 
@@ -132,7 +132,7 @@ class Ledger:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 try:
-                    os.write(handle, (json.dumps(line) + "\n").encode())
+                    write_whole(handle, (json.dumps(line) + "\n").encode())
                     os.fsync(handle)
                 finally:
                     os.close(handle)

@@ -45,8 +45,12 @@ class Adjacency:
 
     @classmethod
     def of_rows(cls, degree: np.ndarray, neighbours: np.ndarray) -> Adjacency:
-        """Return the adjacency of rows one after the other: sizes [N], and all neighbours."""
+        """Return the adjacency of rows one after the other: sizes [N], and all neighbours.
+
+        Raises :class:`FedvineError` where sizes are not those of the neighbours.
+        """
         found = cls(len(degree))
+        neighbours = found._of_sizes(degree, neighbours)
         found.degree, found.room = (np.array(degree, np.int32) for _ in range(2))
         found.start = (np.cumsum(degree, dtype=np.int64) - degree).astype(np.int32)
         found.used = found.ends = len(neighbours)
@@ -91,10 +95,11 @@ class Adjacency:
     def replace(self, nodes: np.ndarray, sizes: np.ndarray, neighbours: np.ndarray) -> None:
         """Replace the rows of ``nodes`` [n] by others of ``sizes`` [n], one after the other.
 
-        Rows on the other side stay: an adjacency that is used so need not be symmetric.
+        Rows on the other side stay: an adjacency that is used so need not be symmetric. Raises
+        :class:`FedvineError` where sizes are not those of the neighbours.
         """
         nodes, sizes = self._checked(nodes), np.ascontiguousarray(sizes, np.int64)
-        neighbours = np.ascontiguousarray(neighbours, np.int32)
+        neighbours = self._of_sizes(sizes, neighbours)
         if self.used + sizes.sum() > len(self.pool):
             more = np.zeros(len(self.degree), np.int64)
             more[nodes] = np.maximum(sizes - self.degree[nodes], 0)
@@ -154,6 +159,14 @@ class Adjacency:
             raise FedvineError(f"An edge has an end between {found.min()} and {found.max()}, and "
                                f"the graph has nodes 0 to {self.count - 1}; grow it first.")
         return found
+
+    def _of_sizes(self, sizes: np.ndarray, neighbours: np.ndarray) -> np.ndarray:
+        """Return the neighbours of rows of ``sizes``, int32, as the compiled loops take them."""
+        if np.any(sizes < 0) or np.sum(sizes, dtype=np.int64) != len(neighbours):
+            raise FedvineError(f"Rows of a graph have {np.sum(sizes, dtype=np.int64):,} neighbours "
+                               f"by their sizes, and {len(neighbours):,} are there.")
+        self._checked(neighbours)
+        return np.ascontiguousarray(neighbours, np.int32)
 
     def _compact(self, more: np.ndarray) -> None:
         """Move rows together, with room for ``more`` [N] neighbours in each, and some."""

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedvine.core.files import atomic
+from fedvine.core.files import atomic, write_whole
 
 _LOG = logging.getLogger(__name__)
 LARGEST, KEPT = 1_000_000, 8    # bytes of a file, files
@@ -48,7 +48,7 @@ class Account:
             file = os.open(self.folder / f"{number:08}.jsonl",
                            os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
             try:
-                os.write(file, text.encode())
+                write_whole(file, text.encode())
             finally:
                 os.close(file)
             for old in _files(self.folder)[:-KEPT]:

@@ -267,11 +267,17 @@ def fingerprint_of(certificate: Path) -> str:
 
 
 def withdrawn(hub: Path) -> set[str]:
-    """Return the names of the sites that were withdrawn."""
-    file = hub / "server" / WITHDRAWN
+    """Return the names of the sites that were withdrawn.
+
+    Raises :class:`FedvineError` where their list stays unreadable for five seconds.
+    """
+    file, until = hub / "server" / WITHDRAWN, time.monotonic() + 5
     while file.exists():
         try:
             return set(json.loads(file.read_text("utf-8"))["disabled_clients"])
-        except ValueError:      # FLARE is writing it
-            time.sleep(0.05)
+        except (ValueError, KeyError, TypeError) as error:
+            if time.monotonic() > until:
+                raise FedvineError(f"{file}, the list of withdrawn sites, cannot be read; put its "
+                                   "copy back or withdraw the sites again.") from error
+            time.sleep(0.05)    # FLARE is writing it
     return set()

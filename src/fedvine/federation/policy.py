@@ -138,15 +138,31 @@ def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
     """
     few = {key for key, count in found["n"].items() if count < grain}
     ends = tuple(key.removeprefix("n") for key in few if key != "n")
-    scores = {} if "n" in few else {key: value for key, value in found["scores"].items()
-                                    if not (ends and key.endswith(ends))}
+    scores = {} if "n" in few else _without(found["scores"], ends)
     kept = {key: value for key, value in found.items() if key not in ("curve", "drift", "parts")
             or "n" not in few}
     if "drift" in kept:
-        kept["drift"] = {**kept["drift"], "edges": coarse(kept["drift"]["edges"], grain)}
+        kept["drift"] = _coarse_drift(kept["drift"], ends, grain)
+    if "curve" in kept:
+        kept["curve"] = [_without(point, ends) for point in kept["curve"]]
     return {**kept, "scores": scores,
             "n": {key: 0 if key in few else coarse(count, grain)
                   for key, count in found["n"].items()}}
+
+
+def _coarse_drift(drift: dict[str, Any], ends: tuple[str, ...], grain: int) -> dict[str, Any]:
+    """Return what drifts, as coarse as the counts that shares are of: few new ones are none."""
+    edges = coarse(drift["edges"], grain)
+    counts = {key: round(share * drift["edges"]) for key, share in drift["new"].items()}
+    shares = {key: 0.0 if count < grain else min(coarse(count, grain) / max(edges, 1), 1.0)
+              for key, count in counts.items()}
+    return {**drift, "edges": edges, "new": shares,
+            "rivals": {name: _without(scores, ends) for name, scores in drift["rivals"].items()}}
+
+
+def _without(values: dict[str, Any], ends: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values whose key has none of these endings."""
+    return {key: value for key, value in values.items() if not (ends and key.endswith(ends))}
 
 
 def _fits(value: Any, wanted: Any) -> bool:
@@ -157,6 +173,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _same(value: Any, wanted: Any) -> bool:
+    value = list(value) if isinstance(value, tuple) else value      # a file has lists alone
     return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
 
 

@@ -115,7 +115,7 @@ class Trusted:
             raise FedvineError(f"{kit} is no site's kit ({type(error).__name__}: {error}); fedvine "
                                "kit pack makes one.") from error
         self._number = 0
-        self._known: dict[bytes, Any] = {}  # the valid certificate, and its key
+        self._known: dict[bytes, Any] = {}  # the server's certificate, as it was verified
 
     def check(self, block: bytes, seal: bytes) -> str:
         """Return the run that the request ``block`` belongs to.
@@ -141,7 +141,7 @@ class Trusted:
     def _key(self, der: bytes) -> Any:
         """Return the key of the server's certificate; :class:`FedvineError` for any other."""
         if der not in self._known:
-            found, now = x509.load_der_x509_certificate(der), datetime.now(UTC)
+            found = x509.load_der_x509_certificate(der)
             names = [str(a.value) for a in found.subject.get_attributes_for_oid(
                 NameOID.COMMON_NAME)]
             if names != [self._server]:
@@ -149,9 +149,10 @@ class Trusted:
                                    f"{self._server}")
             with contextlib.suppress(InvalidSignature):
                 found.verify_directly_issued_by(self._root)
-                if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
-                    raise FedvineError("the server's certificate is not valid today")
-                self._known = {der: found.public_key()}
-                return self._known[der]
-            raise FedvineError("its certificate is not of this federation")
-        return self._known[der]
+                self._known = {der: found}
+            if der not in self._known:
+                raise FedvineError("its certificate is not of this federation")
+        found, now = self._known[der], datetime.now(UTC)
+        if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
+            raise FedvineError("the server's certificate is not valid today")
+        return found.public_key()

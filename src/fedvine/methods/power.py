@@ -161,10 +161,13 @@ class Power(PrototypeSums):
             self.transfer_knowledge(server, sent, clients.world)        # lines 49-51: (13), (14)
 
     def expected_upload(self, world: World) -> dict[str, Any]:
-        """Return the schema of "met": q^k, of which each task adds at most 1, and gradients."""
+        """Return the schema of "met": q^k, of which each task adds at most 1, and gradients.
+
+        A client that was away for some tasks sends the prototypes of all of them at once.
+        """
         C = world.facts["classes"]
         return {"trajectory": Array("float64", (C,), low=0, high=world.stages),
-                "gradients": uploads.expected(self.encoder(world), C)}
+                "gradients": uploads.expected(self.encoder(world), C * max(world.stages, 1))}
 
     def fill_buffer(self, server: Server, sent: Any, world: World) -> None:
         """Add reconstructed prototypes to the global buffer; replace trajectories that came."""

@@ -34,7 +34,7 @@ def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:
         return by_hash.partition(stream, k, seed)
     shape = (stream.num_src, stream.num_dst)
     graph = csr_matrix((np.ones(len(early)), (early.src, early.dst)), shape)
-    model = Louvain(random_state=seed)
+    model = Louvain(random_state=seed % 2**32)
     model.fit(graph, force_bipartite=stream.bipartite)
     community = model.labels_col_ if stream.bipartite else model.labels_
     community = np.asarray(community)

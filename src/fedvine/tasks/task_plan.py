@@ -17,7 +17,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 
-TRAIN, VAL, TEST, HIDDEN = 0, 1, 2, 3
+TRAIN, VAL, TEST, HIDDEN, UNUSED = 0, 1, 2, 3, 4
 SHARES = (0.2, 0.4, 0.4)    # of training, validation and test
 
 
@@ -99,7 +99,8 @@ class TaskPlan:
 
         Returns:
             Tasks int [N], -1 where the class is dropped or unknown; uses int [N]: ``TRAIN``,
-                ``VAL``, ``TEST``, or ``HIDDEN`` for a training node without its label.
+                ``VAL``, ``TEST``, ``HIDDEN`` for a training node without its label, or ``UNUSED``
+                where shares come to less than 1.
         """
         task, use = np.full(len(part), -1), np.full(len(part), TEST)
         for t, group in enumerate(self.order(part)):
@@ -107,9 +108,10 @@ class TaskPlan:
                 nodes, place = self._batch(part, task, int(group), label)
                 task[nodes] = t
                 nodes = rng(self.seed, part.name, "split", *place).permutation(nodes)
-                train, val = (round(len(nodes) * s) for s in np.cumsum(self.shares[:2]))
+                train, val, test = (round(len(nodes) * s) for s in np.cumsum(self.shares))
                 train = max(train, 1)  # a class that is here has a node to learn from
                 use[nodes[:train]], use[nodes[train:max(val, train)]] = TRAIN, VAL
+                use[nodes[max(test, val, train):]] = UNUSED
                 use[nodes[max(round(train * self.labels), 1):train]] = HIDDEN
         return task, use
 

@@ -7,6 +7,7 @@ them, the rows of the embeddings that this graph touches, and the sum of the cli
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.clients import Clients
-from fedvine.core.expect import Array
+from fedvine.core.expect import Array, Refused, check
 from fedvine.core.method import Client, Server
 from fedvine.data.ids import Ids
 from fedvine.methods._fedlink.events import edges as edges
+from fedvine.nn.embedding import EmbeddingTable
 from fedvine.nn.sage import Bipartite
 from fedvine.privacy.robust import Robust, krum, merged, merged_rows
 
@@ -198,6 +200,26 @@ def receive(client: Client, nodes: Touched, sent: dict[str, Any]) -> dict[str, t
     return {side: getattr(client, side).receive(getattr(nodes, side), sent[side]) for side in SIDES}
 
 
+@dataclass(frozen=True)
+class Request:
+    """State a client's request for rows of a ``table``: each row once, by number or by key.
+
+    A row that counted several times would be several clients' where updates are averaged.
+    """
+
+    table: EmbeddingTable
+
+    def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
+        """Raise :class:`Refused` unless ``value`` is such a request."""
+        count = len(self.table)     # on the wire row numbers are called "rows"
+        check(value, {"rows": Array("int32", (None,), low=0, high=count - 1, keys="unique"),
+                      "keys": Array("uint64", (None,), most=MOST_KEYS, keys="unique")},
+              where, sizes)
+        numbers = self.table.find(value["keys"])
+        if np.isin(numbers[numbers >= 0], value["rows"]).any():
+            raise Refused(f"{where} asks for a row by its number and by its key")
+
+
 class Rows(NamedTuple):
     """Rows that travel, by client and side: the message to ``send``, and the row ``numbers``."""
 
@@ -211,9 +233,7 @@ def fetch(server: Server, clients: Clients, function: Any, new_rows: bool,
 
     With ``new_rows`` (training) a key that the server does not know gets a row.
     """
-    # On the wire row numbers are called "rows"; only existing ones may be sent.
-    expected = {side: {"rows": Array("int32", (None,), low=0, high=len(getattr(server, side)) - 1),
-                       "keys": Array("uint64", (None,), most=MOST_KEYS)} for side in SIDES}
+    expected = {side: Request(getattr(server, side)) for side in SIDES}
     rows = Rows({}, {})
     for name, asked in clients.call(function, only=only, expect=expected).items():
         found = {side: getattr(server, side).fetch(asked[side], new_rows) for side in SIDES}

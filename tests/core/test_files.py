@@ -1,0 +1,86 @@
+"""Files are whole or as they were, also on a disk that is nearly full."""
+
+import os
+
+import pytest
+
+from fedvine.core import files
+from fedvine.core.errors import NotWritten
+from fedvine.core.ledger import Ledger
+
+
+def nearly_full(monkeypatch, taken):
+    """Let the next write to a descriptor take ``taken`` bytes, and the one after it none."""
+    write, calls = os.write, []
+
+    def part(handle, content):
+        calls.append(len(content))
+        if len(calls) == 1:
+            return write(handle, bytes(content)[:taken])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "write", part)
+
+
+def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path, monkeypatch):
+    file = tmp_path / "lines"
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    files.write_whole(handle, b"first\n")
+    nearly_full(monkeypatch, 3)
+    with pytest.raises(OSError, match="No space"):
+        files.write_whole(handle, b"second\n")
+    monkeypatch.undo()
+    files.write_whole(handle, b"third\n")
+    os.close(handle)
+    assert file.read_bytes() == b"first\nthird\n"
+
+
+def test_a_release_that_is_not_whole_on_disk_is_not_made(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "noise.jsonl", "ada", limit=8.0)
+    ledger.key((0, 1, 1), "noise", b"a" * 16, 0.1)
+    nearly_full(monkeypatch, 40)
+    with pytest.raises(NotWritten, match="nothing with noise leaves"):
+        ledger.key((0, 2, 1), "noise", b"b" * 16, 0.1)
+    monkeypatch.undo()
+    ledger.key((0, 3, 1), "noise", b"c" * 16, 0.1)
+    again = Ledger(tmp_path / "noise.jsonl", "ada", limit=8.0)
+    assert ledger.spent() == again.spent() == pytest.approx(0.2)
+
+
+def fill(path, text, fails=False):
+    with files.atomic_folder(path) as folder:
+        (folder / "a").write_text(text)
+        if fails:
+            raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_folder_is_replaced_whole_or_stays(tmp_path, monkeypatch, exchange):
+    if not exchange:
+        monkeypatch.setattr(files, "_exchanged", lambda one, other: False)
+    path = tmp_path / "kept"
+    fill(path, "old")
+    (path / "b").write_text("of the old one")
+    with pytest.raises(NotWritten):
+        fill(path, "broken", fails=True)
+    assert (path / "a").read_text() == "old"
+    fill(path, "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+    assert {p.name: p.read_text() for p in path.iterdir()} == {"a": "new"}
+
+
+def test_a_folder_that_cannot_be_replaced_is_put_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_exchanged", lambda one, other: False)
+    path, replace = tmp_path / "kept", os.replace
+    fill(path, "old")
+
+    def refuse(one, other):
+        if str(one).endswith(".tmp"):
+            raise OSError(5, "Input/output error")
+        replace(one, other)
+
+    monkeypatch.setattr(files.os, "replace", refuse)
+    with pytest.raises(NotWritten):
+        fill(path, "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+    assert (path / "a").read_text() == "old"
