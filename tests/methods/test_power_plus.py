@@ -198,6 +198,13 @@ def test_the_order_of_tasks_changes_no_weight():
         np.testing.assert_allclose(found[0][name], found[1][name], atol=1e-9)
 
 
+def test_a_fold_of_too_many_nodes_says_what_to_do():
+    count = products.MOST + 5
+    with pytest.raises(FedvineError, match="set method.folds to more than 1"):
+        products.sums(np.zeros((count, 1), np.float32), np.zeros(count, int),
+                      np.zeros(count, int), 1, 1)
+
+
 def test_folds_of_a_class_differ_by_one_node():
     y = np.array([0] * 7 + [1] * 4 + [2] + [-1] * 5)
     fold = products.folded(y, 3, rng("folds"))

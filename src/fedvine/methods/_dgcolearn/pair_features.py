@@ -39,7 +39,7 @@ def beside(server: Server, logits: Callable[[np.ndarray], np.ndarray] | None) ->
 
     - ROWS: DG-CoLearn's logit; NEW: the same for a pair that was not met
     - LIVE: 1 for an edge of the snapshot
-    - COMMON: log(1 + sum over common neighbours of 1 / log(1 + degree)) (Adamic and Adar 2003)
+    - COMMON: log(1 + sum over common neighbours of 1 / log(2 + degree)) (Adamic and Adar 2003)
     - DEGREE: log(1 + degree) of the second node; BOTH: times that of the first
 
     Args:

@@ -19,9 +19,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import eigh
 
+from fedvine.core.errors import FedvineError
 from fedvine.privacy.fixed_point import from_fixed, to_fixed
 
-SCALE = 2.0 ** 12       # of S in fixed point; an entry is at most the number of a task's nodes
+SCALE = 2.0 ** 12       # of S in fixed point; an entry is at most the number of a fold's nodes
+MOST = int(2.0 ** 31 / SCALE)
 
 
 def folded(y: np.ndarray, folds: int, draw: np.random.Generator) -> np.ndarray:
@@ -39,9 +41,13 @@ def folded(y: np.ndarray, folds: int, draw: np.random.Generator) -> np.ndarray:
 def sums(h: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: int, classes: int) -> np.ndarray:
     """Compute N [C], Q [C, D] and the upper half of S of each fold, in fixed point, Eq. (b).
 
-    The result is uint64 of ``length(folds, classes, D)``.
+    The result is uint64 of ``length(folds, classes, D)``. Raises :class:`FedvineError` where a fold
+    has more nodes than fixed point holds.
     """
     parts = []
+    if (largest := int(np.bincount(fold[fold >= 0], minlength=1).max())) >= MOST:
+        raise FedvineError(f"A task has {largest:,} labelled nodes in a fold, and its sums hold "
+                           f"{MOST - 1:,}; set method.folds to more than {folds}.")
     for f in range(folds):
         mine = np.flatnonzero(fold == f)
         z, member = h[mine].astype(np.float64), np.eye(classes)[y[mine]]
