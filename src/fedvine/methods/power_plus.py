@@ -4,7 +4,8 @@ A node is answered by three opinions, :mod:`fedvine.methods._power.choice`, Eq. 
 
 - **the closed form**: ridge regression on features that are averaged over neighbours
   (:mod:`fedvine.methods._power.closed_form`). Its weights follow from sums over nodes, so they do
-  not depend on the order of tasks nor on the cut into clients, and forget nothing
+  not depend on the order of tasks nor on the cut into clients, and forget nothing. Where clients
+  differ, each corrects them by the sums of its own nodes (:mod:`fedvine.methods._power.own_sums`)
 - **the rows**: cosines of a node and the classes' mean rows, which need fewer nodes
 - **the network**, trained for some rounds on each task. Every client replays the mean features of
   all classes that its task does not have; the loss is the mean over classes. ``rounds=0`` leaves
