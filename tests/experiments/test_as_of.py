@@ -93,8 +93,7 @@ def test_what_cannot_be_answered_is_said(table, tmp_path):
     _, every, file = table
     out = tmp_path / "run"
     learned(file, "recency", out)
-    for at, why in (("3900", "no rows after"), ("10", "--at names a time after"),
-                    ("soon", "is no time")):
+    for at, why in (("10", "--at names a time after"), ("soon", "is no time")):
         code, _, said = command("predict", out, "--client", "ada", "--user", "100", "--at", at)
         assert code
         is_sentence(said, why)
@@ -104,6 +103,15 @@ def test_what_cannot_be_answered_is_said(table, tmp_path):
     file.unlink()
     with pytest.raises(FedvineError):
         forecasts_of(out, at=3900)
+
+
+def test_a_later_time_is_answered_from_what_was_learned(table, tmp_path):
+    """The table has no newer rows; the ages are those at the time that is named."""
+    learned(table[2], {"name": "fedlink_plus"}, tmp_path / "run")
+    user = str(table[0][table[0]["town"] == "ada"]["user"].iloc[-1])
+    found = {at: forecasts_of(tmp_path / "run", at=at).top("ada", user, 5)
+             for at in (3001.0, 9000.0)}
+    assert all(len(best) == 5 for best in found.values()) and found[3001.0] != found[9000.0]
 
 
 def test_the_command_shows_them(table, tmp_path):

@@ -1,18 +1,24 @@
 """Forecasts against the obvious way: score every item of a user and sort."""
 
+from dataclasses import replace
+
 import numpy as np
+import pandas
 import polars
 import pytest
 import shop
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedvine
 from fedvine.core.errors import FedvineError
+from fedvine.data.plan import Plan
 from fedvine.experiments import forecasts
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.reopened import forecasts_of
 from fedvine.experiments.run import run
+from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.tasks.link_prediction import LinkPrediction
 
 
@@ -36,6 +42,34 @@ def expected(part, user, count):
     number = part.src_ids.find(user)
     met = set(part.dst[part.src == number].tolist())
     return [Forecast(part.dst_ids[i], float(-s), i in met) for s, i in sorted(scores)[:count]]
+
+
+def test_forecasts_are_of_the_middle_of_the_next_stage():
+    """Right at the end the last edges would be no time ago, which training never shows."""
+    plan = Plan((0.0, 10.0, 20.0, 30.0), 1, 2)
+    assert plan.asked == 35.0 and replace(plan, at=31.0).asked == 31.0
+    task = LinkPrediction()
+    pairs = task.pairs(plan, np.arange(2), np.arange(2), [])
+    assert pairs["t"].tolist() == [35.0, 35.0]
+    assert Plan((5.0, np.nextafter(5.0, 6)), 0, 0).asked == pytest.approx(5.0)
+
+
+def test_a_user_of_the_last_moment_is_forecast_like_the_others(tmp_path):
+    """With dates alone many are: a feature of ages that was 0 in training made them likelier."""
+    draw = np.random.default_rng(2)
+    user, own = draw.integers(0, 60, 1500), draw.integers(0, 30, (60, 3))
+    item = np.where(draw.random(1500) < 0.7, own[user, draw.integers(0, 3, 1500)],
+                    draw.integers(0, 30, 1500))
+    day = np.sort(draw.integers(0, 60, 1500)).astype(np.int64)
+    rows = pandas.DataFrame({"src": user, "dst": item, "time": 86_400 * day})
+    stream = fedvine.from_frame(rows, src="src", dst="dst", time="time")
+    done = run(FedLinkPlus(), stream.split("hash", k=2), stream.by_time("7d")).finish()
+    Forecasts(done).every(1, tmp_path / "all.parquet")
+    best = polars.read_parquet(tmp_path / "all.parquet")
+    last = {str(u) for u in user[day == day[-1]]}
+    late, others = (best.filter(best["user"].is_in(last) == here)["score"] for here in (True, False))
+    assert 3 < len(late) < len(best) / 2
+    assert late.median() == pytest.approx(others.median(), abs=0.7)     # it was 1.8 more
 
 
 def test_the_top_of_every_user_is_what_sorting_gives(found):
@@ -176,3 +210,20 @@ def test_what_was_met_after_the_plan_is_not_known(tmp_path):
     u, i = divmod(next(iter(whole - early), next(iter(whole))), part.num_dst)
     best = made.top(client, part.src_ids[u], part.num_dst)
     assert {f.item: f.known for f in best}[part.dst_ids[i]] == ((u * part.num_dst + i) in early)
+
+
+def test_the_csv_file_of_forecasts_is_read_back(tmp_path):
+    """Names that a spreadsheet would take as formulas have an apostrophe there."""
+    names = ["+49 170", "=x", "'=y", "plain"]
+    table = polars.DataFrame({"src": names * 10, "dst": ["-a", "b"] * 20, "time": range(40),
+                              "client": ["@c"] * 40})
+    table.write_parquet(tmp_path / "t.parquet")
+    made = Experiment.model_validate({"data": {"source": str(tmp_path / "t.parquet"),
+                                               "client": "client"}, "method": "popularity"})
+    found = Forecasts(made.run().finish())
+    found.every(2, tmp_path / "all.csv")
+    rows = polars.read_csv(tmp_path / "all.csv")
+    assert "'+49 170" in rows["user"].to_list() and set(rows["client"]) == {"'@c"}
+    rows.drop("score", "known").write_csv(tmp_path / "pairs.csv")
+    assert found.pairs(tmp_path / "pairs.csv", tmp_path / "scored.csv") == (8, 8)
+    assert polars.read_csv(tmp_path / "scored.csv")["score"].to_list() == rows["score"].to_list()

@@ -42,6 +42,15 @@ def of_whole_run(estimator, rows):
     return fv.run(fv.Recency(), stream.split(by="town"), plan).finish()
 
 
+def test_rows_of_a_client_that_was_not_there_have_no_answer_and_spoil_no_other(rows, fitted):
+    some = pd.concat([rows[300:303], rows[300:301].assign(town="new")])
+    best, scores = fitted.predict(some), fitted.decision_function(some)
+    assert best[3] is None and None not in best[:3] and np.isnan(scores[3])
+    np.testing.assert_array_equal(scores[:3], fitted.decision_function(rows[300:303]))
+    with pytest.raises(fv.FedvineError, match="ask for 1 or more"):
+        fitted.top(some, n=0)
+
+
 def test_answers_are_those_of_a_run(rows, fitted):
     forecasts = fv.Forecasts(of_whole_run(fitted, rows[:300]))
     assert fitted.predict(rows[:9]).tolist() == [

@@ -20,6 +20,7 @@ from fedvine.cli.options import console
 from fedvine.core.errors import FedvineError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  rich_markup_mode=None, context_settings={"max_content_width": 100},
                   help="Federated learning on graphs that grow.",
                   epilog="Errors are one sentence; --debug, anywhere, adds where they came from.")
 

@@ -74,6 +74,11 @@ def marked(name: str) -> str:
     return tagless(name).replace("](", r"]\(").replace("|", r"\|")
 
 
+def unguarded(name: str) -> str:
+    """Return the text of which :func:`cells` made ``name``, or ``name`` if it made it of none."""
+    return name[1:] if name[:1] == "'" and re.match(_FORMULA, name[1:]) else name
+
+
 def cells(table: pa.Table) -> pa.Table:
     """Escape for CSV: an apostrophe before text that a spreadsheet would take as a formula.
 

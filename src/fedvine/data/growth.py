@@ -66,7 +66,8 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
     if gone.any():
         row = int(ours[np.flatnonzero(gone[key[:len(few)]])[0]])
         raise FedvineError(f"{table.name} has lost {_row(kept, row, column)}, which was learned; "
-                           "put it back, or write its deletion as an event of its own.")
+                           "put it back, or write its deletion as a row of its own, with true in "
+                           "the column that --set data.options.deleted=COLUMN names.")
     values = [_values(few), _values(before)]
     row, count = _numbered(*(np.concatenate([k, v], 1) for k, v in zip(numbers, values,
                                                                       strict=True)))

@@ -10,11 +10,14 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.units import duration
+from fedvine.data.dates import moment
 
 if TYPE_CHECKING:
     from fedvine.data.stream import EventStream
 
 _UNITS = ("s", "min", "h", "d", "w")
+
+EMPTY = 200     # stages, of which one in ten must have an edge
 
 
 @dataclass(frozen=True)
@@ -24,16 +27,28 @@ class Plan:
     ``val`` and ``test`` are the first stages of the validation and the test period; stages before
     ``val`` are for training alone and their scores are never reported. A plan that grows with its
     table (:mod:`fedvine.data.open_plan`) has ``live``, the number of stages that it began with;
-    each later one is scored before it is learned.
+    each later one is scored before it is learned. Forecasts are asked for the time ``at``, if it
+    is set.
     """
 
     bounds: tuple[float, ...]
     val: int
     test: int
     live: int | None = None
+    at: float | None = None
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    @property
+    def asked(self) -> float:
+        """Return the time that forecasts are asked for: by default the middle of the next stage.
+
+        Models learn from pairs all over a stage. At its very beginning the last edges are no time
+        ago, which no model has met in training.
+        """
+        end = self.bounds[-1]
+        return end + (end - self.bounds[0]) / (2 * len(self)) if self.at is None else self.at
 
     def period(self, t: int) -> str:
         """Return the period of stage ``t``: ``"train"``, ``"val"``, ``"test"`` or ``"live"``."""
@@ -110,12 +125,27 @@ def by_time(stream: EventStream, every: str | float, *, val: float = 0.15,
         The plan.
 
     Raises:
-        FedvineError: for an empty stream, another text than a duration, over a million stages, or
-            shares that leave nothing for training.
+        FedvineError: for an empty stream, another text than a duration, over a million stages, many
+            of which nearly all are empty, or shares that leave nothing for training.
     """
     _check(stream)
     bounds = even_bounds(float(stream.t[0]), float(stream.t[-1]), every, stream.name)
-    return periods(bounds, known(stream, bounds), val, test)
+    edges = known(stream, bounds)
+    _refuse_empty(stream, every, edges)
+    return periods(bounds, edges, val, test)
+
+
+def _refuse_empty(stream: EventStream, every: str | float, edges: np.ndarray) -> None:
+    """Raise :class:`FedvineError` for over 200 stages of which nine in ten are empty."""
+    count, full = len(edges) - 1, 1 + int((np.diff(edges[:-1]) > 0).sum())
+    if count <= EMPTY or 10 * full >= count:
+        return
+    first, last = (moment(float(stream.t[i]), stream.dates) for i in (0, -1))
+    raise FedvineError(
+        f"Stages of {every!r} cut {stream.name} into {count:,}, and nearly all of them have no edge: "
+        f"its times go from {first} to {last}. If these are not seconds, divide them or say "
+        "--time-format; if a row has a wrong time, correct it; else choose longer stages, or a "
+        f"number of edges, such as --stages {max(len(stream) // 20, 1)}.")
 
 
 def even_bounds(first: float, last: float, every: str | float, name: str) -> list[float]:

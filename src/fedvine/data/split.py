@@ -68,7 +68,9 @@ class Split:
         for name in names:
             if name not in self.parts:
                 raise FedvineError(f'{self.stream.name} has no client "{name}"'
-                                   f"{near(name, self.parts)}.")
+                                   f"{near(name, self.parts)}; it has "
+                                   f"{', '.join(list(self.parts)[:8])}"
+                                   f"{' and others' if len(self.parts) > 8 else ''}.")
         return replace(self, parts={n: self.parts[n] for n in names})
 
     def report(self) -> dict[str, Any]:

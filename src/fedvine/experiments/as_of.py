@@ -45,7 +45,7 @@ def time_of(text: str) -> float:
 
 
 def plan_at(run: Run, plan: Plan, at: float) -> Plan:
-    """Return the plan of the learned stages with its end moved to ``at``.
+    """Return the plan of the learned stages with its end moved to ``at``, which is asked about.
 
     Raises :class:`FedvineError` for a method that takes in no events between two stages, and for a
     time before the end of what was learned.
@@ -56,7 +56,7 @@ def plan_at(run: Run, plan: Plan, at: float) -> Plan:
     if not at >= plan.bounds[-1]:
         raise FedvineError(f"The run has learned the events up to {plan.bounds[-1]:.17g}; --at "
                            f"names a time after that, and {at:.17g} is not.")
-    return replace(plan, bounds=(*plan.bounds[:-1], float(at)))
+    return replace(plan, bounds=(*plan.bounds[:-1], float(at)), at=float(at))
 
 
 def has_newer(run: Run, plan: Plan) -> bool:
@@ -75,9 +75,11 @@ def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: Even
         folder: of the run.
         table: the table as it is now.
 
+    Where no row is new nothing changes.
+
     Raises:
-        FedvineError: for a run whose rows cannot grow, where learned rows are gone or have changed,
-            and where no row is new.
+        FedvineError: for a run whose rows cannot grow, and where learned rows are gone or have
+            changed.
     """
     place, learned = Path(folder) / "data", plan.bounds[-1]
     if not KeptRows.there(place):
@@ -88,8 +90,7 @@ def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: Even
     found = news(stream, table, learned, None if kept.split.owner is not None else kept.split.by)
     rows = taken(stream, found, learned, float(np.nextafter(max([learned, *table.t[-1:]]), np.inf)))
     if not len(rows):
-        raise FedvineError("The table has no rows after those that the run has learned; leave out "
-                           "--at.")
+        return
     with TemporaryDirectory() as made:      # what is mapped from it stays readable
         shutil.copytree(place, Path(made) / "data")
         split = KeptRows.open(Path(made) / "data").take(rows, plan).split

@@ -281,8 +281,10 @@ class Experiment(BaseModel):
         made = self.resolved()
         if isinstance(stream, Graph) != (self.protocol.data == "graph"):
             raise FedvineError(f"{self.method.name} answers for {self.method.task}s; "
-                               f"{stream.name} is " + ("a labelled graph" if isinstance(
-                                   stream, Graph) else "a stream of edges") + ".")
+                               f"{stream.name} is " + (
+                "a labelled graph; choose a method for nodes, such as power_plus."
+                if isinstance(stream, Graph) else "a stream of edges; choose a method for links, "
+                "such as fedlink_plus, or name a table of nodes as data and its edges with --edges."))
         if self.open_end:
             growing.check(self, stream)
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare

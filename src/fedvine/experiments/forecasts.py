@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, near
+from fedvine.core.text import unguarded
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.as_of import plan_at
@@ -141,7 +142,8 @@ class Forecasts:
         """Score the pairs of a table, and write it with two columns more, ``score`` and ``known``.
 
         A user may be a guest, known at another client or by the run's table of users; where nobody
-        knows the user, or the client has not seen the item, the score is empty.
+        knows the user, or the client has not seen the item, the score is empty. An unknown name
+        that has the apostrophe of a CSV file of forecasts is taken without it.
 
         Args:
             table: CSV or Parquet file with the columns ``client``, ``user`` and ``item``.
@@ -163,12 +165,13 @@ class Forecasts:
         if self.task.no_pairs:
             raise FedvineError(self.task.no_pairs)
         score, known = np.full(len(wanted), np.nan), np.zeros(len(wanted), bool)
-        client = np.array(wanted["client"].to_pylist(), object)
+        client = np.array([c if c in self.parts else unguarded(c)
+                           for c in wanted["client"].to_pylist()], object)
         for name in dict.fromkeys(client):
             part, rows = self._part(name), np.flatnonzero(client == name)
             users, items = (wanted[column].take(pa.array(rows)).to_pylist()
                             for column in ("user", "item"))
-            src, dst = part.src_ids.numbers(users), part.dst_ids.numbers(items)
+            (users, src), (items, dst) = _numbers(part.src_ids, users), _numbers(part.dst_ids, items)
             guests = self._guests(name, [users[i] for i in np.flatnonzero(src < 0)])
             places = {user: part.num_src + i for i, user in enumerate(guests)}
             for i in np.flatnonzero(src < 0):
@@ -308,3 +311,11 @@ def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -
         found[n] = some[np.argsort(-row[some], kind="stable")[:count]]
     return found
 
+
+def _numbers(ids: Ids, names: list[str]) -> tuple[list[str], np.ndarray]:
+    """Return names as they were before an apostrophe, and their numbers, -1 for unknown ones."""
+    found = ids.numbers(names)
+    if (found < 0).any():
+        names = [n if i >= 0 else unguarded(n) for n, i in zip(names, found, strict=True)]
+        found = ids.numbers(names)
+    return names, found

@@ -299,6 +299,9 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     if protocol.server_graph and not method.server_holds_graph:
         raise FedvineError(f"{method.name} names classes without a server that holds the graph; "
                            "that is not built.")
+    if not hasattr(split, "parts"):
+        raise FedvineError(f"The second argument is data split into clients, such as "
+                           f"stream.split(by=\"origin\"), and not a {type(split).__name__}.")
     stream = split.stream
     ready = prepare(method, stages, protocol, split.parts, seed, stream=stream, by=split.by,
                     parts=split.parts)

@@ -65,7 +65,7 @@ def _scores(run: Run) -> Iterator[str]:
         yield "Nothing was scored: there is no test period."
         return
     keys = [key for key in test["mean"] if isinstance(test["mean"][key], int | float)]
-    yield f"Test period, {task.mean_over}:"
+    yield f"Test period, {task.mean_over.removeprefix('test period, ')}:"
     yield ""
     yield from _table(("client", *keys), ((name, *(
         f"{values[key]:.4f}" if key in values else "-" for key in keys))

@@ -90,7 +90,12 @@ def _lines(axes: Any, plot: Lines, bounds: Sequence[float], limits: tuple[float,
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
         locator = AutoDateLocator(maxticks=7)
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        # The year or month that the ticks share would lie on the label: it is added to it.
+        shared = ConciseDateFormatter(locator)
+        shared.format_ticks(axes.xaxis.get_majorticklocs())
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, show_offset=False))
+        if shared.get_offset():
+            axes.set(xlabel=textwrap.fill(f"{label} ({shared.get_offset()})", 52))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
 

@@ -142,7 +142,7 @@ class LinkForecaster(OfMethod):
         """Return the likeliest destination of each row's source, object [n].
 
         ``X`` needs the column ``src``, and that of the clients where there are several. It is None
-        for a source that no client has seen.
+        for a source that no client has seen, and at a client that was not there.
         """
         found = self._tops(X, 1)
         return np.array([best[0].item if best else None for best in found], object)
@@ -152,13 +152,15 @@ class LinkForecaster(OfMethod):
 
         Args:
             X: a frame as in :meth:`predict`.
-            n: destinations a row, at most.
+            n: destinations a row, at most; 1 or more.
 
         Returns:
             A frame with up to ``n`` rows for each row of ``X``: ``row`` (from 0), the source, the
                 ``rank`` from 1, the destination, its ``score`` (higher is likelier) and whether the
                 pair is ``known``: seen at this client. A source that no client has seen has no row.
         """
+        if n < 1:
+            raise FedvineError(f"{n} destinations a row are none; ask for 1 or more.")
         sources, found = self._columns(X, self.src)[0], self._tops(X, n)
         rows = [(i, source, rank, *one) for i, (source, best) in enumerate(
             zip(sources, found, strict=True)) for rank, one in enumerate(best, 1)]
@@ -173,10 +175,13 @@ class LinkForecaster(OfMethod):
         """
         check_is_fitted(self)
         users, items = self._columns(X, self.src, self.dst)
+        clients, scores = self._of(X, len(users)), np.full(len(users), np.nan)
+        here = np.flatnonzero([c in self.clients_ for c in clients])
         found = self._forecasts().scored(pa.table({
-            "client": pa.array(self._of(X, len(users)), pa.string()),
-            "user": pa.array(users, pa.string()), "item": pa.array(items, pa.string())}))
-        return found["score"].to_numpy().astype(float)
+            name: pa.array([values[i] for i in here], pa.string())
+            for name, values in (("client", clients), ("user", users), ("item", items))}))
+        scores[here] = found["score"].to_numpy()
+        return scores
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean over clients of ``metric`` for rows that come after what was learned.
@@ -232,7 +237,7 @@ class LinkForecaster(OfMethod):
         users, = self._columns(X, self.src)
         clients = np.array(self._of(X, len(users)), object)
         found: list[list[Forecast]] = [[] for _ in users]
-        for client in dict.fromkeys(clients):
+        for client in dict.fromkeys(c for c in clients if c in self.clients_):
             rows = np.flatnonzero(clients == client)
             best = self._forecasts().tops(str(client), [users[i] for i in rows], n)
             for row, one in zip(rows, best, strict=True):

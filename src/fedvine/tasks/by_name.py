@@ -20,8 +20,11 @@ def every() -> list[type[Task]]:
 def of(method: Any) -> type[Task]:
     """Return the task of a method (or of its class): its own file's, or one of this room.
 
-    Raises :class:`FedvineError` for a task that neither has.
+    Raises :class:`FedvineError` for a task that neither has, and for what is no method.
     """
+    if not hasattr(method, "task"):
+        raise FedvineError(f"A method is wanted, such as fedvine.FedLink(), and {method!r:.60} is "
+                           "none.")
     return named(method.task, beside(method if isinstance(method, type) else type(method)))
 
 

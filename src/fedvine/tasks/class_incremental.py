@@ -9,6 +9,7 @@ largest, over all classes (class-incremental) or over those of the task (``maske
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -75,6 +76,7 @@ class ClassIncremental(Task):
         """
         if isinstance(stages, str):
             raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
+        stream = replace(stream, notes=(*stream.notes, *_left_out(stream, stages or 2)))
         plan = by_task(stream, stages or 2, shares=settings.shares or SHARES,
                        seed=seed if settings.seed is None else settings.seed,
                        keep_inter_task_edges=settings.keep_inter_task_edges,
@@ -259,3 +261,17 @@ def _means(matrix: list[list[float | None]]) -> dict[str, float]:
             if last[j] is not None and matrix[j][j] is not None]
     return ({"am": 100 * sum(now) / len(now)} if now else {}) | (
         {"fm": 100 * sum(lost) / len(lost)} if lost else {})
+
+
+def _left_out(graph: Graph, size: int) -> list[str]:
+    """Return the note on the last classes, which make no whole task of ``size`` classes."""
+    count = len(graph.classes)
+    names = graph.classes[count - count % size:] if size <= count else ()
+    if not names:
+        return []
+    nodes = int((graph.y >= count - len(names)).sum())
+    fits = [n for n in range(1, count + 1) if count % n == 0 and n != size]
+    return [f"{graph.name}: tasks have {size} of its {count} classes, so "
+            f"{'class' if len(names) == 1 else 'classes'} {', '.join(names)} ({nodes:,} nodes) "
+            f"{'is' if len(names) == 1 else 'are'} left out; --stages {' or '.join(map(str, fits[:4]))} "
+            "takes all."]

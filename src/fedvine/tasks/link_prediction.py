@@ -147,7 +147,8 @@ class LinkPrediction(Task):
         found = summary["scores"]["test"]
         live = summary["scores"].get("live", {"client": {}})
         if not (found["client"] or live["client"]):
-            return ["Nothing was scored: the test period holds no stage that has one before it."]
+            return ["Nothing was scored: the test period holds no stage that has one before it; choose "
+                    "shorter stages (a duration such as 7d is in seconds, whatever the times are)."]
         many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
         pairs = (f"for n positives: pairs new to their client, all pairs, and pairs of users who "
                  f"travelled or just arrived. Negatives are items of the client that the user does "
@@ -188,14 +189,14 @@ class LinkPrediction(Task):
 
     def ask(self, part: EventStream, plan: Plan, users: np.ndarray, guests: Sequence[str]
             ) -> dict[str, Any]:
-        """Return every item for each of the users, at the end of the stream."""
+        """Return every item for each of the users, at the time that the plan asks for."""
         src, dst = np.repeat(users, part.num_dst), np.tile(np.arange(part.num_dst), len(users))
         return self.pairs(plan, src, dst, guests)
 
     def pairs(self, plan: Plan, src: np.ndarray, dst: np.ndarray, guests: Sequence[str]
               ) -> dict[str, Any]:
-        """Return the query about pairs in local numbers, int64 [P], at the end of the stream."""
-        return {"src": src, "dst": dst, "t": np.full(len(src), plan.bounds[-1]),
+        """Return the query about pairs in local numbers, int64 [P], at the plan's ``asked``."""
+        return {"src": src, "dst": dst, "t": np.full(len(src), plan.asked),
                 "guests": list(guests)}
 
     def met(self, part: EventStream, plan: Plan) -> Callable[..., np.ndarray]:

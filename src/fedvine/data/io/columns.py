@@ -206,6 +206,8 @@ class Columns:
                                "which is no time; a time is a number, a date or a timestamp.")
         number, date = f"TRY_CAST({role} AS DOUBLE)", f"TRY_CAST({role} AS TIMESTAMPTZ)"
         numbers, dates = self._row(f"SELECT count({number}), count({date}) FROM raw")
+        if numbers and dates and numbers + dates == self._row("SELECT count(*) FROM raw")[0]:
+            self._refuse_mixed(role, number)
         if dates > numbers:
             self._refuse_time(role, f"{date} IS NULL")
             return self._date_time(role, f"CAST({date} AS TIMESTAMP)")
@@ -291,11 +293,19 @@ class Columns:
     # -- refusing ------------------------------------------------------------------------------
     def _refuse_time(self, role: str, where: str) -> None:
         self.refuse(role, where, "which is no time",
-                     "write numbers, or dates such as 2012-04-03 18:00:06")
+                     "write numbers, or dates such as 2012-04-03 18:00:06, or say --time-format (in "
+                     "Python time_format=)")
+
+    def _refuse_mixed(self, role: str, number: str) -> None:
+        one, other = (self._row(f"SELECT min(rowid) FROM raw WHERE {number} IS {what}")[0] + 1
+                      for what in ("NOT NULL", "NULL"))
+        raise FedvineError(f'{self.source}: column "{self.names[role]}" has numbers, as in row '
+                           f"{one}, and dates, as in row {other}; write all times in one way.")
 
     def _refuse_missing(self, role: str) -> None:
         empty = f"{role} IS NULL" + (f" OR isnan({role})" if self.types[role] in
-                                     ("FLOAT", "DOUBLE") else "")
+                                     ("FLOAT", "DOUBLE") else f" OR {role} = ''"
+                                     if self.types[role] == "VARCHAR" else "")
         count, first = self._row(f"SELECT count(*), min(rowid) FROM raw WHERE {empty}")
         if count:
             rows = f"row {first + 1}" if count == 1 else f"{count} rows, first in row {first + 1}"

@@ -9,13 +9,15 @@ import re
 from collections.abc import Sequence
 
 import duckdb
+import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.source import Source
 
 SAMPLE = 10_000     # rows that the check of times reads
 FEW = 20            # with fewer rows there is no question
-MANY = 1_000        # clients above which there is always a question
+MANY = 1_000        # clients or classes above which there is always a question
+FAR = 100           # times another feature's largest value
 _AMOUNT = re.compile(r"amount|price|cost|value|weight|rating|score|quantity|qty|total|balance",
                      re.IGNORECASE)
 
@@ -29,6 +31,15 @@ def ask_about_clients(clients: int, rows: int, label: str, column: str) -> None:
             "Python sure=True).")
 
 
+def ask_about_classes(classes: int, nodes: int, label: str, column: str) -> None:
+    """Raise :class:`FedvineError` for over 1,000 classes, or over 100 with under 20 nodes each."""
+    if classes > MANY or (classes > 100 and nodes < FEW * classes):
+        raise FedvineError(
+            f'{label}: is "{column}" the class of a node? It has {classes:,} values with '
+            f"{nodes / classes:.1f} nodes each; name another column with --label, or say --sure "
+            "(in Python sure=True).")
+
+
 def ask_about_time(connection: duckdb.DuckDBPyConnection, label: str, column: str, source: Source,
                    used: Sequence[str]) -> None:
     """Raise :class:`FedvineError` if column ``t`` of ``raw`` seems to hold amounts.
@@ -36,6 +47,7 @@ def ask_about_time(connection: duckdb.DuckDBPyConnection, label: str, column: st
     These are unordered numbers that are not seconds since 1970, with a name as of an amount, or
     with at most two decimals, or beside an unused column of dates.
     """
+    _ask_about_digits(connection, label, column)
     rows, least, most, up, down, whole, cents = connection.execute(
         "SELECT count(*), min(v), max(v), bool_and(v >= before), bool_and(v <= before), "
         "bool_and(v = trunc(v)), bool_and(abs(100 * v - round(100 * v)) < 1e-6 * (1 + abs(v))) "
@@ -51,6 +63,20 @@ def ask_about_time(connection: duckdb.DuckDBPyConnection, label: str, column: st
     raise FedvineError(
         f'{label}: is "{column}" a time? Its values ({least:g} to {most:g}) come in no order'
         f"{instead}; name another column with --time, or say --sure (in Python sure=True).")
+
+
+def _ask_about_digits(connection: duckdb.DuckDBPyConnection, label: str, column: str) -> None:
+    """Raise :class:`FedvineError` if all times are digits of a date, such as 20240131."""
+    for form, digits in (("%Y%m%d", 8), ("%Y%m%d%H%M%S", 14)):
+        text = "trim(CAST(t AS VARCHAR))"
+        rows, dates, one = connection.execute(
+            f"SELECT count(*), count(*) FILTER (regexp_full_match({text}, '(19|20)[0-9]"
+            f"{{{digits - 2}}}') AND try_strptime({text}, '{form}') IS NOT NULL), min({text}) "
+            f"FROM (SELECT t FROM raw WHERE rowid < {SAMPLE})").fetchone() or (0, 0, "")
+        if rows >= FEW and dates == rows:
+            raise FedvineError(f'{label}: "{column}" holds dates such as {one}, which count as '
+                               f'seconds; say --time-format "{form}" (in Python '
+                               f'time_format="{form}"), or --sure (sure=True).')
 
 
 def _of_dates(connection: duckdb.DuckDBPyConnection, source: Source, used: Sequence[str]
@@ -91,6 +117,20 @@ def of_one_kind(connection: duckdb.DuckDBPyConnection, label: str, src: str, dst
         return []
     return [f'{label}: {both:,} names are in "{src}" and in "{dst}", and count as different nodes; '
             "say --bipartite no (in Python bipartite=False) if they are the same."]
+
+
+def of_scales(label: str, x: np.ndarray, names: Sequence[str]) -> list[str]:
+    """Return the note on features [N, F] of which one is far larger than another."""
+    size = np.maximum(x.max(0, initial=0), -x.min(0, initial=0))
+    there = np.flatnonzero(size > 0)
+    if not len(there):
+        return []
+    least, most = there[size[there].argmin()], there[size[there].argmax()]
+    if size[most] < FAR * size[least]:
+        return []
+    return [f'{label}: "{names[most]}" goes up to {size[most]:,.4g} and "{names[least]}" to '
+            f"{size[least]:,.4g}, which then counts for little; bring columns to a similar scale, "
+            "for example less their mean, by their standard deviation."]
 
 
 def listed(names: Sequence[str]) -> str:

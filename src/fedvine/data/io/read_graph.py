@@ -59,7 +59,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
             in the table's order. A column of text alone is then not used, and one with both is
             refused.
         name: of the graph; None: that of the file.
-        sure: accept very many clients.
+        sure: accept very many clients, or classes.
 
     Returns:
         The graph; remarks on the tables are in ``notes``.
@@ -81,12 +81,16 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         ids, whole = _ids(table, columns)
         y, classes = _classes(table, label)
         owner = None if client is None else _owner(table, columns, client)
+        if not sure:
+            doubts.ask_about_classes(len(classes), int((y >= 0).sum()), table.label, label)
         if owner is not None and not sure:
             doubts.ask_about_clients(len(owner.names), len(y), table.label, owner.column)
         x, taken = numbers(table.connection, table.source, table.label, picked, len(y),
                            features is not None)
         used = {*roles.values(), *taken}
         notes = doubts.of_unused(table.label, [c for c in known if c not in used])
+        if isinstance(x, np.ndarray):
+            notes += doubts.of_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
     with opened_table(edges, "edges", [src, dst]) as table:
         ends = _ends(table, {"src": src, "dst": dst}, ids, whole, origin)
@@ -105,7 +109,10 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         raise FedvineError(f"{origin} has no column of numbers to learn from beside "
                            f"{' and '.join(roles.values())}; give nodes a number or more.")
     degree = np.bincount(graph.edges.reshape(-1), minlength=len(graph))
-    return replace(graph, x=np.log1p(degree.astype(np.float32))[:, None])
+    note = (f"{origin}: nodes have no column of numbers, so the one feature is the logarithm of "
+            "their number of neighbours, which says little of a class; add columns.")
+    return replace(graph, x=np.log1p(degree.astype(np.float32))[:, None],
+                   notes=(*graph.notes, note))
 
 
 class OneTable(NamedTuple):

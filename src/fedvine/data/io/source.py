@@ -138,9 +138,16 @@ def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any) -> Source:
         connection.register("frame", frame)
         shut(connection, [])
         return _described(connection, "frame")
-    except duckdb.Error as error:
-        raise FedvineError(f"A {type(frame).__name__} is no table that can be read; give a pandas "
-                           "or polars frame or a pyarrow table.") from error
+    except (duckdb.Error, TypeError) as error:
+        raise FedvineError(f"A {type(frame).__name__} is no table that can be read "
+                           f"({sentence_of(error)}); give a pandas or polars frame or a pyarrow "
+                           "table with columns of numbers, text and dates.") from error
+
+
+def sentence_of(error: Exception) -> str:
+    """Return the first line of an error of DuckDB or Python, without its kind."""
+    return (str(error).splitlines() or [type(error).__name__])[0].partition(": ")[2].rstrip(".") or (
+        type(error).__name__)
 
 
 def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wanted: Sequence[str],

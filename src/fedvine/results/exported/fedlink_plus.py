@@ -44,7 +44,7 @@ def exported(run: Run, top: int) -> Exported:
         src, dst = np.divmod(pairs, part.num_dst)
         run.ask(name, run.protocol.pairs(run.plan, src[:1], dst[:1], []))
         client = ready(run, name)
-        x = samples.features(client, src, dst, np.full(len(src), run.plan.bounds[-1]),  # type: ignore[attr-defined]
+        x = samples.features(client, src, dst, np.full(len(src), run.plan.asked),  # type: ignore[attr-defined]
                              travelling.lent(client.counts, None), method.near_by)
         items = pa.array([part.dst_ids[i] for i in range(part.num_dst)], pa.string())
         made.tables[name] = {"pairs": pa.table({

@@ -1,0 +1,101 @@
+"""Doubts of a table: what is asked before a long run, and what is noted."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedvine as fv
+from fedvine.core.errors import FedvineError
+from fedvine.core.rng import rng
+from fedvine.data.io.read_graph import read_graph
+from fedvine.experiments.experiment import Experiment
+
+
+def edges(times):
+    draw = rng("doubts")
+    count = len(times)
+    return pd.DataFrame({"src": draw.integers(0, 9, count), "dst": draw.integers(0, 9, count),
+                         "time": times})
+
+
+def read(table, **options):
+    return fv.from_frame(table, src="src", dst="dst", time="time", **options)
+
+
+def days(count=300):
+    return pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(count) % 90, unit="D")
+
+
+@pytest.mark.parametrize("unit", ["ms", "a row of 1970"])
+def test_stages_of_which_nearly_all_are_empty_are_questioned(unit):
+    seconds = ((days() - pd.Timestamp(0)) // pd.Timedelta("1s")).to_numpy()
+    if unit == "ms":
+        times = 1000 * seconds
+    else:
+        times = np.append(seconds, 0)
+    stream = read(edges(times), sure=True)
+    with pytest.raises(FedvineError, match="nearly all of them have no edge.*--time-format"):
+        stream.by_time("7d")
+    assert len(read(edges(seconds), sure=True).by_time("7d")) == 13
+
+
+def test_a_thousand_stages_with_edges_are_none_to_question():
+    assert len(read(edges(np.arange(3000)), sure=True).by_time(3)) == 1000
+
+
+@pytest.mark.parametrize(("form", "said"), [("%Y%m%d", "%Y%m%d"), ("%Y%m%d%H%M%S", "%H%M%S")])
+@pytest.mark.parametrize("text", [True, False])
+def test_digits_of_a_date_are_no_seconds(form, said, text):
+    written = days().strftime(form)
+    table = edges(written if text else written.astype("int64"))
+    with pytest.raises(FedvineError, match=f"holds dates such as 2024.*{said}"):
+        read(table)
+    found = read(table, time_format=form)
+    assert found.dates and len(found.by_time("7d")) == 13
+
+
+def test_numbers_beside_dates_are_both_named():
+    times = [str(t) for t in days(40)]
+    times[7] = "1706000000"
+    with pytest.raises(FedvineError, match="numbers, as in row 8, and dates, as in row 1"):
+        read(edges(times))
+
+
+def nodes(classes, count=60, **columns):
+    return pd.DataFrame({"id": np.arange(count), "label": np.arange(count) % classes, **columns})
+
+
+NEAR = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3]})
+
+
+def test_a_label_that_names_each_node_is_questioned():
+    age = np.arange(400) % 7
+    with pytest.raises(FedvineError, match='is "label" the class of a node.* 400 values'):
+        read_graph(nodes(400, 400, age=age), NEAR)
+    assert len(read_graph(nodes(400, 400, age=age), NEAR, sure=True).classes) == 400
+
+
+def test_columns_of_very_different_size_are_noted():
+    draw = rng("sizes")
+    plain = {"age": draw.uniform(20, 80, 60), "share": draw.random(60)}
+    assert not read_graph(nodes(3, **plain), NEAR).notes
+    found, = read_graph(nodes(3, money=draw.lognormal(12, 1, 60), **plain), NEAR).notes
+    assert '"money" goes up to' in found and '"share" to' in found
+
+
+def test_a_table_without_features_says_what_is_learned_from():
+    assert "logarithm of their number of neighbours" in read_graph(nodes(3), NEAR).notes[-1]
+
+
+@pytest.mark.parametrize(("classes", "stages", "said"), [
+    (3, None, "so class 2 (20 nodes) is left out; --stages 1 or 3 takes all"),
+    (5, 3, "so classes 3, 4 (24 nodes) are left out; --stages 1 or 5"), (4, None, None)])
+def test_classes_of_no_task_are_noted(tmp_path, classes, stages, said):
+    for name, table in (("n", nodes(classes, age=np.arange(60) % 5)), ("e", NEAR)):
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    made = Experiment.model_validate({
+        "data": {"source": str(tmp_path / "n.csv"), "edges": str(tmp_path / "e.csv")},
+        "method": "common", "split": {"by": "hash", "k": 2},
+        **({} if stages is None else {"stages": stages})})
+    notes = made.open()[1].stream.notes
+    assert any(said in note for note in notes) if said else not notes
