@@ -110,7 +110,7 @@ def test_neighbours_that_are_no_nodes_are_refused_before_compiled_loops_read_the
             graph.replace(np.array([1]), np.array(sizes), np.array(neighbours, np.int32))
         with pytest.raises(FedvineError):
             Adjacency.of_rows(np.array([*sizes, 0]), np.array(neighbours, np.int32))
-    with pytest.raises(FedvineError, match="2,000,000,000|2000000000"):
+    with pytest.raises(FedvineError, match=r"2,000,000,000|2000000000"):
         Adjacency().load_state_dict({"degree": np.array([1, 0], np.int32),
                                      "neighbours": np.array([2_000_000_000], np.int32)})
     np.testing.assert_array_equal(graph.edges(), before)

@@ -29,12 +29,9 @@ def days(count=300):
 @pytest.mark.parametrize("unit", ["ms", "a row of 1970"])
 def test_stages_of_which_nearly_all_are_empty_are_questioned(unit):
     seconds = ((days() - pd.Timestamp(0)) // pd.Timedelta("1s")).to_numpy()
-    if unit == "ms":
-        times = 1000 * seconds
-    else:
-        times = np.append(seconds, 0)
+    times = 1000 * seconds if unit == "ms" else np.append(seconds, 0)
     stream = read(edges(times), sure=True)
-    with pytest.raises(FedvineError, match="nearly all of them have no edge.*--time-format"):
+    with pytest.raises(FedvineError, match=r"nearly all of them have no edge.*--time-format"):
         stream.by_time("7d")
     assert len(read(edges(seconds), sure=True).by_time("7d")) == 13
 
@@ -70,7 +67,7 @@ NEAR = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3]})
 
 def test_a_label_that_names_each_node_is_questioned():
     age = np.arange(400) % 7
-    with pytest.raises(FedvineError, match='is "label" the class of a node.* 400 values'):
+    with pytest.raises(FedvineError, match=r'is "label" the class of a node.* 400 values'):
         read_graph(nodes(400, 400, age=age), NEAR)
     assert len(read_graph(nodes(400, 400, age=age), NEAR, sure=True).classes) == 400
 

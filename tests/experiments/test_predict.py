@@ -67,7 +67,8 @@ def test_a_user_of_the_last_moment_is_forecast_like_the_others(tmp_path):
     Forecasts(done).every(1, tmp_path / "all.parquet")
     best = polars.read_parquet(tmp_path / "all.parquet")
     last = {str(u) for u in user[day == day[-1]]}
-    late, others = (best.filter(best["user"].is_in(last) == here)["score"] for here in (True, False))
+    late, others = (best.filter(best["user"].is_in(last) == is_late)["score"]
+                    for is_late in (True, False))
     assert 3 < len(late) < len(best) / 2
     assert late.median() == pytest.approx(others.median(), abs=0.7)     # it was 1.8 more
 

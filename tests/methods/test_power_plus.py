@@ -200,7 +200,7 @@ def test_the_order_of_tasks_changes_no_weight():
 
 def test_a_fold_of_too_many_nodes_says_what_to_do():
     count = products.MOST + 5
-    with pytest.raises(FedvineError, match="set method.folds to more than 1"):
+    with pytest.raises(FedvineError, match=r"set method\.folds to more than 1"):
         products.sums(np.zeros((count, 1), np.float32), np.zeros(count, int),
                       np.zeros(count, int), 1, 1)
 

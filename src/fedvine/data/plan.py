@@ -142,8 +142,8 @@ def _refuse_empty(stream: EventStream, every: str | float, edges: np.ndarray) ->
         return
     first, last = (moment(float(stream.t[i]), stream.dates) for i in (0, -1))
     raise FedvineError(
-        f"Stages of {every!r} cut {stream.name} into {count:,}, and nearly all of them have no edge: "
-        f"its times go from {first} to {last}. If these are not seconds, divide them or say "
+        f"Stages of {every!r} cut {stream.name} into {count:,}, and nearly all of them have no "
+        f"edge: its times go from {first} to {last}. If these are not seconds, divide them or say "
         "--time-format; if a row has a wrong time, correct it; else choose longer stages, or a "
         f"number of edges, such as --stages {max(len(stream) // 20, 1)}.")
 

@@ -284,7 +284,8 @@ class Experiment(BaseModel):
                                f"{stream.name} is " + (
                 "a labelled graph; choose a method for nodes, such as power_plus."
                 if isinstance(stream, Graph) else "a stream of edges; choose a method for links, "
-                "such as fedlink_plus, or name a table of nodes as data and its edges with --edges."))
+                "such as fedlink_plus, or name a table of nodes as data, and its edges with "
+                "--edges."))
         if self.open_end:
             growing.check(self, stream)
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare

@@ -171,7 +171,8 @@ class Forecasts:
             part, rows = self._part(name), np.flatnonzero(client == name)
             users, items = (wanted[column].take(pa.array(rows)).to_pylist()
                             for column in ("user", "item"))
-            (users, src), (items, dst) = _numbers(part.src_ids, users), _numbers(part.dst_ids, items)
+            users, src = _numbers(part.src_ids, users)
+            items, dst = _numbers(part.dst_ids, items)
             guests = self._guests(name, [users[i] for i in np.flatnonzero(src < 0)])
             places = {user: part.num_src + i for i, user in enumerate(guests)}
             for i in np.flatnonzero(src < 0):

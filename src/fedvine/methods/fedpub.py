@@ -54,7 +54,7 @@ class FedPub(Personal, Proximal):
     space: ClassVar[dict[str, Any]] = {"tau": [1.0, 3.0, 10.0], "sparsity": (1e-4, 1e-2, "log"),
                                        "proximity": (1e-4, 1e-1, "log")}
 
-    tau: float = Field(default=10.0, ge=0, le=700, description="how sharply the mixing weights follow the "
+    tau: float = Field(default=10.0, ge=0, le=700, description="how sharply the weights follow the "
                        "similarity; 0: equal weights")
     sparsity: float = Field(default=1e-3, ge=0, description="weight of the mask's L1 norm, "
                             "lambda_1, and the size below which its entries are 0")

@@ -2,8 +2,8 @@
 
 Every node keeps at most so many of its neighbours: the first ones, and then each further one in the
 place of a random one, with the probability that leaves all equally likely (reservoir sampling,
-Vitter 1985). So memory follows the nodes, and how likely an edge is in the sample does not depend on
-the order of the edges. Chance is a hash of the seed and an edge's place, the same on every machine.
+Vitter 1985). So memory follows the nodes, and how likely an edge is kept does not depend on the
+order of the edges. Chance is a hash of the seed and an edge's place, the same on every machine.
 """
 
 from __future__ import annotations

@@ -273,5 +273,5 @@ def _left_out(graph: Graph, size: int) -> list[str]:
     fits = [n for n in range(1, count + 1) if count % n == 0 and n != size]
     return [f"{graph.name}: tasks have {size} of its {count} classes, so "
             f"{'class' if len(names) == 1 else 'classes'} {', '.join(names)} ({nodes:,} nodes) "
-            f"{'is' if len(names) == 1 else 'are'} left out; --stages {' or '.join(map(str, fits[:4]))} "
-            "takes all."]
+            f"{'is' if len(names) == 1 else 'are'} left out; --stages "
+            f"{' or '.join(map(str, fits[:4]))} takes all."]

@@ -147,8 +147,8 @@ class LinkPrediction(Task):
         found = summary["scores"]["test"]
         live = summary["scores"].get("live", {"client": {}})
         if not (found["client"] or live["client"]):
-            return ["Nothing was scored: the test period holds no stage that has one before it; choose "
-                    "shorter stages (a duration such as 7d is in seconds, whatever the times are)."]
+            return ["Nothing was scored: the test period holds no stage that has one before it; "
+                    "choose shorter stages (7d is in seconds, whatever the times are)."]
         many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
         pairs = (f"for n positives: pairs new to their client, all pairs, and pairs of users who "
                  f"travelled or just arrived. Negatives are items of the client that the user does "

@@ -293,8 +293,8 @@ class Columns:
     # -- refusing ------------------------------------------------------------------------------
     def _refuse_time(self, role: str, where: str) -> None:
         self.refuse(role, where, "which is no time",
-                     "write numbers, or dates such as 2012-04-03 18:00:06, or say --time-format (in "
-                     "Python time_format=)")
+                    "write numbers, or dates such as 2012-04-03 18:00:06, or say --time-format "
+                    "(in Python time_format=)")
 
     def _refuse_mixed(self, role: str, number: str) -> None:
         one, other = (self._row(f"SELECT min(rowid) FROM raw WHERE {number} IS {what}")[0] + 1

@@ -125,7 +125,7 @@ def of_scales(label: str, x: np.ndarray, names: Sequence[str]) -> list[str]:
     there = np.flatnonzero(size > 0)
     if not len(there):
         return []
-    least, most = there[size[there].argmin()], there[size[there].argmax()]
+    least, most = (int(there[i]) for i in (size[there].argmin(), size[there].argmax()))
     if size[most] < FAR * size[least]:
         return []
     return [f'{label}: "{names[most]}" goes up to {size[most]:,.4g} and "{names[least]}" to '

@@ -146,8 +146,8 @@ def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any) -> Source:
 
 def sentence_of(error: Exception) -> str:
     """Return the first line of an error of DuckDB or Python, without its kind."""
-    return (str(error).splitlines() or [type(error).__name__])[0].partition(": ")[2].rstrip(".") or (
-        type(error).__name__)
+    said = (str(error).splitlines() or [""])[0]
+    return said.partition(": ")[2].rstrip(".") or type(error).__name__
 
 
 def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wanted: Sequence[str],

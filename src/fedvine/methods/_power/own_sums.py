@@ -46,7 +46,8 @@ def corrected(W: np.ndarray, held: Sums, folds: Sequence[int], mus: Sequence[flo
         folds: those that are used.
         mus: how near to W, above 0.
 
-    A W_k that is not finite is replaced by W.
+    Returns:
+        W_k for each mu; W in place of one that is not finite.
     """
     D, used = len(W), list(folds)
     counts = held["counts"][used].sum(0, dtype=np.float64)
