@@ -53,7 +53,6 @@ class PowerPlus(choice.Choosing):
     """Closed form and class means of smoothed features, and a network that replays the means."""
 
     name: ClassVar[str] = "power_plus"
-    revision: ClassVar[int] = 4         # each client's correction of the closed form
     space: ClassVar[dict[str, Any]] = {"old": (0.5, 4.0, "log"), "hops": [2, 3]}
 
     criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
@@ -80,6 +79,11 @@ class PowerPlus(choice.Choosing):
             raise ValueError("secure sums are of all clients, as a sum of those that the server "
                              "names could be one client's; leave out fraction")
         return self
+
+    @property
+    def revision(self) -> int:  # type: ignore[override]
+        """Return 4; 3 without a client's correction, where scores are those of before."""
+        return 4 if self.corrects else 3
 
     def closed(self) -> frozenset[str]:
         """Return the functions that send a client's own model, where models are added."""
