@@ -48,8 +48,7 @@ def score(method, split, plan) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("options", [{"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0},
-                                     {"personal": False, "rounds": 0}], ids=str)
+@pytest.mark.parametrize("options", [{"rounds": 0}, {"width": 0}, {"folds": 1, "hops": 0}], ids=str)
 def test_the_contract(options, check):
     check(PowerPlus.tiny().model_copy(update=options))
 
