@@ -20,7 +20,7 @@ from fedvine.papers.study import Found, Panel, Study
 from fedvine.results.cells import Job
 from fedvine.results.tables import Table, TableSet, spread
 
-SEEDS = 3
+SEEDS = 5
 PRINTED = "dgcolearn_table9_10_scale.csv"
 MEASURES = {"training_time_s": "training (s)", "partition_time_s": "partition (s)",
             "cut_edge_ratio_percent": "cut (%)", "exchange_time_s": "exchange (s)", "f1": "F1"}
