@@ -24,7 +24,7 @@ _AMOUNT = re.compile(r"amount|price|cost|value|weight|rating|score|quantity|qty|
 
 def ask_about_clients(clients: int, rows: int, label: str, column: str) -> None:
     """Raise :class:`FedvineError` for over 1,000 clients, or over 100 with under 20 rows each."""
-    if clients > MANY or (clients > 100 and rows < FEW * clients):
+    if _too_many(clients, rows):
         raise FedvineError(
             f'{label}: does "{column}" say who owns a row? It names {clients:,} clients with '
             f"{rows / clients:.1f} rows each; name another column with --client, or say --sure (in "
@@ -33,11 +33,15 @@ def ask_about_clients(clients: int, rows: int, label: str, column: str) -> None:
 
 def ask_about_classes(classes: int, nodes: int, label: str, column: str) -> None:
     """Raise :class:`FedvineError` for over 1,000 classes, or over 100 with under 20 nodes each."""
-    if classes > MANY or (classes > 100 and nodes < FEW * classes):
+    if _too_many(classes, nodes):
         raise FedvineError(
             f'{label}: is "{column}" the class of a node? It has {classes:,} values with '
             f"{nodes / classes:.1f} nodes each; name another column with --label, or say --sure "
             "(in Python sure=True).")
+
+
+def _too_many(values: int, rows: int) -> bool:
+    return values > MANY or (values > 100 and rows < FEW * values)
 
 
 def ask_about_time(connection: duckdb.DuckDBPyConnection, label: str, column: str, source: Source,

@@ -15,7 +15,8 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.clients import Clients
-from fedvine.core.expect import Array, Refused, check
+from fedvine.core.errors import Refused
+from fedvine.core.expect import Array, check
 from fedvine.core.method import Client, Server
 from fedvine.data.ids import Ids
 from fedvine.methods._fedlink.events import edges as edges

@@ -133,6 +133,10 @@ class Choosing(ClosedForm):
 
     def setup(self, client: Client) -> None:
         super().setup(client)
+        self.begin_counts(client)
+
+    def begin_counts(self, client: Client) -> None:
+        """Set the counts of right answers to 0, and choose no correction."""
         client.right = np.zeros(1 + len(own_sums.MUS), np.int64)
         client.tried, client.correction = 0, 0
 
@@ -223,6 +227,8 @@ class Choosing(ClosedForm):
                                  Trial(*closed["trial"]))
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
         near, held = means(graph), self.own(client)
+        if "right" not in vars(client):         # a save of before has none
+            self.begin_counts(client)
         for f in range(self.folds):
             nodes, W = np.flatnonzero(fold == f), without["weight"][f]
             others = [g for g in range(self.folds) if g != f]
