@@ -108,6 +108,14 @@ def test_names_that_both_columns_have_are_said_where_they_count_as_different(end
                      if said else ())
 
 
+def test_clients_whose_names_are_nearly_the_same_are_said():
+    table("user,item,at,town", [f"u{i},v{i},{i},{('JFK', 'jfk ', 'LGA')[i % 3]}" for i in range(9)])
+    named = {"src": "user", "dst": "item", "time": "at", "client": "town"}
+    note, = read("t.csv", **named).notes
+    assert note == ('t.csv: "JFK" and "jfk " of "town" count as different; if they are one, write '
+                    "them in one way.")
+
+
 @pytest.mark.slow
 def test_what_is_not_used_and_what_is_there_twice_is_said_once(here):
     rows = [f"u{i % 3},i{i % 4},{i},{'ab'[i % 2]},{i / 3},x" for i in range(60)]

@@ -123,13 +123,15 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
         typed[role], learned[name] = columns.feature(
             role, wanted.look is not None and name in wanted.look.categories)
     typed |= {"file": "file"} if wanted.files else {}
+    notes = []
     if not wanted.sure:
         if wanted.time_format is None:
             doubts.ask_about_time(connection, label, wanted.roles["t"], source, wanted.names())
         if wanted.client is not None:
-            (clients, rows), = connection.execute(
-                "SELECT count(DISTINCT client), count(*) FROM raw").fetchall()
-            doubts.ask_about_clients(clients, rows, label, wanted.client)
+            held = dict(connection.execute(
+                "SELECT CAST(client AS VARCHAR), count(*) FROM raw GROUP BY client").fetchall())
+            doubts.ask_about_clients(len(held), sum(held.values()), label, wanted.client)
+            notes += doubts.of_alike(label, wanted.client, held)
     picked = ", ".join(f"{sql} AS {role}" for role, sql in typed.items())
     connection.execute(f"CREATE TABLE edges AS SELECT {picked} FROM raw "
                        f"ORDER BY {typed['t']}, raw.rowid")
@@ -138,7 +140,7 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     (rows, distinct), = connection.execute(
         f"SELECT sum(many), count(*) FROM (SELECT count(*) AS many FROM edges GROUP BY "
         f"{', '.join(same)})").fetchall()
-    notes = [] if rows == distinct else [
+    notes += [] if rows == distinct else [
         f"{label}: {rows - distinct:,} of {rows:,} rows repeat another one's "
         f"{doubts.listed([wanted.roles[role] for role in same])}; each counts as an edge."]
     if wanted.bipartite and not (wanted.sure or whole_src or whole_dst):

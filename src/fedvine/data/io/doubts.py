@@ -6,7 +6,7 @@ A question is an error that ``sure`` (``--sure``) answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import duckdb
 import numpy as np
@@ -29,6 +29,17 @@ def ask_about_clients(clients: int, rows: int, label: str, column: str) -> None:
             f'{label}: does "{column}" say who owns a row? It names {clients:,} clients with '
             f"{rows / clients:.1f} rows each; name another column with --client, or say --sure (in "
             "Python sure=True).")
+
+
+def of_alike(label: str, column: str, names: Iterable[str]) -> list[str]:
+    """Return the note on the first two names that differ only in case or in spaces."""
+    before: dict[str, str] = {}
+    for name in sorted(names):
+        other = before.setdefault("".join(name.split()).casefold(), name)
+        if other != name:
+            return [f'{label}: "{other}" and "{name}" of "{column}" count as different; if they '
+                    "are one, write them in one way."]
+    return []
 
 
 def ask_about_classes(classes: int, nodes: int, label: str, column: str) -> None:

@@ -30,7 +30,7 @@ from fedvine.data.io.source import Source
 from fedvine.data.io.store import sentence
 from fedvine.data.io.wide import numbers
 
-_NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
+_NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN")
 _WHOLE = re.compile(r"-?[0-9]+([.]0*)?")
 
 
@@ -89,6 +89,10 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
                            features is not None)
         used = {*roles.values(), *taken}
         notes = doubts.of_unused(table.label, [c for c in known if c not in used])
+        if owner is not None and not sure:
+            notes += doubts.of_alike(table.label, owner.column, owner.names)
+        if not sure:
+            notes += doubts.of_alike(table.label, label, classes)
         if isinstance(x, np.ndarray):
             notes += doubts.of_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
