@@ -20,9 +20,9 @@ import numpy as np
 from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic_folder, cache_folder
 from fedvine.data.io.cache import fingerprint
-from fedvine.data.io.columns import Wanted, make_edges
 from fedvine.data.io.look import FILE
 from fedvine.data.io.source import CLOSED, Source
+from fedvine.data.io.wanted import Wanted, make_edges
 from fedvine.data.stream import EventStream
 
 _BATCH = 200_000        # values held in memory while columns are written
