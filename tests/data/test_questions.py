@@ -1,5 +1,7 @@
 """Doubts of a table: what is asked before a long run, and what is noted."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -72,12 +74,31 @@ def test_a_label_that_names_each_node_is_questioned():
     assert len(read_graph(nodes(400, 400, age=age), NEAR, sure=True).classes) == 400
 
 
-def test_columns_of_very_different_size_are_noted():
+def test_columns_of_very_different_size_are_questioned(tmp_path):
     draw = rng("sizes")
     plain = {"age": draw.uniform(20, 80, 60), "share": draw.random(60)}
     assert not read_graph(nodes(3, **plain), NEAR).notes
-    found, = read_graph(nodes(3, money=draw.lognormal(12, 1, 60), **plain), NEAR).notes
-    assert '"money" goes up to' in found and '"share" to' in found
+    table = nodes(3, **{**plain, "my money": draw.lognormal(12, 1, 60)})
+    with pytest.raises(FedvineError, match=r'"my money" goes up to .* and "share" to') as error:
+        read_graph(table, NEAR)
+    assert read_graph(table, NEAR, sure=True).features == 3
+    said = re.search(r"--set '(.*?)'", str(error.value))
+    assert said is not None
+    table.to_csv(tmp_path / "nodes.csv", index=False)
+    NEAR.to_csv(tmp_path / "edges.csv", index=False)
+    made = Experiment.model_validate({"method": "power", "data": {
+        "source": str(tmp_path / "nodes.csv"), "edges": str(tmp_path / "edges.csv")}})
+    _, split, _ = made.with_settings([said[1]]).open()      # what it proposes can be said so
+    x = split.stream.x[:, list(split.stream.columns).index("my money")]
+    assert abs(x.mean()) < 0.01 and abs(x.std() - 1) < 0.01
+
+
+@pytest.mark.parametrize(("scales", "said"), [
+    ({"agee": [0, 1]}, 'no feature "agee" .did you mean "age"'), ({"age": [0, 0]}, "above 0"),
+    ({"age": 3}, "a mean and a deviation"), ({"age": [1, "x"]}, "such as")], ids=str)
+def test_wrong_scales_are_refused(scales, said):
+    with pytest.raises(FedvineError, match=said):
+        read_graph(nodes(3, age=np.arange(60)), NEAR, scales=scales)
 
 
 def test_a_table_without_features_says_what_is_learned_from():

@@ -18,6 +18,7 @@ SAMPLE = 10_000     # rows that the check of times reads
 FEW = 20            # with fewer rows there is no question
 MANY = 1_000        # clients or classes above which there is always a question
 FAR = 100           # times another feature's largest value
+LISTED = 8          # columns whose scales are proposed
 _AMOUNT = re.compile(r"amount|price|cost|value|weight|rating|score|quantity|qty|total|balance",
                      re.IGNORECASE)
 
@@ -134,18 +135,27 @@ def of_one_kind(connection: duckdb.DuckDBPyConnection, label: str, src: str, dst
             "say --bipartite no (in Python bipartite=False) if they are the same."]
 
 
-def of_scales(label: str, x: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Return the note on features [N, F] of which one is far larger than another."""
+def ask_about_scales(label: str, x: np.ndarray, names: Sequence[str]) -> None:
+    """Raise :class:`FedvineError` where one feature of [N, F] is far larger than another.
+
+    The sentence has scales for all large ones, which bring them to about 1.
+    """
     size = np.maximum(x.max(0, initial=0), -x.min(0, initial=0))
     there = np.flatnonzero(size > 0)
     if not len(there):
-        return []
+        return
     least, most = (int(there[i]) for i in (size[there].argmin(), size[there].argmax()))
     if size[most] < FAR * size[least]:
-        return []
-    return [f'{label}: "{names[most]}" goes up to {size[most]:,.4g} and "{names[least]}" to '
-            f"{size[least]:,.4g}, which then counts for little; bring columns to a similar scale, "
-            "for example less their mean, by their standard deviation."]
+        return
+    large = np.flatnonzero(size > FAR * size[least] / 10)
+    large = large[np.argsort(-size[large], kind="stable")][:LISTED]
+    scales = ", ".join(f'"{names[j]}" = [{x[:, j].mean(dtype=float):.3g}, '
+                       f"{x[:, j].std(dtype=float) or 1.0:.3g}]" for j in large.tolist())
+    raise FedvineError(
+        f'{label}: "{names[most]}" goes up to {size[most]:,.4g} and "{names[least]}" to '
+        f"{size[least]:,.4g}, of which methods then see nothing; say --set "
+        f"'data.options.scales={{{scales}}}' (in Python scales=), which takes away a mean and "
+        "divides by a deviation, or say --sure.")
 
 
 def listed(names: Sequence[str]) -> str:
