@@ -15,7 +15,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io.source import Source
 
 SAMPLE = 10_000     # rows that the check of times reads
-FEW = 20            # with fewer rows there is no question
+FEW = 20            # with fewer rows there is no question; so many columns are few
 MANY = 1_000        # clients or classes above which there is always a question
 FAR = 100           # times another feature's largest value
 LISTED = 8          # columns whose scales are proposed
@@ -138,13 +138,15 @@ def of_one_kind(connection: duckdb.DuckDBPyConnection, label: str, src: str, dst
 def ask_about_scales(label: str, x: np.ndarray, names: Sequence[str]) -> None:
     """Raise :class:`FedvineError` where one feature of [N, F] is far larger than another.
 
-    The sentence has scales for all large ones, which bring them to about 1.
+    Of more than 20 features the usual one counts in place of the smallest. The sentence has scales
+    for the large ones, which bring them to about 1.
     """
     size = np.maximum(x.max(0, initial=0), -x.min(0, initial=0))
     there = np.flatnonzero(size > 0)
     if not len(there):
         return
-    least, most = (int(there[i]) for i in (size[there].argmin(), size[there].argmax()))
+    there = there[np.argsort(size[there], kind="stable")]
+    least, most = int(there[0 if len(there) <= FEW else len(there) // 2]), int(there[-1])
     if size[most] < FAR * size[least]:
         return
     large = np.flatnonzero(size > FAR * size[least] / 10)
