@@ -82,7 +82,7 @@ def test_columns_of_very_different_size_are_questioned(tmp_path):
     with pytest.raises(FedvineError, match=r'"my money" goes up to .* and "share" to') as error:
         read_graph(table, NEAR)
     assert read_graph(table, NEAR, sure=True).features == 3
-    words = {f"w{i}": np.r_[10.0 ** -(i % 5), np.zeros(59)] for i in range(99)}
+    words = {f"w{i}": np.r_[10.0 ** -(i % 5 * (i < 40)), np.zeros(59)] for i in range(99)}
     assert not read_graph(nodes(3, **words), NEAR).notes    # of many, some are rare
     with pytest.raises(FedvineError, match=r'"my money" goes up to'):
         read_graph(table.assign(**words), NEAR)
