@@ -85,7 +85,7 @@ def test_columns_of_very_different_size_are_questioned(tmp_path):
     words = {f"w{i}": np.r_[10.0 ** -(i % 5 * (i < 40)), np.zeros(59)] for i in range(99)}
     assert not read_graph(nodes(3, **words), NEAR).notes    # of many, some are rare
     with pytest.raises(FedvineError, match=r'"my money" goes up to'):
-        read_graph(table.assign(**words), NEAR)
+        read_graph(nodes(3, **words, **{"my money": table["my money"]}), NEAR)
     said = re.search(r"--set '(.*?)'", str(error.value))
     assert said is not None
     table.to_csv(tmp_path / "nodes.csv", index=False)
