@@ -75,8 +75,8 @@ class Columns:
             return f"CAST({role} AS BIGINT)"
         if _is_float(kind):
             return self._float_time(role)
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
-            return self._date_time(role, f"CAST({role} AS TIMESTAMP)")
+        if is_date(kind):
+            return self._date_time(role, timestamp(role, kind))
         if kind != "VARCHAR":
             raise FedvineError(f'{self.source}: column "{self.names[role]}" is of type {kind}, '
                                "which is no time; a time is a number, a date or a timestamp.")
@@ -108,9 +108,9 @@ class Columns:
         cell of a category is -1; of numbers it is refused. ``category``: it is one in any case.
         """
         kind, name = self.types[role], self.names[role]
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+        if is_date(kind):
             self._refuse_missing(role)
-            return f"CAST(epoch(CAST({role} AS TIMESTAMP)) AS FLOAT)", NUMBER
+            return f"CAST(epoch({timestamp(role, kind)}) AS FLOAT)", NUMBER
         text = kind == "VARCHAR" or kind.startswith("ENUM")
         if not category and (not text or (
                 self.untyped and self._all(f"TRY_CAST({role} AS DOUBLE) IS NOT NULL OR {role} IS "
@@ -203,6 +203,18 @@ class Columns:
         row = self.connection.execute(query).fetchone()
         assert row is not None
         return row
+
+
+def is_date(kind: str) -> bool:
+    """Return whether a DuckDB type is of dates or of times with a date."""
+    return kind == "DATE" or kind.startswith("TIMESTAMP")
+
+
+def timestamp(value: str, kind: str) -> str:
+    """Return SQL of TIMESTAMP of a value whose type :func:`is_date`."""
+    # From nanoseconds with a zone DuckDB has no direct cast.
+    value = f"CAST({value} AS TIMESTAMPTZ)" if kind == "TIMESTAMPTZ_NS" else value
+    return f"CAST({value} AS TIMESTAMP)"
 
 
 def _is_float(kind: str) -> bool:

@@ -12,6 +12,7 @@ import duckdb
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.columns import is_date
 from fedvine.data.io.source import Source, identifier
 
 SAMPLE = 10_000     # rows that the check of times reads
@@ -127,7 +128,7 @@ def _of_dates(connection: duckdb.DuckDBPyConnection, source: Source, used: Seque
         kinds = connection.execute(f"DESCRIBE SELECT {', '.join(others.values())} FROM "
                                    f"{source.relation}").fetchall()
         return [name for name, row in zip(others, kinds, strict=True)
-                if row[1] == "DATE" or row[1].startswith("TIMESTAMP")]
+                if is_date(row[1])]
     found = connection.execute(
         "SELECT " + ", ".join(
             f"bool_and(TRY_CAST({c} AS TIMESTAMPTZ) IS NOT NULL AND "

@@ -167,6 +167,7 @@ def opened_table(table: Any, kind: str, wanted: Sequence[str]) -> Iterator[OneTa
     # Each thread needs room for 2,048 rows of its own, and a wide table has many values in them.
     with duckdb.connect(config={**sources.CLOSED, "threads": 1}) as connection:
         try:
+            connection.execute("SET TimeZone = 'UTC'")
             yield OneTable(connection, sources.from_query(connection, str(table)) if query else
                          sources.from_frame(connection, table) if path is None else
                          sources.from_files(connection, sources.files(path),

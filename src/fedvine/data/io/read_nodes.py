@@ -10,7 +10,7 @@ import pyarrow as pa
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.data.io import doubts
-from fedvine.data.io.columns import NONE, Columns
+from fedvine.data.io.columns import NONE, Columns, is_date, timestamp
 from fedvine.data.io.read_graph import OneTable, opened_table
 from fedvine.data.node_table import NodeTable, code
 from fedvine.data.stream import EventStream
@@ -132,8 +132,8 @@ def _number(table: OneTable, columns: Columns, role: str) -> str | None:
     kind = columns.types[role]
     if kind in _NUMBERS or kind.startswith("DECIMAL"):
         value = f"CAST({role} AS DOUBLE)"
-    elif kind == "DATE" or kind.startswith("TIMESTAMP"):
-        value = f"epoch(CAST({role} AS TIMESTAMP))"
+    elif is_date(kind):
+        value = f"epoch({timestamp(role, kind)})"
     elif kind == "VARCHAR" and table.source.untyped:
         there = f"CASE WHEN lower(trim({role})) NOT IN {NONE} THEN {role} END"
         (some, numbers, dates), = table.rows(
