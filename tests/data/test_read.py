@@ -232,6 +232,22 @@ def test_ids_keep_their_names(tmp_path):
     assert [stream.dst_ids[i] for i in range(5)] == ["1", "2", "3", "4", "5"]
 
 
+@pytest.mark.parametrize(("cells", "expected"), [
+    ([1.0, 2.0], ["1", "2"]), ([1.5, 2.0], ["1.5", "2.0"]), ([1, 2], ["1", "2"]),
+    (["01", "2"], ["01", "2"]), (["1.0", "x"], ["1.0", "x"]), (["1.10", "2"], ["1.10", "2"])])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
+def test_clients_that_are_whole_numbers_with_a_point_are_named_without(tmp_path, cells, expected,
+                                                                      kind):
+    table = pandas.DataFrame({"user": "u", "item": "i", "at": [1, 2], "shop": cells})
+    if kind == "frame":
+        found = from_frame(table, **NAMED, client="shop")
+    else:
+        path = tmp_path / f"t.{kind}"
+        table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+        found = read(path, **NAMED, client="shop")
+    assert list(found.categories["shop"]) == expected
+
+
 def test_one_dictionary_for_numbers_and_text():
     stream = read("SELECT * FROM (VALUES (7, 'x', 1), (8, '7', 2)) t(user, item, \"at\")", **NAMED,
                   bipartite=False)

@@ -58,8 +58,9 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids,
     """Read what a table says of the nodes of a dictionary; rows of other nodes are left out.
 
     Every column but the key is used. Numbers, dates (as seconds since 1970) and truth values are
-    numbers, also in a CSV file, where all cells of the column are; all else is a category. A cell
-    of a column of numbers may be empty, or say NA, NaN, null, none, - or ?.
+    numbers, also in a CSV file, where all cells of the column are (all numbers, all dates, or all
+    true or false); all else is a category. A cell of a column of numbers may be empty, or say NA,
+    NaN, null, none, - or ?.
 
     Args:
         source: a CSV or Parquet file, a folder or pattern of them, an SQL query over files, or a
@@ -139,7 +140,9 @@ def _number(table: OneTable, columns: Columns, role: str) -> str | None:
         (some, numbers, dates), = table.rows(
             f"SELECT count(x), count(TRY_CAST(x AS DOUBLE)), count(TRY_CAST(x AS TIMESTAMPTZ)) "
             f"FROM (SELECT {there} AS x FROM raw)")
-        if numbers == some:
+        if columns.truths(role):
+            value = columns.truth(role)
+        elif numbers == some:
             value = f"TRY_CAST({there} AS DOUBLE)"
         elif dates == some:
             value = f"epoch(CAST(TRY_CAST({there} AS TIMESTAMPTZ) AS TIMESTAMP))"
