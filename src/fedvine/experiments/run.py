@@ -206,7 +206,7 @@ class Run:
             self.folder.finish(self.summary)
 
     # -- forecasts -------------------------------------------------------------------------------
-    def predict(self, client: str, user: str, top: int = 5) -> list[Any]:
+    def predict(self, client: str | int, user: str | int, top: int = 5) -> list[Any]:
         """Return the ``top`` most likely items, :class:`fedvine.experiments.forecasts.Forecast`.
 
         The user may be known at another client alone.
