@@ -116,15 +116,22 @@ class Forecasts:
     def why(self, client: str | int, user: str | int, items: Sequence[str | int]) -> list[str]:
         """Return why the items of :meth:`top` have their scores, in words.
 
-        Empty where the method does not say, for a guest, and where nodes have no directions.
+        Empty where the method does not say, for a user whom nobody knows, and where nodes have no
+        directions.
         """
         client, user = named(client, "client"), named(user, "user")
         part = self._part(client)
         number = part.src_ids.numbers([user])
-        if number[0] < 0 or not part.directed or not hasattr(self.run.method, "explain"):
+        if not part.directed or not hasattr(self.run.method, "explain"):
             return []
+        guests = self._guests(client, [user]) if number[0] < 0 else []
+        if number[0] < 0:
+            if not guests:
+                return []
+            number = np.array([part.num_src])
         numbers = part.dst_ids.numbers([named(item, "item") for item in items])
-        pairs = self.task.pairs(self.plan, np.repeat(number, len(numbers)), numbers, [])
+        pairs = self.task.pairs(self.plan, np.repeat(number, len(numbers)), numbers, guests)
+        pairs = self._with_rows(pairs)
         return self.run.explain(client, pairs) if len(numbers) and numbers.min() >= 0 else []
 
     def homes(self, user: str | int) -> list[str]:
@@ -242,14 +249,19 @@ class Forecasts:
 
     def _ask(self, client: str, query: dict[str, Any]) -> np.ndarray:
         """Return the scores float64 that answer a query, in its order."""
-        if query.get("guests") and (rows := self._rows(query["guests"])) is not None:
-            query = {**query, "said": {"known": rows.known, "numbers": rows.numbers,
-                                       "codes": rows.codes}}
+        query = self._with_rows(query)
         if self.fresh:
             query = {**query, "refresh": True}
         found = self.run.ask(client, query)     # some methods also say which pairs lie across
         return np.asarray(found["scores"] if isinstance(found, Mapping) else found,
                           float).reshape(-1)
+
+    def _with_rows(self, query: dict[str, Any]) -> dict[str, Any]:
+        """Return a query with what tables say of its guests."""
+        if not query.get("guests") or (rows := self._rows(query["guests"])) is None:
+            return query
+        return {**query, "said": {"known": rows.known, "numbers": rows.numbers,
+                                  "codes": rows.codes}}
 
     def _known(self, client: str, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         if client not in self._met:
