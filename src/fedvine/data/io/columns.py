@@ -6,6 +6,7 @@ The table is ``raw`` on a DuckDB connection, one column a role (``src``, ``dst``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import duckdb
@@ -16,6 +17,7 @@ from fedvine.data.stream import CATEGORY, NUMBER
 
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
           "UBIGINT", "HUGEINT", "UHUGEINT"}
+_COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
 _EXACT = 2 ** 53        # whole numbers up to this one are exact in float64
 HASHES = 2 ** 24        # of categories of edges: whole numbers below it are exact in float32
 # What people write into an empty cell of a column of numbers.
@@ -218,6 +220,8 @@ class Columns:
         first, = self._row(f"SELECT min(rowid) FROM raw WHERE {where}")
         if first is not None:
             value, = self._row(f"SELECT CAST({role} AS VARCHAR) FROM raw WHERE rowid = {first}")
+            if remedy.startswith("write a number") and _COMMA.fullmatch(value or ""):
+                remedy = f"write {value.strip().replace(',', '.')}, with a decimal point"
             raise FedvineError(f'{self.source}: column "{self.names[role]}" holds "{value}" in row '
                                f"{first + 1}, {what}; {remedy}.")
 

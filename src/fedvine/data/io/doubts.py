@@ -145,6 +145,20 @@ def of_unused(label: str, unused: Sequence[str]) -> list[str]:
     return [f"{label}: {what.format(listed(unused))} not used."]
 
 
+def of_commas(connection: duckdb.DuckDBPyConnection, label: str, source: Source,
+              unused: Sequence[str]) -> list[str]:
+    """Return the note on unused columns of text that are numbers with a decimal comma."""
+    if not unused or not source.untyped:
+        return []
+    cells = [f"nullif(trim({source.columns[name]}), '')" for name in unused]
+    found = connection.execute("SELECT " + ", ".join(
+        f"bool_and(regexp_full_match({x}, '[+-]?[0-9]+(,[0-9]+)?')) AND bool_or(contains({x}, ','))"
+        for x in cells) + f" FROM {source.relation}").fetchone() or ()
+    names = [name for name, are in zip(unused, found, strict=True) if are]
+    return [f"{label}: the numbers of {listed(names)} have a decimal comma; write them with a "
+            "point, such as 19.91, and they are used."] if names else []
+
+
 def of_one_kind(connection: duckdb.DuckDBPyConnection, label: str, src: str, dst: str) -> list[str]:
     """Return the note on names of ``edges`` that both columns have, if these are half of one's."""
     (both, fewer), = connection.execute(

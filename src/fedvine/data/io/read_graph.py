@@ -88,7 +88,9 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         x, taken = numbers(table.connection, table.source, table.label, picked, len(y),
                            features is not None)
         used = {*roles.values(), *taken}
-        notes = doubts.of_unused(table.label, [c for c in known if c not in used])
+        unused = [c for c in known if c not in used]
+        notes = doubts.of_unused(table.label, unused) + doubts.of_commas(
+            table.connection, table.label, table.source, unused)
         if owner is not None and not sure:
             notes += doubts.of_alike(table.label, owner.column, owner.names)
         if not sure:
