@@ -162,6 +162,15 @@ def test_notes_of_a_graph_and_its_clients():
     assert len(read_graph("t.csv", "e.csv", client="bank", sure=True)) == 300
 
 
+def test_numbers_with_a_decimal_comma_are_said_where_they_are_not_used():
+    table("id,label,age,price,dates,name", [
+        f'{i},{"ab"[i % 2]},{i},"{i},5","{i},{i},{i}",n' for i in range(9)])
+    table("src,dst", ["0,1"], "e.csv")
+    _, said = read_graph("t.csv", "e.csv").notes
+    assert said == ('t.csv: the numbers of "price" have a decimal comma; write them with a point, '
+                    "such as 19.91, and they are used.")
+
+
 @pytest.mark.parametrize(("form", "texts", "times"), [
     ("%d.%m.%Y %H:%M", ["03.04.2012 18:00", "01.01.1970 00:01"], [60, 1333476000]),
     ("%m/%d/%Y", ["04/03/2012", "01/02/1970"], [86400, 1333411200]),

@@ -53,6 +53,26 @@ def test_digits_of_a_date_are_no_seconds(form, said, text):
     assert found.dates and len(found.by_time("7d")) == 13
 
 
+@pytest.mark.parametrize(("by", "said"), [(10 ** 3, "milliseconds"), (10 ** 6, "microseconds"),
+                                          (10 ** 9, "nanoseconds")])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_times_far_after_today_are_of_another_unit(tmp_path, monkeypatch, by, said, kind):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+    seconds = ((days(60) - pd.Timestamp(0)) // pd.Timedelta("1s")).to_numpy()
+    table = edges(by * seconds).rename(columns={"time": "at"})
+    table.to_csv("t.csv", index=False) if kind == "csv" else table.to_parquet("t.parquet")
+    named = {"src": "src", "dst": "dst", "time": "at"}
+    with pytest.raises(FedvineError, match=f'"at" hold {said}.*divide them by {by:,}.*--sure') as e:
+        fv.read(f"t.{kind}", **named)
+    assert str(fv.read(f"t.{kind}", **named, sure=True).t[0]) in str(e.value)
+    query, = re.findall("--data '(.*)', or", str(e.value))      # the remedy is one
+    found = fv.read(query, **named)
+    assert found.t.tolist() == sorted(seconds.tolist()) and len(found.by_time("7d")) == 8
+    with pytest.raises(FedvineError, match=r"divide them by [0-9,]+, or say"):
+        fv.from_frame(table, **named)
+
+
 def test_numbers_beside_dates_are_both_named():
     times = [str(t) for t in days(40)]
     times[7] = "1706000000"

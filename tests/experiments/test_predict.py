@@ -150,6 +150,24 @@ def test_a_guest_known_elsewhere_alone_gets_forecasts_and_leaves_no_trace(found)
     assert found.top(absent, part.src_ids[0], 3) == before and part.num_src == len(part.src_ids)
 
 
+@pytest.mark.parametrize("kind", [int, float, np.int32, np.float64])
+def test_names_that_are_whole_numbers_may_be_numbers(tmp_path, kind):
+    table = pandas.DataFrame({"src": np.arange(60) % 7, "dst": np.arange(60) % 4,
+                              "time": np.arange(60), "shop": np.arange(60) % 2})
+    stream = fedvine.from_frame(table, src="src", dst="dst", time="time", client="shop")
+    done = run(FedLinkPlus(rounds=1), stream.split("shop"), stream.by_time(20)).finish()
+    asked = Forecasts(done)
+    best = done.predict("1", "3", 2)
+    items = [one.item for one in best]
+    assert done.predict(kind(1), user=kind(3), top=2) == best and len(best) == 2
+    assert asked.tops(kind(1), [kind(3), "3"], 2) == [best, best]
+    assert asked.why(kind(1), kind(3), [kind(i) for i in items]) == asked.why("1", "3", items)
+    assert asked.homes(kind(3)) == ["1", "0"] or asked.homes(kind(3)) == ["0", "1"]
+    for name in (None, 3.5, True, b"3", float("nan")):
+        with pytest.raises(FedvineError, match=r"The user is .*, but must be text or a whole"):
+            done.predict("1", name)
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("client,user\nada,100\n", 'no column "item"; it needs client, user and item'),
     ("client,user,item\nada,100,\n", 'column "item" is empty in row 1'),

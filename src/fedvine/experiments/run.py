@@ -206,7 +206,7 @@ class Run:
             self.folder.finish(self.summary)
 
     # -- forecasts -------------------------------------------------------------------------------
-    def predict(self, client: str, user: str, top: int = 5) -> list[Any]:
+    def predict(self, client: str | int, user: str | int, top: int = 5) -> list[Any]:
         """Return the ``top`` most likely items, :class:`fedvine.experiments.forecasts.Forecast`.
 
         The user may be known at another client alone.
@@ -240,9 +240,11 @@ class Run:
 
         ``pairs`` are those of :meth:`ask`.
         """
-        self.at_the_end()
+        server, at = self.at_the_end()
         try:
             with self.clients.querying(Query("given"), {client: pairs}):
+                if pairs.get("guests"):     # with the answer a client gets what others know of them
+                    self.method.answer(server, self.clients, at)
                 return self.clients.call(self.method.explain,  # type: ignore[attr-defined]
                                          expect=Several(Text()))[client]
         finally:

@@ -6,6 +6,7 @@ The table is ``raw`` on a DuckDB connection, one column a role (``src``, ``dst``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import duckdb
@@ -16,6 +17,7 @@ from fedvine.data.stream import CATEGORY, NUMBER
 
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
           "UBIGINT", "HUGEINT", "UHUGEINT"}
+_COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
 _EXACT = 2 ** 53        # whole numbers up to this one are exact in float64
 HASHES = 2 ** 24        # of categories of edges: whole numbers below it are exact in float32
 # What people write into an empty cell of a column of numbers.
@@ -49,8 +51,7 @@ class Columns:
         if kind == "VARCHAR" and self.untyped:
             if self._all(f"CAST(TRY_CAST({role} AS BIGINT) AS VARCHAR) = {role}"):
                 return f"CAST({role} AS BIGINT)", True
-            if (self._all(f"regexp_full_match({role}, '-?[0-9]+([.][0-9]+)?')")
-                    and not self._all(f"NOT contains({role}, '.')")):
+            if self._has_points(role):
                 kind, value = "DOUBLE", f"CAST({role} AS DOUBLE)"
         if _is_float(kind):
             self.refuse(role, f"NOT ({value} = trunc({value}) AND abs({value}) <= {_EXACT})",
@@ -75,8 +76,8 @@ class Columns:
             return f"CAST({role} AS BIGINT)"
         if _is_float(kind):
             return self._float_time(role)
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
-            return self._date_time(role, f"CAST({role} AS TIMESTAMP)")
+        if is_date(kind):
+            return self._date_time(role, timestamp(role, kind))
         if kind != "VARCHAR":
             raise FedvineError(f'{self.source}: column "{self.names[role]}" is of type {kind}, '
                                "which is no time; a time is a number, a date or a timestamp.")
@@ -94,9 +95,10 @@ class Columns:
         return self._float_time(role, number)
 
     def number(self, role: str) -> str:
-        """Return SQL of FLOAT, finite."""
+        """Return SQL of FLOAT, finite; truth values are 1 and 0."""
         self._refuse_missing(role)
-        value = f"TRY_CAST(TRY_CAST({role} AS DOUBLE) AS FLOAT)"
+        value = self.truth(role) if self.truths(role) else f"TRY_CAST({role} AS DOUBLE)"
+        value = f"TRY_CAST({value} AS FLOAT)"
         self.refuse(role, f"{value} IS NULL OR NOT isfinite({value})",
                      "which is no finite number", "write a number")
         return value
@@ -104,17 +106,19 @@ class Columns:
     def feature(self, role: str, category: bool = False) -> tuple[str, str]:
         """Return SQL of FLOAT, and its kind: a number, or a hash 0..HASHES - 1 of a category.
 
-        Text is a category, but not where a source has no types and all cells are numbers. An empty
-        cell of a category is -1; of numbers it is refused. ``category``: it is one in any case.
+        Text is a category, but not where a source has no types and all cells are numbers, or all
+        are true or false. An empty cell of a category is -1; of numbers it is refused.
+        ``category``: it is one in any case.
         """
         kind, name = self.types[role], self.names[role]
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+        if is_date(kind):
             self._refuse_missing(role)
-            return f"CAST(epoch(CAST({role} AS TIMESTAMP)) AS FLOAT)", NUMBER
+            return f"CAST(epoch({timestamp(role, kind)}) AS FLOAT)", NUMBER
         text = kind == "VARCHAR" or kind.startswith("ENUM")
         if not category and (not text or (
-                self.untyped and self._all(f"TRY_CAST({role} AS DOUBLE) IS NOT NULL OR {role} IS "
-                                           f"NULL OR lower(trim({role})) IN {NONE}"))):
+                self.untyped and (self.truths(role) or self._all(
+                    f"TRY_CAST({role} AS DOUBLE) IS NOT NULL OR {role} IS NULL OR "
+                    f"lower(trim({role})) IN {NONE}")))):
             return self.number(role), NUMBER
         cell = f"trim(coalesce(CAST({role} AS VARCHAR), ''))"
         return (f"CASE WHEN {cell} = '' THEN -1::FLOAT ELSE CAST(md5_number_lower("
@@ -137,9 +141,32 @@ class Columns:
         return f"coalesce({value}, false)"
 
     def category(self, role: str) -> str:
-        """Return SQL of VARCHAR, never empty."""
+        """Return SQL of VARCHAR, never empty; floats that are all whole, as 1.0, lose their .0."""
         self._refuse_missing(role)
+        kind, value = self.types[role], f"CAST({role} AS DOUBLE)"
+        if (_is_float(kind) or self._has_points(role)) and self._all(
+                f"{value} = trunc({value}) AND abs({value}) <= {_EXACT}"):
+            return f"CAST(CAST({value} AS BIGINT) AS VARCHAR)"
         return f"CAST({role} AS VARCHAR)"
+
+    def truths(self, role: str) -> bool:
+        """Return whether a column of a source without types says true or false in all cells.
+
+        Cells that are empty, or say so, do not count.
+        """
+        return self.untyped and self.types[role] == "VARCHAR" and self._row(
+            f"SELECT coalesce(bool_and(lower(trim({role})) IN ('true', 'false')), false) FROM raw "
+            f"WHERE lower(trim({role})) NOT IN {NONE}")[0]
+
+    def truth(self, role: str) -> str:
+        """Return SQL of DOUBLE of a column of :meth:`truths`, null where a cell is neither."""
+        return f"CASE lower(trim({role})) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END::DOUBLE"
+
+    def _has_points(self, role: str) -> bool:
+        """Return whether a source without types has numbers alone in a column, some as 1.0."""
+        return self.types[role] == "VARCHAR" and self.untyped and (
+            self._all(f"regexp_full_match({role}, '-?[0-9]+([.][0-9]+)?')")
+            and not self._all(f"NOT contains({role}, '.')"))
 
     def _formed_time(self, role: str, form: str) -> str:
         try:
@@ -193,6 +220,8 @@ class Columns:
         first, = self._row(f"SELECT min(rowid) FROM raw WHERE {where}")
         if first is not None:
             value, = self._row(f"SELECT CAST({role} AS VARCHAR) FROM raw WHERE rowid = {first}")
+            if remedy.startswith("write a number") and _COMMA.fullmatch(value or ""):
+                remedy = f"write {value.strip().replace(',', '.')}, with a decimal point"
             raise FedvineError(f'{self.source}: column "{self.names[role]}" holds "{value}" in row '
                                f"{first + 1}, {what}; {remedy}.")
 
@@ -203,6 +232,18 @@ class Columns:
         row = self.connection.execute(query).fetchone()
         assert row is not None
         return row
+
+
+def is_date(kind: str) -> bool:
+    """Return whether a DuckDB type is of dates or of times with a date."""
+    return kind == "DATE" or kind.startswith("TIMESTAMP")
+
+
+def timestamp(value: str, kind: str) -> str:
+    """Return SQL of TIMESTAMP of a value whose type :func:`is_date`."""
+    # From nanoseconds with a zone DuckDB has no direct cast.
+    value = f"CAST({value} AS TIMESTAMPTZ)" if kind == "TIMESTAMPTZ_NS" else value
+    return f"CAST({value} AS TIMESTAMP)"
 
 
 def _is_float(kind: str) -> bool:

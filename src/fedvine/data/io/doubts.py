@@ -12,15 +12,19 @@ import duckdb
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.io.source import Source
+from fedvine.data.io.columns import is_date
+from fedvine.data.io.source import Source, identifier
 
 SAMPLE = 10_000     # rows that the check of times reads
 FEW = 20            # with fewer rows there is no question; so many columns are few
 MANY = 1_000        # clients or classes above which there is always a question
+LATE = 1e11         # times from which on they are hardly seconds: this is the year 5138
 FAR = 100           # times another feature's largest value
 LISTED = 8          # columns whose scales are proposed
 _AMOUNT = re.compile(r"amount|price|cost|value|weight|rating|score|quantity|qty|total|balance",
                      re.IGNORECASE)
+
+_SELECTED = (".csv", ".csv.gz", ".tsv", ".parquet")     # files that a query selects from by name
 
 
 def ask_about_clients(clients: int, rows: int, label: str, column: str) -> None:
@@ -58,12 +62,13 @@ def _too_many(values: int, rows: int) -> bool:
 
 def ask_about_time(connection: duckdb.DuckDBPyConnection, label: str, column: str, source: Source,
                    used: Sequence[str]) -> None:
-    """Raise :class:`FedvineError` if column ``t`` of ``raw`` seems to hold amounts.
+    """Raise :class:`FedvineError` if column ``t`` of ``raw`` seems to hold no seconds, or amounts.
 
-    These are unordered numbers that are not seconds since 1970, with a name as of an amount, or
+    Amounts are unordered numbers that are not seconds since 1970, with a name as of an amount, or
     with at most two decimals, or beside an unused column of dates.
     """
     _ask_about_digits(connection, label, column)
+    _ask_about_unit(connection, label, column)
     rows, least, most, up, down, whole, cents = connection.execute(
         "SELECT count(*), min(v), max(v), bool_and(v >= before), bool_and(v <= before), "
         "bool_and(v = trunc(v)), bool_and(abs(100 * v - round(100 * v)) < 1e-6 * (1 + abs(v))) "
@@ -95,6 +100,25 @@ def _ask_about_digits(connection: duckdb.DuckDBPyConnection, label: str, column:
                                f'time_format="{form}"), or --sure (sure=True).')
 
 
+def _ask_about_unit(connection: duckdb.DuckDBPyConnection, label: str, column: str) -> None:
+    """Raise :class:`FedvineError` if all times are numbers as of milliseconds since 1970."""
+    rows, numbers, least = connection.execute(
+        "SELECT count(*), count(v), min(v) FROM (SELECT TRY_CAST(CAST(t AS VARCHAR) AS DOUBLE) AS v"
+        f" FROM raw WHERE rowid < {SAMPLE})").fetchone() or (0, 0, None)
+    if rows < FEW or numbers < rows or least < LATE:
+        return
+    unit, by = next((unit, by) for unit, by, most in (
+        ("milliseconds", 10 ** 3, 1e14), ("microseconds", 10 ** 6, 1e17),
+        ("nanoseconds", 10 ** 9, np.inf)) if least < most)
+    name = identifier(column)
+    query = f"SELECT * REPLACE ({name} / {by} AS {name}) FROM {identifier(label)}"
+    how = f", as with --data '{query}'" if label.lower().endswith(_SELECTED) else ""
+    raise FedvineError(
+        f'{label}: does "{column}" hold {unit}? Its times (from {least:.0f} on) count as seconds, '
+        f"and are then after the year 5000; divide them by {by:,}{how}, or say --sure (in Python "
+        "sure=True).")
+
+
 def _of_dates(connection: duckdb.DuckDBPyConnection, source: Source, used: Sequence[str]
               ) -> list[str]:
     """List the unused columns that hold dates, judged by the first rows."""
@@ -105,7 +129,7 @@ def _of_dates(connection: duckdb.DuckDBPyConnection, source: Source, used: Seque
         kinds = connection.execute(f"DESCRIBE SELECT {', '.join(others.values())} FROM "
                                    f"{source.relation}").fetchall()
         return [name for name, row in zip(others, kinds, strict=True)
-                if row[1] == "DATE" or row[1].startswith("TIMESTAMP")]
+                if is_date(row[1])]
     found = connection.execute(
         "SELECT " + ", ".join(
             f"bool_and(TRY_CAST({c} AS TIMESTAMPTZ) IS NOT NULL AND "
@@ -120,6 +144,20 @@ def of_unused(label: str, unused: Sequence[str]) -> list[str]:
         return []
     what = "column {} is" if len(unused) == 1 else "columns {} are"
     return [f"{label}: {what.format(listed(unused))} not used."]
+
+
+def of_commas(connection: duckdb.DuckDBPyConnection, label: str, source: Source,
+              unused: Sequence[str]) -> list[str]:
+    """Return the note on unused columns of text that are numbers with a decimal comma."""
+    if not unused or not source.untyped:
+        return []
+    cells = [f"nullif(trim({source.columns[name]}), '')" for name in unused]
+    found = connection.execute("SELECT " + ", ".join(
+        f"bool_and(regexp_full_match({x}, '[+-]?[0-9]+(,[0-9]+)?')) AND bool_or(contains({x}, ','))"
+        for x in cells) + f" FROM {source.relation}").fetchone() or ()
+    names = [name for name, are in zip(unused, found, strict=True) if are]
+    return [f"{label}: the numbers of {listed(names)} have a decimal comma; write them with a "
+            "point, such as 19.91, and they are used."] if names else []
 
 
 def of_one_kind(connection: duckdb.DuckDBPyConnection, label: str, src: str, dst: str) -> list[str]:

@@ -92,7 +92,9 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
                            features is not None)
         _scale(x, taken, scales or {}, table.label)
         used = {*roles.values(), *taken}
-        notes = doubts.of_unused(table.label, [c for c in known if c not in used])
+        unused = [c for c in known if c not in used]
+        notes = doubts.of_unused(table.label, unused) + doubts.of_commas(
+            table.connection, table.label, table.source, unused)
         if owner is not None and not sure:
             notes += doubts.of_alike(table.label, owner.column, owner.names)
         if not sure:
@@ -171,6 +173,7 @@ def opened_table(table: Any, kind: str, wanted: Sequence[str]) -> Iterator[OneTa
     # Each thread needs room for 2,048 rows of its own, and a wide table has many values in them.
     with duckdb.connect(config={**sources.CLOSED, "threads": 1}) as connection:
         try:
+            connection.execute("SET TimeZone = 'UTC'")
             yield OneTable(connection, sources.from_query(connection, str(table)) if query else
                          sources.from_frame(connection, table) if path is None else
                          sources.from_files(connection, sources.files(path),

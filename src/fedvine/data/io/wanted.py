@@ -119,7 +119,7 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
             doubts.ask_about_time(connection, label, wanted.roles["t"], source, wanted.names())
         if wanted.client is not None:
             held = dict(connection.execute(
-                "SELECT CAST(client AS VARCHAR), count(*) FROM raw GROUP BY client").fetchall())
+                f"SELECT {typed['client']} AS name, count(*) FROM raw GROUP BY name").fetchall())
             doubts.ask_about_clients(len(held), sum(held.values()), label, wanted.client)
             notes += doubts.of_alike(label, wanted.client, held)
     picked = ", ".join(f"{sql} AS {role}" for role, sql in typed.items())
