@@ -128,6 +128,8 @@ def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
     assert "They are not for: popularity on tiny, seed 0." in first
     assert "<h2>tiny, seed 0</h2>" in first and "<h2>common, tiny</h2>" in first
     assert "AM, test" in first and first.count("<img") == 3
+    assert first.count("Scores are means over clients, of the periods") == 1
+    assert first.count("Scores are over the nodes of all clients together, of the") == 1
     same = [shutil.copytree(one, tmp_path / "copy"), one]
     assert side_by_side.names([Finished.read(f) for f in same]) == [
         "popularity (copy)", "popularity (a)"]
