@@ -9,6 +9,8 @@ import pytest
 import shop
 
 from fedvine.cli import main as cli
+from fedvine.cli import options
+from fedvine.core.errors import FedvineError
 from fedvine.experiments import progress
 from fedvine.experiments.experiment import Experiment
 
@@ -95,6 +97,15 @@ def test_options_and_settings_reach_the_experiment(capsys, table):
     assert made.split.model_dump(exclude_none=True) == {
         "by": "hash", "k": 4, "clients": ["client-1", "client-3"]}
     assert (made.stages, made.seed, made.method.window, made.protocol.k) == ("800s", 6, 2, 3)
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("ada,bob", ["ada", "bob"]), ("", [""]), ('ada, "b, c"', ["ada", "b, c"]),
+    ('"Volksbank, e.G.",Sparkasse Köln', ["Volksbank, e.G.", "Sparkasse Köln"])])
+def test_clients_are_a_row_of_csv(text, found):
+    assert options.names(text) == found
+    with pytest.raises(FedvineError, match="is no list of clients"):
+        options.names("a\nb")
 
 
 def test_an_experiment_from_toml_with_options_put_in(capsys, table):
