@@ -149,6 +149,8 @@ def test_forecasts_for_one_for_all_and_for_pairs(capsys, table):
     (["run", "edgebank", "--data", "sohp.csv", *COLUMNS], "sohp.csv does not exist"),
     (["run", "edgebank", "--data", "flihgts"], '(did you mean "flights"?)'),
     (["run", "edgebank", "--data", "shop.csv"], 'has no column "src"'),
+    (["run", "edgebank", "--data", "shop.csv", "--src", "user", "--dst", "item"],
+     "Links need times: a table of edges has a column of them. Name its columns with --src"),
     (["run", "edgebank", "--data", "shop.csv", *COLUMNS, "--stages", "3 moons"], "'3 moons'"),
     (["run", "edgebank", "--data", "shop.csv", *COLUMNS, "--split", "twon"], '"town"'),
     (["run", "edgebank", "--data", "shop.csv", *COLUMNS, "--clients", "ada,eve"], '"eve"'),
