@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from fedvine.core.clients import Clients
@@ -307,6 +308,7 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     stream = split.stream
     ready = prepare(method, stages, protocol, split.parts, seed, stream=stream, by=split.by,
                     parts=split.parts)
+    ready = replace(ready, step=step)
     held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
     try:
         clients = _engine(engine)(method, held, stages, protocol, ready.world,
