@@ -9,6 +9,8 @@ import pytest
 import shop
 
 from fedvine.cli import main as cli
+from fedvine.cli import options
+from fedvine.core.errors import FedvineError
 from fedvine.experiments import progress
 from fedvine.experiments.experiment import Experiment
 
@@ -97,6 +99,15 @@ def test_options_and_settings_reach_the_experiment(capsys, table):
     assert (made.stages, made.seed, made.method.window, made.protocol.k) == ("800s", 6, 2, 3)
 
 
+@pytest.mark.parametrize(("text", "found"), [
+    ("ada,bob", ["ada", "bob"]), ("", [""]), ('ada, "b, c"', ["ada", "b, c"]),
+    ('"Volksbank, e.G.",Sparkasse Köln', ["Volksbank, e.G.", "Sparkasse Köln"])])
+def test_clients_are_a_row_of_csv(text, found):
+    assert options.names(text) == found
+    with pytest.raises(FedvineError, match="is no list of clients"):
+        options.names("a\nb")
+
+
 def test_an_experiment_from_toml_with_options_put_in(capsys, table):
     (table.parent / "mine.toml").write_text(
         'data = {source = "shop.csv", src = "user", dst = "item", time = "at", client = "town"}\n'
@@ -138,6 +149,8 @@ def test_forecasts_for_one_for_all_and_for_pairs(capsys, table):
     (["run", "edgebank", "--data", "sohp.csv", *COLUMNS], "sohp.csv does not exist"),
     (["run", "edgebank", "--data", "flihgts"], '(did you mean "flights"?)'),
     (["run", "edgebank", "--data", "shop.csv"], 'has no column "src"'),
+    (["run", "edgebank", "--data", "shop.csv", "--src", "user", "--dst", "item"],
+     "Links need times: a table of edges has a column of them. Name its columns with --src"),
     (["run", "edgebank", "--data", "shop.csv", *COLUMNS, "--stages", "3 moons"], "'3 moons'"),
     (["run", "edgebank", "--data", "shop.csv", *COLUMNS, "--split", "twon"], '"town"'),
     (["run", "edgebank", "--data", "shop.csv", *COLUMNS, "--clients", "ada,eve"], '"eve"'),

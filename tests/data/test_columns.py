@@ -38,6 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("user,item,at,w\na,b,1,2\na,b,1,\n", {"weight": "w"}, ['"w" is empty in row 2']),
     ("user,item,at,w\na,b,1,2\na,b,1,NaN\n", {"weight": "w"}, ['"w" holds "NaN" in row 2']),
     ("user,item,at,w\na,b,1,heavy\n", {"weight": "w"}, ['"w" holds "heavy" in row 1']),
+    ('user,item,at,w\na,b,1,"19,91"\n', {"weight": "w"}, ['holds "19,91" in row 1', "write 19.91"]),
     ("user,item,at,w\na,b,1,1e300\n", {"features": ["w"]}, ['"w" holds "1e300" in row 1']),
     ("user,item,at,y\na,b,1,0.5\n", {"label": "y"}, ['"y" holds "0.5" in row 1']),
     ("user,item,at,y\na,b,1,spam\n", {"label": "y"}, ['"y" holds "spam" in row 1']),

@@ -108,6 +108,14 @@ def test_names_that_both_columns_have_are_said_where_they_count_as_different(end
                      if said else ())
 
 
+def test_clients_whose_names_are_nearly_the_same_are_said():
+    table("user,item,at,town", [f"u{i},v{i},{i},{('JFK', 'jfk ', 'LGA')[i % 3]}" for i in range(9)])
+    named = {"src": "user", "dst": "item", "time": "at", "client": "town"}
+    note, = read("t.csv", **named).notes
+    assert note == ('t.csv: "JFK" and "jfk " of "town" count as different; if they are one, write '
+                    "them in one way.")
+
+
 @pytest.mark.slow
 def test_what_is_not_used_and_what_is_there_twice_is_said_once(here):
     rows = [f"u{i % 3},i{i % 4},{i},{'ab'[i % 2]},{i / 3},x" for i in range(60)]
@@ -152,6 +160,15 @@ def test_notes_of_a_graph_and_its_clients():
     with pytest.raises(FedvineError, match=r"150 clients with 2\.0 rows each"):
         read_graph("t.csv", "e.csv", client="bank")
     assert len(read_graph("t.csv", "e.csv", client="bank", sure=True)) == 300
+
+
+def test_numbers_with_a_decimal_comma_are_said_where_they_are_not_used():
+    table("id,label,age,price,dates,name", [
+        f'{i},{"ab"[i % 2]},{i},"{i},5","{i},{i},{i}",n' for i in range(9)])
+    table("src,dst", ["0,1"], "e.csv")
+    _, said = read_graph("t.csv", "e.csv").notes
+    assert said == ('t.csv: the numbers of "price" have a decimal comma; write them with a point, '
+                    "such as 19.91, and they are used.")
 
 
 @pytest.mark.parametrize(("form", "texts", "times"), [

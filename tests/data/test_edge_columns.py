@@ -76,6 +76,21 @@ def test_columns_of_a_table_and_their_kinds(tmp_path):
     assert list(other.edge_columns.values()) == [CATEGORY, NUMBER] and other.weight is None
 
 
+def test_truth_values_are_numbers_with_types_and_without():
+    Path("a.csv").write_text("user,item,at,late,odd\na,x,1,true,true\nb,x,2,False,no\n")
+    parquet.write_table(pa.table({"user": ["a", "b"], "item": ["x", "x"], "at": [1, 2],
+                                  "late": [True, False], "odd": ["true", "no"]}), "a.parquet")
+    for file in ("a.csv", "a.parquet"):
+        found = fv.read(file, **NAMED, weight="late", features=["odd"])
+        assert found.edge_columns == {"late": WEIGHT, "odd": CATEGORY}
+        assert found.weight.tolist() == [1, 0]
+        found = fv.read(file, **NAMED, features=["late"])
+        assert found.edge_columns == {"late": NUMBER} and found.features[:, 0].tolist() == [1, 0]
+    Path("a.csv").write_text("user,item,at,late\na,x,1,true\nb,x,2,\n")
+    with pytest.raises(FedvineError, match='"late" is empty in row 2'):
+        fv.read("a.csv", **NAMED, features=["late"])
+
+
 @pytest.mark.parametrize(("columns", "said"), [
     ({"weight": "airline"}, '"airline" holds "UA" in row 1'),
     ({"features": ["miles"]}, '"miles" is empty in row 2'),

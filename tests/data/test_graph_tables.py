@@ -129,6 +129,31 @@ def test_columns_are_chosen_by_name(tmp_path):
     assert found.owner is None
 
 
+def test_true_and_false_are_numbers(tmp_path):
+    rows = [["id", "active", "kind", "maybe", "label"], [1, "True", "x", "true", "a"],
+            [2, "false", "y", "", "b"], [3, "TRUE", "true", "false", "a"]]
+    nodes, edges = write(tmp_path, rows, [["src", "dst"], [1, 2]])
+    found = read_graph(nodes, edges)
+    assert np.asarray(found.x).tolist() == [[1], [0], [1]] and found.columns == ("active",)
+    assert np.asarray(read_graph(nodes, edges, features="active").x).tolist() == [[1], [0], [1]]
+    with pytest.raises(FedvineError, match=r'"kind" holds "x" in row 1'):
+        read_graph(nodes, edges, features=["active", "kind"])
+    frame = pd.DataFrame({"id": [1, 2], "active": [True, False], "label": ["a", "b"]})
+    whole = read_graph(frame, pd.DataFrame({"src": [1], "dst": [2]}))
+    assert np.asarray(whole.x).tolist() == [[1], [0]]
+
+
+def test_names_that_are_nearly_the_same_get_a_note(tmp_path):
+    rows = [["id", "x", "bank", "label"], [1, 0, "North", "a"], [2, 1, "north ", "b"],
+            [3, 2, "south", "A"]]
+    tables = write(tmp_path, rows, [["src", "dst"], [1, 2]])
+    bank, label = [note for note in read_graph(*tables, client="bank").notes if "differ" in note]
+    assert '"North" and "north " of "bank" count as different' in bank
+    assert '"A" and "a" of "label" count as different' in label
+    sure = read_graph(*tables, client="bank", sure=True).notes
+    assert not any("differ" in note for note in sure)
+
+
 def test_without_any_other_column_a_node_is_described_by_its_neighbours(tmp_path):
     tables = write(tmp_path, [["id", "town", "label"], *([i, "t", "a"] for i in range(4))],
                    [["src", "dst"], [0, 1], [1, 0], [2, 1], [3, 3]])

@@ -38,9 +38,9 @@ def opened(**more):
 
 
 def test_numbers_dates_and_categories_of_a_csv_file():
-    found = table("id,age,since,town,code,up\nu1,30,2020-01-02,Köln,007,true\nu0,NA,2020-01-01,,8a,"
-                  "false\nnobody,1,,Rom,1,true\nu4,4.5,,NA,9,false\n")
-    assert found.named == ("age", "since") and found.texts == ("town", "code", "up")
+    found = table("id,age,since,town,code\nu1,30,2020-01-02,Köln,007\nu0,NA,2020-01-01,,8a\n"
+                  "nobody,1,,Rom,1\nu4,4.5,,NA,9\n")
+    assert found.named == ("age", "since") and found.texts == ("town", "code")
     assert found.known.tolist() == [True, True, False, True]
     day = np.float32(1577836800)
     assert np.array_equal(found.numbers, np.array(
@@ -48,6 +48,15 @@ def test_numbers_dates_and_categories_of_a_csv_file():
         equal_nan=True)
     assert found.codes[:, 0].tolist() == [-1, code("town", "Köln"), -1, code("town", "NA")]
     assert found.codes[1, 1] == code("code", "007") and code("a", "b") != code("b", "a")
+
+
+def test_truth_values_of_a_csv_file_are_numbers_as_those_of_a_parquet_file():
+    found = table("id,vip,new,odd\nu1,true,,true\nu0,FALSE,NA,1\nu4,False,?,false\n")
+    assert found.named == ("vip", "new") and found.texts == ("odd",)
+    pq.write_table(pa.table({"id": ["u1", "u0", "u4"], "vip": [True, False, False]}), "n.parquet")
+    typed, _ = read_nodes("n.parquet", "users", "id", Ids.of(("u0", "u1", "u2", "u4")))
+    assert np.array_equal(found.numbers[:, :1], typed.numbers, equal_nan=True)
+    assert typed.numbers[:, 0].tolist()[:2] == [0, 1] and np.isnan(found.numbers[:, 1]).all()
 
 
 def test_the_key_column_is_called_as_the_edges_one_or_is_the_first():

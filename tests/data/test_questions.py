@@ -1,5 +1,7 @@
 """Doubts of a table: what is asked before a long run, and what is noted."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,6 +53,26 @@ def test_digits_of_a_date_are_no_seconds(form, said, text):
     assert found.dates and len(found.by_time("7d")) == 13
 
 
+@pytest.mark.parametrize(("by", "said"), [(10 ** 3, "milliseconds"), (10 ** 6, "microseconds"),
+                                          (10 ** 9, "nanoseconds")])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_times_far_after_today_are_of_another_unit(tmp_path, monkeypatch, by, said, kind):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDVINE_CACHE", str(tmp_path / "cache"))
+    seconds = ((days(60) - pd.Timestamp(0)) // pd.Timedelta("1s")).to_numpy()
+    table = edges(by * seconds).rename(columns={"time": "at"})
+    table.to_csv("t.csv", index=False) if kind == "csv" else table.to_parquet("t.parquet")
+    named = {"src": "src", "dst": "dst", "time": "at"}
+    with pytest.raises(FedvineError, match=f'"at" hold {said}.*divide them by {by:,}.*--sure') as e:
+        fv.read(f"t.{kind}", **named)
+    assert str(fv.read(f"t.{kind}", **named, sure=True).t[0]) in str(e.value)
+    query, = re.findall("--data '(.*)', or", str(e.value))      # the remedy is one
+    found = fv.read(query, **named)
+    assert found.t.tolist() == sorted(seconds.tolist()) and len(found.by_time("7d")) == 8
+    with pytest.raises(FedvineError, match=r"divide them by [0-9,]+, or say"):
+        fv.from_frame(table, **named)
+
+
 def test_numbers_beside_dates_are_both_named():
     times = [str(t) for t in days(40)]
     times[7] = "1706000000"
@@ -72,12 +94,35 @@ def test_a_label_that_names_each_node_is_questioned():
     assert len(read_graph(nodes(400, 400, age=age), NEAR, sure=True).classes) == 400
 
 
-def test_columns_of_very_different_size_are_noted():
+def test_columns_of_very_different_size_are_questioned(tmp_path):
     draw = rng("sizes")
     plain = {"age": draw.uniform(20, 80, 60), "share": draw.random(60)}
     assert not read_graph(nodes(3, **plain), NEAR).notes
-    found, = read_graph(nodes(3, money=draw.lognormal(12, 1, 60), **plain), NEAR).notes
-    assert '"money" goes up to' in found and '"share" to' in found
+    table = nodes(3, **{**plain, "my money": draw.lognormal(12, 1, 60)})
+    with pytest.raises(FedvineError, match=r'"my money" goes up to .* and "share" to') as error:
+        read_graph(table, NEAR)
+    assert read_graph(table, NEAR, sure=True).features == 3
+    words = {f"w{i}": np.r_[10.0 ** -(i % 5 * (i < 40)), np.zeros(59)] for i in range(99)}
+    assert not read_graph(nodes(3, **words), NEAR).notes    # of many, some are rare
+    with pytest.raises(FedvineError, match=r'"my money" goes up to'):
+        read_graph(nodes(3, **words, **{"my money": table["my money"]}), NEAR)
+    said = re.search(r"--set '(.*?)'", str(error.value))
+    assert said is not None
+    table.to_csv(tmp_path / "nodes.csv", index=False)
+    NEAR.to_csv(tmp_path / "edges.csv", index=False)
+    made = Experiment.model_validate({"method": "power", "data": {
+        "source": str(tmp_path / "nodes.csv"), "edges": str(tmp_path / "edges.csv")}})
+    _, split, _ = made.with_settings([said[1]]).open()      # what it proposes can be said so
+    x = split.stream.x[:, list(split.stream.columns).index("my money")]
+    assert abs(x.mean()) < 0.01 and abs(x.std() - 1) < 0.01
+
+
+@pytest.mark.parametrize(("scales", "said"), [
+    ({"agee": [0, 1]}, 'no feature "agee" .did you mean "age"'), ({"age": [0, 0]}, "above 0"),
+    ({"age": 3}, "a mean and a deviation"), ({"age": [1, "x"]}, "such as")], ids=str)
+def test_wrong_scales_are_refused(scales, said):
+    with pytest.raises(FedvineError, match=said):
+        read_graph(nodes(3, age=np.arange(60)), NEAR, scales=scales)
 
 
 def test_a_table_without_features_says_what_is_learned_from():

@@ -13,11 +13,13 @@ import numpy as np
 import pandas
 import polars
 import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.look import Look
 from fedvine.data.io.read import from_frame, read
 from fedvine.data.stream import EventStream
 
@@ -230,6 +232,22 @@ def test_ids_keep_their_names(tmp_path):
     assert [stream.dst_ids[i] for i in range(5)] == ["1", "2", "3", "4", "5"]
 
 
+@pytest.mark.parametrize(("cells", "expected"), [
+    ([1.0, 2.0], ["1", "2"]), ([1.5, 2.0], ["1.5", "2.0"]), ([1, 2], ["1", "2"]),
+    (["01", "2"], ["01", "2"]), (["1.0", "x"], ["1.0", "x"]), (["1.10", "2"], ["1.10", "2"])])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
+def test_clients_that_are_whole_numbers_with_a_point_are_named_without(tmp_path, cells, expected,
+                                                                      kind):
+    table = pandas.DataFrame({"user": "u", "item": "i", "at": [1, 2], "shop": cells})
+    if kind == "frame":
+        found = from_frame(table, **NAMED, client="shop")
+    else:
+        path = tmp_path / f"t.{kind}"
+        table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+        found = read(path, **NAMED, client="shop")
+    assert list(found.categories["shop"]) == expected
+
+
 def test_one_dictionary_for_numbers_and_text():
     stream = read("SELECT * FROM (VALUES (7, 'x', 1), (8, '7', 2)) t(user, item, \"at\")", **NAMED,
                   bipartite=False)
@@ -256,6 +274,29 @@ def test_frames_with_dates_categories_and_zones():
     assert edges(from_frame(frame, **NAMED)) == [("v", "2", 1577833200), ("u", "1", 1577836800)]
     days = polars.DataFrame({"user": [1], "item": [2], "at": [date(2020, 1, 1)]})
     assert from_frame(days, **NAMED).t[0] == datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize(("zone", "first"), [(None, 1577836800), ("UTC", 1577836800),
+                                             ("Europe/Paris", 1577833200)])
+def test_dates_of_a_parquet_file_as_pandas_writes_them(tmp_path, unit, zone, first):
+    times = pandas.Series(pandas.to_datetime(["2020-01-01", "2020-01-02"])).dt.as_unit(
+        unit).dt.tz_localize(zone)
+    path = tmp_path / "t.parquet"
+    pandas.DataFrame({"user": ["u", "v"], "item": ["i", "i"], "at": times, "joined": times,
+                      "n": [5, 7]}).to_parquet(path)
+    assert str(pyarrow.parquet.read_schema(path).field("at").type).startswith(f"timestamp[{unit}")
+    found = read(path, **NAMED, features=["joined"])
+    assert found.t.tolist() == [first, first + 86400] and found.dates
+    assert found.features[:, 0].tolist() == [np.float32(first), np.float32(first + 86400)]
+    users = from_frame(pandas.DataFrame({"user": "u", "item": "i", "at": [1]}), **NAMED, users=path)
+    assert users.src_table.numbers[0].tolist() == [np.float32(first), np.float32(first), 5]
+    late = Look(None, since=float(first + 9))
+    query = f"SELECT * FROM '{path}'"
+    assert read(query, **NAMED, look=late).t.tolist() == [first + 86400]
+    with pytest.raises(FedvineError, match='"at" holds dates'):
+        read(f"SELECT (i * 7 % 40) AS nr, t.* FROM '{path}' t, range(40) r(i)",
+             src="user", dst="item", time="nr")
 
 
 def test_a_stream_knows_whether_its_times_were_dates(tmp_path):

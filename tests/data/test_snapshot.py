@@ -70,3 +70,32 @@ def test_it_goes_on_from_a_save(kind):
     assert whole.advance(second).tolist() == part.advance(second).tolist() == [4, 5]
     assert (whole.edges == part.edges).all()
     assert whole.edges.T.tolist() == [[1, 2], [4, 5]]
+
+
+@given(STAGES, st.sampled_from([None, 1, 2]), st.sets(st.integers(0, 5)))
+def test_edges_that_came_are_in_the_order_of_their_events(stages, window, taken):
+    now, when = DynamicSnapshot(window), {}
+    for t, events in enumerate(stages):
+        before = set(map(tuple, now.edges.T.tolist()))
+        now.advance(stage(events))
+        after = set(map(tuple, now.edges.T.tolist()))
+        for place, (u, v, _) in enumerate(events):
+            edge = (min(u, v), max(u, v))
+            if edge in after and edge not in before:
+                when[edge] = t, place
+        if t in taken:
+            came, *_ = now.take_changes(ordered=True)
+            found = [when[edge] for edge in map(tuple, came.T.tolist())]
+            assert found == sorted(found)
+
+
+def test_a_save_of_before_has_no_order():
+    """Its edges come first, sorted."""
+    now = DynamicSnapshot()
+    now.advance(stage([(0, 2, False), (0, 1, False)]))
+    old = now.state_dict()
+    del old["came"]
+    again = DynamicSnapshot()
+    again.load_state_dict(old)
+    again.advance(stage([(3, 4, False), (1, 2, False)]))
+    assert again.take_changes(ordered=True)[0].T.tolist() == [[0, 1], [0, 2], [3, 4], [1, 2]]

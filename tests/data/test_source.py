@@ -48,7 +48,8 @@ def test_no_such_file(tmp_path, cache):
     ("t.csv", b"user,item,at\na,b,1\nc,d\n", "Line: 3; Expected Number of Columns: 3 Found: 2."),
     ("t.csv", b"user,item,at\na,b,1,9\n", "Line: 2; Expected Number of Columns: 3 Found: 4."),
     ("t.csv", b'user,item,at\na,"b,1\n', "Line: 2; Value with unterminated quote found."),
-    ("t.csv", "user,item,at\né,b,1\n".encode("latin-1"), "This file is not utf-8 encoded."),
+    ("t.csv", "user,item,at\né,b,1\n".encode("latin-1"), "is not in UTF-8; convert it first, for "
+     "example with iconv -f latin1 -t utf8 old.csv > new.csv."),
 ], ids=["no bytes", "no bytes of Parquet", "blank lines", "gzip of nothing", "binary", "no gzip",
         "cut gzip", "CSV as Parquet", "garbage Parquet", "too few", "too many", "open quote",
         "latin"])

@@ -81,6 +81,16 @@ def test_unknown_splits_and_clients_are_named():
         split(tiny_stream(), "hash", k=9999)
 
 
+def test_an_unknown_client_is_told_of_quotes_where_a_name_has_a_comma():
+    stream = small([(0, 0, 0), (1, 1, 1)], 2)
+    stream.categories["client"] = ["Volksbank, e.G.", "Sparkasse"]
+    assert list(split(stream, "client", clients=["Volksbank, e.G."]).parts) == ["Volksbank, e.G."]
+    with pytest.raises(ValueError, match="it has Sparkasse") as said:
+        split(stream, "client", clients=["Volksbank"])
+    assert str(said.value).endswith("in --clients a name with a comma stands in double quotes, as "
+                                    "in --clients '\"Volksbank, e.G.\"'.")
+
+
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=80), st.integers(1, 40),
        st.sampled_from(["time", "count"]))

@@ -199,7 +199,11 @@ def test_a_persons_own_table(tmp_path):
     done = made.run(tmp_path / "run").finish()
     assert done.summary["self_loops_left_out"] == 1
     text = " ".join(str(t) for t in tables(done.summary, done.protocol))
-    assert "1 edges from a node to itself" in text
+    assert "n counts both. 1 edge from a node to itself is left out of the stream." in text
+    for count, said in ((0, "n counts both."), (1234, "n counts both. 1,234 edges from a node to "
+                                                      "itself are left out of the stream.")):
+        text = done.protocol.tables(done.summary | {"self_loops_left_out": count})[-1]
+        assert text.endswith(said)
     assert done.predict("client-1", "cyd", 5)[0].item in ("ann", "bob")
     assert not Data(source=str(file), undirected=False).open().self_loops
     assert Data(source="uci").model_dump()["undirected"] is None

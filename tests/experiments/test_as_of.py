@@ -93,7 +93,8 @@ def test_what_cannot_be_answered_is_said(table, tmp_path):
     _, every, file = table
     out = tmp_path / "run"
     learned(file, "recency", out)
-    for at, why in (("10", "--at names a time after"), ("soon", "is no time")):
+    for at, why in (("10", "up to 2992; --at names a time after that, and 10 is not"),
+                    ("soon", "is no time")):
         code, _, said = command("predict", out, "--client", "ada", "--user", "100", "--at", at)
         assert code
         is_sentence(said, why)
@@ -103,6 +104,16 @@ def test_what_cannot_be_answered_is_said(table, tmp_path):
     file.unlink()
     with pytest.raises(FedvineError):
         forecasts_of(out, at=3900)
+
+
+def test_a_time_too_early_is_said_as_a_date_where_the_table_has_dates(tmp_path):
+    rows = pd.read_csv(shop.write(tmp_path)).sort_values("at", kind="stable")
+    days = pd.Timestamp("2024-01-12") + pd.to_timedelta(np.arange(len(rows)), "h")
+    rows.assign(at=days.astype(str)).to_csv(tmp_path / "shop.csv", index=False)
+    learned(tmp_path / "shop.csv", "recency", tmp_path / "run")
+    with pytest.raises(FedvineError, match=r"events up to 2024-01-31 23:00:00; --at names a time "
+                                           r"after that, and 2024-01-20 is not\."):
+        forecasts_of(tmp_path / "run", at=time_of("2024-01-20"))
 
 
 def test_a_later_time_is_answered_from_what_was_learned(table, tmp_path):

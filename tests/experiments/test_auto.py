@@ -8,7 +8,8 @@ from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.read import from_frame
 from fedvine.experiments import auto
-from fedvine.experiments.auto import choose, difference, run_auto
+from fedvine.experiments.auto import choose, run_auto
+from fedvine.experiments.auto_choice import Candidate, chosen, difference
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.run import run
 from fedvine.experiments.run_files import read_choice, read_summary
@@ -91,11 +92,11 @@ def test_the_simpler_is_taken_within_the_interval_and_not_outside_of_it():
     better = {(t, "a"): (0.8 + 0.01 * (t % 2), 100) for t in range(6)}
     equal = {(t, "a"): (0.8 + 0.01 * ((t + 1) % 2), 100) for t in range(6)}
     worse = {key: (score - 0.05, n) for key, (score, n) in better.items()}
-    simple, other = auto.Candidate("simple", equal), auto.Candidate("other", better)
+    simple, other = Candidate("simple", equal), Candidate("other", better)
     task = LinkPrediction()
-    assert auto._chosen([simple, other], [simple, other], task, 1)["chosen"] == "simple"
-    simple = auto.Candidate("simple", worse)
-    assert auto._chosen([simple, other], [simple, other], task, 1)["chosen"] == "other"
+    assert chosen([simple, other], [simple, other], task, 1)["chosen"] == "simple"
+    simple = Candidate("simple", worse)
+    assert chosen([simple, other], [simple, other], task, 1)["chosen"] == "other"
 
 
 def test_of_few_scores_the_interval_follows_from_the_number_of_queries():

@@ -29,6 +29,19 @@ def toml(path, text):
     return path
 
 
+def test_a_table_without_clients_is_dealt_and_a_note_says_how(tmp_path):
+    """Not where a person has said how, or the data set knows."""
+    source = {"source": str(shop.write(tmp_path)), "src": "user", "dst": "item", "time": "at"}
+
+    def notes(split=None, **columns):
+        given = {"data": source | columns, "method": "edgebank", "split": split or {}}
+        found = Experiment.model_validate(given).run().notes
+        return [n for n in found if n.startswith("No column")]
+    assert notes() == ["No column of clients was named, so the edges are split into 5 clients by "
+                       "hash; name a column with --client, or say how with --split and --k."]
+    assert notes(client="town") == notes({"k": 3}) == notes({"by": "hash"}) == []
+
+
 def test_the_example_in_the_docstring_runs():
     assert doctest.testmod(module).failed == 0
 

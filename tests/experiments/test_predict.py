@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fedvine
 from fedvine.core.errors import FedvineError
 from fedvine.data.plan import Plan
-from fedvine.experiments import forecasts
+from fedvine.experiments import forecasts, likeliest
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.reopened import forecasts_of
@@ -150,6 +150,24 @@ def test_a_guest_known_elsewhere_alone_gets_forecasts_and_leaves_no_trace(found)
     assert found.top(absent, part.src_ids[0], 3) == before and part.num_src == len(part.src_ids)
 
 
+@pytest.mark.parametrize("kind", [int, float, np.int32, np.float64])
+def test_names_that_are_whole_numbers_may_be_numbers(tmp_path, kind):
+    table = pandas.DataFrame({"src": np.arange(60) % 7, "dst": np.arange(60) % 4,
+                              "time": np.arange(60), "shop": np.arange(60) % 2})
+    stream = fedvine.from_frame(table, src="src", dst="dst", time="time", client="shop")
+    done = run(FedLinkPlus(rounds=1), stream.split("shop"), stream.by_time(20)).finish()
+    asked = Forecasts(done)
+    best = done.predict("1", "3", 2)
+    items = [one.item for one in best]
+    assert done.predict(kind(1), user=kind(3), top=2) == best and len(best) == 2
+    assert asked.tops(kind(1), [kind(3), "3"], 2) == [best, best]
+    assert asked.why(kind(1), kind(3), [kind(i) for i in items]) == asked.why("1", "3", items)
+    assert asked.homes(kind(3)) == ["1", "0"] or asked.homes(kind(3)) == ["0", "1"]
+    for name in (None, 3.5, True, b"3", float("nan")):
+        with pytest.raises(FedvineError, match=r"The user is .*, but must be text or a whole"):
+            done.predict("1", name)
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("client,user\nada,100\n", 'no column "item"; it needs client, user and item'),
     ("client,user,item\nada,100,\n", 'column "item" is empty in row 1'),
@@ -190,7 +208,7 @@ def test_a_forecast_after_the_run_equals_one_from_its_folder(folder):
 def test_the_likeliest_are_the_first_of_a_stable_sort(users, items, count, seed):
     score = np.random.default_rng(seed).integers(0, 5, (users, items)).astype(float)    # many ties
     expected = np.argsort(-score, axis=1, kind="stable")[:, :count]
-    assert forecasts.likeliest(score, count).tolist() == expected.tolist()
+    assert likeliest.likeliest(score, count).tolist() == expected.tolist()
 
 
 def test_what_was_met_after_the_plan_is_not_known(tmp_path):

@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+from numba import njit
 from rich.console import Console
 
 from fedvine import testing
@@ -63,3 +64,23 @@ def test_bytes_of_arrivals_and_rounds_are_added_up(tmp_path):
     lines = (tmp_path / "run" / "messages.jsonl").read_text().splitlines()
     calls = [call for call in map(json.loads, lines) if call["r"] <= method.rounds]
     assert progress.moved == sum(call["down"] + call["up"] for call in calls) > 0
+
+
+def test_a_loop_that_is_compiled_for_the_first_time_is_said():
+    made = testing._run(Popularity())
+    shown, seen = Progress(made), []
+
+    @njit
+    def doubled(x):
+        return 2 * x
+
+    with shown.compiling.watch():
+        original = doubled._compiler.compile
+
+        def compiled(*args):
+            seen.append("compiling loops" in shown.position())
+            return original(*args)
+
+        doubled._compiler.compile = compiled
+        assert doubled(2) == doubled(2) == 4
+    assert seen == [True] and "compiling" not in shown.position()

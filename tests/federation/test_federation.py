@@ -282,7 +282,7 @@ def test_a_fingerprint_that_differs_is_refused(federation, tmp_path):
     answer = kit.approve(folder / "hub", asked)
     with pytest.raises(FedvineError, match="FINGERPRINT"):
         kit.pack(answer, tmp_path / "eve", tmp_path / "kit", "AA:BB")
-    assert not (tmp_path / "kit" / "startup").exists()
+    assert not (tmp_path / "kit").exists()
 
 
 @pytest.mark.parametrize("participant", [

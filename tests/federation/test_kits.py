@@ -268,3 +268,13 @@ def test_a_unit_takes_a_plain_user_alone(tmp_path, user):
     with pytest.raises(FedvineError, match="cannot be named in a unit"):
         join_unit(tmp_path / "a\nb", "fed")
     assert f'join "{tmp_path}/50%% of it"' in join_unit(tmp_path / "50% of it", "fed")
+
+
+def test_an_answer_or_a_key_that_is_not_there_is_named_and_leaves_no_folder(tmp_path):
+    answer, kit = tmp_path / "koeln.signed.zip", tmp_path / "kit"
+    with pytest.raises(FedvineError, match=r"no answer .*koeln\.signed\.zip; name the file"):
+        kits.pack(answer, tmp_path / "koeln", kit, "AA:BB")
+    answer.write_bytes(b"")
+    with pytest.raises(FedvineError, match=r"koeln has no key of a request; name with --folder"):
+        kits.pack(answer, tmp_path / "koeln", kit, "AA:BB")
+    assert not kit.exists()

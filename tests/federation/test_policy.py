@@ -3,6 +3,7 @@
 import io
 import json
 import tomllib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from fedvine.core.settings import build
 from fedvine.data.spec import Data
 from fedvine.engines.refusals import SENTENCES, Refusal, sentence
 from fedvine.engines.remote import ask
-from fedvine.federation import account
+from fedvine.federation import account, site_news
 from fedvine.federation.account import Account
 from fedvine.federation.dashboard import Dashboard
 from fedvine.federation.order import Order, SiteFile
@@ -289,7 +290,8 @@ def test_sums_of_columns_over_few_nodes_stay(tmp_path):
     sent = {grain: SiteTable(data.open, grain=grain).tables(1e9)["users"]["numbers"]
             for grain in (1, 5)}
     assert sent[1]["income"] == [1.0, 99.0, 99.0 ** 2] and sent[5]["income"] == [0.0, 0.0, 0.0]
-    assert sent[5]["age"] == sent[1]["age"] and sent[5]["age"][0] == 6
+    assert sent[1]["age"][0] == 6 and sent[5]["age"][0] == 10       # and their mean stays
+    np.testing.assert_allclose(sent[5]["age"], np.array(sent[1]["age"]) * 10 / 6)
 
 
 @pytest.mark.slow
@@ -305,11 +307,11 @@ def test_two_sums_of_columns_do_not_differ_in_a_few_rows(tmp_path):
         table = SiteTable(data.open, grain=grain, given=given)
         return table.tables(stop)["users"]["numbers"]["age"]
 
-    assert ages(10.5)[0] == 11 and ages(10.5) == ages(10.2)
+    assert ages(10.5)[0] == 15 and ages(10.5) == ages(10.2)     # of 11
     for stop in (9.5, 11.5, 14.5, 7.5):
         with pytest.raises(Refusal, match="over nearly the same rows before"):
             ages(stop)
-    assert ages(15.5)[0] == 16 and ages(4.5)[0] == 5 and ages(3.5)[0] == 0    # too few
+    assert ages(15.5)[0] == 20 and ages(4.5)[0] == 5 and ages(3.5)[0] == 0    # too few
     with pytest.raises(Refusal, match="over nearly the same rows before"):
         ages(18.5)
     assert ages(18.5, grain=1)[0] == 19         # a site without a policy
@@ -480,12 +482,43 @@ def test_the_account_is_bounded_and_its_sums_are_whole(tmp_path, monkeypatch):
     assert json.loads((kept.folder / "sums.json").read_text())["counted"] > 0
 
 
-def test_refusals_of_now_are_found_for_the_sites_people(tmp_path):
+def test_lines_of_now_are_found_for_the_sites_people(tmp_path):
     kept = Account(tmp_path / "account")
-    assert kept.refused(-1) == ([], 0)
+    assert kept.since(-1) == ([], 0)
     kept.add(run="a", function="f", kind="refused", why="old", **{"in": 1, "out": 1})
-    _, at = kept.refused(-1)
+    _, at = kept.since(-1)
     kept.add(run="a", function="f", kind="scores", **{"in": 1, "out": 1})
     kept.add(run="a", function="f", kind="refused", why="new\nline", **{"in": 1, "out": 1})
-    found, at = kept.refused(at)
-    assert found == ["new line"] and kept.refused(at) == ([], at)
+    (first, second), at = kept.since(at)
+    assert first["kind"] == "scores" and second["why"] == "new line"
+    file, = kept.folder.iterdir()
+    with open(file, "a") as handle:         # a line that is being written
+        handle.write('{"run": ')
+    assert kept.since(at) == ([], at)
+
+
+def test_a_site_is_told_when_a_run_begins_ends_and_leaves_forecasts(tmp_path, monkeypatch):
+    said, works, clock = [], [], SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(site_news, "time", clock)
+    monkeypatch.setattr(site_news.tied, "runs", lambda mark, word: bool(works))
+    (tmp_path / "memory").mkdir()
+    news = site_news.News(tmp_path, "MARK=1", said.append)
+
+    def after(*functions, **more):
+        for function in functions:
+            news.account.add(run="shops", function=function, kind="nothing", **more,
+                             **{"in": 1, "out": 1})
+        said.clear()
+        clock.now += 9
+        news.look()
+        return list(said)
+    begins, ends = ["the run shops begins here"], ["the run shops has ended here"]
+    assert after("agree") == [] and after("open") == begins
+    works.append(1)
+    assert after("open", "train", "forecasts") == []        # of the next night
+    assert after("train", why="no\x1b") == ["refused: no?"] and after("train", why="no\x1b") == []
+    (tmp_path / "memory" / "shops-0123456789ab.parquet").touch()
+    assert after("forecasts") == [f"what shops forecasts is kept here: fedvine predict {tmp_path}"]
+    works.clear()
+    assert after() == ends and after() == [] and after("open") == begins

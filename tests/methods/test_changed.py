@@ -15,6 +15,7 @@ from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
+from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import changed_client
@@ -40,8 +41,12 @@ def stream(seed: int, nodes: int, edges: int, deletions: bool, classes: bool) ->
     if not classes:
         return found
     y = draw.integers(0, 3, nodes)
-    return found.with_nodes(NodeData.make(np.arange(nodes), np.zeros(nodes), y, "abc",
-                                          draw.normal(size=(nodes, 4)) + 2 * np.eye(3, 4)[y]))
+    # later some nodes get other features, and others what they had
+    node, t = draw.integers(0, nodes, 30), draw.integers(0, edges, 30)
+    node, t = np.append(np.arange(nodes), node), np.append(np.zeros(nodes), t)
+    x = (draw.normal(size=(nodes, 4)) + 2 * np.eye(3, 4)[y])[node]
+    x[-10:] = draw.normal(size=(10, 4))
+    return found.with_nodes(NodeData.make(node, t, y[node], "abc", x))
 
 
 def states(made: Any) -> list[torch.Tensor]:
@@ -122,6 +127,43 @@ def test_it_is_the_slow_computation(seed, clients, layers, backbone, temporal, t
                         # a tie may fall to either side in the last bit, and moves a rank
                         assert b.found[stage]["all"]["scores"][score] == pytest.approx(
                             value, abs=0.02), score
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_every_backbone_of_every_depth_is_the_slow_computation(backbone, layers):
+    """With deletions, a window, and nodes that change their client."""
+    target = "classes" if layers == 2 else "edges"
+    options: dict[str, Any] = {
+        "rounds": 1, "layers": layers, "backbone": backbone, "target": target, "window": 2,
+        "features": 4, "hidden": 4, "precision": "float64", "scope": "changed",
+        "edges_per_client": 15}
+    how = {} if target == "classes" else {"protocol": PROTOCOL}
+    data = stream(layers, 40, 80, True, target == "classes")
+    case = data.split("hash", k=2 * layers), data.by_count(20)
+    fast, slow = (run(made(**options), *case, **how).finish() for made in (DgCoLearn, Slow))
+    same(fast, slow, 1e-12)
+
+
+def test_new_features_of_a_node_are_a_change():
+    """Without any new edge; facts that repeat what is known change nothing."""
+    seen = []
+
+    class Watched(DgCoLearn):
+        def round(self, server, clients, at):
+            super().round(server, clients, at)
+            seen.append(len(server.border.changed))
+
+    found = EventStream(np.array([0, 1, 2], np.int32), np.array([1, 2, 0], np.int32), np.arange(3),
+                        Ids.of("abc"))
+    x = np.array([[0.0], [1.0], [2.0], [1.0], [5.0]])
+    data = found.with_nodes(NodeData.make([0, 1, 2, 1, 1], [0, 0, 0, 15, 25], [0, 1, 0, 1, 1],
+                                          "ab", x))
+    plan = Plan((0.0, 10.0, 20.0, 30.0), 1, 2)
+    run(Watched(rounds=1, layers=1, hidden=2, target="classes", window="all", scope="changed"),
+        data.split("hash", k=1), plan).finish()
+    assert seen == [3, 0, 3]
 
 
 @pytest.mark.slow

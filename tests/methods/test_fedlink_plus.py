@@ -1,8 +1,11 @@
 """fedlink_plus: the contract."""
 
 import numpy as np
+import pandas
 import pytest
 
+import fedvine
+from fedvine.data.dates import moment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.methods._fedlink_plus.newton import Newton, length
 from fedvine.methods._fedlink_plus.rows import receive, whole_rows
@@ -62,6 +65,27 @@ def test_forecasts_say_why(tmp_path):
         if one.known:
             assert f"met {met.count(one.item):,} time" in why
     assert asked.why("bob", "nobody", []) == []
+
+
+def test_forecasts_for_users_who_arrived_say_why():
+    rows = [(f"u{i % 5 + (i % 2) * 3}", f"i{i * i % 7}", i, "ab"[i % 2]) for i in range(120)]
+    stream = fedvine.from_frame(pandas.DataFrame(rows, columns=["src", "dst", "time", "shop"]),
+                                src="src", dst="dst", time="time", client="shop")
+    made = run(FedLinkPlus.tiny(), stream.split("shop"), stream.by_time(30), seed=7,
+               protocol=PROTOCOL)
+    made.finish()
+    asked, here = Forecasts(made), made.parts["b"]
+    guests = [user for user in ("u0", "u1", "u2") if asked.homes(user) == ["a"]]
+    assert len(guests) == 3
+    items = [here.dst_ids[i] for i in range(here.num_dst)]
+    told = 0
+    for user in guests:         # the reasons are those of this user, whoever was asked before
+        for item, why in zip(items, asked.why("b", user, items), strict=True):
+            last = [float(t) for u, i, t, shop in rows if (u, i, shop) == (user, item, "a")]
+            assert why.startswith("met elsewhere, last at ") == bool(last), (user, item, why)
+            assert not last or f"last at {moment(max(last), False)}" in why
+            told += bool(last)
+    assert told
 
 
 def test_rows_that_fit_no_user_are_left_out():

@@ -37,9 +37,9 @@ class Adding(SecureSums):
         client.own = 1 << sorted(FOUR).index(client.name)
 
     def round(self, server, clients, at: At):
-        total, count = self.secure_sum(clients, self.number, length=2)
+        total, came = self.secure_sum(clients, self.number, length=2)
         server.totals = [*server.totals, int(total[0])]
-        server.stayed = [*server.stayed, count]
+        server.stayed = [*server.stayed, len(came)]
 
     @on_client
     def number(self, client, sealed):

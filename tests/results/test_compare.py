@@ -18,7 +18,7 @@ from fedvine.results import forks as forking
 from fedvine.results.cells import cells, rounded
 from fedvine.results.chart import chart
 from fedvine.results.compare import compare, experiments, labels
-from fedvine.results.comparison import Comparison
+from fedvine.results.comparison import UNBEATEN, UNBEATEN_FEW, Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
 from fedvine.results.records import records
@@ -140,14 +140,15 @@ def test_a_spent_budget_stops_what_runs_and_the_next_call_finishes_it(tmp_path):
 
 def entry(label, method, **scores):
     return Entry(label, method, {seed: [{"client": None, "scores": {
-        k: v[seed] for k, v in scores.items()}}] for seed in range(2)})
+        k: v[seed] for k, v in scores.items()}}] for seed in range(len(next(iter(
+            scores.values()))))})
 
 
 def test_who_does_not_beat_a_simple_rival_is_marked():
-    bank = entry("edgebank", "edgebank", auc_new=[0.5, 0.5], auc=[0.9, 0.8])
-    good = entry("good", "fedlink", auc_new=[0.7, 0.701], auc=[0.8, 0.7])
-    noisy = entry("noisy", "fedlink", auc_new=[0.8, 0.52], auc=[0.95, 0.85])
-    found = Comparison("x", 2, LinkPrediction(negatives=5), [good, noisy, bank])
+    bank = entry("edgebank", "edgebank", auc_new=[0.5] * 4, auc=[0.9, 0.8, 0.9, 0.8])
+    good = entry("good", "fedlink", auc_new=[0.7, 0.701, 0.7, 0.7], auc=[0.8, 0.7, 0.8, 0.7])
+    noisy = entry("noisy", "fedlink", auc_new=[0.8, 0.52, 0.4, 0.6], auc=[0.95, 0.85, 0.95, 0.85])
+    found = Comparison("x", 4, LinkPrediction(negatives=5), [good, noisy, bank])
     assert found.unbeaten(good, "auc_new") == []
     assert found.unbeaten(good, "auc") == [bank]
     assert found.unbeaten(noisy, "auc_new") == [bank]     # higher, but not surely
@@ -156,8 +157,22 @@ def test_who_does_not_beat_a_simple_rival_is_marked():
     assert found.score(noisy, "auc_new").endswith("†")
     assert "On new pairs (AUC) edgebank, which has no model, is not beaten by noisy." in \
         found.notes()
-    alone = Comparison("x", 2, LinkPrediction(negatives=5), [good])
+    assert UNBEATEN in found.notes()
+    alone = Comparison("x", 4, LinkPrediction(negatives=5), [good])
     assert any("lacks: edgebank, popularity, recency" in note for note in alone.notes())
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_of_few_seeds_the_means_alone_say_who_is_beaten(seeds):
+    bank = entry("edgebank", "edgebank", auc_new=[0.369, 0.393, 0.38][:seeds])
+    ahead = entry("ahead", "fedlink", auc_new=[0.671, 0.576, 0.6][:seeds])
+    behind = entry("behind", "fedlink", auc_new=[0.35, 0.39, 0.38][:seeds])
+    found = Comparison("x", seeds, LinkPrediction(negatives=5), [ahead, behind, bank])
+    assert not found.score(ahead, "auc_new").endswith("†")
+    assert found.score(behind, "auc_new").endswith("†")
+    notes = found.notes()
+    assert "On new pairs (AUC) edgebank, which has no model, is not beaten by behind." in notes
+    assert UNBEATEN_FEW in notes and "interval," not in UNBEATEN_FEW
 
 
 def asked(label, method, clients, **scores):

@@ -76,12 +76,23 @@ def test_users_who_never_travel_get_no_table(tmp_path):
     assert "n new" in shown
 
 
-def test_a_run_of_one_stage_says_that_nothing_was_scored(tmp_path):
+@pytest.mark.parametrize(("stages", "said"), [
+    (480, "choose stages of fewer than 480 edges (times go from 10 to 3982)."),
+    ("100d", "choose stages shorter than 100d (times go from 10 to 3982, which count as "
+             "seconds).")])
+def test_a_run_of_one_stage_says_that_nothing_was_scored(tmp_path, stages, said):
     experiment = Experiment.model_validate(
         {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "popularity",
-         "stages": 480})
+         "stages": stages})
     run = experiment.run(tmp_path / "run").finish()
-    assert "Nothing was scored" in text(tables(run.summary, run.protocol))
+    sentence, = tables(run.summary, run.protocol)
+    assert sentence.startswith("Nothing was scored: ") and sentence.endswith(said)
+    dated = run.summary | {"dates": True, "unscored": {"step": "60d", "times": [
+        1_705_017_600.0, 1_709_251_200.0]}}
+    assert tables(dated, run.protocol)[0].endswith(
+        "choose stages shorter than 60d (times go from 2024-01-12 to 2024-03-01).")
+    old = {key: value for key, value in run.summary.items() if key != "unscored"}
+    assert tables(old, run.protocol)[0].endswith("choose shorter stages.")
 
 
 def test_an_unfinished_run_has_no_records(tmp_path):

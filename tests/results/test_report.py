@@ -23,6 +23,7 @@ from fedvine.results.finished import Finished
 from fedvine.results.report import report
 from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.shown import Lines, Picture
 
 DAY = 86_400
 START = 1_356_998_400       # 2013-01-01
@@ -95,6 +96,20 @@ def test_the_axis_of_a_run_with_dates_has_dates(tmp_path, monkeypatch):
     assert {"2", "3", "4"} <= set(labels[-1]) and not any("2013" in t for t in labels[-1])
 
 
+@pytest.mark.parametrize(("first", "last", "said"), [
+    ("2024-01-12", "2024-03-01", "2024-01-12 to 2024-03-01"),
+    ("2023-01-12", "2025-01-20", "2023-01-12 to 2025-01-20"),
+    ("2024-03-01T08:00", "2024-03-01T20:00", "2024-03-01")])
+def test_the_label_of_an_axis_with_dates_has_its_span(monkeypatch, first, last, said):
+    labels = []
+    monkeypatch.setattr(drawing.plot_style, "png", lambda figure: labels.append(
+        figure.axes[0].get_xlabel()) or b"")
+    bounds = np.linspace(*np.array([first, last], "datetime64[s]").astype(float), 5)
+    plot = Lines("", "stage (test shaded)", [("a", [1, 3, 5], [0.1, 0.2, 0.3])], stages=True)
+    drawing.pictures(Picture([plot]), list(bounds))
+    assert labels[0].replace("\n", " ") == f"start of the stage (test shaded), {said}"
+
+
 @pytest.mark.slow
 def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
     folders = [finished(tmp_path / "a", "popularity"), finished(tmp_path / "b", "edgebank"),
@@ -128,6 +143,8 @@ def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
     assert "They are not for: popularity on tiny, seed 0." in first
     assert "<h2>tiny, seed 0</h2>" in first and "<h2>common, tiny</h2>" in first
     assert "AM, test" in first and first.count("<img") == 3
+    assert first.count("Scores are means over clients, of the periods") == 1
+    assert first.count("Scores are over the nodes of all clients together, of the") == 1
     same = [shutil.copytree(one, tmp_path / "copy"), one]
     assert side_by_side.names([Finished.read(f) for f in same]) == [
         "popularity (copy)", "popularity (a)"]

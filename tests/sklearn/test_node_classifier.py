@@ -49,6 +49,15 @@ def frame(graph):
     return table, y, names[edges]
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table, dict])
+def test_a_column_of_text_is_named(kind):
+    columns = {"age": [1.0, 2.0, 3.0], "size": ["1", "2.5", "3"], "smoker": ["no", "yes", "no"]}
+    with pytest.raises(ValueError, match='column "smoker" of X holds text, such as "no"; turn it'):
+        classifier().fit(kind(columns), ["a", "b", "a"])
+    del columns["smoker"]
+    assert list(classifier().fit(kind(columns), ["a", "b", "a"]).classes_) == ["a", "b"]
+
+
 def test_probabilities_are_those_of_a_run(graph):
     X, y, edges = graph
     made = classifier().fit(X, y, edges)

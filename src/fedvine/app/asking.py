@@ -39,7 +39,7 @@ class Asked:
             opened = self._open()
             best = opened.predict(client, user, top)
             edges = opened.last_edges(client, user, EDGES)
-            why = opened.why(client, user, [one.item for one in best]) if edges else []
+            why = opened.why(client, user, [one.item for one in best])
             return {"items": _items(best, why), "edges": _edges(edges), "as_of": _as_of(opened),
                     "home": bool(edges)}
 

@@ -6,6 +6,7 @@ values come from ``typer.Context.params`` by :func:`values`.
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,7 +67,8 @@ Split = Annotated[str | None, typer.Option(
     autocompletion=completion.partitions,
     help="Who owns what: a column, or a partition such as hash.")]
 Clients = Annotated[str | None, typer.Option(
-    help="Only these clients, with commas between them.")]
+    help="Only these clients, with commas between them; a name with a comma stands in double "
+    "quotes: '\"A, B\",C'.")]
 K = Annotated[int | None, typer.Option(help="Number of clients of a partition.")]
 
 # -- where a run is computed -----------------------------------------------------------------------
@@ -103,11 +105,24 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
     stages, clients = given["stages"], given["clients"]
     return {"data": {"source": given["data"], **{name: given.get(name) for name in _COLUMNS}},
             "split": {"by": given["split"], "k": given["k"],
-                      "clients": None if clients is None else clients.split(",")},
+                      "clients": None if clients is None else names(clients)},
             "stages": int(stages) if stages and stages.isdecimal() else stages,
             "open_end": given.get("open_end"),
             **{name: given.get(name) for name in (
                 "seed", "threads", "engine", "workers", "address")}}
+
+
+def names(text: str) -> list[str]:
+    """Return the names in ``text``, which is one row of a CSV file.
+
+    Raises :class:`FedvineError` where it is none.
+    """
+    try:
+        return next(csv.reader([text], skipinitialspace=True), None) or [""]
+    except csv.Error:
+        raise FedvineError(f"{text!r} is no list of clients; write names with commas between "
+                           "them, and a name with a comma or a line break in double "
+                           "quotes.") from None
 
 
 def seconds_of(text: str) -> float:

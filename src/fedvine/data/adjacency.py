@@ -2,7 +2,8 @@
 
 Each node has a block of a common pool, with its neighbours in order of their arrival and some room
 behind them. A row that outgrows its block moves to the end of the pool; when the pool is full it is
-compacted. So an edge costs a constant time on average, and a removal the degrees of its two ends.
+compacted. So an edge costs a constant time on average, and removals the degrees of their ends, each
+once however many of its neighbours go.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class Adjacency:
 
     def remove(self, ends: np.ndarray) -> None:
         """Remove undirected edges int [2, E]; those that are not there change nothing."""
-        self.ends -= _remove(self.start, self.degree, self.pool, *map(self._checked, ends))
+        a, b = map(self._checked, ends)
+        codes = np.unique(np.concatenate([a << 32 | b, b << 32 | a]))       # by row
+        self.ends -= _remove(self.start, self.degree, self.pool, codes >> 32, codes & 0xFFFFFFFF)
         if len(self.pool) > 1.15 * self.ends + 64:
             self._compact(np.zeros(len(self.degree), np.int32))
 
@@ -229,11 +232,32 @@ def _drop(start, degree, pool, u, v):
 
 
 @njit(cache=True)
+def _filter(start, degree, pool, u, left):
+    """Remove the sorted neighbours ``left`` from row ``u``, keeping the order of the others."""
+    first, kept = start[u], start[u]
+    for e in range(first, first + degree[u]):
+        v = pool[e]
+        at = np.searchsorted(left, v)
+        if at == len(left) or left[at] != v:
+            pool[kept] = v
+            kept += 1
+    gone = first + degree[u] - kept
+    degree[u] -= gone
+    return gone
+
+
+@njit(cache=True)
 def _remove(start, degree, pool, a, b):
-    gone = 0
-    for e in range(len(a)):
-        gone += _drop(start, degree, pool, a[e], b[e])
-        gone += _drop(start, degree, pool, b[e], a[e])
+    gone, n = 0, 0
+    while n < len(a):
+        end = n + 1
+        while end < len(a) and a[end] == a[n]:
+            end += 1
+        if end == n + 1:
+            gone += _drop(start, degree, pool, a[n], b[n])
+        else:
+            gone += _filter(start, degree, pool, a[n], b[n:end])
+        n = end
     return gone
 
 

@@ -22,8 +22,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import cache_folder
 from fedvine.data.growth import News, check_columns, news
 from fedvine.data.io import source as sources
-from fedvine.data.io.columns import Empty
 from fedvine.data.io.look import FILE, Look
+from fedvine.data.io.wanted import Empty
 from fedvine.data.kept import KeptRows
 from fedvine.data.plan import seconds
 from fedvine.data.stream import CATEGORY, EventStream, as_time

@@ -37,5 +37,6 @@ def moment(t: float, dates: bool) -> str:
     """Return a time as text: a date (UTC) where times are seconds since 1970, else the number."""
     if not (dates and _FIRST <= t <= _LAST):
         return f"{t:.15g}"
-    found = np.datetime64(int(np.floor(t)), "s")
-    return str(found.astype("datetime64[D]") if t % 86_400 == 0 else found).replace("T", " ")
+    whole = int(np.floor(t))        # the end of the last stage is a little after the last event
+    found = np.datetime64(whole, "s")
+    return str(found.astype("datetime64[D]") if whole % 86_400 == 0 else found).replace("T", " ")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedvine.core.lookup import find
 from fedvine.data.adjacency import Adjacency
 from fedvine.data.snapshot import ends_of, nodes_of, unpacked
 from fedvine.data.stream import EventStream
@@ -23,6 +24,7 @@ class DynamicSnapshot:
     - ``graph``: the edges; ``known``: bool [N], nodes that were ever seen
     - ``nodes``: int64, the numbers of these, ascending
     - ``toggled``: int64, codes of the edges that came or went since :meth:`take_changes`, sorted
+    - ``came``: int64, codes of the edges that came since then, in the order of their events
     - ``fresh``: int64, the nodes that were first seen since then
     - ``added``, ``removed``: int64 [2, .], edges that the newest stage changed
     - ``seen``: for each of the last stages in the window, sorted codes of the edges in its events
@@ -34,7 +36,7 @@ class DynamicSnapshot:
     def __init__(self, window: int | None = None) -> None:
         self.window, self.graph = window, Adjacency()
         self.known, self.nodes = np.zeros(0, bool), NOTHING
-        self.toggled = self.fresh = NOTHING
+        self.toggled = self.came = self.fresh = NOTHING
         self.added = self.removed = unpacked(NOTHING)
         self.seen = list[np.ndarray]()
         self.users, self.t = -1, -1
@@ -68,6 +70,8 @@ class DynamicSnapshot:
             self.seen = [*self.seen, named[~gone]]
         changed = np.concatenate([c[0] << 32 | c[1] for c in (self.removed, self.added)])
         self.toggled = np.setxor1d(self.toggled, changed)
+        later = np.argsort(-at[~gone & ~held], kind="stable")       # ``at`` counts from the end
+        self.came = np.concatenate([self.came, named[~gone & ~held][later]])
         self.fresh = np.concatenate([self.fresh, fresh])
         return fresh
 
@@ -81,12 +85,21 @@ class DynamicSnapshot:
             left = left[~np.isin(left, later, assume_unique=True)]
         return left[self.graph.has(*unpacked(left))]
 
-    def take_changes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return edges that came and that went int64 [2, .], and new nodes, since the last call."""
+    def take_changes(self, ordered: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return edges that came and that went int64 [2, .], and new nodes, since the last call.
+
+        Those that came are sorted, or ``ordered`` by the event with which each came.
+        """
         ends = unpacked(self.toggled)
-        there, fresh = self.graph.has(*ends), self.fresh
-        self.toggled = self.fresh = NOTHING
-        return ends[:, there], ends[:, ~there], fresh
+        there, fresh, came = self.graph.has(*ends), self.fresh, self.came
+        self.toggled = self.came = self.fresh = NOTHING
+        added = ends[:, there]
+        if ordered:
+            named, at = np.unique(came[::-1], return_index=True)    # of an edge that came twice
+            place = find(named, added[0] << 32 | added[1])          # the last time counts
+            when = np.where(place >= 0, -np.append(at, 0)[place], -len(came))   # -1: an old save
+            added = added[:, np.argsort(when, kind="stable")]
+        return added, ends[:, ~there], fresh
 
     @property
     def edges(self) -> np.ndarray:
@@ -101,17 +114,20 @@ class DynamicSnapshot:
         known, self.known = self.known, np.zeros(count, bool)
         self.known[number[:len(known)]] = known
         self.nodes, self.fresh = number[self.nodes], number[self.fresh]
-        self.toggled, self.seen = codes(self.toggled), [codes(s) for s in self.seen]
+        self.toggled, self.came = codes(self.toggled), codes(self.came)
+        self.seen = [codes(s) for s in self.seen]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a save."""
         return {"graph": self.graph.state_dict(), "known": self.known, "seen": self.seen,
-                "toggled": self.toggled, "fresh": self.fresh, "t": self.t, "users": self.users}
+                "toggled": self.toggled, "came": self.came, "fresh": self.fresh, "t": self.t,
+                "users": self.users}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of :meth:`state_dict`."""
         self.graph.load_state_dict(state["graph"])
         self.known, self.toggled, self.fresh = (np.array(state[k]) for k in (
             "known", "toggled", "fresh"))
+        self.came = np.array(state.get("came", NOTHING))    # not in saves of the release before
         self.seen, self.nodes = [np.array(s) for s in state["seen"]], np.flatnonzero(self.known)
         self.t, self.users = int(state["t"]), int(state["users"])

@@ -5,12 +5,26 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import append_rows, atomic, mapped
 from fedvine.data.name_index import NameIndex, whole_number
+
+
+def named(name: Any, what: str) -> str:
+    """Return a name that a person gave as text; 3, and 3.0 as frames have it, are "3".
+
+    Raises :class:`FedvineError` for all else that is not text; ``what`` is named, such as "user".
+    """
+    if isinstance(name, str):
+        return name
+    if isinstance(name, int | float | np.integer | np.floating) and not isinstance(name, bool) and (
+            float(name).is_integer()):
+        return str(int(name))
+    raise FedvineError(f"The {what} is {name!r}, but must be text or a whole number.")
 
 
 class Ids:
@@ -76,9 +90,10 @@ class Ids:
 
     def find(self, name: str | int) -> int:
         """Return the number of a name; raises :class:`FedvineError` with a near name if unknown."""
-        number = int(self.numbers([str(name)])[0])
+        name = named(name, "node")
+        number = int(self.numbers([name])[0])
         if number < 0:
-            raise FedvineError(f'no node is called "{name}"{self.index.near(str(name))}.')
+            raise FedvineError(f'no node is called "{name}"{self.index.near(name)}.')
         return number
 
     def keys(self, numbers: np.ndarray) -> np.ndarray:

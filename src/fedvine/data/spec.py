@@ -211,9 +211,11 @@ class Data(BaseModel):
                                                **columns, **kind, **how, **part, **self.options})
         except FedvineError as error:
             if "has no column" in str(error) and not {"src", "dst", "time"} <= columns.keys():
-                raise FedvineError(f"{error} Name its columns with --src, --dst and --time, or "
-                                   "under [data]; if it is a table of nodes, name that of its "
-                                   "edges with --edges.") from error
+                times = ("Links need times: a table of edges has a column of them. "
+                         if 'has no column "time"' in str(error) else "")
+                raise FedvineError(f"{error} {times}Name its columns with --src, --dst and "
+                                   "--time, or under [data]; if it is a table of nodes, name "
+                                   "that of its edges with --edges.") from error
             raise
 
     def _learned(self) -> dict[str, Any]:

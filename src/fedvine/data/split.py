@@ -67,10 +67,13 @@ class Split:
         """
         for name in names:
             if name not in self.parts:
+                known = [_quoted(n) for n in self.parts]
+                comma = next((n for n in known if "," in n), None)
                 raise FedvineError(f'{self.stream.name} has no client "{name}"'
-                                   f"{near(name, self.parts)}; it has "
-                                   f"{', '.join(list(self.parts)[:8])}"
-                                   f"{' and others' if len(self.parts) > 8 else ''}.")
+                                   f"{near(name, self.parts)}; it has {', '.join(known[:8])}"
+                                   f"{' and others' if len(known) > 8 else ''}" + (
+                    "." if comma is None else "; in --clients a name with a comma stands in "
+                    f"double quotes, as in --clients '{comma}'."))
         return replace(self, parts={n: self.parts[n] for n in names})
 
     def report(self) -> dict[str, Any]:
@@ -139,6 +142,11 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
     found = LazyParts(sorted(names), lambda: parts(stream, np.asarray(owner), names))
     whole = Split(found, stream, by, owner_of, tuple(names), seed)
     return whole.only(clients) if clients else whole
+
+
+def _quoted(name: str) -> str:
+    """Return a client's name as ``--clients`` reads it: in double quotes where it has a comma."""
+    return '"{}"'.format(name.replace('"', '""')) if "," in name else name
 
 
 def owning_node(stream: EventStream) -> np.ndarray:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.dates import moment
 from fedvine.data.growth import news, taken
 from fedvine.data.kept import KeptRows
 from fedvine.data.plan import Plan
@@ -54,8 +55,9 @@ def plan_at(run: Run, plan: Plan, at: float) -> Plan:
         raise FedvineError(f"{run.method.name} answers from what its rounds have learned and takes "
                            "in no events after that; leave out --at.")
     if not at >= plan.bounds[-1]:
-        raise FedvineError(f"The run has learned the events up to {plan.bounds[-1]:.17g}; --at "
-                           f"names a time after that, and {at:.17g} is not.")
+        end, asked = (moment(t, run.ready.dates) for t in (plan.bounds[-1], at))
+        raise FedvineError(f"The run has learned the events up to {end}; --at names a time after "
+                           f"that, and {asked} is not.")
     return replace(plan, bounds=(*plan.bounds[:-1], float(at)), at=float(at))
 
 

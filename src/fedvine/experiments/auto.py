@@ -15,50 +15,29 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
-from fedvine.core.units import duration, seconds, size
+from fedvine.core.units import duration
 from fedvine.data.graph import GraphSplit
 from fedvine.experiments import run_folder
+from fedvine.experiments.auto_choice import Candidate, chosen, line
 from fedvine.experiments.run import Run, run
 from fedvine.experiments.run_files import CHOICE, read_choice
-from fedvine.tasks import metrics
 from fedvine.tasks.class_incremental import ClassIncremental
-from fedvine.tasks.judging import Judged
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task
 
 BUDGET = "5m"       # of the clock, for all candidates together
-FEW = 4             # pairs of scores below which the interval follows from numbers of queries
 FOLDER = ".auto"    # in the run folder, while candidates are run
 MEASURED = "auto-measured.json"     # in a candidate's folder: its scores and costs
 Start = Callable[[str, Path], Run]      # a candidate and its folder to its run
-
-
-@dataclass
-class Candidate:
-    """A candidate: its word, its scores by stage and client, its costs, or why it is left out."""
-
-    word: str
-    scores: Judged = field(default_factory=dict)
-    seconds: float = 0.0
-    bytes: int = 0
-    left_out: str | None = None
-
-    @property
-    def mean(self) -> float:
-        """Return the mean of the scores; -1 without any."""
-        return float(np.mean([s for s, _ in self.scores.values()])) if self.scores else -1.0
 
 
 class _Spent(Exception):
@@ -207,11 +186,11 @@ def _compared(words: Sequence[str], start: Start, out: Path, limit: float,
                 shutil.rmtree(_place(out, word), ignore_errors=True)
                 candidate.left_out = str(error)
                 failures.append(error)
-        say(_line(candidate, task))
+        say(line(candidate, task))
     left = [c for c in tried if c.left_out is None]
     if not left:
         raise failures[0]
-    return _chosen(tried, left, task, limit)
+    return chosen(tried, left, task, limit)
 
 
 def _measure(candidate: Candidate, start: Start, out: Path, limit: float | None) -> Task:
@@ -259,70 +238,3 @@ def _take(out: Path, place: Path) -> None:
             if entry.name[0] != "." and entry.name != MEASURED:
                 entry.replace(out / entry.name)
     shutil.rmtree(out / FOLDER, ignore_errors=True)
-
-
-# -- the choice ------------------------------------------------------------------------------------
-def difference(a: Mapping[Any, tuple[float, int]], b: Mapping[Any, tuple[float, int]]
-               ) -> tuple[float, float]:
-    """Return the mean of ``a - b`` over common stages and clients, and its interval's half width.
-
-    The interval is Student's, of pairs. With fewer than :data:`FEW` pairs it follows from the
-    number n of queries instead: a score s has at most the variance s (1 - s) / n, which holds for
-    an accuracy and bounds that of an AUC (Hanley and McNeil, 1982).
-    """
-    both = sorted(a.keys() & b.keys())
-    if not both:
-        return 0.0, float("inf")
-    if len(both) >= FEW:
-        return metrics.paired([a[k][0] for k in both], [b[k][0] for k in both])[:2]
-    variance = sum(max(s * (1 - s), 0.0) / max(n, 1) for x in (a, b) for s, n in
-                   (x[k] for k in both))
-    return (float(np.mean([a[k][0] - b[k][0] for k in both])),
-            1.96 * variance ** 0.5 / len(both))
-
-
-def _chosen(tried: Sequence[Candidate], left: Sequence[Candidate], task: Task, limit: float
-            ) -> dict[str, Any]:
-    """Return the choice among the candidates that are ``left``, from the simplest on."""
-    best = max(left, key=lambda c: c.mean)
-    taken = next(c for c in left if c is best or not _ahead(best, c))
-    name = task.scores[task.chosen_by].name if task.chosen_by in task.scores else task.chosen_by
-    return {"chosen": taken.word, "why": _why(taken, best, left, name), "score": name,
-            "budget_seconds": limit, "candidates": [
-                {"name": c.word, "score": c.mean if c.scores else None, "scores": len(c.scores),
-                 "seconds": c.seconds, "bytes": c.bytes, "left_out": c.left_out,
-                 "difference": None if c is taken or not c.scores.keys() & taken.scores.keys()
-                 else list(difference(c.scores, taken.scores))} for c in tried]}
-
-
-def _ahead(best: Candidate, other: Candidate) -> bool:
-    mean, half = difference(best.scores, other.scores)
-    return mean - half > 0
-
-
-def _why(taken: Candidate, best: Candidate, left: Sequence[Candidate], name: str) -> str:
-    """Return the sentence on the choice."""
-    if not taken.scores:
-        return (f"{taken.word} is taken: no stage before the test period is scored, so there is "
-                "nothing to choose by, and it is the simplest.")
-    if len(left) == 1:
-        return f"{taken.word} is taken: no other candidate was run up to the test period."
-    if taken is not best:
-        mean, half = difference(best.scores, taken.scores)
-        return (f"{taken.word} is taken: {best.word} is {mean:.3f} ±{half:.3f} better ({name}, "
-                "before the test period), which is within the interval, and "
-                f"{taken.word} is simpler.")
-    other = max((c for c in left if c is not best), key=lambda c: c.mean)
-    mean, half = difference(best.scores, other.scores)
-    return (f"{taken.word} is taken: {name} {taken.mean:.3f} before the test period, {mean:.3f} "
-            f"±{half:.3f} above {other.word}, the next best.")
-
-
-def _line(candidate: Candidate, task: Task | None) -> str:
-    """Return the line about a candidate."""
-    if candidate.left_out is not None:
-        return f"{candidate.word}: left out, {candidate.left_out}"
-    if not candidate.scores or task is None:
-        return f"{candidate.word}: nothing is scored before the test period"
-    return (f"{candidate.word}: {task.chosen_by} {candidate.mean:.3f} before the test period, "
-            f"{seconds(candidate.seconds)}, {size(candidate.bytes)}")

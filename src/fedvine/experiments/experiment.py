@@ -293,6 +293,16 @@ class Experiment(BaseModel):
                               made.tasks, made.seed)
         return made.method, split, plan
 
+    def _dealt(self, count: int) -> tuple[str, ...]:
+        """Return the note on a table without clients, which is dealt to ``count`` of them."""
+        given = self.split
+        if (self.data.dataset or self.data.client or given.by or given.k is not None
+                or given.clients):
+            return ()
+        return (f"No column of clients was named, so the {self.protocol.unit} are split into "
+                f"{count} clients by {self.resolved().split.by}; name a column with --client, or "
+                "say how with --split and --k.",)
+
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
             keep: bool = True, table: Any = None, **options: Any) -> Run:
         """Prepare the run; ``options`` are those of :func:`fedvine.run`.
@@ -334,5 +344,6 @@ class Experiment(BaseModel):
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)
             found = growing.grown(self, out, table=table)   # counts the rows that wait
+        made.notes = (*made.notes, *self._dealt(len(split.parts)))
         made.news = [] if found is None else growing.sentences(found[0])
         return made

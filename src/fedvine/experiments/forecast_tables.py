@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import cells
-from fedvine.data.ids import Ids
+from fedvine.data.ids import Ids, named
 
 
 class Best(NamedTuple):
@@ -101,7 +101,7 @@ def pairs_of(pairs: Any) -> pa.Table:
             if value is None or value != value:     # a NaN is not itself
                 raise FedvineError(f'Column "{name}" of the pairs is empty in row {i + 1}; fill it '
                                    "in or leave that row out.")
-    return pa.table({name: pa.array([str(v) for v in columns[name]], pa.string())
+    return pa.table({name: pa.array([named(v, name) for v in columns[name]], pa.string())
                      for name in wanted})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,18 +13,17 @@ import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.text import unguarded
-from fedvine.data.ids import Ids
+from fedvine.data.ids import Ids, named
 from fedvine.data.stream import EventStream
 from fedvine.experiments.as_of import plan_at
 from fedvine.experiments.forecast_tables import Best, read_pairs, rows_of, write_tables
+from fedvine.experiments.likeliest import BLOCK, best
 from fedvine.experiments.run_folder import read_experiment
 
 if TYPE_CHECKING:
     from fedvine.data.node_table import NodeTable
     from fedvine.experiments.run import Run
-    from fedvine.tasks.task import Task
 
-BLOCK = 1 << 21     # pairs in one query; about 24 bytes each, twice
 
 
 class Forecast(NamedTuple):
@@ -70,13 +69,14 @@ class Forecasts:
             part.dst_ids.numbers([])
             self._known(name, np.empty(0, np.int64), np.empty(0, np.int64))
 
-    def top(self, client: str, user: str, count: int = 5) -> list[Forecast]:
+    def top(self, client: str | int, user: str | int, count: int = 5) -> list[Forecast]:
         """Return the most likely items of one user at one client, best first.
 
-        The user may be a guest: not seen at this client, but known at another one, or in the run's
-        table of users. Ties are in order of arrival. Raises :class:`FedvineError` for an unknown
-        client or user.
+        Names that are whole numbers may be numbers, as in all questions by name. The user may be a
+        guest: not seen at this client, but known at another one, or in the run's table of users.
+        Ties are in order of arrival. Raises :class:`FedvineError` for an unknown client or user.
         """
+        client, user = named(client, "client"), named(user, "user")
         part, guests = self._part(client), []
         number = part.src_ids.numbers([user])
         if number[0] < 0:
@@ -90,11 +90,13 @@ class Forecasts:
         return [Forecast(names[int(item)], float(score), bool(known)) for item, score, known
                 in zip(best.item[0], best.score[0], best.known[0], strict=True)]
 
-    def tops(self, client: str, users: Sequence[str], count: int = 5) -> list[list[Forecast]]:
+    def tops(self, client: str | int, users: Sequence[str | int], count: int = 5
+             ) -> list[list[Forecast]]:
         """Return what :meth:`top` does for many users; an empty list for one whom nobody knows.
 
         Raises :class:`FedvineError` for an unknown client.
         """
+        client, users = named(client, "client"), [named(user, "user") for user in users]
         part, wanted = self._part(client), list(dict.fromkeys(users))
         numbers = part.src_ids.numbers(wanted)
         guests = self._guests(client, [wanted[i] for i in np.flatnonzero(numbers < 0)])
@@ -111,21 +113,30 @@ class Forecasts:
                                  for item, score, met in zip(*row, strict=True)]
         return [found.get(user, []) for user in users]
 
-    def why(self, client: str, user: str, items: Sequence[str]) -> list[str]:
+    def why(self, client: str | int, user: str | int, items: Sequence[str | int]) -> list[str]:
         """Return why the items of :meth:`top` have their scores, in words.
 
-        Empty where the method does not say, for a guest, and where nodes have no directions.
+        Empty where the method does not say, for a user whom nobody knows, and where nodes have no
+        directions.
         """
+        client, user = named(client, "client"), named(user, "user")
         part = self._part(client)
         number = part.src_ids.numbers([user])
-        if number[0] < 0 or not part.directed or not hasattr(self.run.method, "explain"):
+        if not part.directed or not hasattr(self.run.method, "explain"):
             return []
-        numbers = part.dst_ids.numbers(items)
-        pairs = self.task.pairs(self.plan, np.repeat(number, len(numbers)), numbers, [])
+        guests = self._guests(client, [user]) if number[0] < 0 else []
+        if number[0] < 0:
+            if not guests:
+                return []
+            number = np.array([part.num_src])
+        numbers = part.dst_ids.numbers([named(item, "item") for item in items])
+        pairs = self.task.pairs(self.plan, np.repeat(number, len(numbers)), numbers, guests)
+        pairs = self._with_rows(pairs)
         return self.run.explain(client, pairs) if len(numbers) and numbers.min() >= 0 else []
 
-    def homes(self, user: str) -> list[str]:
+    def homes(self, user: str | int) -> list[str]:
         """Return the clients that have seen a user."""
+        user = named(user, "user")
         return [name for name, part in self.parts.items() if part.src_ids.numbers([user])[0] >= 0]
 
     def every(self, count: int, out: str | os.PathLike[str]) -> int:
@@ -238,14 +249,19 @@ class Forecasts:
 
     def _ask(self, client: str, query: dict[str, Any]) -> np.ndarray:
         """Return the scores float64 that answer a query, in its order."""
-        if query.get("guests") and (rows := self._rows(query["guests"])) is not None:
-            query = {**query, "said": {"known": rows.known, "numbers": rows.numbers,
-                                       "codes": rows.codes}}
+        query = self._with_rows(query)
         if self.fresh:
             query = {**query, "refresh": True}
         found = self.run.ask(client, query)     # some methods also say which pairs lie across
         return np.asarray(found["scores"] if isinstance(found, Mapping) else found,
                           float).reshape(-1)
+
+    def _with_rows(self, query: dict[str, Any]) -> dict[str, Any]:
+        """Return a query with what tables say of its guests."""
+        if not query.get("guests") or (rows := self._rows(query["guests"])) is None:
+            return query
+        return {**query, "said": {"known": rows.known, "numbers": rows.numbers,
+                                  "codes": rows.codes}}
 
     def _known(self, client: str, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         if client not in self._met:
@@ -263,54 +279,6 @@ class Forecasts:
             score = self._ask(client, self.task.ask(part, self.plan, some, guests))
             yield best(self.task, part, some, score.reshape(len(some), every), count,
                        lambda users, items: self._known(client, users, items))
-
-
-def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, count: int,
-         known: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Best:
-    """Return the ``count`` most likely candidates of each user.
-
-    Args:
-        task: the task of the run.
-        part: the client's stream.
-        users: local numbers int64 [n].
-        score: scores of all candidates float64 [n, candidates].
-        count: candidates a user.
-        known: a function of users and candidates (same shape): whether the data have the pair.
-
-    Returns:
-        The candidates with their scores.
-    """
-    itself = users if task.no_self and not part.directed else None
-    item = likeliest(score, count, itself)
-    found = known(np.repeat(users, item.shape[1]), item.reshape(-1))
-    return Best(users, item, np.take_along_axis(score, item, 1), found.reshape(item.shape))
-
-
-def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -> np.ndarray:
-    """Return the numbers of the ``count`` highest of each row, best first.
-
-    Args:
-        score: scores float64 [n, items].
-        count: numbers a row.
-        itself: int [n], an item that a row leaves out: where edges have no direction a node is not
-            its own candidate. A number above those of the items (a guest) leaves out none.
-
-    Returns:
-        Items int64 [n, count], fewer columns where there are fewer items; ties in order of the
-            items.
-    """
-    if itself is not None:
-        rows = np.flatnonzero(itself < score.shape[1])
-        score, count = score.copy(), min(count, score.shape[1] - 1)
-        score[rows, itself[rows]] = -np.inf
-    if 4 * count >= score.shape[1]:
-        return np.argsort(-score, axis=1, kind="stable")[:, :count]
-    least = -np.partition(-score, count - 1, axis=1)[:, count - 1:count]
-    found = np.empty((len(score), count), np.int64)
-    for n, row in enumerate(score):         # items that tie with the last one are sorted, too
-        some = np.flatnonzero(row >= least[n])
-        found[n] = some[np.argsort(-row[some], kind="stable")[:count]]
-    return found
 
 
 def _numbers(ids: Ids, names: list[str]) -> tuple[list[str], np.ndarray]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, near
+from fedvine.data.ids import named
 from fedvine.tasks.task import Labelled
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Labels:
 
     def table(self, nodes: Iterable[Any] | None = None, client: str | None = None) -> pa.Table:
         """Return a row a node; see :meth:`fedvine.experiments.opened.OpenRun.labels`."""
+        client = None if client is None else named(client, "client")
         if client is not None and client not in self.parts:
             raise FedvineError(f'This run has no client "{client}"{near(client, self.parts)}; '
                                f"it has {', '.join(self.parts)}.")
@@ -49,7 +51,7 @@ class Labels:
             found = pa.concat_tables(tables)
             given = np.asarray(found["given"].is_valid())
             return found.take(pa.array(np.argsort(given, kind="stable")))
-        wanted = [str(node) for node in nodes]
+        wanted = [named(node, "node") for node in nodes]
         at = {name: self._of(name).nodes.names.numbers(wanted) for name in names}
         here = np.array([at[name] >= 0 for name in names]).reshape(len(names), len(wanted))
         if not here.any(0).all():

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, near
+from fedvine.data.ids import named
 from fedvine.experiments.forecast_tables import pairs_of
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.labels import Labels
@@ -37,8 +38,8 @@ class OpenRun:
         if self._forecasts is not None:
             self._forecasts.load()
 
-    def predict(self, client: str, user: str | int, top: int = 5, at: float | None = None
-                ) -> list[Forecast]:
+    def predict(self, client: str | int, user: str | int, top: int = 5,
+                at: float | None = None) -> list[Forecast]:
         """Return the likeliest items of a user at a client, best first.
 
         The user may be one that another client alone has seen. Where nodes are of one kind, they
@@ -58,7 +59,7 @@ class OpenRun:
         Raises:
             FedvineError: for an unknown client or user, and for a run of a labelled graph.
         """
-        return self._of_streams(at).top(client, str(user), top)
+        return self._of_streams(at).top(client, user, top)
 
     def score(self, pairs: Any, at: float | None = None) -> pa.Table:
         """Return the scores of pairs.
@@ -101,7 +102,7 @@ class OpenRun:
             self._labels = Labels(self.run)
         return self._labels.table(nodes, client)
 
-    def last_edges(self, client: str, node: str | int, count: int = 10) -> list[LastEdge]:
+    def last_edges(self, client: str | int, node: str | int, count: int = 10) -> list[LastEdge]:
         """Return the last edges of a user or a node at a client, the newest first.
 
         These are edges that the run has learned; what it answers about the node rests on them, and
@@ -119,18 +120,19 @@ class OpenRun:
         Raises:
             FedvineError: for an unknown client.
         """
+        client, node = named(client, "client"), named(node, "node")
         if client not in self.run.parts:
             raise FedvineError(f'This run has no client "{client}"{near(client, self.clients)}; '
                                f"it has {', '.join(self.clients)}.")
         plan = self.run.plan if self._forecasts is None else self._forecasts.plan
-        return last_edges(self.run.parts[client], plan, str(node), count, self.stage)
+        return last_edges(self.run.parts[client], plan, node, count, self.stage)
 
-    def why(self, client: str, user: str | int, items: Sequence[str]) -> list[str]:
+    def why(self, client: str | int, user: str | int, items: Sequence[str | int]) -> list[str]:
         """Return why items of :meth:`predict` have their scores, in words; empty if it is not said.
 
         Raises :class:`FedvineError` for an unknown client, and for a run of a labelled graph.
         """
-        return self._of_streams().why(client, str(user), items)
+        return self._of_streams().why(client, user, items)
 
     def _of_streams(self, at: float | None = None) -> Forecasts:
         if self._forecasts is None:

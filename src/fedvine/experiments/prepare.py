@@ -35,6 +35,7 @@ class Prepared:
     - ``parts``: the streams that hold the names of users and items, by client; one called "all"
       where the server holds the graph, none where they are at the sites
     - ``dates``: whether times are dates
+    - ``step``: duration or number of edges of a stage, where it is known
     """
 
     method: Method
@@ -45,6 +46,7 @@ class Prepared:
     scorer: ServerScorer | None
     parts: Mapping[str, Any]
     dates: bool = False
+    step: int | str | None = None
 
     @property
     def self_loops(self) -> int | None:

@@ -13,6 +13,7 @@ from rich.text import Text
 from fedvine.core.clients import Clients
 from fedvine.core.method import At
 from fedvine.core.units import clock, size
+from fedvine.experiments.compiling import Compiling
 from fedvine.experiments.run import Run, StageScores
 
 SHOWN = ("auc_new", "mrr_new", "auc", "mrr", "accuracy", "accuracy_val")
@@ -30,7 +31,8 @@ def follow(run: Run, console: Console) -> Run:
         shown.round_done(at, clients)
 
     run.on_round = on_round
-    with Live(shown, console=console, refresh_per_second=2) if console.is_terminal else (
+    with shown.compiling.watch(), (
+            Live(shown, console=console, refresh_per_second=2) if console.is_terminal else
             contextlib.nullcontext()):
         for stage in run:
             shown.scored(stage)
@@ -46,6 +48,7 @@ class Progress:
         self.run, self.began, self.moved = run, time.perf_counter(), 0
         self.at = At(0, 0, run.method.rounds_at(0))
         self.last: StageScores | None = None
+        self.compiling = Compiling()
         self._before = [0]                     # rounds, arrivals and scorings before each stage
         for t in range(len(run.plan)):
             self._before.append(self._before[-1] + run.method.rounds_at(t) + 2)
@@ -86,7 +89,8 @@ class Progress:
         return (f"stage {t + 1}/{len(self.run.plan)}  "
                 + (f"round {min(r, R)}/{R}  " if R else "")
                 + f"moved {size(self.moved)}  {clock(time.perf_counter() - self.began)} gone"
-                + ("" if left is None else f", about {clock(left)} left"))
+                + ("" if left is None else f", about {clock(left)} left")
+                + (", compiling loops, once on this machine" if self.compiling.now else ""))
 
     def line(self, stage: StageScores) -> str:
         """Return the position and the means over the clients' newest scores, in one line."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from fedvine.core.clients import Clients
@@ -206,7 +207,7 @@ class Run:
             self.folder.finish(self.summary)
 
     # -- forecasts -------------------------------------------------------------------------------
-    def predict(self, client: str, user: str, top: int = 5) -> list[Any]:
+    def predict(self, client: str | int, user: str | int, top: int = 5) -> list[Any]:
         """Return the ``top`` most likely items, :class:`fedvine.experiments.forecasts.Forecast`.
 
         The user may be known at another client alone.
@@ -240,9 +241,11 @@ class Run:
 
         ``pairs`` are those of :meth:`ask`.
         """
-        self.at_the_end()
+        server, at = self.at_the_end()
         try:
             with self.clients.querying(Query("given"), {client: pairs}):
+                if pairs.get("guests"):     # with the answer a client gets what others know of them
+                    self.method.answer(server, self.clients, at)
                 return self.clients.call(self.method.explain,  # type: ignore[attr-defined]
                                          expect=Several(Text()))[client]
         finally:
@@ -305,6 +308,7 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     stream = split.stream
     ready = prepare(method, stages, protocol, split.parts, seed, stream=stream, by=split.by,
                     parts=split.parts)
+    ready = replace(ready, step=step)
     held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
     try:
         clients = _engine(engine)(method, held, stages, protocol, ready.world,

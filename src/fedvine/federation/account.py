@@ -70,8 +70,8 @@ class Account:
         for file in _files(self.folder):
             yield from _lines(file)
 
-    def refused(self, after: int) -> tuple[list[str], int]:
-        """Return the sentences of refusals from byte ``after`` of the newest file on, and its end.
+    def since(self, after: int) -> tuple[list[dict[str, Any]], int]:
+        """Return the lines from byte ``after`` of the newest file on, and its end.
 
         ``after`` below 0: none. Ends count on from file to file.
         """
@@ -84,8 +84,9 @@ class Account:
         with open(files[-1], "rb") as file:
             file.seek(max(0, after - start))
             text = file.read(LARGEST)
-        return [line["why"] for line in _read(text.decode("utf-8", "replace"))
-                if "why" in line], start + max(0, after - start) + len(text)
+        text = text[:text.rfind(b"\n") + 1]      # a line that is being written comes next time
+        return list(_read(text.decode("utf-8", "replace"))), start + max(0, after - start) + len(
+            text)
 
     def _counted(self) -> int:
         return _sums(self.folder)[1]

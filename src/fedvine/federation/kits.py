@@ -175,14 +175,20 @@ def pack(answer: Path, folder: Path, kit: Path, expected: str) -> Path:
     """Make a site's kit from the hub's answer and the key in ``folder``.
 
     ``expected`` is the root certificate's fingerprint, given by the hub in another way; a different
-    one is refused.
+    one is refused. Raises :class:`FedvineError` if the answer or the key is not there, too.
     """
+    if not answer.is_file():
+        raise FedvineError(f"There is no answer {answer}; name the file that the hub made with "
+                           "fedvine kit approve.")
+    if not any(folder.glob("*.key")):
+        raise FedvineError(f"{folder} has no key of a request; name with --folder the folder that "
+                           "fedvine kit request made.")
     _new(kit)
+    kit.rmdir()         # so that an answer that does not fit leaves none
     work = folder / "work"
     tool("package", str(answer), "--request-dir", str(folder), "-w", str(work), "--fingerprint",
          expected, "--force")
     (made,) = work.glob("*/prod_*/*/")
-    kit.rmdir()
     shutil.move(made, kit)
     shutil.rmtree(work)
     if (kit / "local" / "authorization.json.default").exists():

@@ -17,10 +17,10 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, merged
 from fedvine.federation import roster, tied
-from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.logs import drop_jobs, tidy
 from fedvine.federation.order import Order
-from fedvine.federation.site_file import MEMORY, known, read_site, write_site
+from fedvine.federation.site_file import known, read_site, write_site
+from fedvine.federation.site_news import News
 from fedvine.federation.spare import ONE_HEAP
 
 STEADY = 60.0  # seconds within which a process that ends has failed to start
@@ -137,27 +137,22 @@ def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
     """Keep this site's client running until Ctrl-C.
 
     ``values`` are those of :func:`fedvine.federation.site_file.write_site`, None if it was written
-    before. The policy is said before anything is sent, and each refusal when it happens.
+    before. The policy is said before anything is sent, and then what :class:`News` has.
     """
     kit = kit.absolute()
     kept = Kept(kit, "client", f"FEDVINE_SITE={kit}", say)
-    account, last = Account(kit / MEMORY / FOLDER), ""
     with alone(kit, "join"):
         found = read_site(kit) if values is None else write_site(kit, values)
         for line in known(found):
             say(line)
-        _, end = account.refused(-1)
+        news = News(kit, kept.mark, say)
         say(f"joining as {roster.site_name(kit)}; Ctrl-C leaves")
         try:
             while True:
                 kept.look()
                 kept.tidy()
                 time.sleep(0.5)
-                refused, end = account.refused(end)
-                for why in refused:
-                    if why != last:
-                        say("refused: " + "".join(c if c.isprintable() else "?" for c in why))
-                    last = why
+                news.look()
         except KeyboardInterrupt:
             say("left")
         finally:

@@ -23,7 +23,7 @@ from fedvine.engines.refusals import Refusal
 SAFE = """\
 [policy]
 times = false            # may the server learn when each hashed user was first seen here?
-grain = 10               # counts of edges are multiples of it; scores and sums over fewer stay here
+grain = 10               # counts are multiples of it; scores and sums over fewer stay here
 most_bytes = 100000000   # largest number of bytes that leave in a round
 # epsilon = 8.0          # largest epsilon, of a run and of all runs on this table together
 

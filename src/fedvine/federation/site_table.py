@@ -13,7 +13,6 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.data.far import believed
 from fedvine.data.node_features import sums
-from fedvine.data.node_table import EDGES
 from fedvine.data.plan import known
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
@@ -88,8 +87,8 @@ class SiteTable:
         """Return sums of the tables of users and items (:func:`fedvine.data.node_features.sums`).
 
         Those of nodes with an edge before ``stop`` count, and of columns of these edges. A column
-        that fewer of them than the grain have a value in counts as empty; of edges the count is
-        rounded up to it, and the sums are larger in proportion.
+        that fewer of them than the grain have a value in counts as empty. Other counts are rounded
+        up to it, and the sums are larger in proportion.
 
         Raises :class:`Refusal` where sums over other rows were given before, fewer than the grain:
         the difference would show what these few have.
@@ -98,12 +97,15 @@ class SiteTable:
         self._give({f"{side}/{name}": int(one[0]) for side, columns in found.items()
                     for name, one in columns["numbers"].items() if one[0] >= self.grain})
         for side in found.values():
-            side["numbers"] = {name: one if one[0] >= self.grain else [0.0, 0.0, 0.0]
-                               for name, one in side["numbers"].items()}
-        for name, one in found.get(EDGES, {"numbers": {}})["numbers"].items():
-            more = coarse(int(one[0]), self.grain) / max(one[0], 1.0)
-            found[EDGES]["numbers"][name] = [value * more for value in one]
+            side["numbers"] = {name: self._coarse(one) for name, one in side["numbers"].items()}
         return found
+
+    def _coarse(self, one: list[float]) -> list[float]:
+        """Return a column's count, sum and sum of squares, the count a multiple of the grain."""
+        if one[0] < self.grain:
+            return [0.0, 0.0, 0.0]
+        count = float(coarse(int(one[0]), self.grain))
+        return [count, *(value * count / max(one[0], 1.0) for value in one[1:])]
 
     def _give(self, counts: dict[str, int]) -> None:
         """Keep how many values each column's sums are of, before these are sent."""

@@ -67,11 +67,27 @@ def resident(mark: str, word: str) -> float:
     It is 0 where there is no /proc.
     """
     pages = 0
+    for pid in _with_word(mark, word):
+        with contextlib.suppress(OSError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def runs(mark: str, word: str) -> bool:
+    """Return whether a process with ``mark`` runs whose command has ``word`` in it.
+
+    It is false where there is no /proc.
+    """
+    return bool(_with_word(mark, word))
+
+
+def _with_word(mark: str, word: str) -> list[int]:
+    found = []
     for pid in _marked(mark):
         with contextlib.suppress(OSError):
             if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+                found.append(pid)
+    return found
 
 
 def _marked(mark: str) -> list[int]:

@@ -252,7 +252,7 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
             changed_arrival.next_snapshot(self, server, clients)
             return
         edges, owner = server.snapshot.edges, server.placement.owner
-        told = node_tables.learn_means(server)
+        told = node_tables.learn(server)
         if server.net.timed:
             told = np.union1d(told, server.recent.advance(
                 server.stage, among(code(*server.border.edges)), among(server.snapshot.codes),

@@ -257,7 +257,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
                               "questions, and this one was drawn to be scored.")
         lent = client.cache.get("lent", (None, travelling.lent(client.counts, None)))[1]
         x = samples.features(client, queries.src, queries.dst, queries.t, lent, self.near_by)
-        return reasons(client, queries, x)
+        return reasons(client, queries, x, lent)
 
     def refresh(self, client: Client, events: EventStream) -> None:
         """Count new events as the first ones of the next stage."""

@@ -107,9 +107,10 @@ class FedLinkPrivate(SecureSums, FedLink):
         # Every client gets the rows of the whole union; the server gets sum_k Delta_k alone.
         rows = {s: getattr(server, s).find(keys) for s, keys in server.union.items()}
         sent = {s: getattr(server, s).take(rows[s]) for s in rows}
-        total, count = self.secure_sum(clients, self.upload, self.shared(server), server.union,
+        total, came = self.secure_sum(clients, self.upload, self.shared(server), server.union,
                                        sent, length=self.length(server))
-        change, start = from_fixed(total), 0        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k
+        change, start, count = from_fixed(total), 0, len(came)
+        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k
         for side, numbers in rows.items():
             block = torch.from_numpy(change[start:start + len(numbers) * (self.width + 1)])
             block = block.reshape(-1, self.width + 1).float()

@@ -43,7 +43,7 @@ from fedvine.core.expect import Array, Maybe
 from fedvine.core.growth import enlarged
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power import uploads
+from fedvine.methods._power import owed, uploads
 from fedvine.methods._power.equations import Encoder, class_means, encode, neighbours, select
 from fedvine.methods._power.prototype_sums import PrototypeSums
 from fedvine.methods._power.training import average
@@ -127,12 +127,13 @@ class Power(PrototypeSums):
         client.trajectory = self.phi * client.trajectory + counts / max(counts.sum(), 1)  # (12)
 
     @on_client
-    def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool
-                ) -> dict[str, Any]:
+    def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool,
+                lost: owed.Lost | None = None) -> dict[str, Any]:
         """Carry out C_Exec, lines 13 to 35 (`meet`: (8), (12)): train with replay, store, send.
 
         ``last`` is r = R. The box tests r = 1. Here it is the first round of the task in which the
-        client is sampled. Prototypes of earlier tasks that were not sent are sent then, too.
+        client is sampled. Prototypes of earlier tasks that were not sent are sent then, too, and
+        those of the clients in ``lost`` whose answer did not come.
         """
         self.receive(client, model)                                     # line 13
         for epoch in range(self.epochs):                                # lines 14-16
@@ -140,8 +141,10 @@ class Power(PrototypeSums):
         if last:                                                        # lines 17-23, r = R
             self.store(client, model)                                   # (2), (3), (4)
         first_upload = None
-        if not client.told:                                             # lines 24-30, r = 1
-            gradients = encode(self.encoder(client.world), client.means, client.classes)  # (9)
+        met = None if client.told else {"means": client.means, "classes": client.classes}
+        met = owed.owed(client, "execute", met, lost, joined)
+        if met is not None:                                             # lines 24-30, r = 1
+            gradients = encode(self.encoder(client.world), met["means"], met["classes"])  # (9)
             first_upload = {"trajectory": client.trajectory, "gradients": gradients}
             client.told, client.means, client.classes = True, client.means[:0], client.classes[:0]
         return {"model": tree.weights(client.model),                    # lines 30, 32
@@ -150,10 +153,11 @@ class Power(PrototypeSums):
 
     def round(self, server, clients, at: At) -> None:
         """Carry out round r of task t, lines 5 to 8: C_Exec at the sampled clients, then S_Exec."""
-        sampled = clients.choose(self.fraction)
+        sampled, lost = clients.choose(self.fraction), owed.lost(server, clients, "execute")
         sent = clients.call(
-            self.execute, server.model, at.last, only=sampled,          # lines 5-7
+            self.execute, server.model, at.last, lost, only=sampled,    # lines 5-7
             expect=self.reply(server) | {"met": Maybe(self.expected_upload(clients.world))})
+        owed.note(server, clients, "execute", sampled, sent.names)
         self.store_at_others(server, clients, at, sampled)              # lines 17-23, not sampled
         server.model = average(self, clients, sent, server.model)       # sum_k N_k / N Theta^k
         self.fill_buffer(server, sent, clients.world)                   # lines 39-48: (10), (11)
@@ -232,6 +236,11 @@ class Power(PrototypeSums):
     def encoder(self, world: World) -> Encoder:
         """Draw the gradient-encoding network, the same at every client and at the server."""
         return uploads.shared_encoder(world)
+
+
+def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return the prototypes of both uploads."""
+    return {name: torch.cat([part, now[name]]) for name, part in before.items()}
 
 
 def buffer_graph(x: torch.Tensor, near: int) -> Inputs:

@@ -37,9 +37,12 @@ from pydantic import model_validator
 from scipy.sparse import issparse
 
 from fedvine.core import tree
+from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
+from fedvine.core.expect import Array, Maybe
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._power import choice
+from fedvine.methods._power import choice, owed
+from fedvine.methods._power.products import flat
 from fedvine.methods._power.propagation import means, smoothed
 from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs, below
@@ -110,12 +113,10 @@ class PowerPlus(choice.Choosing):
         if self.noise and self.width:
             raise FedvineError("noise has no place in the sums of products of the closed form; "
                                "set method.width to 0 too.")
-        total, _ = self.secure_sum(clients, self.classes, length=server.sums.numel()
-                                   + len(server.counts))
-        found = torch.from_numpy(from_fixed(total).astype(np.float32))
-        now = found[:len(server.counts)].round()
-        server.sums = server.sums + found[len(server.counts):].view_as(server.sums)
-        server.counts = server.counts + now
+        total, came = self.secure_sum(clients, self.classes, self.lost(server, clients, "classes"),
+                                      length=server.sums.numel() + len(server.counts))
+        self.add_classes(server, total)
+        owed.note(server, clients, "classes", clients.names, came)
         if self.width:
             if not vars(server).get("closed"):      # saved before there was a closed form
                 server.closed = self.nothing(clients.world)
@@ -124,11 +125,20 @@ class PowerPlus(choice.Choosing):
             if not self.rounds:
                 self.choose(server, clients)
 
+    def add_classes(self, server: Server, total: np.ndarray) -> None:
+        """Add sums of :meth:`classes` to those of the server."""
+        found = torch.from_numpy(from_fixed(total).astype(np.float32))
+        found = found.view(len(server.counts), -1)
+        server.counts = server.counts + found[:, 0].round()
+        server.sums = server.sums + found[:, 1:]
+
     @on_client
-    def classes(self, client: Client, sealed: dict[str, bytes] | None = None) -> np.ndarray:
+    def classes(self, client: Client, lost: owed.Lost | None = None,
+                sealed: dict[str, bytes] | None = None) -> np.ndarray:
         """Compute node counts and summed smoothed features of the task's classes, masked.
 
-        The result is uint64 [C + C F] in fixed point: counts, then sums.
+        The result is uint64 [C (1 + F)] in fixed point: of each class its count, then its sum.
+        With those of the task come sums that did not reach the server, of the clients in ``lost``.
         """
         sums, counts = class_sums(smoothed(client.stage, self.hops), self.shared(client),
                                   len(client.means), self.clip)
@@ -138,7 +148,9 @@ class PowerPlus(choice.Choosing):
                 raise FedvineError("noise is measured in clip; set method.clip too.")
             fixed[counts > 0] = noised(client, sums[counts > 0], self.noise * self.clip, self.clip,
                                        participants=sealed or ())
-        return self.mask(client, np.concatenate([to_fixed(counts), fixed.ravel()]), sealed)
+        found = {"counts": to_fixed(counts), "sums": fixed}
+        found = owed.owed(client, "classes", found, lost, owed.added) or found
+        return self.mask(client, flat(found), sealed)
 
     # -- rounds ------------------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
@@ -156,8 +168,34 @@ class PowerPlus(choice.Choosing):
             sent = clients.call(self.learn, server.model, rows, closed, expect=self.reply(server),
                                 only=clients.choose(self.fraction))
             server.model = average(self, clients, sent, server.model)
-        if at.last and self.width:
-            self.choose(server, clients)
+        if at.last:
+            self.add_late(server, clients)
+            if self.width:
+                self.choose(server, clients)
+
+    def add_late(self, server: Server, clients: Clients) -> None:
+        """Add sums that did not come when the task began, of clients that are back."""
+        lost = {what: self.lost(server, clients, what) or {} for what in ("classes", "products")}
+        names = set().union(*lost.values()) & set(clients.names)
+        if not names:
+            return
+        sizes = {"classes": server.sums.numel() + len(server.counts),
+                 "products": self.length(clients.world)}
+        sent = clients.call(self.late, lost, only=names, quorum=0.0, expect={
+            what: Maybe(Array("uint64", (size,), most=8 * size)) for what, size in sizes.items()})
+        add = {"classes": self.add_classes, "products": self.add_to_products}
+        for what, add_to in add.items():
+            for vector in sent.each(what):
+                if vector is not None:
+                    add_to(server, vector)
+            owed.note(server, clients, what, names, sent.names)
+
+    @on_client
+    def late(self, client: Client, lost: dict[str, owed.Lost]) -> dict[str, np.ndarray | None]:
+        """Send the sums that did not reach the server."""
+        found = {what: owed.owed(client, what, None, named, owed.added)
+                 for what, named in lost.items()}
+        return {what: None if value is None else flat(value) for what, value in found.items()}
 
     @on_client
     def learn(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor,

@@ -68,6 +68,8 @@ def _figure5(found: Found) -> TableSet:
         "The paper: over its six data sets the incremental exchange moves up to 5.9 times fewer "
         "bytes than the full one, and takes up to 6.3 times less time.", *said,
         "Bytes are of messages, sums and their gradients, without the model and rows of pairs. "
+        "Those of the full exchange are counted in the same passes: what they would have moved had "
+        "all border nodes sent and received. "
         "Edges stay from when they come (window = all), so the graph grows, and two edges from "
         "those of a stage are most of it: what is saved are messages and sums that did not change "
         "since the pass before. Seconds of both are in results/dynamic.md.",

@@ -52,7 +52,7 @@ class SecureSums(Method):
         return max(least, fewest(clients))
 
     def secure_sum(self, clients: Clients, function: Callable[..., Any], *same: Any,
-                   length: int) -> tuple[np.ndarray, int]:
+                   length: int) -> tuple[np.ndarray, tuple[str, ...]]:
         """Sum the vectors that ``function`` returns at the clients, without seeing one of them.
 
         Args:
@@ -62,7 +62,7 @@ class SecureSums(Method):
             length: of the vectors.
 
         Returns:
-            The sum, uint64 [length], over the clients that stayed, and the number of these.
+            The sum, uint64 [length], over the clients that stayed, and the names of these.
 
         Raises:
             RoundAborted: if fewer clients stayed than are needed, or one sent a false share.
@@ -73,7 +73,7 @@ class SecureSums(Method):
         if not self.secure or everyone == 1:
             sent = clients.call(function, *same, None, expect=vector,
                                 quorum=max(clients.quorum, needed / everyone))
-            return np.asarray(np.sum(list(sent), axis=0, dtype=np.uint64)), len(sent)
+            return np.asarray(np.sum(list(sent), axis=0, dtype=np.uint64)), sent.names
         from fedvine.privacy.secure_aggregation import open_sum
         least = max(needed, math.ceil(clients.quorum * everyone - 1e-9))
 
@@ -94,7 +94,7 @@ class SecureSums(Method):
         opened = ask(self.sum_unmask, signed, of=signed, only=signed, expect={
             "own": Named(SHARE, only=came, least=came), "mask": Named(KEY, only=gone, least=gone)})
         try:
-            return open_sum(masked, keys, shares, opened, needed), len(masked)
+            return open_sum(masked, keys, shares, opened, needed), tuple(masked)
         except FedvineError as error:       # a false share; the round is played again
             raise RoundAborted(str(error)) from error
 

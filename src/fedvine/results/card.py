@@ -12,7 +12,9 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_experiment, read_lines
+from fedvine.results.entry import score
 from fedvine.results.exported.parts import Exported
+from fedvine.results.tables import FEW_SEEDS
 
 
 def card(run: Run, found: Exported) -> str:
@@ -42,18 +44,27 @@ def card(run: Run, found: Exported) -> str:
 
 
 def intervals(lines: list[dict[str, Any]], keys: list[str]
-              ) -> dict[str, tuple[float, float, int]]:
-    """Return the mean of each score over stages and clients, its 95 % half width, and their number.
+              ) -> dict[str, tuple[float, tuple[float, float] | None, int]]:
+    """Return the mean of each score over stages and clients, its 95 % interval, and their number.
 
-    The half width is 1.96 standard errors of the mean; it is NaN for a single score.
+    The interval is 1.96 standard errors to both sides, as far as the score can go (0 to 1, or to
+    100 where it is in percent). It is None of fewer than
+    :data:`fedvine.results.tables.FEW_SEEDS` scores.
     """
     found = {}
     for key in keys:
         values = [line["scores"][key] for line in lines if key in line["scores"]]
-        if values:
-            spread = (1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5
-                      if len(values) > 1 else float("nan"))
-            found[key] = float(np.mean(values)), spread, len(values)
+        if not values:
+            continue
+        mean, interval = float(np.mean(values)), None
+        if len(values) >= FEW_SEEDS:
+            half = 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5
+            interval = mean - half, mean + half
+            shown = score(key)
+            top = 100 if shown.unit == "%" else 1
+            if not shown.falling and min(values) >= 0 and max(values) <= top:
+                interval = max(0.0, interval[0]), min(float(top), interval[1])
+        found[key] = mean, interval, len(values)
     return found
 
 
@@ -77,10 +88,10 @@ def _scores(run: Run) -> Iterator[str]:
         lines = [line for line in lines if line["t"] == last]
     every = sorted({key for line in lines for key in line["scores"]})
     yield from ("", "Mean over n scores, one a stage and client, with its 95 % interval "
-                "(1.96 standard errors):", "")
+                f"(1.96 standard errors) where n is at least {FEW_SEEDS}:", "")
     yield from _table(("score", "mean", "interval", "n"), (
-        (key, f"{mean:.4f}", "-" if np.isnan(half) else f"{mean - half:.4f} to {mean + half:.4f}",
-         str(n)) for key, (mean, half, n) in intervals(lines, every).items()))
+        (key, f"{mean:.4f}", "-" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f}", str(n))
+        for key, (mean, ends, n) in intervals(lines, every).items()))
 
 
 def _told(run: Run) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedvine.core.units import seconds, size
 from fedvine.results.entry import Entry, score
-from fedvine.results.tables import Table, TableSet, about_seeds, spread
+from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds, spread
 from fedvine.tasks import metrics
 from fedvine.tasks.shown import Score
 from fedvine.tasks.task import Task
@@ -18,6 +18,8 @@ COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", sec
          "peak_memory_bytes": ("peak memory", size)}
 UNBEATEN = ("† Does not beat every simple rival in the table (those without a model): the paired "
             "difference to one of them, less its interval, is not above 0.")
+UNBEATEN_FEW = UNBEATEN.replace("paired difference", "mean paired difference").replace(
+    ", less its interval,", "")         # of few seeds, which have no interval
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,14 @@ class Comparison:
         return f"{text} p{'<.001' if p < 0.001 else f'={p:.3f}'.replace('0.', '.')}"
 
     def beats(self, entry: Entry, rival: Entry, key: str) -> bool:
-        """Return whether the paired difference, less its half width, is above 0."""
+        """Return whether the paired difference, less its half width, is above 0.
+
+        With fewer than :data:`fedvine.results.tables.FEW_SEEDS` common seeds the mean alone counts:
+        their interval is too wide to tell anything, and is not shown.
+        """
         mean, half, _ = self.difference(entry, rival, key)
-        return mean is not None and mean - (half if half == half else 0) > 0
+        few = len(self._paired(entry, rival, key)[0]) < FEW_SEEDS
+        return mean is not None and mean - (0 if few else half) > 0
 
     def unbeaten(self, entry: Entry, key: str) -> list[Entry]:
         """Return the simple rivals with the same queries that ``entry`` does not beat."""
@@ -127,8 +134,9 @@ class Comparison:
     def rivalry(self) -> list[str]:
         """Return the sentences about simple rivals that are not beaten or not in the table."""
         key, of = self.task.judged_by
-        found = [UNBEATEN] if any(self.unbeaten(e, k) for e in self.entries
-                                  for k in self.task.scores) else []
+        few = all(len(e.records) < FEW_SEEDS for e in self.entries)
+        found = [UNBEATEN_FEW if few else UNBEATEN] if any(
+            self.unbeaten(e, k) for e in self.entries for k in self.task.scores) else []
         for rival in self.entries:
             lost = [e.label for e in self.entries if rival in self.unbeaten(e, key)]
             if lost:

@@ -80,7 +80,11 @@ def _lines(axes: Any, plot: Lines, bounds: Sequence[float], limits: tuple[float,
     if plot.shaded:
         axes.axvspan(*place(plot.shaded), color=plot_style.FAINT, zorder=0)
     label = f"start of the {plot.x}" if dated and plot.x.startswith("stage") else plot.x
-    axes.set(xlabel=textwrap.fill(label, 52), ylabel=plot.y)
+    if dated and (drawn_at := [v for _, x, _ in plot.series for v in x]):
+        # The ticks leave out the year, or also the day: the label has the whole span.
+        days = [str(day) for day in place([min(drawn_at), max(drawn_at)]).astype("datetime64[D]")]
+        label += f", {' to '.join(dict.fromkeys(days))}"
+    axes.set(xlabel=textwrap.fill(label, 52, break_on_hyphens=False), ylabel=plot.y)
     axes.set_title(textwrap.fill(drawn(plot.title), 48), fontsize=10)
     if limits:
         axes.set(ylim=limits)
@@ -90,12 +94,8 @@ def _lines(axes: Any, plot: Lines, bounds: Sequence[float], limits: tuple[float,
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
         locator = AutoDateLocator(maxticks=7)
         axes.xaxis.set_major_locator(locator)
-        # The year or month that the ticks share would lie on the label: it is added to it.
-        shared = ConciseDateFormatter(locator)
-        shared.format_ticks(axes.xaxis.get_majorticklocs())
+        # What the ticks share would lie on the label, which has the span instead.
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, show_offset=False))
-        if shared.get_offset():
-            axes.set(xlabel=textwrap.fill(f"{label} ({shared.get_offset()})", 52))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
 

@@ -77,10 +77,9 @@ def _compared(runs: Sequence[Finished]) -> str:
         if len(group) > 1:
             made.append(f"<h2>{page(side_by_side.heading(group))}</h2>")
             made.append(_html(table(side_by_side.table(group))))
+            made.append(_said(f"Scores are {group[0].task.means}, of the periods that are named; "
+                              "bytes and time are those of the whole run."))
             made.append(_images(side_by_side.picture(group), group[0].bounds))
-    if any(len(group) > 1 for group in found):
-        made.append(_said("Scores are means over clients, of the periods that are named; bytes "
-                          "and time are those of the whole run."))
     return "".join(made)
 
 
@@ -96,7 +95,8 @@ def _page(runs: Sequence[Finished]) -> str:
     if snapshots := summary.get("report", {}).get("snapshots", []):
         made.append(_images(partition(snapshots)))
     if rows := run.by_stage():
-        made.append("<details><summary>Scores by stage, means over clients</summary>"
+        several = ", means over clients" * (len({line["client"] for line in run.lines}) > 1)
+        made.append(f"<details><summary>Scores by stage{several}</summary>"
                     f"{_html(table(rows))}</details>")
     made.append(_said(f"{clock(summary['seconds_total'])} in all, {summary['seconds_round']:.3f} s "
                       f"a round (median), {size(summary['bytes_down'])} to clients, "

@@ -59,7 +59,7 @@ def names(group: Sequence[Finished]) -> list[str]:
 
 
 def table(group: Sequence[Finished]) -> Rows:
-    """Return a row a run: means over clients of the test and of live stages, bytes, seconds."""
+    """Return a row a run: the scores of the test and of live stages, bytes, seconds."""
     task = group[0].task
     columns = [(period, key) for period in ("test", "live") for key in task.main
                if any(key in _mean(run, period) for run in group)]

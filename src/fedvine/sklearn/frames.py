@@ -39,7 +39,8 @@ def nodes(table: Any, node: str | None, client: str | None) -> Nodes:
     """Return the nodes of a table; ``node`` and ``client`` name its columns that are no features.
 
     ``node`` may also be the name of a pandas frame's index, or "index". Raises
-    :class:`FedvineError` for a column that is not there, an empty name, or one that is there twice.
+    :class:`FedvineError` for a column that is not there, an empty name, or one that is there twice,
+    and for a column of a frame that holds text.
     """
     x: Any = frame(table)
     x = x if hasattr(x, "shape") else np.asarray(x)
@@ -60,7 +61,35 @@ def nodes(table: Any, node: str | None, client: str | None) -> Nodes:
     if twice.any():
         raise FedvineError(f'X has the node "{names[int(twice.argmax())]}" twice.')
     left = [column for column in (node, client) if column in columns]
-    return Nodes(x.drop(columns=left) if left else x, names, owners.astype(str).astype(object))
+    x = x.drop(columns=left) if left else x
+    if columns:
+        _check_numbers(x)
+    return Nodes(x, names, owners.astype(str).astype(object))
+
+
+def _check_numbers(x: pd.DataFrame) -> None:
+    """Raise :class:`FedvineError` for a column with text that is no number.
+
+    scikit-learn would name the text alone.
+    """
+    for i, column in enumerate(x.columns):
+        values = x.iloc[:, i]
+        if pd.api.types.is_numeric_dtype(values):
+            continue
+        for value in values:
+            if isinstance(value, str) and not _number(value):
+                raise FedvineError(f'The column "{column}" of X holds text, such as "{value}"; '
+                                   "turn it into numbers (pandas.get_dummies) or leave it out. "
+                                   "Columns of names and of clients are named with node= and "
+                                   "client=.")
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def ends(edges: Any, count: int, named: bool) -> np.ndarray:

@@ -49,6 +49,7 @@ class ClassIncremental(Task):
     judged_by: ClassVar[tuple[str, str]] = ("am", "By AM")
     simple: ClassVar[tuple[str, ...]] = ("common",)
     mean_over: ClassVar[str] = "all clients' nodes"
+    means: ClassVar[str] = "over the nodes of all clients together"
     axes: ClassVar[tuple[Axis, ...]] = (
         Axis("AM: accuracy after the last task, %", (("am", ""),)),
         Axis("FM: forgotten since learned, %", (("fm", ""),)))

@@ -23,6 +23,7 @@ from pydantic import Field
 from fedvine.core.expect_scores import Measured
 from fedvine.core.lookup import find
 from fedvine.core.refresh import check_refresh, step_of
+from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
@@ -147,8 +148,7 @@ class LinkPrediction(Task):
         found = summary["scores"]["test"]
         live = summary["scores"].get("live", {"client": {}})
         if not (found["client"] or live["client"]):
-            return ["Nothing was scored: the test period holds no stage that has one before it; "
-                    "choose shorter stages (7d is in seconds, whatever the times are)."]
+            return [_unscored(summary)]
         many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
         pairs = (f"for n positives: pairs new to their client, all pairs, and pairs of users who "
                  f"travelled or just arrived. Negatives are items of the client that the user does "
@@ -162,8 +162,7 @@ class LinkPrediction(Task):
                      + ("." if made else f", {pairs}"), *_by_client(live)]
         if (loops := summary.get("self_loops_left_out")) is not None:
             made.append("Edges have no direction: each is asked from both of its ends, and n "
-                        f"counts both. {loops:,} edges from a node to itself are left out of the "
-                        "stream.")
+                        "counts both." + _without_loops(loops))
         return made
 
     def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
@@ -204,6 +203,29 @@ class LinkPrediction(Task):
         seen = part.before(plan.bounds[-1]).both_ways()
         met = np.sort(seen.src.astype(np.int64) * part.num_dst + seen.dst)
         return lambda users, items: find(met, users.astype(np.int64) * part.num_dst + items) >= 0
+
+
+def _unscored(summary: Mapping[str, Any]) -> str:
+    """Return the sentence of a run without scores: why, and what stages and times it has."""
+    known = summary.get("unscored", {})     # earlier runs do not have it
+    step, times = known.get("step"), known.get("times")
+    wanted = ("shorter stages" if step is None else f"stages of fewer than {step:,} edges"
+              if isinstance(step, int) else f"stages shorter than {step}")
+    dates = bool(summary.get("dates"))
+    span = "" if not times else " (times go from {} to {}{})".format(
+        *(moment(t, dates) for t in times),
+        "" if dates or isinstance(step, int) else ", which count as seconds")
+    return ("Nothing was scored: the test period holds no stage that has one before it; choose "
+            f"{wanted}{span}.")
+
+
+def _without_loops(count: int) -> str:
+    """Return the sentence on edges from a node to itself; empty where there are none."""
+    if not count:
+        return ""
+    edges = "1 edge from a node to itself is" if count == 1 else (
+        f"{count:,} edges from a node to itself are")
+    return f" {edges} left out of the stream."
 
 
 def _by_client(found: Mapping[str, Any]) -> Iterator[Rows]:

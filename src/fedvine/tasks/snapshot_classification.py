@@ -52,6 +52,7 @@ class SnapshotClassification(Task):
     judged_by: ClassVar[tuple[str, str]] = ("f1_macro", "By macro F1")
     simple: ClassVar[tuple[str, ...]] = ("last_label", "common_dyn")
     mean_over: ClassVar[str] = "nodes set aside, two stages ahead"
+    means: ClassVar[str] = "means over stages, weighted by nodes"
     axes: ClassVar[tuple[Axis, ...]] = (Axis("accuracy, two stages ahead", (("accuracy", ""),)),
                                         Axis("macro F1", (("f1_macro", ""),)))
     ranked_by: ClassVar[tuple[str, ...]] = ("accuracy",)

@@ -68,6 +68,7 @@ class Task(Protocol):
       the sentence about it
     - ``simple``: methods without a model
     - ``mean_over``: the set over which scores are averaged, for titles
+    - ``means``: what the scores of a whole run are, after "Scores are"
     - ``axes``: axes of the picture of a comparison
     - ``ranked_by``: keys that order the methods in it
     - ``partitions``: whether an experiment may be repeated on several partitions
@@ -90,6 +91,7 @@ class Task(Protocol):
     judged_by: ClassVar[tuple[str, str]] = ("", "")
     simple: ClassVar[tuple[str, ...]] = ()
     mean_over: ClassVar[str] = "mean over clients"
+    means: ClassVar[str] = "means over clients"
     axes: ClassVar[tuple[Axis, ...]] = ()
     ranked_by: ClassVar[tuple[str, ...]] = ()
     partitions: ClassVar[bool] = False

@@ -7,143 +7,21 @@ The table is ``raw`` on a DuckDB connection, one column a role (``src``, ``dst``
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import duckdb
 
-from fedvine.core.errors import FedvineError, near
-from fedvine.data.io import doubts
-from fedvine.data.io.look import FILE, Look
-from fedvine.data.io.source import Source, identifier, literal
-from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT
+from fedvine.core.errors import FedvineError
+from fedvine.data.io.source import literal
+from fedvine.data.stream import CATEGORY, NUMBER
 
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
           "UBIGINT", "HUGEINT", "UHUGEINT"}
+_COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
 _EXACT = 2 ** 53        # whole numbers up to this one are exact in float64
 HASHES = 2 ** 24        # of categories of edges: whole numbers below it are exact in float32
 # What people write into an empty cell of a column of numbers.
 NONE = "('', 'na', 'n/a', 'nan', 'null', 'none', '-', '?')"
-
-
-class Empty(FedvineError):
-    """A table without rows."""
-
-
-class Wanted:
-    """The column of the source for each role; raises :class:`FedvineError` for other types."""
-
-    def __init__(self, src: str, dst: str, time: str, client: str | None, weight: str | None,
-                 label: str | None, features: Sequence[str], deleted: str | None,
-                 bipartite: bool, time_format: str | None = None, sure: bool = False,
-                 look: Look | None = None) -> None:
-        for role, column in {"src": src, "dst": dst, "time": time, "client": client,
-                             "weight": weight, "label": label, "deleted": deleted}.items():
-            if column is not None and not isinstance(column, str):
-                raise FedvineError(f"{role} is {column!r}, but must be the name of a column.")
-        if not isinstance(bipartite, bool):
-            raise FedvineError(f"bipartite is {bipartite!r}, but must be true or false.")
-        if time_format is not None and not isinstance(time_format, str):
-            raise FedvineError(f"time_format is {time_format!r}, but must be text such as "
-                               "%d.%m.%Y %H:%M.")
-        features = (features,) if isinstance(features, str) else features
-        if not isinstance(features, Sequence) or not all(isinstance(f, str) for f in features):
-            raise FedvineError(f"features is {features!r}, but must be names of columns.")
-        learned = [c for c in (weight, *features) if c is not None]
-        if twice := [c for c in learned if learned.count(c) > 1]:
-            raise FedvineError(f'Column "{twice[0]}" is named twice as weight or features of '
-                               "edges; name it once.")
-        roles = {"src": src, "dst": dst, "t": time, "client": client, "weight": weight,
-                 "label": label, "deleted": deleted,
-                 **{f"f{i}": column for i, column in enumerate(features)}}
-        self.roles = {role: column for role, column in roles.items() if column is not None}
-        self.features, self.client, self.bipartite = len(features), client, bipartite
-        # A look reads a part of a table that was read before: its columns are known.
-        self.time_format, self.sure, self.look = time_format, sure or look is not None, look
-        if client is not None and not re.fullmatch(r"[^/\\\0]+", client):
-            raise FedvineError(f'A client column cannot be called "{client}"; rename it.')
-
-    def names(self) -> list[str]:
-        """Return the columns that have a role, each once."""
-        return list(dict.fromkeys(self.roles.values()))
-
-    def facts(self) -> tuple:
-        """Return all that determines the stream, for the key of the cache."""
-        return (tuple(self.roles.items()), self.bipartite, self.time_format,
-                "learned" if self.features or "weight" in self.roles else "notes",
-                *(() if self.look is None else (self.look,)))
-
-    @property
-    def files(self) -> bool:
-        """Return whether the stream gets the column :data:`~fedvine.data.io.look.FILE`."""
-        return self.look is not None and self.look.files is not None
-
-    def notes(self, source: Source, label: str) -> list[str]:
-        """Return notes on columns that are not used, and on a label, which no method uses."""
-        return doubts.of_unused(label, [c for c in source.columns if c not in self.names()]) + (
-            [f"{label}: {doubts.listed([self.roles['label']])} goes with the edges, but no method "
-             "of the shelf learns from it."] if "label" in self.roles else [])
-
-    def raw(self, source: Source, label: str) -> str:
-        """Return the SQL for table ``raw``; raises :class:`FedvineError` for a missing column."""
-        for column in self.names():
-            if column not in source.columns:
-                known = list(source.columns)
-                listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-                raise FedvineError(f'{label} has no column "{column}"{near(column, known)}; '
-                                   f"it has {listed}.")
-        columns = {role: source.columns[c] for role, c in self.roles.items()}
-        if self.files:
-            columns["file"] = identifier(FILE)
-        picked = ", ".join(f"{column} AS {role}" for role, column in columns.items())
-        return f"CREATE TABLE raw AS SELECT {picked} FROM {source.relation}"
-
-
-def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted,
-               source: Source) -> tuple[list[str], bool, dict[str, str]]:
-    """Make table ``edges``: typed, in order of time, so that its rowid is the rank of the edge.
-
-    Returns notes on the rows, whether the times are dates, and the kinds of the columns of weights
-    and features (``EventStream.edge_columns``). Raises :class:`FedvineError` for a
-    bad value, and for a doubtful column unless ``wanted.sure``.
-    """
-    columns = Columns(connection, label, wanted.roles, source.untyped)
-    if connection.execute("SELECT count(*) FROM raw").fetchone() == (0,):
-        raise Empty(f"{label} has no rows.")
-    text = (False, False) if wanted.look is None else wanted.look.text
-    (src, whole_src), (dst, whole_dst) = columns.ids("src", text[0]), columns.ids("dst", text[1])
-    if not wanted.bipartite and whole_src != whole_dst:
-        src, dst = f"CAST({src} AS VARCHAR)", f"CAST({dst} AS VARCHAR)"
-    typed = {"src": src, "dst": dst, "t": columns.time("t", wanted.time_format)}
-    kinds = {"client": columns.category, "weight": columns.number, "label": columns.label,
-             "deleted": columns.flag}
-    typed |= {role: kind(role) for role, kind in kinds.items() if role in wanted.roles}
-    learned = {wanted.roles["weight"]: WEIGHT} if "weight" in wanted.roles else {}
-    for role in (f"f{i}" for i in range(wanted.features)):
-        name = wanted.roles[role]
-        typed[role], learned[name] = columns.feature(
-            role, wanted.look is not None and name in wanted.look.categories)
-    typed |= {"file": "file"} if wanted.files else {}
-    if not wanted.sure:
-        if wanted.time_format is None:
-            doubts.ask_about_time(connection, label, wanted.roles["t"], source, wanted.names())
-        if wanted.client is not None:
-            (clients, rows), = connection.execute(
-                "SELECT count(DISTINCT client), count(*) FROM raw").fetchall()
-            doubts.ask_about_clients(clients, rows, label, wanted.client)
-    picked = ", ".join(f"{sql} AS {role}" for role, sql in typed.items())
-    connection.execute(f"CREATE TABLE edges AS SELECT {picked} FROM raw "
-                       f"ORDER BY {typed['t']}, raw.rowid")
-    connection.execute("DROP TABLE raw")
-    same = [role for role in ("src", "dst", "t", "client") if role in wanted.roles]
-    (rows, distinct), = connection.execute(
-        f"SELECT sum(many), count(*) FROM (SELECT count(*) AS many FROM edges GROUP BY "
-        f"{', '.join(same)})").fetchall()
-    notes = [] if rows == distinct else [
-        f"{label}: {rows - distinct:,} of {rows:,} rows repeat another one's "
-        f"{doubts.listed([wanted.roles[role] for role in same])}; each counts as an edge."]
-    if wanted.bipartite and not (wanted.sure or whole_src or whole_dst):
-        notes += doubts.of_one_kind(connection, label, wanted.roles["src"], wanted.roles["dst"])
-    return notes, columns.dates, learned
 
 
 class Columns:
@@ -173,8 +51,7 @@ class Columns:
         if kind == "VARCHAR" and self.untyped:
             if self._all(f"CAST(TRY_CAST({role} AS BIGINT) AS VARCHAR) = {role}"):
                 return f"CAST({role} AS BIGINT)", True
-            if (self._all(f"regexp_full_match({role}, '-?[0-9]+([.][0-9]+)?')")
-                    and not self._all(f"NOT contains({role}, '.')")):
+            if self._has_points(role):
                 kind, value = "DOUBLE", f"CAST({role} AS DOUBLE)"
         if _is_float(kind):
             self.refuse(role, f"NOT ({value} = trunc({value}) AND abs({value}) <= {_EXACT})",
@@ -199,8 +76,8 @@ class Columns:
             return f"CAST({role} AS BIGINT)"
         if _is_float(kind):
             return self._float_time(role)
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
-            return self._date_time(role, f"CAST({role} AS TIMESTAMP)")
+        if is_date(kind):
+            return self._date_time(role, timestamp(role, kind))
         if kind != "VARCHAR":
             raise FedvineError(f'{self.source}: column "{self.names[role]}" is of type {kind}, '
                                "which is no time; a time is a number, a date or a timestamp.")
@@ -218,9 +95,10 @@ class Columns:
         return self._float_time(role, number)
 
     def number(self, role: str) -> str:
-        """Return SQL of FLOAT, finite."""
+        """Return SQL of FLOAT, finite; truth values are 1 and 0."""
         self._refuse_missing(role)
-        value = f"TRY_CAST(TRY_CAST({role} AS DOUBLE) AS FLOAT)"
+        value = self.truth(role) if self.truths(role) else f"TRY_CAST({role} AS DOUBLE)"
+        value = f"TRY_CAST({value} AS FLOAT)"
         self.refuse(role, f"{value} IS NULL OR NOT isfinite({value})",
                      "which is no finite number", "write a number")
         return value
@@ -228,17 +106,19 @@ class Columns:
     def feature(self, role: str, category: bool = False) -> tuple[str, str]:
         """Return SQL of FLOAT, and its kind: a number, or a hash 0..HASHES - 1 of a category.
 
-        Text is a category, but not where a source has no types and all cells are numbers. An empty
-        cell of a category is -1; of numbers it is refused. ``category``: it is one in any case.
+        Text is a category, but not where a source has no types and all cells are numbers, or all
+        are true or false. An empty cell of a category is -1; of numbers it is refused.
+        ``category``: it is one in any case.
         """
         kind, name = self.types[role], self.names[role]
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+        if is_date(kind):
             self._refuse_missing(role)
-            return f"CAST(epoch(CAST({role} AS TIMESTAMP)) AS FLOAT)", NUMBER
+            return f"CAST(epoch({timestamp(role, kind)}) AS FLOAT)", NUMBER
         text = kind == "VARCHAR" or kind.startswith("ENUM")
         if not category and (not text or (
-                self.untyped and self._all(f"TRY_CAST({role} AS DOUBLE) IS NOT NULL OR {role} IS "
-                                           f"NULL OR lower(trim({role})) IN {NONE}"))):
+                self.untyped and (self.truths(role) or self._all(
+                    f"TRY_CAST({role} AS DOUBLE) IS NOT NULL OR {role} IS NULL OR "
+                    f"lower(trim({role})) IN {NONE}")))):
             return self.number(role), NUMBER
         cell = f"trim(coalesce(CAST({role} AS VARCHAR), ''))"
         return (f"CASE WHEN {cell} = '' THEN -1::FLOAT ELSE CAST(md5_number_lower("
@@ -261,9 +141,32 @@ class Columns:
         return f"coalesce({value}, false)"
 
     def category(self, role: str) -> str:
-        """Return SQL of VARCHAR, never empty."""
+        """Return SQL of VARCHAR, never empty; floats that are all whole, as 1.0, lose their .0."""
         self._refuse_missing(role)
+        kind, value = self.types[role], f"CAST({role} AS DOUBLE)"
+        if (_is_float(kind) or self._has_points(role)) and self._all(
+                f"{value} = trunc({value}) AND abs({value}) <= {_EXACT}"):
+            return f"CAST(CAST({value} AS BIGINT) AS VARCHAR)"
         return f"CAST({role} AS VARCHAR)"
+
+    def truths(self, role: str) -> bool:
+        """Return whether a column of a source without types says true or false in all cells.
+
+        Cells that are empty, or say so, do not count.
+        """
+        return self.untyped and self.types[role] == "VARCHAR" and self._row(
+            f"SELECT coalesce(bool_and(lower(trim({role})) IN ('true', 'false')), false) FROM raw "
+            f"WHERE lower(trim({role})) NOT IN {NONE}")[0]
+
+    def truth(self, role: str) -> str:
+        """Return SQL of DOUBLE of a column of :meth:`truths`, null where a cell is neither."""
+        return f"CASE lower(trim({role})) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END::DOUBLE"
+
+    def _has_points(self, role: str) -> bool:
+        """Return whether a source without types has numbers alone in a column, some as 1.0."""
+        return self.types[role] == "VARCHAR" and self.untyped and (
+            self._all(f"regexp_full_match({role}, '-?[0-9]+([.][0-9]+)?')")
+            and not self._all(f"NOT contains({role}, '.')"))
 
     def _formed_time(self, role: str, form: str) -> str:
         try:
@@ -317,6 +220,8 @@ class Columns:
         first, = self._row(f"SELECT min(rowid) FROM raw WHERE {where}")
         if first is not None:
             value, = self._row(f"SELECT CAST({role} AS VARCHAR) FROM raw WHERE rowid = {first}")
+            if remedy.startswith("write a number") and _COMMA.fullmatch(value or ""):
+                remedy = f"write {value.strip().replace(',', '.')}, with a decimal point"
             raise FedvineError(f'{self.source}: column "{self.names[role]}" holds "{value}" in row '
                                f"{first + 1}, {what}; {remedy}.")
 
@@ -327,6 +232,18 @@ class Columns:
         row = self.connection.execute(query).fetchone()
         assert row is not None
         return row
+
+
+def is_date(kind: str) -> bool:
+    """Return whether a DuckDB type is of dates or of times with a date."""
+    return kind == "DATE" or kind.startswith("TIMESTAMP")
+
+
+def timestamp(value: str, kind: str) -> str:
+    """Return SQL of TIMESTAMP of a value whose type :func:`is_date`."""
+    # From nanoseconds with a zone DuckDB has no direct cast.
+    value = f"CAST({value} AS TIMESTAMPTZ)" if kind == "TIMESTAMPTZ_NS" else value
+    return f"CAST({value} AS TIMESTAMP)"
 
 
 def _is_float(kind: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +63,9 @@ def from_networkx(graph: nx.Graph, *, time: str = "time", client: str | None = N
 
 
 def graph_from_networkx(graph: nx.Graph, *, label: str = "label", client: str | None = None,
-                        features: Sequence[str] | None = None, name: str = "networkx") -> Graph:
+                        features: Sequence[str] | None = None,
+                        scales: Mapping[str, Sequence[float]] | None = None,
+                        name: str = "networkx", sure: bool = False) -> Graph:
     """Read a labelled graph; direction, repeats and loops of edges do not count.
 
     Args:
@@ -71,7 +73,9 @@ def graph_from_networkx(graph: nx.Graph, *, label: str = "label", client: str | 
         label: attribute of the nodes: the class; nodes without it have none.
         client: attribute of the nodes: the client that owns them.
         features: attributes of the nodes: numbers; None: all others that are numbers.
+        scales: as of :func:`fedvine.data.io.read_graph.read_graph`.
         name: of the graph.
+        sure: likewise.
 
     Returns:
         The graph.
@@ -87,7 +91,7 @@ def graph_from_networkx(graph: nx.Graph, *, label: str = "label", client: str | 
     edges = pd.DataFrame([(called[a], called[b]) for a, b in graph.edges()],
                          columns=["src", "dst"]).astype(nodes["node"].dtype)
     return read_graph(nodes, edges, node="node", label=label, client=client, features=features,
-                      name=name)
+                      scales=scales, name=name, sure=sure)
 
 
 def to_networkx(data: EventStream | Graph) -> Any:

@@ -14,11 +14,11 @@ from typing import Any
 from fedvine.core.errors import FedvineError
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
-from fedvine.data.io.columns import Wanted
 from fedvine.data.io.look import Look
 from fedvine.data.io.pyg import from_pyg, to_pyg
 from fedvine.data.io.read_nodes import with_tables
 from fedvine.data.io.store import made
+from fedvine.data.io.wanted import Wanted
 from fedvine.data.stream import EventStream
 
 __all__ = ["from_frame", "from_pyg", "read", "to_pyg"]

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,13 +30,14 @@ from fedvine.data.io.source import Source
 from fedvine.data.io.store import sentence
 from fedvine.data.io.wide import numbers
 
-_NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
+_NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN")
 _WHOLE = re.compile(r"-?[0-9]+([.]0*)?")
 
 
 def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = "label",
                client: str | None = None, src: str = "src", dst: str = "dst",
-               features: Sequence[str] | None = None, name: str | None = None,
+               features: Sequence[str] | None = None,
+               scales: Mapping[str, Sequence[float]] | None = None, name: str | None = None,
                sure: bool = False) -> Graph:
     """Read a labelled graph of N nodes from a table of nodes and one of edges.
 
@@ -58,8 +59,10 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         features: columns of finite numbers, used as they are; None: all other columns of numbers,
             in the table's order. A column of text alone is then not used, and one with both is
             refused.
+        scales: for columns of features [mean, deviation], numbers: the mean is taken away, and the
+            rest divided by the deviation. The same ones at every client, and from day to day.
         name: of the graph; None: that of the file.
-        sure: accept very many clients, or classes.
+        sure: accept very many clients or classes, and features of very different size.
 
     Returns:
         The graph; remarks on the tables are in ``notes``.
@@ -87,10 +90,17 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
             doubts.ask_about_clients(len(owner.names), len(y), table.label, owner.column)
         x, taken = numbers(table.connection, table.source, table.label, picked, len(y),
                            features is not None)
+        _scale(x, taken, scales or {}, table.label)
         used = {*roles.values(), *taken}
-        notes = doubts.of_unused(table.label, [c for c in known if c not in used])
-        if isinstance(x, np.ndarray):
-            notes += doubts.of_scales(table.label, x, taken)
+        unused = [c for c in known if c not in used]
+        notes = doubts.of_unused(table.label, unused) + doubts.of_commas(
+            table.connection, table.label, table.source, unused)
+        if owner is not None and not sure:
+            notes += doubts.of_alike(table.label, owner.column, owner.names)
+        if not sure:
+            notes += doubts.of_alike(table.label, label, classes)
+        if not sure:
+            doubts.ask_about_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
     with opened_table(edges, "edges", [src, dst]) as table:
         ends = _ends(table, {"src": src, "dst": dst}, ids, whole, origin)
@@ -163,6 +173,7 @@ def opened_table(table: Any, kind: str, wanted: Sequence[str]) -> Iterator[OneTa
     # Each thread needs room for 2,048 rows of its own, and a wide table has many values in them.
     with duckdb.connect(config={**sources.CLOSED, "threads": 1}) as connection:
         try:
+            connection.execute("SET TimeZone = 'UTC'")
             yield OneTable(connection, sources.from_query(connection, str(table)) if query else
                          sources.from_frame(connection, table) if path is None else
                          sources.from_files(connection, sources.files(path),
@@ -189,6 +200,23 @@ def _different(label: str, roles: dict[str, str]) -> None:
             twice = [r if r[0] != "f" else "features" for r, c in roles.items() if c == column]
             raise FedvineError(f'{" and ".join(dict.fromkeys(twice))} are the same column '
                                f'"{column}" of {label}; name two.')
+
+
+def _scale(x: np.ndarray, names: Sequence[str], scales: Mapping[str, Any], label: str) -> None:
+    """Bring columns of features to the scales that a person has given, in place."""
+    for name, scale in scales.items():
+        if name not in names:
+            raise FedvineError(f'{label} has no feature "{name}"{near(name, names)}, which scales '
+                               "name; leave it out.")
+        try:
+            mean, deviation = map(float, scale)
+        except (TypeError, ValueError):
+            mean = deviation = float("nan")
+        if not (np.isfinite(mean) and np.isfinite(deviation) and deviation > 0):
+            raise FedvineError(f'scales of "{name}" are {scale!r}, but must be a mean and a '
+                               "deviation above 0, such as [40000, 20000].")
+        column = list(names).index(name)
+        x[:, column] = (x[:, column] - mean) / deviation
 
 
 # -- the columns of the nodes --------------------------------------------------------------------

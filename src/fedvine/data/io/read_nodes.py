@@ -10,7 +10,7 @@ import pyarrow as pa
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.data.io import doubts
-from fedvine.data.io.columns import NONE, Columns
+from fedvine.data.io.columns import NONE, Columns, is_date, timestamp
 from fedvine.data.io.read_graph import OneTable, opened_table
 from fedvine.data.node_table import NodeTable, code
 from fedvine.data.stream import EventStream
@@ -58,8 +58,9 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids,
     """Read what a table says of the nodes of a dictionary; rows of other nodes are left out.
 
     Every column but the key is used. Numbers, dates (as seconds since 1970) and truth values are
-    numbers, also in a CSV file, where all cells of the column are; all else is a category. A cell
-    of a column of numbers may be empty, or say NA, NaN, null, none, - or ?.
+    numbers, also in a CSV file, where all cells of the column are (all numbers, all dates, or all
+    true or false); all else is a category. A cell of a column of numbers may be empty, or say NA,
+    NaN, null, none, - or ?.
 
     Args:
         source: a CSV or Parquet file, a folder or pattern of them, an SQL query over files, or a
@@ -132,14 +133,16 @@ def _number(table: OneTable, columns: Columns, role: str) -> str | None:
     kind = columns.types[role]
     if kind in _NUMBERS or kind.startswith("DECIMAL"):
         value = f"CAST({role} AS DOUBLE)"
-    elif kind == "DATE" or kind.startswith("TIMESTAMP"):
-        value = f"epoch(CAST({role} AS TIMESTAMP))"
+    elif is_date(kind):
+        value = f"epoch({timestamp(role, kind)})"
     elif kind == "VARCHAR" and table.source.untyped:
         there = f"CASE WHEN lower(trim({role})) NOT IN {NONE} THEN {role} END"
         (some, numbers, dates), = table.rows(
             f"SELECT count(x), count(TRY_CAST(x AS DOUBLE)), count(TRY_CAST(x AS TIMESTAMPTZ)) "
             f"FROM (SELECT {there} AS x FROM raw)")
-        if numbers == some:
+        if columns.truths(role):
+            value = columns.truth(role)
+        elif numbers == some:
             value = f"TRY_CAST({there} AS DOUBLE)"
         elif dates == some:
             value = f"epoch(CAST(TRY_CAST({there} AS TIMESTAMPTZ) AS TIMESTAMP))"

@@ -20,9 +20,9 @@ import numpy as np
 from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic_folder, cache_folder
 from fedvine.data.io.cache import fingerprint
-from fedvine.data.io.columns import Wanted, make_edges
 from fedvine.data.io.look import FILE
 from fedvine.data.io.source import CLOSED, Source
+from fedvine.data.io.wanted import Wanted, make_edges
 from fedvine.data.stream import EventStream
 
 _BATCH = 200_000        # values held in memory while columns are written
@@ -247,6 +247,9 @@ def sentence(error: duckdb.Error, label: str) -> str:
     if kept_out := re.search(r'Cannot access (?:file|directory) "([^"]*)"', message):
         return (f"{label} asks for {kept_out[1]}; it may read the CSV, Parquet and JSON files that "
                 "it names and nothing else.")
+    if "not utf-8 encoded" in message:
+        return (f"{label} is not in UTF-8; convert it first, for example with iconv -f latin1 -t "
+                "utf8 old.csv > new.csv.")
     lines = [line.strip() for line in message.splitlines()]
     lines = [line for line in lines if line]
     reason = lines[:1] + lines[-1:] if "CSV Error" in lines[0] else lines[:1]

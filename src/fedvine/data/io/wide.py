@@ -33,6 +33,8 @@ def numbers(connection: duckdb.DuckDBPyConnection, source: Source, label: str,
             picked: Sequence[str], rows: int, chosen: bool) -> tuple[np.ndarray, Sequence[str]]:
     """Read columns of a table as float32; columns of text are left out unless they were ``chosen``.
 
+    In a CSV file a column of the words true and false alone has numbers, 1 and 0.
+
     Some columns are read at a time; of a CSV file all, as each pass reads it whole. Where the
     source is not steady the columns are ``f0``, ``f1``, ... of table ``raw``.
 
@@ -71,8 +73,14 @@ def numbers(connection: duckdb.DuckDBPyConnection, source: Source, label: str,
                 tick(batch.num_columns * len(batch))
             if row != rows:
                 raise FedvineError(f"{label} changed while it was read; read it again.")
-    left = np.flatnonzero(~some) if source.untyped and not chosen else np.zeros(0, int)
+    left = np.flatnonzero(~some) if source.untyped else np.zeros(0, int)
     left = left[_of_text(connection, source, [columns[j] for j in left])]
+    truths = left[_of_truths(connection, relation, [columns[j] for j in left])]
+    for j in truths.tolist():
+        x[:, j] = connection.sql(f"SELECT lower({columns[j]}) = 'true' AS f0 FROM {relation}"
+                                 ).fetchnumpy()["f0"]
+        good[j] = True
+    left = np.zeros(0, int) if chosen else np.setdiff1d(left, truths)
     for j in np.setdiff1d(np.flatnonzero(~good), left).tolist():
         connection.execute(f"CREATE OR REPLACE TABLE raw AS SELECT {columns[j]} AS f0 FROM "
                            f"{relation}")
@@ -88,6 +96,17 @@ def _of_text(connection: duckdb.DuckDBPyConnection, source: Source, columns: Seq
     found = connection.execute("SELECT " + ", ".join(
         f"coalesce(bool_or({c} IS NOT NULL AND TRY_CAST({c} AS DOUBLE) IS NULL), false)"
         for c in columns) + f" FROM {source.relation}").fetchall()
+    return np.array(found[0], bool)
+
+
+def _of_truths(connection: duckdb.DuckDBPyConnection, relation: str, columns: Sequence[str]
+               ) -> np.ndarray:
+    """Return which of these columns of text say true or false in every row: bool [C]."""
+    if not columns:
+        return np.zeros(0, bool)
+    found = connection.execute("SELECT " + ", ".join(
+        f"bool_and(coalesce(lower({c}) IN ('true', 'false'), false))" for c in columns)
+        + f" FROM (SELECT * FROM {relation})").fetchall()
     return np.array(found[0], bool)
 
 

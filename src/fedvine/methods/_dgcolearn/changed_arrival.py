@@ -145,7 +145,7 @@ def describe(server: Server, moved: int) -> None:
 def next_snapshot(method: Any, server: Server, clients) -> None:
     """Let messages go over the newest snapshot from now on; clients get what changed."""
     place, graph = server.placement, server.border
-    told = node_tables.learn_means(server)
+    told = node_tables.learn(server)
     if server.net.timed:
         told = np.union1d(told, server.recent.advance(
             server.stage, among(graph.graph), among(server.snapshot.graph), len(place.owner)))
@@ -183,7 +183,7 @@ def changed_part(server: Server, k: int, added: np.ndarray, removed: np.ndarray,
                  told: np.ndarray) -> dict[str, Any]:
     """Return what client ``k`` gets of a changed subgraph: see :meth:`ChangedMixin.join_changes`.
 
-    ``ends`` are the nodes of the edges that changed, ``told`` those whose means changed.
+    ``ends`` are the nodes of the edges that changed, ``told`` those whose features changed.
     """
     place, graph, inside = server.placement, server.border, {}
     mine = ends[place.owner[ends] == k]

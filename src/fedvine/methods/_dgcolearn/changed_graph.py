@@ -68,7 +68,8 @@ class ChangedGraph:
 
     Args:
         layers: their number.
-        limit: so many neighbours of a node are read, the newest; 0: all.
+        limit: so many neighbours of a node are read, those that came last; 0: all. One that is met
+            again keeps its place.
         turns: every node is of the changed set once in so many snapshots; 0: never for this reason.
     """
 
@@ -114,7 +115,7 @@ class ChangedGraph:
 
         ``told`` int64: nodes whose features changed, which changes their rows, too.
         """
-        added, removed, fresh = snapshot.take_changes()
+        added, removed, fresh = snapshot.take_changes(bool(self.limit))
         self.graph.remove(removed)
         self.graph.add(added)
         ends = np.unique(np.concatenate([added.ravel(), removed.ravel()]))

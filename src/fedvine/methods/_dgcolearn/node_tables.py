@@ -51,6 +51,18 @@ def of_edges(world: World) -> int:
     return 2 * edge_features.width(world)
 
 
+def learn(server: Server) -> np.ndarray:
+    """Take in the newest stage; return the known nodes whose features it changed, int64."""
+    found, facts = learn_means(server), server.stage.nodes
+    if facts is None or not facts.features or not len(facts):
+        return found
+    owner, past = server.placement.owner, server.past.nodes
+    before = past.last(facts.t[0], len(owner))[facts.node]
+    same = (before >= 0) & (past.x[before] == facts.x).all(1)
+    nodes = np.unique(facts.node[~same]).astype(np.int64)
+    return np.union1d(found, nodes[owner[nodes] >= 0])
+
+
 def learn_means(server: Server) -> np.ndarray:
     """Add the newest stage's edges; return their nodes int64, none where no means are kept."""
     if "means" not in vars(server):

@@ -9,19 +9,21 @@ import numpy as np
 from fedvine.core.method import Client
 from fedvine.data.dates import moment
 from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import PARTS
+from fedvine.methods._fedlink_plus.features import PARTS, Lent
 from fedvine.methods._fedlink_plus.meetings import AWAY, HERE
 
 OFTEN = 1.0     # a log ratio above it is worth a word
 
 
-def reasons(client: Client, queries: Any, x: np.ndarray) -> list[str]:
+def reasons(client: Client, queries: Any, x: np.ndarray, lent: Lent) -> list[str]:
     """Return one text a queried pair, such as "met 12 times, last on 2013-05-03".
 
     Args:
         client: with what it counted.
         queries: the pairs.
         x: their features, float32 [Q, WIDTH].
+        lent: rows of users without an edge here; their numbers of meetings are faded, so that
+            the texts have the last one alone.
 
     Returns:
         The texts.
@@ -40,6 +42,9 @@ def reasons(client: Client, queries: Any, x: np.ndarray) -> list[str]:
             if n:
                 last = moment(float(counts.pairs.last[row, kind]), client.past.dates)
                 said.append(f"{where} {n:,} time{'s' * (n > 1)}, last at {last}")
+        if row < 0 and z < len(counts.items) and (
+                last_away := _last(lent, u, int(counts.items.column[z]))) is not None:
+            said.append(f"met elsewhere, last at {moment(last_away, client.past.dates)}")
         if f[begin["steps"]] > OFTEN:
             said.append("often next after the last item")
         if f[begin["clocks"]] > OFTEN:
@@ -53,3 +58,12 @@ def reasons(client: Client, queries: Any, x: np.ndarray) -> list[str]:
             said.append(f"{n:,} user{'s' * (n != 1)} met it here")
         found.append("; ".join(said) or "never met here")
     return found
+
+
+def _last(lent: Lent, user: int, column: int) -> float | None:
+    """Return when a user without an edge here last met an item elsewhere; None: never."""
+    k = int(np.searchsorted(lent.users, user))
+    if k == len(lent.users) or lent.users[k] != user:
+        return None
+    there = np.flatnonzero(lent.column[lent.start[k]:lent.start[k + 1]] == column)
+    return float(lent.last[lent.start[k] + there[0]]) if len(there) else None

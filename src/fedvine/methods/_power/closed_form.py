@@ -23,8 +23,18 @@ from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power import own_sums
-from fedvine.methods._power.products import balanced, folded, length, parted, solved, sums, whole
+from fedvine.methods._power import owed, own_sums
+from fedvine.methods._power.products import (
+    balanced,
+    flat,
+    folded,
+    length,
+    parted,
+    shaped,
+    solved,
+    sums,
+    whole,
+)
 from fedvine.methods._power.propagation import smoothed, unit
 from fedvine.methods._power.training import Continual
 from fedvine.privacy.secure_sums import SecureSums
@@ -132,16 +142,27 @@ class ClosedForm(SecureSums, Continual):
 
     def add_products(self, server: Server, clients: Clients) -> None:
         """Add the sums of a task."""
-        form, K, C, held = self.form(clients.world), self.folds, len(server.counts), server.closed
+        form, held = self.form(clients.world), server.closed
         if not held["scale"] and server.counts.any():
             often, there = server.sums.abs().sum(0).numpy(), server.counts > 0
             if form.reduced:
                 held["order"] = np.argsort(-often, kind="stable").astype(np.int32)
             typical = (server.sums[there] / server.counts[there][:, None]).square().sum(1)
             held["scale"] = float(typical.mean().sqrt())        # of the classes' mean rows
-        total, _ = self.secure_sum(clients, self.products, held["order"], held["scale"],
-                                   length=length(K, C, form.columns))
-        for name, found in parted(total, K, C, form.columns).items():
+        total, came = self.secure_sum(clients, self.products, held["order"], held["scale"],
+                                      self.lost(server, clients, "products"),
+                                      length=self.length(clients.world))
+        owed.note(server, clients, "products", clients.names, came)
+        self.add_to_products(server, total)
+
+    def length(self, world: World) -> int:
+        """Return the length of a vector of :meth:`products`."""
+        return length(self.folds, world.facts["classes"], self.form(world).columns)
+
+    def add_to_products(self, server: Server, total: np.ndarray) -> None:
+        """Add sums of :meth:`products` to those of the server."""
+        held, (K, C, D) = server.closed, server.closed["cross"].shape
+        for name, found in parted(total, K, C, D).items():
             held[name] = held[name] + found
 
     def fitted(self, held: dict[str, Any], form: Form, folds: list[int], own: bool,
@@ -159,15 +180,26 @@ class ClosedForm(SecureSums, Continual):
 
     @on_client
     def products(self, client: Client, order: np.ndarray, scale: float,
-                 sealed: dict[str, bytes] | None = None) -> np.ndarray:
-        """Compute the sums (b) of the task's folds, masked, uint64; its own part is kept."""
+                 lost: owed.Lost | None = None, sealed: dict[str, bytes] | None = None
+                 ) -> np.ndarray:
+        """Compute the sums (b) of the task's folds, masked, uint64; its own part is kept.
+
+        With those of the task come sums that did not reach the server, of the clients in ``lost``.
+        """
         form, C = self.form(client.world), client.world.facts["classes"]
         found = sums(form.rows(client.stage, order, scale), self.shared(client), self.fold(client),
                      self.folds, C)
         if self.corrects:
             client.own = own_sums.added(self.own(client),
                                         parted(found, self.folds, C, form.columns))
-        return self.mask(client, found, sealed)
+        parts = shaped(found, self.folds, C, form.columns)
+        parts = owed.owed(client, "products", parts, lost, owed.added) or parts
+        return self.mask(client, flat(parts), sealed)
+
+    def lost(self, server: Server, clients: Clients, what: str) -> owed.Lost | None:
+        """Return whose sums did not come; None where none is to be sent later."""
+        hidden = self.secure or vars(self).get("noise")
+        return None if hidden else owed.lost(server, clients, what)
 
     @property
     def corrects(self) -> bool:

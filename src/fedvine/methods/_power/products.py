@@ -62,12 +62,21 @@ def length(folds: int, classes: int, columns: int) -> int:
     return folds * (classes + classes * columns + columns * (columns + 1) // 2)
 
 
+def shaped(total: np.ndarray, folds: int, classes: int, columns: int) -> dict[str, np.ndarray]:
+    """Return ``counts`` [K, C], ``cross`` [K, C, D], ``gram`` [K, D (D + 1) / 2], fixed point."""
+    counts, cross, gram = np.split(total.reshape(folds, -1), [classes, classes * (1 + columns)], 1)
+    return {"counts": counts, "cross": cross.reshape(folds, classes, columns), "gram": gram}
+
+
+def flat(parts: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the parts as one vector, for each row of the first axis its part of every one."""
+    return np.concatenate([part.reshape(len(part), -1) for part in parts.values()], 1).ravel()
+
+
 def parted(total: np.ndarray, folds: int, classes: int, columns: int) -> dict[str, np.ndarray]:
-    """Return ``counts`` [K, C], ``cross`` [K, C, D], ``gram`` [K, D (D + 1) / 2], float64."""
-    found = from_fixed(total).reshape(folds, -1)
-    counts, cross, gram = np.split(found, [classes, classes * (1 + columns)], 1)
-    return {"counts": counts, "cross": cross.reshape(folds, classes, columns),
-            "gram": gram / SCALE}
+    """Return the parts of :func:`shaped`, float64."""
+    found = {n: from_fixed(part) for n, part in shaped(total, folds, classes, columns).items()}
+    return {**found, "gram": found["gram"] / SCALE}
 
 
 def whole(upper: np.ndarray, size: int) -> np.ndarray:
