@@ -295,9 +295,9 @@ a stage; `arrive` and `round`, without scoring and saving.
   random pairs, after the stage; a step on the few pairs of a small change moves it by 0.1 up or
   down, in all of them, so it says little.
 - Scores are compared on real data (last tables), paired by seed, with the standard error of the
-  mean; these are 20 stages, so that of a hundred turns only a fifth takes place. Where rows that are
-  asked for were read as they had been saved, "bounded" was 0.02 below "exact" on UCI (four seeds);
-  computed anew, they put it above. Few neighbours score higher than many there. All rows
+  mean; these are 20 stages, so that of a hundred turns only a fifth takes place. Where rows that
+  are asked for were read as they had been saved, "bounded" was 0.02 below "exact" on UCI (four
+  seeds); computed anew, they put it above. Few neighbours score higher than many there. All rows
   (`scope=snapshot`) stand last.
 - Where a mode is not in a table it was not measured (`--modes`).
 - The row of 1 % is what a night of a run that lives learns, with one percent of new edges; reading

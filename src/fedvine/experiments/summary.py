@@ -49,7 +49,7 @@ def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: C
              **costs.summary(), "sizes": {name: len(part) for name, part in ready.parts.items()}}
     if ready.dates:
         found |= {"dates": True, "bounds": list(getattr(plan, "bounds", ()))}
-    bounds = getattr(plan, "bounds", ())
+    bounds: Any = getattr(plan, "bounds", ())
     if len(bounds) and not found["scores"]["test"]["client"]:
         found["unscored"] = {"step": ready.step, "times": [bounds[0], bounds[-1]]}
     log = [line for stage in stages for line in lines(stage, ready.protocol, plan)]

@@ -105,7 +105,7 @@ def _ask_about_unit(connection: duckdb.DuckDBPyConnection, label: str, column: s
     rows, numbers, least = connection.execute(
         "SELECT count(*), count(v), min(v) FROM (SELECT TRY_CAST(CAST(t AS VARCHAR) AS DOUBLE) AS v"
         f" FROM raw WHERE rowid < {SAMPLE})").fetchone() or (0, 0, None)
-    if rows < FEW or numbers < rows or least < LATE:
+    if least is None or rows < FEW or numbers < rows or least < LATE:
         return
     unit, by = next((unit, by) for unit, by, most in (
         ("milliseconds", 10 ** 3, 1e14), ("microseconds", 10 ** 6, 1e17),
