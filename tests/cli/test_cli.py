@@ -9,8 +9,8 @@ import pytest
 import shop
 
 from fedvine.cli import main as cli
-from fedvine.cli import options
 from fedvine.core.errors import FedvineError
+from fedvine.core.names import names_in
 from fedvine.experiments import progress
 from fedvine.experiments.experiment import Experiment
 
@@ -103,9 +103,9 @@ def test_options_and_settings_reach_the_experiment(capsys, table):
     ("ada,bob", ["ada", "bob"]), ("", [""]), ('ada, "b, c"', ["ada", "b, c"]),
     ('"Volksbank, e.G.",Sparkasse Köln', ["Volksbank, e.G.", "Sparkasse Köln"])])
 def test_clients_are_a_row_of_csv(text, found):
-    assert options.names(text) == found
-    with pytest.raises(FedvineError, match="is no list of clients"):
-        options.names("a\nb")
+    assert names_in(text) == found
+    with pytest.raises(FedvineError, match="is no list of names"):
+        names_in("a\nb")
 
 
 def test_an_experiment_from_toml_with_options_put_in(capsys, table):

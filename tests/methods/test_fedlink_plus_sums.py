@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedvine.core.ledger import Ledger, seeded
 from fedvine.core.state import Client, World
-from fedvine.methods._fedlink_plus import noisy
+from fedvine.methods._fedlink_plus import noisy, samples
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives, factors
 from fedvine.methods._fedlink_plus.sums import MOST
@@ -28,6 +28,18 @@ def made(on_round=None, **settings):
     found = run(FedLinkPlus(**settings), *tiny_case(tiny_stream(600, 3)), seed=5,
                 protocol=PROTOCOL, on_round=on_round, fresh=seeded(5))
     return found.finish()
+
+
+def test_a_client_whose_counts_did_not_come_takes_nothing_away(monkeypatch):
+    entered = []
+    monkeypatch.setattr(samples, "enter_totals", lambda client, others: entered.append(others))
+    done = made(**SMALL | {"share": "sums", "secure": False})
+    bob, others = done.clients.workers["bob"].client, np.arange(SMALL["buckets"], dtype=float)
+    own = samples.by_hash(bob, SMALL["buckets"])
+    del entered[:]
+    done.method.total(bob, others + own)
+    done.method.total(bob, others, ["bob"])
+    assert own.any() and all((one == others).all() for one in entered)
 
 
 # -- without noise ---------------------------------------------------------------------------------

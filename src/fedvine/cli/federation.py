@@ -14,6 +14,7 @@ from fedvine.cli import roster as rosters
 from fedvine.cli.site import private
 from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
+from fedvine.core.names import names_in
 
 kit = typer.Typer(no_args_is_help=True, help="Certificates and kits, in four plain steps.")
 kit.command("fingerprint")(rosters.fingerprint)
@@ -27,7 +28,7 @@ def kit_local(
     """Make a loopback federation for trying out: a server, an admin, and clients."""
     from fedvine.federation import kits as kits
     names = ([f"client-{i + 1}" for i in range(int(clients))] if clients.isdigit()
-             else [n.strip() for n in clients.split(",")])
+             else names_in(clients))
     made = kits.local(folder, names)
     print(f"Kits in {folder}: {', '.join(made)}.\nRoot certificate "
           f"{kits.fingerprint(made['server'])}\nNext: fedvine serve EXPERIMENT.toml --kit "

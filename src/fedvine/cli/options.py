@@ -6,7 +6,6 @@ values come from ``typer.Context.params`` by :func:`values`.
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import typer
 
 from fedvine.cli import completion
 from fedvine.core.errors import FedvineError
+from fedvine.core.names import names_in
 
 _OF = "Column of a table: "
 _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
@@ -105,24 +105,11 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
     stages, clients = given["stages"], given["clients"]
     return {"data": {"source": given["data"], **{name: given.get(name) for name in _COLUMNS}},
             "split": {"by": given["split"], "k": given["k"],
-                      "clients": None if clients is None else names(clients)},
+                      "clients": None if clients is None else names_in(clients)},
             "stages": int(stages) if stages and stages.isdecimal() else stages,
             "open_end": given.get("open_end"),
             **{name: given.get(name) for name in (
                 "seed", "threads", "engine", "workers", "address")}}
-
-
-def names(text: str) -> list[str]:
-    """Return the names in ``text``, which is one row of a CSV file.
-
-    Raises :class:`FedvineError` where it is none.
-    """
-    try:
-        return next(csv.reader([text], skipinitialspace=True), None) or [""]
-    except csv.Error:
-        raise FedvineError(f"{text!r} is no list of clients; write names with commas between "
-                           "them, and a name with a comma or a line break in double "
-                           "quotes.") from None
 
 
 def seconds_of(text: str) -> float:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
+from fedvine.core.names import names_in
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.io.look import Look
@@ -78,7 +79,7 @@ class Data(BaseModel):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         """Read names with commas between them, as the command line has them."""
-        names = value.split(",") if isinstance(value, str) else value
+        names = names_in(value) if isinstance(value, str) and value else value
         return tuple(n.strip() if isinstance(n, str) else n for n in names) if names else None
 
     @field_validator("source", "edges", "users", "items", "folder")

@@ -49,6 +49,7 @@ from fedvine.methods._fedlink_plus.sums import SumsMixin
 from fedvine.methods._fedlink_plus.tables import Profiles
 from fedvine.methods._fedlink_plus.travel import SIDES, TravelMixin
 from fedvine.privacy import gaussian
+from fedvine.privacy.fixed_point import from_fixed
 from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.link_prediction import EdgeQueries
 
@@ -181,11 +182,13 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         if self.share == "rows":
             self.exchange(server, clients, found, before)
         elif self.share == "sums":
-            totals = self.summed(clients, self.counted, self.buckets)
+            found, came = self.secure_sum(clients, self.counted, length=self.buckets)
+            totals = from_fixed(found)
             if self.noise:      # what is within three deviations of the noise is taken as nothing
                 least = 3 * self.deviation(self.clip_counts, len(clients.names))
                 totals = np.where(totals > least, totals, 0.0)
-            clients.call(self.total, totals.astype(np.float32))
+            away = sorted(set(clients.names) - set(came))
+            clients.call(self.total, totals.astype(np.float32), away, expect=None)
 
     def round(self, server, clients, at: At) -> None:
         # w <- w - (H + m U^-2)^-1 g, with the sums of all clients' derivatives at w;

@@ -6,6 +6,7 @@ Sums are exact in fixed point. With noise each client's part is bounded first
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,10 +51,13 @@ class SumsMixin:
                          sealed)
 
     @on_client
-    def total(self, client: Client, totals: np.ndarray) -> None:
-        """Enter what the other clients counted of this client's items: all less its own."""
-        others = totals - samples.by_hash(client, self.buckets)
-        samples.enter_totals(client, np.maximum(others, 0.0))
+    def total(self, client: Client, totals: np.ndarray, away: Sequence[str] = ()) -> None:
+        """Enter what the other clients counted of this client's items: all less its own.
+
+        Those of the clients ``away`` did not come, and are not in the totals.
+        """
+        own = 0.0 if client.name in away else samples.by_hash(client, self.buckets)
+        samples.enter_totals(client, np.maximum(totals - own, 0.0))
         client.cache.clear()
 
     @on_client
