@@ -1,4 +1,4 @@
-"""Whether loops are being compiled, which each machine does once, when they are first used."""
+"""Notice when loops are compiled, which each machine does once, when they are first used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 class Compiling:
-    """``now``: how many loops are being compiled at this moment, one inside the other."""
+    """Count in ``now`` the loops that are being compiled at this moment, one inside the other."""
 
     def __init__(self) -> None:
         self.now = 0

@@ -1,4 +1,4 @@
-"""What a site's people are told while it takes part: refusals, and the beginnings and ends of runs.
+"""Tell a site's people what happens while it takes part: refusals, and beginnings and ends of runs.
 
 All is seen from outside of the site's process: its account, its files, and whether it runs a job.
 """

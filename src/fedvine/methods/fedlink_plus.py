@@ -182,8 +182,8 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         if self.share == "rows":
             self.exchange(server, clients, found, before)
         elif self.share == "sums":
-            found, came = self.secure_sum(clients, self.counted, length=self.buckets)
-            totals = from_fixed(found)
+            total, came = self.secure_sum(clients, self.counted, length=self.buckets)
+            totals = from_fixed(total)
             if self.noise:      # what is within three deviations of the noise is taken as nothing
                 least = 3 * self.deviation(self.clip_counts, len(clients.names))
                 totals = np.where(totals > least, totals, 0.0)

@@ -108,9 +108,9 @@ class FedLinkPrivate(SecureSums, FedLink):
         rows = {s: getattr(server, s).find(keys) for s, keys in server.union.items()}
         sent = {s: getattr(server, s).take(rows[s]) for s in rows}
         total, came = self.secure_sum(clients, self.upload, self.shared(server), server.union,
-                                       sent, length=self.length(server))
-        change, start, count = from_fixed(total), 0, len(came)
-        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k
+                                      sent, length=self.length(server))
+        change, start = from_fixed(total), 0        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k
+        count = len(came)                           # K
         for side, numbers in rows.items():
             block = torch.from_numpy(change[start:start + len(numbers) * (self.width + 1)])
             block = block.reshape(-1, self.width + 1).float()
