@@ -49,6 +49,7 @@ INLINE = re.compile(r"(?:[A-Z_]+=\S+ )?(?:fedvine \w|scripts/[a-z]|python -m |py
                     r"pip install )")
 MARK = re.compile(rf"({'|'.join(KINDS)}) `([^`]+)`: (.+)", re.S)
 FILE = re.compile(r"# (\w+\.py)")
+OPEN = re.compile(r"\.\.\.|(?<=\s)(COMMAND|FILE|KIT|METHOD|NAME|RUN)(?=\s|$)")
 INSTALL = re.compile(r"python3? -m venv|source |(\S*/)?pip install")
 
 
@@ -99,8 +100,9 @@ def commands(page: str) -> list[Command]:
     found += [(at, code.split("\n", 1)[0]) for at, code in python.items()]
     for at, text in sorted(found):
         begins = max((m for m in marks if text.startswith(m)), key=len, default=None)
-        if begins is None and "..." in text and at not in python:
-            raise ValueError(f"line {at}: `{text}` has dots, so it needs a mark that says why")
+        if begins is None and OPEN.search(text) and at not in python:
+            raise ValueError(f"line {at}: `{text}` has dots or a word that stands for another, so "
+                             "it needs a mark that says why")
         install = "install" if INSTALL.match(text) and at not in python else ""
         listed.append(Command(text, at, *marks.get(begins, (install, "")), python.get(at, "")))
     for begins in marks:

@@ -62,6 +62,7 @@ def test_what_counts_as_a_command_and_what_a_mark_makes_of_it():
     ("<!-- slow `fedvine run`: long -->\n`fedvine list`", "no command begins with `fedvine run`"),
     ("<!-- slow: long -->\n`fedvine list`", "a mark is <!-- KIND `command`: reason -->"),
     ("```\nfedvine run fedlink --data ...\n```", "line 2: `fedvine run fedlink"),
+    ("Then `fedvine predict KIT`.", "line 1: `fedvine predict KIT` has dots or a word that"),
     ("<!-- slow `fedvine list`: -->\n`fedvine list`", "a mark is <!--"),
 ])
 def test_no_mark_is_loose_and_no_line_is_passed_over(page, sentence):
