@@ -324,3 +324,16 @@ def test_a_table_that_grows_leaves_one_stream_in_the_cache(tmp_path, monkeypatch
         swapped = read(table, src="dst", dst="src", time="time")    # read in another way
     assert len(list((tmp_path / "cache").glob("shop-*"))) == 3
     assert len(kept) == 1 and len(swapped) == 3
+
+
+def test_what_an_earlier_reader_kept_is_read_again(tmp_path, monkeypatch):
+    """So that a version which reads otherwise, or asks, does so of tables read before, too."""
+    path = write(tmp_path / "t.csv", "user,item,at\na,b,1\n")
+    kept = tmp_path / "store" / "stream.json"
+    read(path, **NAMED, store=kept.parent)
+    first = kept.stat().st_mtime_ns
+    read(path, **NAMED, store=kept.parent)
+    assert kept.stat().st_mtime_ns == first
+    monkeypatch.setitem(read.__globals__, "READER", 10 ** 6)
+    assert edges(read(path, **NAMED, store=kept.parent)) == [("a", "b", 1)]
+    assert kept.stat().st_mtime_ns != first

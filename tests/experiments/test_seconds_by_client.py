@@ -84,4 +84,7 @@ def test_costs_are_means_over_seeds_by_client():
     made = Entry("a", "a", {s: [{"client": c, "seconds_own": v + s, "peak_memory_bytes": v + s}
                                 for c, v in ((None, 5.0), ("ada", 3.0))] for s in (0, 1)})
     assert [made.cost("seconds_own"), made.cost("seconds_own", "ada")] == [5.5, 3.5]
+    for record in made.records[min(made.records)]:      # of a run that waited for a processor
+        record |= {"seconds_own": 99.0, "seconds_cpu": 1.0, "seconds_total": 8.0}
+    assert made.cost("seconds_own") != 99.0 and made.cost("seconds_own", "ada") == 4.0
     assert made.cost("peak_memory_bytes") == 6.0 and made.cost("seconds_own", "eve") is None

@@ -17,7 +17,7 @@ from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.look import Look
 from fedvine.data.io.pyg import from_pyg, to_pyg
 from fedvine.data.io.read_nodes import with_tables
-from fedvine.data.io.store import made
+from fedvine.data.io.store import READER, made
 from fedvine.data.io.wanted import Wanted
 from fedvine.data.stream import EventStream
 
@@ -101,7 +101,7 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
     found = made(lambda connection: sources.from_files(connection, paths, columns.names(),
                                                        columns.files),
                  str(source), columns, name, store, memory_limit,
-                 fingerprint(paths, (name, columns.facts())),
+                 fingerprint(paths, (name, columns.facts(), READER)),
                  fingerprint([], (str(Path(source).absolute()), name, whole.facts())))
     return with_tables(found, users, items, src=src, dst=dst, sure=columns.sure)
 

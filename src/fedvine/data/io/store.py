@@ -26,6 +26,7 @@ from fedvine.data.io.wanted import Wanted, make_edges
 from fedvine.data.stream import EventStream
 
 _BATCH = 200_000        # values held in memory while columns are written
+READER = 2              # raised when the same table is read otherwise; kept streams are made again
 KEPT = 600.0            # seconds for which a stream of an earlier state of a table is kept at least
 
 
@@ -262,4 +263,4 @@ def _content(connection: duckdb.DuckDBPyConnection, facts: object) -> str:
     """Return a key for the rows of table ``raw`` in their order, and their types."""
     row = connection.execute("SELECT bit_xor(hash(rowid, *COLUMNS(*))), "
                              "sum(hash(rowid, *COLUMNS(*))::HUGEINT) FROM raw").fetchone()
-    return fingerprint([], (row, _described(connection, "raw"), facts))
+    return fingerprint([], (row, _described(connection, "raw"), facts, READER))
