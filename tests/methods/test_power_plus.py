@@ -18,7 +18,9 @@ from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
 from fedvine.methods._power import choice, closed_form, own_sums, products
 from fedvine.methods._power.closed_form import Form
+from fedvine.methods._power.propagation import smoothed
 from fedvine.methods.power_plus import PowerPlus
+from fedvine.privacy.class_means import class_sums
 from fedvine.privacy.fixed_point import from_fixed
 from fedvine.tasks.class_incremental import NodeQueries
 from fedvine.tasks.task_plan import TaskPlan, by_task
@@ -465,10 +467,21 @@ def _nothing(method, world):
     return {**W, "rows": [np.zeros((form.near, 4), np.float32)] * 2}
 
 
-def test_noise_is_refused_beside_the_closed_form():
+@pytest.mark.parametrize("fields", [{}, {"width": 0}, {"hops": 0}])
+def test_noise_is_refused_where_one_nodes_part_has_no_bound(fields):
     split, plan = case(blobs(60))
-    with pytest.raises(FedvineError, match="noise has no place in the sums of products"):
-        run(PowerPlus(noise=1.0, clip=1.0), split, plan).finish()
+    with pytest.raises(FedvineError, match="noise needs a bound on one node's part"):
+        run(PowerPlus(noise=1.0, clip=1.0, **fields), split, plan).finish()
+
+
+def test_with_noise_one_node_moves_the_sums_by_no_more_than_the_clip():
+    """Also a node with many neighbours, whose rows average its features where hops are not 0."""
+    star, y = np.stack([np.zeros(49, int), np.arange(1, 50)]), np.r_[0, np.ones(49, int)]
+    method, x = PowerPlus(noise=1.0, clip=0.5, width=0, hops=0), np.zeros((2, 50, 3), np.float32)
+    x[1, 0] = 4, 0, 0
+    without, there = (class_sums(smoothed(Graph.make(one, star, y), method.hops), y, 2,
+                                 method.clip)[0] for one in x)
+    assert np.linalg.norm(there - without) == pytest.approx(method.clip)
 
 
 def test_a_client_sends_at_most_eight_megabytes_of_many_features():
