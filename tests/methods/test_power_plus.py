@@ -460,6 +460,18 @@ def test_a_task_of_few_nodes_is_withheld():
                             1.0).any() == sent
 
 
+@pytest.mark.parametrize("fields", [{}, {"expansion": 0, "width": 24}, {"secure": True},
+                                    {"rounds": 0}])
+@pytest.mark.parametrize("least", [10 ** 6, 8])
+def test_tasks_that_all_withhold_are_no_end(fields, least):
+    """Where features are reduced (width = 8) or not; with 8 some tasks are not withheld."""
+    method = PowerPlus(**{"rounds": 1, "epochs": 1, "hidden": 4, "width": 8, "hops": 2,
+                          "least": least} | fields)
+    made: Any = testing._run(method).finish()
+    assert "am" in made.summary["scores"]["test"]["mean"]
+    assert bool(made.server.closed["scale"]) == made.server.counts.any() == (least == 8)
+
+
 def _nothing(method, world):
     form, L = method.form(world), len(choice.RIDGES)
     W = {name: [np.zeros((L, n, 4), np.float32)] * 2 for name, n in (
