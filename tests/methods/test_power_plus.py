@@ -469,7 +469,7 @@ def test_tasks_that_all_withhold_are_no_end(fields, least):
                           "least": least} | fields)
     made: Any = testing._run(method).finish()
     assert "am" in made.summary["scores"]["test"]["mean"]
-    assert bool(made.server.closed["scale"]) == made.server.counts.any() == (least == 8)
+    assert bool(made.server.closed["scale"]) == bool(made.server.counts.any())
 
 
 def _nothing(method, world):
