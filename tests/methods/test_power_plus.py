@@ -99,8 +99,6 @@ def test_frequent_features_keep_a_column_of_their_own():
 @pytest.mark.parametrize("secure", [False, True])
 def test_federated_sums_give_the_regression_on_all_nodes_at_once(secure):
     """Over clients and tasks, in fixed point: 1e-6 of numpy's solution in floating point."""
-    if secure:
-        pytest.importorskip("cryptography")
     split, plan = case(blobs(), classes=4)
     method = PowerPlus(rounds=0, secure=secure, hops=2, folds=1, expansion=4)
     done = run(method, split, plan).finish()
@@ -131,7 +129,6 @@ class Unmasked(PowerPlus):
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [0, 2])
 def test_masks_change_no_bit(rounds):
-    pytest.importorskip("cryptography")
     split, plan = case(blobs(120))
     plain, hidden = (run(kind(rounds=rounds, secure=True, width=40), split, plan).finish()
                      for kind in (Unmasked, PowerPlus))
@@ -141,7 +138,6 @@ def test_masks_change_no_bit(rounds):
 
 def test_a_sum_of_models_is_their_average():
     """Fixed point rounds each model once to 2^-24; sums of nodes are exact."""
-    pytest.importorskip("cryptography")
     split, plan = case(blobs(120))
     plain, hidden = (run(PowerPlus(rounds=1, secure=s, width=40), split, plan)
                      for s in (False, True))
@@ -155,7 +151,6 @@ def test_a_sum_of_models_is_their_average():
 
 def test_the_server_sees_no_model_of_a_client():
     """What it gets in a round is uniform; and it gets no other reply that holds a model."""
-    pytest.importorskip("cryptography")
     seen = {}
 
     class Listening(LocalClients):

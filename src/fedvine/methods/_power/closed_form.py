@@ -144,7 +144,7 @@ class ClosedForm(SecureSums, Continual):
                 "rows": np.zeros((form.near, C), np.float32)}
 
     def add_products(self, server: Server, clients: Clients) -> None:
-        """Add the sums of a task; none while no class is known (all are withheld, or unlabelled)."""
+        """Add the sums of a task; none while no class is known: all are withheld."""
         form, held = self.form(clients.world), server.closed
         if not held["scale"] and server.counts.any():
             often, there = server.sums.abs().sum(0).numpy(), server.counts > 0
