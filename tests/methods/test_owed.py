@@ -70,7 +70,8 @@ def test_nothing_is_kept_where_every_answer_must_come():
     assert "lost" not in vars(made.server)
 
 
-@pytest.mark.parametrize("more", [{"secure": True}, {"noise": 1.0, "clip": 1.0, "width": 0, "hops": 0}],
+@pytest.mark.parametrize("more", [{"secure": True},
+                                  {"noise": 1.0, "clip": 1.0, "width": 0, "hops": 0}],
                          ids=str)
 def test_hidden_sums_are_not_sent_again(more):
     """A sum of an earlier task's classes would be that of the late client alone."""
