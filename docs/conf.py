@@ -20,7 +20,7 @@ include_patterns = ["*.md", "docs/*.md", "docs/api/*.rst", "docs/gallery/*.rst",
 myst_heading_anchors = 3
 highlight_language = "none"       # of blocks that name no language: commands, formulas
 
-autodoc_mock_imports = ["Crypto", "cryptography", "nvflare"]    # of the extra flare
+autodoc_mock_imports = ["nvflare"]    # of the extra flare
 autodoc_typehints_format = "short"
 add_module_names = False
 napoleon_numpy_docstring = False

@@ -74,15 +74,20 @@ def test_it_goes_on_from_a_save(kind):
 
 @given(STAGES, st.sampled_from([None, 1, 2]), st.sets(st.integers(0, 5)))
 def test_edges_that_came_are_in_the_order_of_their_events(stages, window, taken):
+    """Of several events of a stage the first one counts, after a deletion the next one."""
     now, when = DynamicSnapshot(window), {}
     for t, events in enumerate(stages):
         before = set(map(tuple, now.edges.T.tolist()))
         now.advance(stage(events))
         after = set(map(tuple, now.edges.T.tolist()))
-        for place, (u, v, _) in enumerate(events):
+        first = {}
+        for place, (u, v, gone) in enumerate(events):
             edge = (min(u, v), max(u, v))
-            if edge in after and edge not in before:
-                when[edge] = t, place
+            if gone:
+                first.pop(edge, None)
+            else:
+                first.setdefault(edge, (t, place))
+        when |= {edge: first[edge] for edge in after - before}
         if t in taken:
             came, *_ = now.take_changes(ordered=True)
             found = [when[edge] for edge in map(tuple, came.T.tolist())]

@@ -9,13 +9,13 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io.read import from_frame
 from fedvine.experiments import auto
 from fedvine.experiments.auto import choose, run_auto
-from fedvine.experiments.auto_choice import Candidate, chosen, difference
+from fedvine.experiments.auto_choice import Candidate, chosen, difference, incomparable
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.run import run
 from fedvine.experiments.run_files import read_choice, read_summary
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.testing import PROTOCOL, tiny_case, tiny_graphs
+from fedvine.testing import PROTOCOL, tiny_case, tiny_graphs, tiny_stream
 
 QUICK = ["popularity", "recency", "edgebank"]
 PLUS = "fedlink_plus:rounds=4:sampled=200:stages=4"
@@ -104,6 +104,28 @@ def test_of_few_scores_the_interval_follows_from_the_number_of_queries():
         return difference({(0, "a"): (0.8, n)}, {(0, "a"): (0.7, n)})[1]
     assert half(100) > 0.1 > half(2000) > 0
     assert difference({(0, "a"): (0.8, 9)}, {(1, "a"): (0.7, 9)}) == (0.0, float("inf"))
+
+
+def test_candidates_without_a_score_in_common_are_left_out_and_said():
+    by_client = Candidate("popularity", {(t, n): (0.5, 9) for t in (1, 2) for n in "ab"})
+    whole = Candidate("roland", {(t, "all"): (0.9, 9) for t in (1, 2)})
+    none = Candidate("recency")
+    left = [none, by_client, whole]
+    assert incomparable(left) == [none, whole] and by_client.left_out is None
+    assert none.left_out == "nothing of it is scored before the test period"
+    assert "scored on other queries than popularity" in str(whole.left_out)
+    assert incomparable([Candidate("a"), Candidate("b")]) == []
+
+
+def test_a_method_whose_server_holds_the_graph_is_not_compared_with_one_by_client(tmp_path):
+    split, plan = tiny_case(tiny_stream())
+    said = []
+    made = run_auto(split, plan, out=tmp_path / "run", protocol=PROTOCOL, say=said.append,
+                    candidates=["popularity", "roland:rounds=1:features=4:hidden=4"])
+    found = read_choice(tmp_path / "run")
+    assert made.method.name == found["chosen"] == "popularity"
+    assert found["why"].endswith("no other candidate is left to compare it with.")
+    assert "roland:rounds=1:features=4:hidden=4: left out, it is scored on other" in said[-1]
 
 
 def test_what_does_not_fit_into_the_budget_is_left_out_and_said(tmp_path, monkeypatch):

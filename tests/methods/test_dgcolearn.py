@@ -625,7 +625,8 @@ def test_local_models_are_averaged_by_the_pairs_they_learned_from(epochs):
 @pytest.mark.slow
 @pytest.mark.parametrize("one_kind", [False, True])
 @pytest.mark.parametrize("options", [
-    {"min_group": 2}, {"window": 1, "scope": "changed", "exchange_gradients": False}])
+    {"min_group": 2}, {"partition": "hash"}, {"partition": "hash", "scope": "changed"},
+    {"window": 1, "scope": "changed", "exchange_gradients": False}])
 def test_nodes_keep_their_clients_and_states_when_there_are_new_users(options, one_kind):
     """Items are numbered after users: each new user moves the numbers of all items."""
     stream = testing.tiny_stream()

@@ -107,6 +107,20 @@ def test_a_lone_neighbours_row_is_given_away_and_a_minimum_group_keeps_it():
     assert not back[1][0].any() and not back[1][1].any() and back[0][0].tolist() == [0, 0, 0]
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(2, 4), st.data())
+def test_a_minimum_group_holds_where_clients_are_away(seed, clients, group, data):
+    """A sum is that of all its neighbours elsewhere or nothing, and so are gradients of sums."""
+    ends, owner, _, _, x = graph(seed, clients=clients)
+    away = np.array(data.draw(st.lists(st.booleans(), min_size=clients, max_size=clients)))
+    border = Border.of(ends, owner, clients, group)
+    sent = np.where(away[owner][:, None], 0, x)
+    for of in (border.sums, border.transposed):
+        found = np.concatenate(of([sent[n] for n in border.nodes], away))
+        whole = np.concatenate(of([x[n] for n in border.nodes]))
+        assert ((found == whole) | (found == 0)).all()
+
+
 def test_a_difference_to_the_last_sum_gives_nothing_away():
     """A neighbour that comes or goes could be had by subtraction; so could a colluder's rest."""
     owner = np.array([0, 1, 1, 1, 1, 2, 2])

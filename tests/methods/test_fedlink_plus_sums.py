@@ -42,6 +42,17 @@ def test_a_client_whose_counts_did_not_come_takes_nothing_away(monkeypatch):
     assert own.any() and all((one == others).all() for one in entered)
 
 
+def test_a_client_takes_away_what_it_sent_also_where_that_was_shortened(monkeypatch):
+    entered = []
+    monkeypatch.setattr(samples, "enter_totals", lambda client, others: entered.append(others))
+    done = made(**NOISY | {"share": "sums", "buckets": 64, "clip_counts": 1.0})
+    bob, others = done.clients.workers["bob"].client, np.arange(64, dtype=float)
+    own = samples.by_hash(bob, 64)
+    del entered[:]
+    done.method.total(bob, others + own / np.linalg.norm(own))
+    assert np.linalg.norm(own) > 1 and entered[0] == pytest.approx(others)
+
+
 # -- without noise ---------------------------------------------------------------------------------
 @pytest.mark.parametrize("share", ["sums", "none"])
 def test_fixed_point_finds_the_solution_of_floats_in_ten_steps(share):

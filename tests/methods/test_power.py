@@ -142,7 +142,6 @@ def test_a_client_that_skips_a_task_goes_on_with_its_trajectory_and_sends_what_i
 @pytest.mark.parametrize("min_count", [1, 4])
 def test_secure_prototypes_are_means_over_all_clients(min_count):
     """The server has them exactly, and no upload that one client's could be read from."""
-    pytest.importorskip("cryptography")
     parts, plan = testing.tiny_graphs()
     method = TINY.model_copy(update={"secure": True, "min_count": min_count, "transfer": "none"})
     made = run(method, parts, plan, seed=7)
@@ -213,7 +212,6 @@ def test_the_kept_row_is_the_mean_of_what_a_class_sees():
 
 @pytest.mark.slow
 def test_power_plus_is_the_same_when_the_server_sees_only_sums():
-    pytest.importorskip("cryptography")
     parts, plan = testing.tiny_graphs()
     plain, hidden = (run(PowerPlus(rounds=2, secure=s), parts, plan).finish()
                      for s in (False, True))

@@ -18,7 +18,9 @@ from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
 from fedvine.methods._power import choice, closed_form, own_sums, products
 from fedvine.methods._power.closed_form import Form
+from fedvine.methods._power.propagation import smoothed
 from fedvine.methods.power_plus import PowerPlus
+from fedvine.privacy.class_means import class_sums
 from fedvine.privacy.fixed_point import from_fixed
 from fedvine.tasks.class_incremental import NodeQueries
 from fedvine.tasks.task_plan import TaskPlan, by_task
@@ -97,8 +99,6 @@ def test_frequent_features_keep_a_column_of_their_own():
 @pytest.mark.parametrize("secure", [False, True])
 def test_federated_sums_give_the_regression_on_all_nodes_at_once(secure):
     """Over clients and tasks, in fixed point: 1e-6 of numpy's solution in floating point."""
-    if secure:
-        pytest.importorskip("cryptography")
     split, plan = case(blobs(), classes=4)
     method = PowerPlus(rounds=0, secure=secure, hops=2, folds=1, expansion=4)
     done = run(method, split, plan).finish()
@@ -129,7 +129,6 @@ class Unmasked(PowerPlus):
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [0, 2])
 def test_masks_change_no_bit(rounds):
-    pytest.importorskip("cryptography")
     split, plan = case(blobs(120))
     plain, hidden = (run(kind(rounds=rounds, secure=True, width=40), split, plan).finish()
                      for kind in (Unmasked, PowerPlus))
@@ -139,7 +138,6 @@ def test_masks_change_no_bit(rounds):
 
 def test_a_sum_of_models_is_their_average():
     """Fixed point rounds each model once to 2^-24; sums of nodes are exact."""
-    pytest.importorskip("cryptography")
     split, plan = case(blobs(120))
     plain, hidden = (run(PowerPlus(rounds=1, secure=s, width=40), split, plan)
                      for s in (False, True))
@@ -153,7 +151,6 @@ def test_a_sum_of_models_is_their_average():
 
 def test_the_server_sees_no_model_of_a_client():
     """What it gets in a round is uniform; and it gets no other reply that holds a model."""
-    pytest.importorskip("cryptography")
     seen = {}
 
     class Listening(LocalClients):
@@ -458,6 +455,18 @@ def test_a_task_of_few_nodes_is_withheld():
                             1.0).any() == sent
 
 
+@pytest.mark.parametrize("fields", [{}, {"expansion": 0, "width": 24}, {"secure": True},
+                                    {"rounds": 0}])
+@pytest.mark.parametrize("least", [10 ** 6, 8])
+def test_tasks_that_all_withhold_are_no_end(fields, least):
+    """Where features are reduced (width = 8) or not; with 8 some tasks are not withheld."""
+    method = PowerPlus(**{"rounds": 1, "epochs": 1, "hidden": 4, "width": 8, "hops": 2,
+                          "least": least} | fields)
+    made: Any = testing._run(method).finish()
+    assert "am" in made.summary["scores"]["test"]["mean"]
+    assert bool(made.server.closed["scale"]) == bool(made.server.counts.any())
+
+
 def _nothing(method, world):
     form, L = method.form(world), len(choice.RIDGES)
     W = {name: [np.zeros((L, n, 4), np.float32)] * 2 for name, n in (
@@ -465,10 +474,21 @@ def _nothing(method, world):
     return {**W, "rows": [np.zeros((form.near, 4), np.float32)] * 2}
 
 
-def test_noise_is_refused_beside_the_closed_form():
+@pytest.mark.parametrize("fields", [{}, {"width": 0}, {"hops": 0}])
+def test_noise_is_refused_where_one_nodes_part_has_no_bound(fields):
     split, plan = case(blobs(60))
-    with pytest.raises(FedvineError, match="noise has no place in the sums of products"):
-        run(PowerPlus(noise=1.0, clip=1.0), split, plan).finish()
+    with pytest.raises(FedvineError, match="noise needs a bound on one node's part"):
+        run(PowerPlus(noise=1.0, clip=1.0, **fields), split, plan).finish()
+
+
+def test_with_noise_one_node_moves_the_sums_by_no_more_than_the_clip():
+    """Also a node with many neighbours, whose rows average its features where hops are not 0."""
+    star, y = np.stack([np.zeros(49, int), np.arange(1, 50)]), np.r_[0, np.ones(49, int)]
+    method, x = PowerPlus(noise=1.0, clip=0.5, width=0, hops=0), np.zeros((2, 50, 3), np.float32)
+    x[1, 0] = 4, 0, 0
+    without, there = (class_sums(smoothed(Graph.make(one, star, y), method.hops), y, 2,
+                                 method.clip)[0] for one in x)
+    assert np.linalg.norm(there - without) == pytest.approx(method.clip)
 
 
 def test_a_client_sends_at_most_eight_megabytes_of_many_features():

@@ -1,8 +1,13 @@
 """scripts/release: it uploads nothing, and knows which files belong into the packages."""
 
+import ast
+import re
 import runpy
 import shutil
 import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +37,28 @@ def test_without_try_alone_it_refuses_and_does_nothing(tmp_path, arguments):
     assert (done.returncode, done.stdout) == (2, "")
     assert "uploads nothing" in done.stderr and done.stderr.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+#: Packages that one room alone asks for, with a sentence where they are not installed.
+EXTRAS = {"nvflare": "federation", "networkx": "data", "optuna": "results",
+          "pymetis": "partitions", "starlette": "app", "tgm": "data", "threadpoolctl": "engines",
+          "uvicorn": "app"}
+
+
+def test_what_the_code_imports_is_installed_with_it():
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    base = {re.split(r"[<>=\[ ]", one)[0].lower() for one in said}
+    lacks, whose = set(), packages_distributions()
+    for file in (ROOT / "src/fedvine").rglob("*.py"):
+        room = file.relative_to(ROOT / "src/fedvine").parts[0]
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            names = ([a.name for a in node.names] if isinstance(node, ast.Import) else
+                     [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+            for top in {n.split(".")[0] for n in names} - sys.stdlib_module_names - {"fedvine"}:
+                known = {d.lower() for d in whose.get(top, [top])} & (base | {"cycler"})
+                if not known and EXTRAS.get(top) != room:
+                    lacks.add((top, str(file.relative_to(ROOT))))
+    assert not lacks
 
 
 def test_what_the_wheel_should_hold(release):

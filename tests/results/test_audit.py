@@ -14,8 +14,6 @@ from fedvine.methods.power import Power
 from fedvine.results import attacks
 from fedvine.results.audit import PROTECTION, audit, page, recorded, table
 
-pytest.importorskip("cryptography", reason="the extra flare is not installed")
-
 SMALL = {"steps": 24, "rate": 60.0}
 DATA = {"source": "synthetic", "options": SMALL}
 

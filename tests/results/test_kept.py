@@ -17,6 +17,7 @@ from fedvine.results.cells import Job, cells, kept_beside, opened_once, rounded,
 from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
+from fedvine.results.tune import tune
 from fedvine.results.work import Budget
 
 
@@ -310,3 +311,33 @@ def test_a_row_that_fails_does_not_hold_up_the_others(tmp_path, monkeypatch):
         fill(rows(tmp_path, "popularity", "edgebank", seeds=2))
     assert sorted(made) == ["edgebank on shop, seed 0", "edgebank on shop, seed 1",
                             "popularity on shop, seed 0"]
+
+
+OWN = '''
+from fedvine.core.method import on_client
+from fedvine.methods.popularity import Popularity
+
+
+class Mine(Popularity):
+    name = "mine"
+    space = {"decay": [0.1, 0.5, 0.9]}
+
+    @on_client
+    def predict(self, client, queries):
+        return SIGN * self.popularity(client, queries.dst)
+'''
+
+
+def test_a_method_of_a_changed_file_is_run_and_searched_again(tmp_path, monkeypatch):
+    """Its settings are what they were; lines of the file as it was are not used."""
+    file, scores, searched = tmp_path / "mine.py", [], []
+    quick.here(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    for sign in ("1", "-1", "1"):
+        file.write_text(OWN.replace("SIGN", sign))
+        asked = wanted(tmp_path, str(file))
+        cell, = made = cells(asked, tmp_path / "cells")
+        assert fill([made]) == [] and cell.finished
+        scores.append(cell.records()[0]["scores"]["auc"])
+        searched.append(tune(asked[0], trials=1, folder=tmp_path / "cells", tell=len).search.value)
+    assert scores[0] == scores[2] != scores[1] and searched[0] == searched[2] != searched[1]

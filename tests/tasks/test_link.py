@@ -126,14 +126,17 @@ def test_subsets_and_scores_equal_a_slow_reference(case, name):
             assert result["scores"][f"hits{end}"] == pytest.approx(np.mean(np.array(rank) <= 10))
 
 
-def test_all_items_as_candidates_leave_out_the_positive_itself(case):
+def test_all_items_as_candidates_are_those_that_the_user_does_not_meet(case):
     made = scorer(case, negatives="all")
     pairs = made.queries(2)
     result = made.measure(2, pairs.dst.astype(float))   # score = item number
     part = made.plan.stage(made.part, 2)
-    items = int(made.plan.past(made.part, 2).dst.max()) + 1
-    rank = items - np.asarray(part.dst)                 # strictly larger numbers, plus one
-    assert result["scores"]["mrr"] == pytest.approx((1 / rank).mean())
+    pairs = list(zip(part.src.tolist(), part.dst.tolist(), strict=True))
+    known = set(made.plan.past(made.part, 2).dst.tolist())
+    rank = [1 + sum(i > item for i in known - {i for u, i in pairs if u == user})
+            for user, item in pairs]
+    assert max(rank) > 1 and len(set(pairs)) > len({u for u, _ in pairs})
+    assert result["scores"]["mrr"] == pytest.approx((1 / np.array(rank)).mean())
 
 
 def test_queries_do_not_depend_on_what_was_asked_before(case):

@@ -58,6 +58,7 @@ class DynamicSnapshot:
         low, high = np.minimum(src, dst), np.maximum(src, dst)
         codes = (low << 32 | high)[low != high]
         gone = np.zeros(len(codes), bool) if events.deleted is None else events.deleted[low != high]
+        first = _first(codes, gone)
         named, at = np.unique(codes[::-1], return_index=True)   # the last event of an edge counts
         gone = gone[::-1][at]
         held = self.graph.has(*unpacked(named))
@@ -70,8 +71,8 @@ class DynamicSnapshot:
             self.seen = [*self.seen, named[~gone]]
         changed = np.concatenate([c[0] << 32 | c[1] for c in (self.removed, self.added)])
         self.toggled = np.setxor1d(self.toggled, changed)
-        later = np.argsort(-at[~gone & ~held], kind="stable")       # ``at`` counts from the end
-        self.came = np.concatenate([self.came, named[~gone & ~held][later]])
+        came = first[find(named[~gone & ~held], first) >= 0]
+        self.came = np.concatenate([self.came, came])
         self.fresh = np.concatenate([self.fresh, fresh])
         return fresh
 
@@ -131,3 +132,18 @@ class DynamicSnapshot:
         self.came = np.array(state.get("came", NOTHING))    # not in saves of the release before
         self.seen, self.nodes = [np.array(s) for s in state["seen"]], np.flatnonzero(self.known)
         self.t, self.users = int(state["t"]), int(state["users"])
+
+
+def _first(codes: np.ndarray, gone: np.ndarray) -> np.ndarray:
+    """Return the edges whose last event is no deletion, in the order in which they came.
+
+    That is the order of their first events after their last deletion. ``codes`` int64 [n] are the
+    edges of the events in their order, ``gone`` bool [n] says which are deletions.
+    """
+    at = np.arange(len(codes))
+    if gone.any():
+        deleted, last = np.unique(codes[gone][::-1], return_index=True)
+        last = np.append(at[gone][::-1][last], -1)
+        at = at[at > last[find(deleted, codes)]]        # those without a deletion: find gives -1
+    _, first = np.unique(codes[at], return_index=True)
+    return codes[at[np.sort(first)]]

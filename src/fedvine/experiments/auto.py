@@ -27,7 +27,7 @@ from fedvine.core.settings import assignment, build, merged
 from fedvine.core.units import duration
 from fedvine.data.graph import GraphSplit
 from fedvine.experiments import run_folder
-from fedvine.experiments.auto_choice import Candidate, chosen, line
+from fedvine.experiments.auto_choice import Candidate, chosen, incomparable, line
 from fedvine.experiments.run import Run, run
 from fedvine.experiments.run_files import CHOICE, read_choice
 from fedvine.tasks.class_incremental import ClassIncremental
@@ -190,6 +190,9 @@ def _compared(words: Sequence[str], start: Start, out: Path, limit: float,
     left = [c for c in tried if c.left_out is None]
     if not left:
         raise failures[0]
+    for candidate in (apart := incomparable(left)):
+        say(line(candidate, task))
+    left = [c for c in left if c not in apart]
     return chosen(tried, left, task, limit)
 
 

@@ -51,6 +51,23 @@ def difference(a: Mapping[Any, tuple[float, int]], b: Mapping[Any, tuple[float, 
             1.96 * variance ** 0.5 / len(both))
 
 
+def incomparable(left: Sequence[Candidate]) -> list[Candidate]:
+    """Leave out those that cannot be compared with the first scored candidate; return these.
+
+    They have no scores, where another one has, or no stage and client in common with it: some
+    methods are scored by client, those whose server holds the graph as a whole.
+    """
+    first = next((c for c in left if c.scores), None)
+    apart = [] if first is None else [c for c in left if not c.scores.keys() & first.scores.keys()]
+    for candidate in apart:
+        assert first is not None
+        candidate.left_out = ("nothing of it is scored before the test period"
+                              if not candidate.scores else
+                              f"it is scored on other queries than {first.word}: by client, or on "
+                              "the graph as a whole")
+    return apart
+
+
 def chosen(tried: Sequence[Candidate], left: Sequence[Candidate], task: Task, limit: float
             ) -> dict[str, Any]:
     """Return the choice among the candidates that are ``left``, from the simplest on."""
@@ -76,7 +93,7 @@ def _why(taken: Candidate, best: Candidate, left: Sequence[Candidate], name: str
         return (f"{taken.word} is taken: no stage before the test period is scored, so there is "
                 "nothing to choose by, and it is the simplest.")
     if len(left) == 1:
-        return f"{taken.word} is taken: no other candidate was run up to the test period."
+        return f"{taken.word} is taken: no other candidate is left to compare it with."
     if taken is not best:
         mean, half = difference(best.scores, taken.scores)
         return (f"{taken.word} is taken: {best.word} is {mean:.3f} ±{half:.3f} better ({name}, "

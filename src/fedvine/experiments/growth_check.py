@@ -25,6 +25,7 @@ from fedvine.tasks.task_plan import TaskSettings
 STEP = "600"
 NIGHTS = (1500, 1600, 2900, 4000)   # two stages, nothing new, two more, two more
 LATE = 2000                         # when the last client comes
+WAITS = 1300                        # and the one before: its first rows wait in the first night
 
 
 def check(method: Method, stream: EventStream) -> str | None:
@@ -40,9 +41,9 @@ def check(method: Method, stream: EventStream) -> str | None:
         The differences in one text, or None.
     """
     late = not method.server_holds_graph    # there the clients are those of the first night
+    last = len(stream.categories["client"]) - 1 - stream.codes["client"]
     whole = stream.take(np.flatnonzero(
-        (stream.codes["client"] < len(stream.categories["client"]) - 1) | (stream.t >= LATE)
-        | (not late)))
+        ((last != 0) | (stream.t >= LATE)) & ((last != 1) | (stream.t >= WAITS)) | (not late)))
     with tempfile.TemporaryDirectory() as folder:
         out, made = Path(folder) / "run", None
         for end in NIGHTS:

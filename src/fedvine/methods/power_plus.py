@@ -23,8 +23,9 @@ part of all four.
 **What the server learns**: these sums over clients. Without ``secure`` it has each client's parts
 and models too, and from the sums of a task of few nodes their rows can be computed: ``least``
 withholds such tasks. ``clip`` and ``noise`` add calibrated noise to the class means at every
-client; products of unbounded number have none, so noise needs ``width=0``: the class means and the
-network alone, with ``rows`` as their weight.
+client. It is measured in one node's part, which is not bounded in products, nor where neighbours'
+rows hold the node's features too, so noise needs ``width=0`` and ``hops=0``: the class means and
+the network alone, with ``rows`` as their weight.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class PowerPlus(choice.Choosing):
     clip: float | None = Field(default=None, gt=0, description="largest L2 norm of a node's "
                                "smoothed features in a class sum")
     noise: float = Field(default=0.0, ge=0, description="noise multiplier on a class's sum, in "
-                         "units of clip; needs clip, and width = 0")
+                         "units of clip; needs clip, width = 0 and hops = 0")
 
     @classmethod
     def tiny(cls) -> Self:
@@ -110,9 +111,10 @@ class PowerPlus(choice.Choosing):
 
     # -- a task begins -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
-        if self.noise and self.width:
-            raise FedvineError("noise has no place in the sums of products of the closed form; "
-                               "set method.width to 0 too.")
+        if self.noise and (self.width or self.hops):
+            raise FedvineError("noise needs a bound on one node's part, which sums of products and "
+                               "averages over neighbours do not have; set method.width and "
+                               "method.hops to 0 too.")
         total, came = self.secure_sum(clients, self.classes, self.lost(server, clients, "classes"),
                                       length=server.sums.numel() + len(server.counts))
         self.add_classes(server, total)

@@ -13,20 +13,18 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.papers.fedlink import by_client, draw_clients, group, megabytes, with_method
 from fedvine.papers.study import Found, Panel, Study
 from fedvine.results import plot_style
-from fedvine.results.entry import Entry
 from fedvine.results.tables import Table, TableSet, spread
 
 SMALL = (125, 250, 500, 1150, 2300, 4600, 9200)     # of Foursquare, whose US has 11,433 edges
 LARGE = (250, 1000, 4000, 16000, 64000)
 CITIES = (3200, 12800, 51200, 204800)               # of four cities, whose MY has 526,405
-AUTO, BANK = "auto", "edgebank"
+AUTO = "auto"
 
 
 def figure2() -> Study:
     """Show AUC and memory by the capacity of a buffer, and with ``capacity = "auto"``."""
     def lines(values: Sequence[int]) -> Callable[[Experiment], dict[Any, Experiment]]:
-        return lambda first: {**{c: with_method(first, capacity=c) for c in (*values, AUTO)},
-                              BANK: with_method(first, name=BANK)}
+        return lambda first: {c: with_method(first, capacity=c) for c in (*values, AUTO)}
 
     def plain(name: str, data: str, values: Sequence[int], **more: Any) -> Panel:
         return Panel(name, lambda _: lines(values)(Experiment.model_validate(
@@ -44,8 +42,8 @@ def _page(found: Found) -> TableSet:
     for p in found.panels:
         names = {c: f"{c:,}" + " *" * (c == best[p.name]) for c in _capacities(found, p.name)}
         grids.append(by_client(found, p, "edges of a buffer", "AUC by client", names | {
-            AUTO: "auto (each client's own)"}, {"memory (MB)": lambda e, p=p: megabytes(
-                memory(e, found.entry(p.name, BANK)))}))
+            AUTO: "auto (each client's own)"},
+            {"memory (MB)": lambda e: megabytes(e.cost("peak_memory_bytes"))}))
     grids.append(Table("The best fixed capacity, and auto", [
         "data", "capacity", "AUC, best fixed", "AUC, auto", "difference", "difference in AUC new"],
         [_against(found, name, fixed) for name, fixed in best.items() if fixed is not None
@@ -60,15 +58,9 @@ def _page(found: Found) -> TableSet:
         "auto less the best fixed one, paired by seed. The rule it follows was found by looking at "
         "Foursquare, flights, Wikipedia and the synthetic stream as they are here; half of "
         "Foursquare and four cities were not looked at.",
-        "Memory is the process's peak less that of EdgeBank's on the same data, which has the same "
-        "libraries and the same stream; the largest of the seeds.", *found.seeds, *found.gaps],
+        "Memory is the peak of the whole process, of which libraries are most; the largest of the "
+        "seeds.", *found.seeds, *found.gaps],
         found.records, _drawn(found, best) if found.records else None)
-
-
-def memory(entry: Entry, bank: Entry) -> float | None:
-    """Return the bytes of a line's peak above those of EdgeBank on the same data."""
-    mine, least = (e.cost("peak_memory_bytes") for e in (entry, bank))
-    return max(mine - least, 0.0) if mine is not None and least is not None else None
 
 
 def _capacities(found: Found, name: str) -> list[int]:
@@ -96,9 +88,8 @@ def _drawn(found: Found, best: Mapping[str, int | None]) -> bytes:
     drawing, plots = plot_style.plots([p.name for p in found.panels], 2)
     for (top, low), panel in zip(plots.T, found.panels, strict=True):
         name, marks, fixed = panel.name, _capacities(found, panel.name), best[panel.name]
-        bank = found.entry(name, BANK)
-        held = {c: None if (b := memory(found.entry(name, c), bank)) is None else b / 1e6
-                for c in (*marks, AUTO)}
+        held = {c: None if (b := found.entry(name, c).cost("peak_memory_bytes")) is None
+                else b / 1e6 for c in (*marks, AUTO)}
         draw_clients(top, found, panel, marks)
         plot_style.line(low, [(c, [held[c]]) for c in marks], label="mean", **plot_style.MEAN)
         for axes, value in ((top, found.entry(name, AUTO).estimate("auc")[0]), (low, held[AUTO])):
@@ -112,7 +103,7 @@ def _drawn(found: Found, best: Mapping[str, int | None]) -> bytes:
         top.legend(fontsize=6, frameon=False, ncols=2)
         low.set_xlabel("edges of a buffer")
     plots[0][0].set_ylabel("AUC")
-    plots[1][0].set_ylabel("memory above EdgeBank's, MB")
+    plots[1][0].set_ylabel("peak memory, MB")
     return plot_style.png(drawing, "FedLink, Figures 2 and C.3")
 
 

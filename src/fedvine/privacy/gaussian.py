@@ -39,11 +39,16 @@ def protect(client: Client, flat: np.ndarray, clip: float | None, multiplier: fl
     """
     if clip is None:
         return flat
-    flat = flat * min(1.0, clip / max(float(np.linalg.norm(flat)), 1e-12))
+    flat = shortened(flat, clip)
     if not multiplier:
         return flat
     return from_fixed(noised(client, flat, multiplier * clip, clip, clients=fewest,
                              purpose=purpose, participants=participants))
+
+
+def shortened(flat: np.ndarray, clip: float) -> np.ndarray:
+    """Return an upload [n] with an L2 norm of at most ``clip``."""
+    return flat * min(1.0, clip / max(float(np.linalg.norm(flat)), 1e-12))
 
 
 def spent(multiplier: float, uploads: int, delta: float) -> dict[str, Any]:

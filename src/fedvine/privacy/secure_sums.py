@@ -23,6 +23,7 @@ from fedvine.core.expect import Array, Named, Number, Text
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, Field, Method, on_client
 from fedvine.core.replies import RoundAborted
+from fedvine.privacy.secure_aggregation import Party, fewest, open_sum
 
 KEY = Text(32, bytes, least=32)     # a public key, a hash, or two halves of a private key
 BOX = Text(64, bytes, least=64)     # three sealed shares of 16 bytes and the seal
@@ -46,9 +47,6 @@ class SecureSums(Method):
         least = min(clients, max(2, math.ceil(self.threshold * clients - 1e-9)))
         if not self.secure:
             return least
-        from fedvine.privacy.secure_aggregation import (
-            fewest,  # cryptography is in the extra "flare"
-        )
         return max(least, fewest(clients))
 
     def secure_sum(self, clients: Clients, function: Callable[..., Any], *same: Any,
@@ -74,7 +72,6 @@ class SecureSums(Method):
             sent = clients.call(function, *same, None, expect=vector,
                                 quorum=max(clients.quorum, needed / everyone))
             return np.asarray(np.sum(list(sent), axis=0, dtype=np.uint64)), sent.names
-        from fedvine.privacy.secure_aggregation import open_sum
         least = max(needed, math.ceil(clients.quorum * everyone - 1e-9))
 
         def ask(*what: Any, of: Iterable[str], **options: Any) -> dict[str, Any]:
@@ -102,7 +99,6 @@ class SecureSums(Method):
     def sum_keys(self, client: Client, number: int) -> dict[str, Any]:
         """Return signed keys for one sum (exchange 0); ``number`` must be above all before."""
         from fedvine.privacy.identities import identity_of
-        from fedvine.privacy.secure_aggregation import Party
         if type(number) is not int or number <= client.sums.get("number", 0):
             raise FedvineError("The server began a sum with a number that was used before; "
                                "refused.")

@@ -9,7 +9,7 @@ setting that is not in the line did not exist when the line was written; it coun
 wanted at its present default. A setting of a line that no longer exists is a difference. On which
 ``device`` a method computes is no setting here.
 ``revision`` of a method, protocol or partition is raised when the same settings give other scores;
-lines of an older one are not used.
+lines of an older one are not used, nor those of a method's own file before it was changed.
 """
 
 from __future__ import annotations
@@ -79,9 +79,14 @@ class Identity:
         return self.experiment.data.name
 
     @cached_property
-    def revision(self) -> dict[str, int]:
-        """Return the revisions of method, protocol and partition, without those at 1."""
-        made, found = self.experiment.resolved(), {}
+    def revision(self) -> dict[str, int | str]:
+        """Return the revisions of method, protocol and partition, without those at 1.
+
+        Of a method in a file of its own the digest of the file is one, too.
+        """
+        made, found = self.experiment.resolved(), dict[str, int | str]()
+        if made.method.file_digest:
+            found["file"] = made.method.file_digest
         for name, thing in (("method", made.method), ("protocol", made.protocol),
                             *((f"partition {p}", registry.find("partitions", p)) for p in (
                                 made.split.by, getattr(made.method, "partition", None))

@@ -80,7 +80,9 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     first, = cells([base], folder)
     if first.absent:
         raise FedvineError(first.absent)
-    facts = [first.identity.settings, first.content, score, seed, space]
+    revision = first.identity.revision
+    facts = [first.identity.settings, first.content, score, seed, space,
+             *([revision] if revision else [])]
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     place = Path(out or Path(OUT) / f"{base.method.name}-{base.data.name}-{key}")
     mark = place / "search.json"

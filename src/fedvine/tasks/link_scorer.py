@@ -168,9 +168,10 @@ class Scorer:
         single = negatives.random(draw, src, items, now, 1, width)
         wide = (np.tile(items, (count, 1)) if self.protocol.negatives == "all" else
                 negatives.random(draw, src, items, now, self.protocol.negatives, width))
-        if self.protocol.negatives == "all" and not self.part.directed:
-            # The node itself is replaced by dst, which ``own`` subtracts from the rank again.
-            wide = np.where(wide == src[:, None], dst[:, None], wide)
+        if self.protocol.negatives == "all":
+            # Pairs of now are replaced by dst, which ``own`` subtracts from the rank again.
+            there = find(now, (src[:, None] * width + wide).reshape(-1)).reshape(wide.shape)
+            wide = np.where(there >= 0, dst[:, None], wide)
         past = _without(self._known, now)
         if self.protocol.historical and self.protocol.negatives != "all":
             wide = negatives.met(draw, src, past, wide, self.protocol.historical, width)

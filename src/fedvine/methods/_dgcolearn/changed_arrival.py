@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.method import At, Server, World
-from fedvine.core.rng import key
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn import blocks, node_tables
 from fedvine.methods._dgcolearn.changed_graph import NOTHING, ChangedGraph
 from fedvine.methods._dgcolearn.partition import classes_of, first_client, known_graph
-from fedvine.methods._dgcolearn.placement import Placement
+from fedvine.methods._dgcolearn.placement import Placement, keys_of
 from fedvine.methods._dgcolearn.recent import among
 from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.partitions import _incremental, _quality
@@ -123,7 +122,7 @@ def assign(server: Server, fresh: np.ndarray) -> np.ndarray | None:
                                          place.world.clients)[fresh]
     if by_name:
         left = fresh[place.part[fresh] < 0]
-        place.part[left] = [key("dgcolearn", int(n)) % K for n in left]
+        place.part[left] = keys_of(stage, left) % np.uint64(K)
     server.volumes.advance(place, snapshot, fresh, parts)
     place.owner[fresh] = place.clients_of(place.part[fresh])
     return None

@@ -85,17 +85,26 @@ class Border:
         self.served = number[self.served >> 32] << 32 | number[self.served & 0xFFFFFFFF]
         self.rebuild(number[self.edges], moved(self.owner, -1))
 
-    def sums(self, rows: list[np.ndarray]) -> list[np.ndarray]:
-        """Return C H, the sums of Eq. (5): [b_k, d] by client, of the rows [b_k, d] they sent."""
-        return self._split(self._cross, rows)
+    def sums(self, rows: list[np.ndarray], away: np.ndarray | None = None) -> list[np.ndarray]:
+        """Return C H, the sums of Eq. (5): [b_k, d] by client, of the rows [b_k, d] they sent.
 
-    def transposed(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
+        Those of the clients ``away`` (bool [K]) did not come and are 0. With ``min_group`` a sum
+        that they have a part in is withheld: it would be of fewer nodes than was decided on.
+        """
+        return self._split(self._cross, rows, away)
+
+    def transposed(self, gradients: list[np.ndarray], away: np.ndarray | None = None
+                   ) -> list[np.ndarray]:
         """Return C^T G: gradients of what clients sent, given those of the sums [b_k, d]."""
-        return self._split(self._transposed, gradients)
+        return self._split(self._transposed, gradients, away)
 
-    def _split(self, matrix: csr_matrix, parts: list[np.ndarray]) -> list[np.ndarray]:
+    def _split(self, matrix: csr_matrix, parts: list[np.ndarray], away: np.ndarray | None
+               ) -> list[np.ndarray]:
         rows = np.concatenate(parts)
-        return np.split((matrix @ rows).astype(rows.dtype), np.cumsum(self.sizes)[:-1])
+        found = (matrix @ rows).astype(rows.dtype)
+        if self.group > 1 and away is not None and away.any():
+            found[matrix @ np.repeat(away, self.sizes).astype(float) > 0] = 0
+        return np.split(found, np.cumsum(self.sizes)[:-1])
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
@@ -144,7 +153,7 @@ class Layerwise:
                     if method.candidates == "all" else
                     clients.call(method.say, layer, model, per_client=given, expect=rows))
             present, messages = sent.names, filled(clients, sent, border.sizes)
-            sums = self.noisy(server, messages, border.sums(messages))
+            sums = self.noisy(server, messages, border.sums(messages, absent(clients, sent)))
             if layer == 0 and self.fixed(server):
                 server.first = {"names": list(present), "sums": sums}
             model = None                            # clients have it since the first layer
@@ -247,7 +256,8 @@ class Layerwise:
                                 expect=sized(method.precision, clients, border.sizes,
                                              server.net.message_width(layer)))
             present, of_sums = sent.names, filled(clients, sent, border.sizes)
-            gradients = self.noisy(server, of_sums, border.transposed(of_sums))
+            gradients = self.noisy(server, of_sums,
+                                   border.transposed(of_sums, absent(clients, sent)))
         last = method.back_first if fixed else method.first
         return clients.call(last, per_client=named(clients, gradients, present),
                             expect=tree.weights(server.net))
@@ -305,6 +315,11 @@ def sized(precision: str, clients, counts: Iterable[int], width: int) -> Callabl
     """Return, for ``expect=``, the reply of a client by its name: rows [its count, width]."""
     count = dict(zip(clients.names, map(int, counts), strict=True))
     return lambda name: Tensor(precision, (count[name], width))
+
+
+def absent(clients, sent: Any) -> np.ndarray:
+    """Return which clients are not among those that ``sent`` something, bool [K]."""
+    return ~np.isin(clients.names, list(sent.names))
 
 
 def filled(clients, sent: Any, sizes: np.ndarray) -> list[np.ndarray]:

@@ -16,7 +16,6 @@ import torch
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Tensor
 from fedvine.core.method import Server, World
-from fedvine.core.rng import key
 from fedvine.data.snapshot import Snapshot, nodes_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn import node_tables
@@ -90,7 +89,7 @@ class Placement:
                 part[fresh] = first_client(events, self.world.facts["split"],
                                            self.world.clients)[fresh]
             fresh = fresh[part[fresh] < 0]
-            part[fresh] = [key("dgcolearn", int(n)) % K for n in fresh]
+            part[fresh] = keys_of(events, fresh) % np.uint64(K)
             return part
         wanted = K if self.edges_per_client is None else edges.shape[1] // self.edges_per_client
         wanted = max(self.parts, min(max(wanted, 1), K))
@@ -165,10 +164,7 @@ class Placement:
         Return by client the keys of its new nodes, where the data have features these and changed
         ones of its other nodes, and where they have tables of users or items what these say.
         """
-        users, owner = events.num_src, self.owner
-        own, keys = fresh < users, np.empty(len(fresh), np.uint64)
-        keys[own] = events.src_ids.keys(fresh[own])
-        keys[~own] = ~events.dst_ids.keys(fresh[~own] - users)
+        users, owner, keys = events.num_src, self.owner, keys_of(events, fresh)
         x, again, found = None, np.empty(0, np.int64), {}
         said = node_tables.said(events, self.world, fresh)
         if events.nodes is not None and past.nodes is not None and past.nodes.x is not None:
@@ -274,3 +270,11 @@ def affected(before: np.ndarray, edges: np.ndarray, met: np.ndarray, k: int,
         step = found[edges[0]] | found[edges[1]]
         found[edges[:, step].ravel()] = True
     return found
+
+
+def keys_of(events: EventStream, nodes: np.ndarray) -> np.ndarray:
+    """Return the keys uint64 [n] of the nodes' names, the same whatever their numbers are."""
+    own, keys = nodes < events.num_src, np.empty(len(nodes), np.uint64)
+    keys[own] = events.src_ids.keys(nodes[own])
+    keys[~own] = ~events.dst_ids.keys(nodes[~own] - events.num_src)
+    return keys

@@ -18,7 +18,7 @@ import torch
 
 from fedvine.core.method import Client, Server
 from fedvine.core.rng import torch_rng
-from fedvine.methods._dgcolearn.exchange import Border, Layerwise, filled, named, sized
+from fedvine.methods._dgcolearn.exchange import Border, Layerwise, absent, filled, named, sized
 
 
 class RawFeatures(Layerwise):
@@ -44,8 +44,9 @@ class RawFeatures(Layerwise):
         wide = F + {"fedgcn": 0, "paper": method.hidden, "two-hop-exact": F}[method.exchange]
         sent = clients.call(method.offer, model, per_client=named(clients, places, server.joined),
                             expect=sized(method.precision, clients, border.sizes, wide))
-        rows = border.sums(filled(clients, sent, border.sizes))
-        again = border.sums([r[:, :F] for r in rows])               # over q in N_j of Eq. (6)
+        away = absent(clients, sent)
+        rows = border.sums(filled(clients, sent, border.sizes), away)
+        again = border.sums([r[:, :F] for r in rows], away)         # over q in N_j of Eq. (6)
         each = list(zip(places, border.count, rows, again, strict=True))
         return clients.call(method.take, per_client=named(clients, each, sent.names),
                             expect=None).names

@@ -56,8 +56,10 @@ class SumsMixin:
 
         Those of the clients ``away`` did not come, and are not in the totals.
         """
-        own = 0.0 if client.name in away else samples.by_hash(client, self.buckets)
-        samples.enter_totals(client, np.maximum(totals - own, 0.0))
+        if client.name not in away:
+            own = samples.by_hash(client, self.buckets)
+            totals = totals - (gaussian.shortened(own, self.clip_counts) if self.noise else own)
+        samples.enter_totals(client, np.maximum(totals, 0.0))
         client.cache.clear()
 
     @on_client

@@ -75,8 +75,11 @@ class Form:
         """Compute the rows h of all nodes, float32 [N, D], Eq. (a).
 
         ``order`` int [F] has the features, the most frequent first; it may be empty where no
-        features are reduced. ``scale`` is the value of the additional feature.
+        features are reduced. ``scale`` is the value of the additional feature; while it is 0 no
+        class is known, and all rows are 0.
         """
+        if not scale:
+            return np.zeros((len(graph), self.columns), np.float32)
         return np.concatenate([
             self._block(graph, self.near, self.hops, "near", order, scale),
             self._block(graph, self.columns - self.near, 0, "own", order, scale)], 1)
@@ -141,7 +144,7 @@ class ClosedForm(SecureSums, Continual):
                 "rows": np.zeros((form.near, C), np.float32)}
 
     def add_products(self, server: Server, clients: Clients) -> None:
-        """Add the sums of a task."""
+        """Add the sums of a task; none while no class is known: all are withheld."""
         form, held = self.form(clients.world), server.closed
         if not held["scale"] and server.counts.any():
             often, there = server.sums.abs().sum(0).numpy(), server.counts > 0
@@ -149,6 +152,8 @@ class ClosedForm(SecureSums, Continual):
                 held["order"] = np.argsort(-often, kind="stable").astype(np.int32)
             typical = (server.sums[there] / server.counts[there][:, None]).square().sum(1)
             held["scale"] = float(typical.mean().sqrt())        # of the classes' mean rows
+        if not held["scale"]:
+            return
         total, came = self.secure_sum(clients, self.products, held["order"], held["scale"],
                                       self.lost(server, clients, "products"),
                                       length=self.length(clients.world))
