@@ -163,6 +163,11 @@ def of_digest(name: str, digest: str) -> type:
     return _carried_out(copy, digest, name)
 
 
+def path_of(found: type) -> Path:
+    """Return the file of a method's class, as it was named to :func:`from_file`."""
+    return Path(str(sys.modules[found.__module__].__file__))
+
+
 def _carried_out(path: Path, digest: str, name: str) -> type:
     from fedvine.core.method import Method
     module = f"fedvine_method_{digest}"

@@ -279,6 +279,16 @@ class Experiment(BaseModel):
     def _prepared(self, stream: Any) -> tuple[Method, Split, Plan | TaskPlan]:
         """Return what :meth:`open` does, for data that are read already."""
         made = self.resolved()
+        self.fits(stream)
+        if self.open_end:
+            growing.check(self, stream)
+        prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
+        split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
+                              made.tasks, made.seed)
+        return made.method, split, plan
+
+    def fits(self, stream: Any) -> None:
+        """Raise :class:`FedvineError` where the data are not of the kind that the task needs."""
         if isinstance(stream, Graph) != (self.protocol.data == "graph"):
             raise FedvineError(f"{self.method.name} answers for {self.method.task}s; "
                                f"{stream.name} is " + (
@@ -286,12 +296,6 @@ class Experiment(BaseModel):
                 if isinstance(stream, Graph) else "a stream of edges; choose a method for links, "
                 "such as fedlink_plus, or name a table of nodes as data, and its edges with "
                 "--edges."))
-        if self.open_end:
-            growing.check(self, stream)
-        prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
-        split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
-                              made.tasks, made.seed)
-        return made.method, split, plan
 
     def _dealt(self, count: int) -> tuple[str, ...]:
         """Return the note on a table without clients, which is dealt to ``count`` of them."""
