@@ -97,7 +97,7 @@ class Method(BaseModel):
     #: Raised when the same fields give other scores, see :mod:`fedvine.results.kept`.
     revision: ClassVar[int] = 1
     #: The search space of ``fedvine tune``, by field: (low, high), (low, high, "log"), or a list of
-    #: values; None removes a base class's field.
+    #: choices, of which the default is one more; None removes a base class's field.
     space: ClassVar[dict[str, Any]] = {}
     #: How often :meth:`refresh` can be afforded between two stages: "event", after every so many
     #: events, or "stage" for a method that does not have it.

@@ -98,6 +98,13 @@ class LinkPrediction(Task):
         """Return a protocol with few queries."""
         return cls(negatives=5, positives=40)
 
+    @classmethod
+    def score_keys(cls) -> frozenset[str]:
+        """Return the keys of all scores, of all subsets; see :mod:`fedvine.tasks.link_measures`."""
+        plain = ("auc", "ap", "mrr", "hits", "auc_historical", "auc_inductive")
+        ends = ("", *(f"_{subset}" for subset in SUBSETS[1:]))
+        return frozenset([*cls.scores, *(key + end for key in plain for end in ends)])
+
     @property
     def step(self) -> int | None:
         """Return after how many new events a client's answers are refreshed; None: never."""
