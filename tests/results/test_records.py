@@ -95,6 +95,22 @@ def test_a_run_of_one_stage_says_that_nothing_was_scored(tmp_path, stages, said)
     assert tables(old, run.protocol)[0].endswith("choose shorter stages.")
 
 
+@pytest.mark.parametrize(("rows", "stages", "said"), [
+    (["u1,i1,5,a", "u2,i2,5,a"], None, "all edges are at the time 5, and"),
+    (["u1,i1,5,a", "u2,i2,5,a"], "2.0", "all edges are at the time 5, and"),
+    (["u1,i1,5,a"], 1, "there is one edge, at the time 5, and")])
+def test_where_no_stages_can_be_cut_no_shorter_ones_are_advised(tmp_path, rows, stages, said):
+    file = tmp_path / "few.csv"
+    file.write_text("\n".join(["user,item,at,town", *rows, ""]))
+    run = Experiment.model_validate({"data": {"source": str(file), **shop.COLUMNS}, "stages": stages,
+                                     "method": "popularity"}).run(tmp_path / "run").finish()
+    sentence, = tables(run.summary, run.protocol)
+    assert sentence.startswith(f"Nothing was scored: {said} ")
+    assert "add rows of later times" in sentence and "choose" not in sentence
+    wide = run.summary | {"unscored": {"step": 1, "times": [5.0, 9.0]}}
+    assert tables(wide, run.protocol)[0].endswith("shorter than one edge; add rows of later times.")
+
+
 def test_an_unfinished_run_has_no_records(tmp_path):
     experiment = Experiment.model_validate(
         {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "popularity"})

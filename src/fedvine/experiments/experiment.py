@@ -286,6 +286,12 @@ class Experiment(BaseModel):
                 if isinstance(stream, Graph) else "a stream of edges; choose a method for links, "
                 "such as fedlink_plus, or name a table of nodes as data, and its edges with "
                 "--edges."))
+        owner = getattr(stream, "owner", None)
+        if self.split.k is not None and made.split.by in (
+                *getattr(stream, "codes", ()), *((owner.column, "client") if owner else ())):
+            raise FedvineError("k (--k) is the number of clients of a partition, and "
+                               f'{stream.name} is split by its column "{made.split.by}"; leave out '
+                               "k, or name a partition with --split, such as louvain.")
         if self.open_end:
             growing.check(self, stream)
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare

@@ -216,6 +216,15 @@ def _unscored(summary: Mapping[str, Any]) -> str:
     """Return the sentence of a run without scores: why, and what stages and times it has."""
     known = summary.get("unscored", {})     # earlier runs do not have it
     step, times = known.get("step"), known.get("times")
+    if times and np.nextafter(times[0], np.inf) >= times[1]:
+        only = sum(summary.get("sizes", {}).values()) == 1
+        return ("Nothing was scored: " + ("there is one edge, at" if only else "all edges are at")
+                + f" the time {moment(times[0], bool(summary.get('dates')))}, and a forecast is "
+                "scored on later edges; add rows of later times, or name another column with "
+                "--time.")
+    if step == 1:
+        return ("Nothing was scored: the test period holds no stage that has one before it, and no "
+                "stage is shorter than one edge; add rows of later times.")
     wanted = ("shorter stages" if step is None else f"stages of fewer than {step:,} edges"
               if isinstance(step, int) else f"stages shorter than {step}")
     dates = bool(summary.get("dates"))
