@@ -28,7 +28,7 @@ def test_an_empty_folder_lacks_every_row(tmp_path):
 
 
 def test_what_cannot_be_checked_is_told_from_what_is_unknown(tmp_path):
-    with pytest.raises(FedvineError, match="tgb-wiki is no paper's table .* for one of dgcolearn-"):
+    with pytest.raises(FedvineError, match=r"tgb-wiki is no paper's table .* one of dgcolearn-"):
         lacks("tgb-wiki", folder=tmp_path)
     with pytest.raises(FedvineError, match=r'no table called "power-tabel2" \(did you mean "power'):
         lacks("power-tabel2", folder=tmp_path)

@@ -183,7 +183,10 @@ class Method(BaseModel):
         raise NotImplementedError
 
     def report(self, server: Server) -> dict[str, Any]:
-        """Return this method's own entries of a finished run's summary; none by default."""
+        """Return this method's own entries of a finished run's summary; none by default.
+
+        With ``said``, sentences by the name of an entry, these are shown in the entries' place.
+        """
         return {}
 
     def privacy(self, rounds: int) -> dict[str, Any]:
