@@ -43,8 +43,8 @@ if __name__ == "__main__":
         found = scores(where, [who] * len(what), what)
         if np.isnan(found).all():
             raise LookupError(f"No pair of the user {who} with these items was exported at "
-                              f"{where}; load.py scores users of a client alone, fedvine predict also users "
-                              "of others.")
+                              f"{where}; load.py scores users of a client alone, fedvine predict "
+                              "also users of others.")
         for thing, score in zip(what, found, strict=True):
             print(thing, score)
     except LookupError as error:
