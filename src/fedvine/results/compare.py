@@ -13,6 +13,7 @@ from typing import Any
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
+from fedvine.experiments import data_fits
 from fedvine.experiments.command import from_command
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, cells
@@ -153,6 +154,6 @@ def _one_task(one: Experiment, other: Experiment) -> None:
     """Raise the :class:`FedvineError` of the first of two methods whose task is not of the data."""
     stream = one.data.open()
     for e in (one, other):
-        e.fits(stream)
+        data_fits.check(e, stream)
     raise FedvineError(f"{one.method.name} answers for {one.method.task}s and {other.method.name} "
                        f"for {other.method.task}s; compare methods that answer for the same.")
