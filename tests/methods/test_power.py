@@ -224,7 +224,8 @@ def test_noise_needs_a_clip_and_changes_what_the_server_has():
         run(PowerPlus(rounds=1, noise=1.0, width=0, hops=0), parts, plan).finish()
     sums = []
     for noise in (0.0, 1.0):
-        done = run(PowerPlus(rounds=1, noise=noise, clip=1.0, width=0, hops=0), parts, plan).finish()
+        done = run(PowerPlus(rounds=1, noise=noise, clip=1.0, width=0, hops=0), parts,
+                   plan).finish()
         sums.append(done.server.sums)
     assert (sums[0] - sums[1]).std() == pytest.approx(3 ** 0.5, rel=0.5)   # three clients
 
