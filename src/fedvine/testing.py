@@ -272,7 +272,8 @@ def check_refresh(method: Method) -> None:
 def check_growth(method: Method) -> None:
     """Check that a run whose table grows, night by night, has the scores of one run on all rows.
 
-    Methods are left out whose task says that its runs do not go on, and those of labelled graphs.
+    That run has the same plan: the same stages and periods. Methods are left out whose task says
+    that its runs do not go on, and those of labelled graphs.
     """
     if of(method).data != "graph":
         wrong = growth_check.check(method, tiny_stream())

@@ -147,6 +147,10 @@ COMMANDS = {
     "unknown split": ([*TABLE, "--split", "wheer"], '"wheer"', 'did you mean "where"?'),
     "more clients than items": ([*TABLE, "--split", "hash", "--k", "99"], "99", "3 items"),
     "no clients": ([*TABLE, "--split", "hash", "--k", "0"], "split.k is 0"),
+    "clients of a column": ([*TABLE, "--k", "4"], "good", 'its column "where"', "leave out k"),
+    "open quote": ([*TABLE, "--clients", '"a,b'], "no list of names", "in double quotes"),
+    "a stage by word": ([*TABLE, "--stages", "foo"], "'foo'", "500 without a point", "of edges"),
+    "no whole stage": ([*TABLE, "--stages", "7000", "--open"], "a whole stage of 7,000 edges yet"),
     "unknown client": ([*TABLE, "--clients", "a,c"], '"c"'),
     "clients of no name": ([*TABLE, "--clients", ""], 'no client ""'),
     "negative seed": ([*TABLE, "--seed", "-1"], "seed is -1"),
@@ -175,6 +179,15 @@ def test_a_bad_command(name):
 ], ids=["method", "shown", "command", "nothing", "no run", "run nowhere", "run is a file"])
 def test_a_name_that_nothing_has(arguments, words):
     refused(arguments, *words)
+
+
+def test_a_picture_that_is_no_png_file_is_refused_before_anything_is_run():
+    refused(["reproduce", "fedlink-figure2", "--plot", "x.pdf"], "x.pdf", "x.png with --plot")
+
+
+def test_an_experiment_with_a_method_that_is_not_here_says_how_it_gets_here(here):
+    (here / "e.toml").write_text("data='good.csv'\n[method]\nname='mine'\nfile_digest='ab12'\n")
+    refused(["run", "e.toml"], '"mine"', "once to fedvine show FILE.py")
 
 
 BASE = "method='fedlink'\ndata='good.csv'\n"

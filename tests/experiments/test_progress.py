@@ -2,12 +2,14 @@
 
 import io
 import json
+import time
 
 import pytest
 from numba import njit
 from rich.console import Console
 
 from fedvine import testing
+from fedvine.core.compiling import timed
 from fedvine.core.method import At
 from fedvine.experiments.progress import Progress, follow
 from fedvine.methods.fedlink_local import FedLinkLocal
@@ -84,3 +86,21 @@ def test_a_loop_that_is_compiled_for_the_first_time_is_said():
         doubled._compiler.compile = compiled
         assert doubled(2) == doubled(2) == 4
     assert seen == [True] and "compiling" not in shown.position()
+
+
+def test_seconds_of_a_block_are_without_those_of_compiling():
+    @njit
+    def tripled(x):
+        return 3 * x
+
+    original, seconds = tripled._compiler.compile, {}
+
+    def slowly(*args):
+        time.sleep(0.5)
+        return original(*args)
+
+    tripled._compiler.compile = slowly
+    with timed(seconds, "block"):
+        time.sleep(0.1)
+        assert tripled(2) == 6
+    assert 0.1 <= seconds["block"] < 0.5

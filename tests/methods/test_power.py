@@ -221,10 +221,11 @@ def test_power_plus_is_the_same_when_the_server_sees_only_sums():
 def test_noise_needs_a_clip_and_changes_what_the_server_has():
     parts, plan = testing.tiny_graphs()
     with pytest.raises(FedvineError, match="noise is measured in clip"):
-        run(PowerPlus(rounds=1, noise=1.0, width=0), parts, plan).finish()
+        run(PowerPlus(rounds=1, noise=1.0, width=0, hops=0), parts, plan).finish()
     sums = []
     for noise in (0.0, 1.0):
-        done = run(PowerPlus(rounds=1, noise=noise, clip=1.0, width=0), parts, plan).finish()
+        done = run(PowerPlus(rounds=1, noise=noise, clip=1.0, width=0, hops=0), parts,
+                   plan).finish()
         sums.append(done.server.sums)
     assert (sums[0] - sums[1]).std() == pytest.approx(3 ** 0.5, rel=0.5)   # three clients
 

@@ -12,6 +12,7 @@ from fedvine.cli.main import app
 from fedvine.core.errors import FedvineError
 from fedvine.datasets import at_hand
 from fedvine.experiments.experiment import Experiment
+from fedvine.papers import published
 from fedvine.papers.ahead import ahead
 from fedvine.papers.published import PaperTable
 from fedvine.papers.reproduce import lacks
@@ -24,8 +25,22 @@ def test_an_empty_folder_lacks_every_row(tmp_path):
     rows = [row.name for row in PaperTable.named("power-table2").row]
     for name in rows:
         assert any(f" {name} has 0 of 5 seeds" in line for line in lines) or not lines
-    with pytest.raises(FedvineError, match="is for a paper's table"):
+
+
+def test_what_cannot_be_checked_is_told_from_what_is_unknown(tmp_path):
+    with pytest.raises(FedvineError, match=r"tgb-wiki is no paper's table .* one of dgcolearn-"):
         lacks("tgb-wiki", folder=tmp_path)
+    with pytest.raises(FedvineError, match=r'no table called "power-tabel2" \(did you mean "power'):
+        lacks("power-tabel2", folder=tmp_path)
+    with pytest.raises(FedvineError, match="--only belongs to one page"):
+        lacks("all", only="1", folder=tmp_path)
+
+
+def test_all_are_checked_and_each_line_names_its_table(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedvine.papers.reproduce.lacking",
+                        lambda table, *_: [f"1: {table.title} is not built yet."])
+    lines = lacks("all", folder=tmp_path)
+    assert [line.split(",")[0] for line in lines] == sorted(published.names())
 
 
 @pytest.mark.slow

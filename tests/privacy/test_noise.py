@@ -267,8 +267,7 @@ def test_the_difference_of_two_runs_is_noise_and_nothing_else():
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [
     NOISY, Power.tiny().model_copy(update={"clip": 1.0, "noise": 1.0}),
-    PowerPlus.tiny().model_copy(update={"clip": 1.0, "noise": 1.0, "width": 0,
-                                             "hops": 0}),
+    PowerPlus.tiny().model_copy(update={"clip": 1.0, "noise": 1.0, "width": 0, "hops": 0}),
     FedSageDyn.tiny()], ids=lambda m: m.name)
 def test_no_method_draws_its_noise_from_the_runs_seed(method):
     """Two runs differ; with injected keys they are equal, whatever the engine does to them."""

@@ -146,12 +146,17 @@ def test_a_name_that_is_not_there_is_named_in_a_sentence(rows, graph, tmp_path):
     link, plus, shared, nodes = (tmp_path / f"{name}-out" for name in (
         "fedlink_noemb", "fedlink_plus", "dgcolearn", "fedavg"))
     assert refused(link, "rye", "nobody", "1") == (
-        "The model knows no user nobody: it had no edge in the run.")
+        "The user nobody had no edge at rye; load.py scores users and items of a client alone, "
+        "fedvine predict also users of others.")
     assert refused(link, "paris", "u/7", "1") == (
         "No client paris was exported; there are a yr, rye.")
-    assert refused(link, "rye", "u/7", "no item").startswith("The model knows no item no item")
+    here, = set(rows.src[rows.town == "rye"][:1])
+    away, = set(rows.src[rows.town != "rye"][:1])
+    assert refused(link, "rye", here, "no item").startswith("The item no item had no edge at rye;")
+    assert refused(link, "rye", away, "1").startswith(f"The user {away} had no edge at rye;")
     assert refused(plus, "rye", "nobody", "1") == (
-        "No pair of the user nobody with these items was exported.")
+        "No pair of the user nobody with these items was exported at rye; load.py scores users of "
+        "a client alone, fedvine predict also users of others.")
     assert refused(plus, "paris", "nobody", "1").startswith("No client paris was exported")
     assert refused(shared, "nobody", "1").startswith("The model knows no user nobody")
     assert refused(nodes, "north", "n999") == "The model knows no node n999 at this client."

@@ -10,6 +10,8 @@ from rich.console import Console
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run_folder import read_lines
+from fedvine.methods._fedlink_plus import choices
+from fedvine.methods._fedlink_plus.newton import SIMPLE, Newton
 from fedvine.results.entry import Entry
 from fedvine.results.records import facts, records, tables, write_json
 
@@ -95,6 +97,23 @@ def test_a_run_of_one_stage_says_that_nothing_was_scored(tmp_path, stages, said)
     assert tables(old, run.protocol)[0].endswith("choose shorter stages.")
 
 
+@pytest.mark.parametrize(("rows", "stages", "said"), [
+    (["u1,i1,5,a", "u2,i2,5,a"], None, "all edges are at the time 5, and"),
+    (["u1,i1,5,a", "u2,i2,5,a"], "2.0", "all edges are at the time 5, and"),
+    (["u1,i1,5,a"], 1, "there is one edge, at the time 5, and")])
+def test_where_no_stages_can_be_cut_no_shorter_ones_are_advised(tmp_path, rows, stages, said):
+    file = tmp_path / "few.csv"
+    file.write_text("\n".join(["user,item,at,town", *rows, ""]))
+    run = Experiment.model_validate({
+        "data": {"source": str(file), **shop.COLUMNS}, "stages": stages,
+        "method": "popularity"}).run(tmp_path / "run").finish()
+    sentence, = tables(run.summary, run.protocol)
+    assert sentence.startswith(f"Nothing was scored: {said} ")
+    assert "add rows of later times" in sentence and "choose" not in sentence
+    wide = run.summary | {"unscored": {"step": 1, "times": [5.0, 9.0]}}
+    assert tables(wide, run.protocol)[0].endswith("shorter than one edge; add rows of later times.")
+
+
 def test_an_unfinished_run_has_no_records(tmp_path):
     experiment = Experiment.model_validate(
         {"data": {"source": str(shop.write(tmp_path)), **shop.COLUMNS}, "method": "popularity"})
@@ -114,6 +133,18 @@ def test_seconds_of_the_clock_are_of_the_runs_that_did_not_wait():
     assert entry(quiet, busy).cost("seconds_total") == 10.0
     assert entry(quiet, busy).cost("seconds_cpu") == 9.75       # CPU time is of all
     assert entry((1.0, 10.0, None), (2.0, 20.0, None)).cost("seconds_round") == 1.5
+
+
+def test_what_answered_is_one_sentence_also_of_many_stages():
+    assert facts(choices.report(["all"] * 4)) == "All forecasts were made by the whole model."
+    many = [*["all"] * 60, *["without steps"] * 20, *["met pairs / 4"] * 10, *SIMPLE]
+    said = facts(choices.report(many))
+    assert said == (
+        "Forecasts are made by what ranked the newest edges best. After 92 stages that was the "
+        "whole model (60 times), the model without what item follows which (20), the whole model "
+        "with the odds of known pairs divided by 4 (10), others (2); summary.json has each.")
+    assert choices.report(many)["answers"] == many
+    assert {"items", *choices.PARTS} == set(Newton(1.0).parts)
 
 
 def test_a_fact_of_a_thousand_clients_is_one_line_that_can_be_read():

@@ -10,7 +10,9 @@ import shop
 from fedvine.cli import main
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, NotWritten
+from fedvine.core.method import Field
 from fedvine.experiments.experiment import Experiment
+from fedvine.methods.popularity import Popularity
 from fedvine.papers import published, reproduce
 from fedvine.papers.published import PaperTable
 from fedvine.results import tune, tuned
@@ -182,13 +184,65 @@ def test_what_cannot_be_searched_is_said_in_a_sentence(tmp_path, monkeypatch):
         search(tmp_path, seed=7)
     with pytest.raises(FedvineError, match="popularity has no settings to search"):
         search(tmp_path, "popularity:decay=0.5")
-    with pytest.raises(FedvineError, match=r'no validation score "aux" \(did you mean "auc"\?\)'):
+    with pytest.raises(FedvineError, match=r'no score "aux" \(did you mean "auc"\?\)'):
         search(tmp_path, score="aux", trials=1)
+    with pytest.raises(FedvineError, match="no validation score"):
+        search(tmp_path, score="auc_across", trials=1)
     with pytest.raises(FedvineError, match="holds another search"):
         search(tmp_path, score="mrr", trials=1)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(FedvineError, match=r"pip install 'fedvine\[tune\]'"):
-        search(tmp_path, score="aux")
+        search(tmp_path, score="auc_across")
+
+
+def test_a_score_that_no_run_has_is_refused_before_a_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr(Study, "trial", lambda *a: pytest.fail("a trial was begun"))
+    with pytest.raises(FedvineError, match=r'"mrrr" \(did you mean "mrr"\?\)'):
+        search(tmp_path, score="mrrr")
+
+
+def test_a_score_that_these_data_do_not_have_ends_the_search_at_its_first_trial(tmp_path):
+    told = []
+    with pytest.raises(FedvineError, match='shop has no validation score "auc_across"'):
+        search(tmp_path, score="auc_across", tell=told.append)
+    assert told == [] and len(trials(tmp_path)) == 1
+
+
+class Picks(Popularity):
+    """Popularity with a field that has a list of choices."""
+
+    keep: float = Field(default=0.5, ge=0, le=1, description="not used")
+
+
+@pytest.mark.parametrize(("space", "words"), [
+    ({"keep": (0.6, 0.9)}, "keep from 0.6 to 0.9, without its default 0.5"),
+    ({"kep": [0.1]}, r'names "kep", which is no field of it \(did you mean "keep"\?\)')])
+def test_a_space_that_cannot_be_searched_is_refused(monkeypatch, space, words):
+    monkeypatch.setattr(Picks, "space", space)
+    with pytest.raises(FedvineError, match=words):
+        tune.searched(Picks())
+
+
+def test_the_default_is_one_more_choice_and_choices_are_said_as_a_list(tmp_path, monkeypatch):
+    monkeypatch.setattr(Popularity, "space", {"decay": [0.1, 0.9]})
+    found = search(tmp_path, trials=2)
+    assert trials(tmp_path)[0].user_attrs["fields"] == {"decay": 0.5}
+    assert "# Searched: decay of 0.5, 0.1, 0.9.\n" in found.file.read_text()
+    assert tuned.found(wanted(tmp_path), 100, tmp_path / "cells") == found.search
+
+
+@pytest.mark.parametrize(("earlier", "said"), [
+    ([0.001, 0.03, "log"], "0.001 to 0.03 (log)"), ([0.0, 1.0], "0.0 to 1.0"),
+    ([1, 3], "of 1, 3"), ([0.1, 0.5, 0.9], "of 0.1, 0.5, 0.9"), (["a", "b"], "of a, b")])
+def test_ranges_of_earlier_lines_are_said_as_they_were(once, monkeypatch, earlier, said):
+    folder, _ = once
+    found, line = tuned.Kept.find, {}
+
+    def older(self, identity):
+        line.update(found(self, identity))
+        return {**line, "summary": {**line["summary"], "space": {"decay": earlier}}}
+    monkeypatch.setattr(tuned.Kept, "find", older)
+    assert tuned.found(wanted(folder), 100, folder / "cells").space == {"decay": said}
 
 
 @pytest.mark.parametrize("name", sorted(registry.methods()))
@@ -209,7 +263,8 @@ def test_the_command_and_its_experiment(tmp_path, monkeypatch, capsys):
     columns = [x for key, value in shop.COLUMNS.items() for x in (f"--{key}", value)]
     with pytest.raises(SystemExit) as ended:
         main.main(["tune", "popularity", "--data", "shop.csv", *columns, "--stages", "400s",
-                  "--trials", "2", "--set", "protocol.negatives=5", "--score", "mrr"])
+                  "--undirected", "--sure", "--trials", "2", "--set", "protocol.negatives=5",
+                  "--score", "mrr"])
     assert not ended.value.code
     out = capsys.readouterr().out
     file, = (tmp_path / "runs" / "tune").glob("popularity-shop-*/experiment.toml")

@@ -119,6 +119,11 @@ def test_a_score_is_the_runs_own_of_the_next_stage(rows, fitted):
         fitted.set_params(metric="aucc").score(rows[300:])
 
 
+def test_a_score_of_unknown_clients_alone_is_refused(rows, fitted):
+    with pytest.raises(ValueError, match=r"None of these rows can be scored.* which clients_ name"):
+        fitted.score(rows[300:].assign(town="nowhere"))
+
+
 @pytest.mark.slow
 def test_a_search_in_the_order_of_time_and_a_pipeline(rows):
     line = make_pipeline(FunctionTransformer(lambda frame: frame.rename(columns={"who": "src"})),

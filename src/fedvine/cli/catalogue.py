@@ -60,7 +60,7 @@ def _method(method: type) -> Iterator[RenderableType]:
         table.add_row(name, kind_text(field.annotation, field.metadata), repr(field.default),
                       field.description or "")
     yield table
-    ranges = ", ".join(f"{k} {span(list(v))}" for k, v in searched(method()).items())
+    ranges = ", ".join(f"{k} {span(v)}" for k, v in searched(method()).items())
     if ranges:
         yield f"\nfedvine tune searches {ranges}."
 

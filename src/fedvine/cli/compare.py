@@ -49,7 +49,7 @@ def compare(
     budget: options.Budget = None,
     jobs: options.Jobs = 1,
     folder: options.Folder = Path("runs/cells"),
-    plot: Annotated[Path | None, typer.Option(help="Draw a picture into this .png file.")] = None,
+    plot: options.Plot = None,
     markdown: options.Markdown = None,
     json: options.Json = None,
 ) -> None:
@@ -84,8 +84,7 @@ def reproduce(
     cap: Annotated[str, typer.Option(help="CPU time that all runs of a page may take.")] = "60m",
     jobs: options.Jobs = 1,
     folder: options.Folder = Path("runs/cells"),
-    plot: Annotated[Path | None, typer.Option(
-        help="Draw a figure into this .png file.")] = None,
+    plot: options.Plot = None,
     markdown: options.Markdown = None,
     json: options.Json = None,
     check: Annotated[bool, typer.Option(

@@ -21,6 +21,14 @@ _OF = "Column of a table: "
 _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
             "bipartite", "sure", "database", "append_only", "users", "items", "weight", "features")
 
+
+def _png(file: Path | None) -> Path | None:
+    if file is not None and file.suffix.lower() != ".png":
+        raise FedvineError(f"Pictures are PNG files, and {file} does not end in .png; name "
+                           f"{file.with_suffix('.png')} with --plot.")
+    return file
+
+
 # -- the data, and its owners ----------------------------------------------------------------------
 Data = Annotated[str | None, typer.Option(
     autocompletion=completion.datasets,
@@ -93,6 +101,8 @@ Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time.")]
 Markdown = Annotated[Path | None, typer.Option(
     help="Write the tables to this file; - for the terminal.")]
 Json = Annotated[Path | None, typer.Option(help="Write the scores to this file.")]
+Plot = Annotated[Path | None, typer.Option(
+    callback=_png, help="Draw a picture into this .png file.")]
 
 
 def values(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Method(BaseModel):
     #: Raised when the same fields give other scores, see :mod:`fedvine.results.kept`.
     revision: ClassVar[int] = 1
     #: The search space of ``fedvine tune``, by field: (low, high), (low, high, "log"), or a list of
-    #: values; None removes a base class's field.
+    #: choices, of which the default is one more; None removes a base class's field.
     space: ClassVar[dict[str, Any]] = {}
     #: How often :meth:`refresh` can be afforded between two stages: "event", after every so many
     #: events, or "stage" for a method that does not have it.
@@ -183,7 +183,10 @@ class Method(BaseModel):
         raise NotImplementedError
 
     def report(self, server: Server) -> dict[str, Any]:
-        """Return this method's own entries of a finished run's summary; none by default."""
+        """Return this method's own entries of a finished run's summary; none by default.
+
+        With ``said``, sentences by the name of an entry, these are shown in the entries' place.
+        """
         return {}
 
     def privacy(self, rounds: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ def names_in(text: str) -> list[str]:
     Raises :class:`FedvineError` where it is none.
     """
     try:
-        found = next(csv.reader([text], skipinitialspace=True), None)
+        found = next(csv.reader([text], skipinitialspace=True, strict=True), None)
     except csv.Error:
         raise FedvineError(f"{text!r} is no list of names; write commas between them, and a name "
                            "with a comma or a line break in double quotes.") from None

@@ -159,8 +159,14 @@ def of_digest(name: str, digest: str) -> type:
     if not (digest.isalnum() and copy.is_file()
             and hashlib.sha256(copy.read_bytes()).hexdigest()[:16] == digest):
         raise FedvineError(f'The method "{name}" is in a file of its own that is not known here; '
-                           "give that file, unchanged, with --method, or run it once.")
+                           "give that file, unchanged, once to fedvine show FILE.py or fedvine run "
+                           "FILE.py, or with --method where a command has it.")
     return _carried_out(copy, digest, name)
+
+
+def path_of(found: type) -> Path:
+    """Return the file of a method's class, as it was named to :func:`from_file`."""
+    return Path(str(sys.modules[found.__module__].__file__))
 
 
 def _carried_out(path: Path, digest: str, name: str) -> type:

@@ -44,13 +44,13 @@ def page(value: object) -> str:
     return html.escape(shown(str(value)), quote=True)
 
 
-def drawn(name: str) -> str:
+def drawn(name: str, most: int = _LONGEST) -> str:
     """Escape for a picture: no mathematics, only signs that the font has, and not too long.
 
     A label that starts with ``_`` would be left out of a legend, so a space comes before it.
     """
     known = _glyphs()
-    name = name if len(name) <= _LONGEST else name[:_LONGEST - 3] + "..."
+    name = name if len(name) <= most else name[:most - 3] + "..."
     text = "".join(c if ord(c) in known and c.isprintable() else
                    c.encode("ascii", "backslashreplace").decode() if c.isprintable() else "?"
                    for c in name)

@@ -45,7 +45,9 @@ def open_plan(stream: EventStream, stages: int | str, *, val: float = 0.15, test
     order = np.asarray(stream.order)
     bounds = [float(order[0]), *later_bounds([float(order[0])], order, stages)]
     if len(bounds) < 2:
-        raise TooEarly(f"{stream.name} does not have a whole stage of {stages} yet: an event at or "
+        length = stages if isinstance(stages, str) else (
+            "1 edge" if stages == 1 else f"{stages:,} edges")
+        raise TooEarly(f"{stream.name} does not have a whole stage of {length} yet: an event at or "
                        "past its end is missing; choose shorter stages, or wait.")
     made = periods(bounds, known(stream.before(bounds[-1]), bounds), val, test)
     return replace(made, live=len(made))

@@ -204,8 +204,9 @@ def seconds(every: str | float) -> float:
     """Return the duration of a stage; raises :class:`FedvineError` for other text than one."""
     step = duration(str(every), _UNITS)
     if step is None or not 0 < step < np.inf:
-        raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h, 90min or a "
-                           "number above 0 in the stream's own unit.")
+        raise FedvineError(f"{every!r} is no duration; write for example 30d, 12h or 90min, or "
+                           "500.0 in the unit of the table's own times; as --stages, 500 without a "
+                           "point is a number of edges.")
     return step
 
 

@@ -27,13 +27,12 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
-from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
 from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
 from fedvine.data.spec import Data
 from fedvine.data.split import Split
-from fedvine.experiments import growing, run_folder
+from fedvine.experiments import data_fits, growing, run_folder
 from fedvine.experiments.run import Run, run
 from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -279,29 +278,13 @@ class Experiment(BaseModel):
     def _prepared(self, stream: Any) -> tuple[Method, Split, Plan | TaskPlan]:
         """Return what :meth:`open` does, for data that are read already."""
         made = self.resolved()
-        if isinstance(stream, Graph) != (self.protocol.data == "graph"):
-            raise FedvineError(f"{self.method.name} answers for {self.method.task}s; "
-                               f"{stream.name} is " + (
-                "a labelled graph; choose a method for nodes, such as power_plus."
-                if isinstance(stream, Graph) else "a stream of edges; choose a method for links, "
-                "such as fedlink_plus, or name a table of nodes as data, and its edges with "
-                "--edges."))
+        data_fits.check(self, stream)
         if self.open_end:
             growing.check(self, stream)
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
         split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
                               made.tasks, made.seed)
         return made.method, split, plan
-
-    def _dealt(self, count: int) -> tuple[str, ...]:
-        """Return the note on a table without clients, which is dealt to ``count`` of them."""
-        given = self.split
-        if (self.data.dataset or self.data.client or given.by or given.k is not None
-                or given.clients):
-            return ()
-        return (f"No column of clients was named, so the {self.protocol.unit} are split into "
-                f"{count} clients by {self.resolved().split.by}; name a column with --client, or "
-                "say how with --split and --k.",)
 
     def run(self, out: str | os.PathLike[str] | None = None, *, now: bool = False,
             keep: bool = True, table: Any = None, **options: Any) -> Run:
@@ -344,6 +327,6 @@ class Experiment(BaseModel):
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)
             found = growing.grown(self, out, table=table)   # counts the rows that wait
-        made.notes = (*made.notes, *self._dealt(len(split.parts)))
+        made.notes = (*made.notes, *data_fits.dealt(self, len(split.parts)))
         made.news = [] if found is None else growing.sentences(found[0])
         return made

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedvine.core.clients import Clients
+from fedvine.core.compiling import Compiling
 from fedvine.core.method import At
 from fedvine.core.units import clock, size
-from fedvine.experiments.compiling import Compiling
 from fedvine.experiments.run import Run, StageScores
 
 SHOWN = ("auc_new", "mrr_new", "auc", "mrr", "accuracy", "accuracy_val")

@@ -23,7 +23,6 @@ What each side learns of the data (Section 3.3, Appendix H): ``docs/reference-dg
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -31,6 +30,7 @@ import torch
 from pydantic import model_validator
 
 from fedvine.core import tree
+from fedvine.core.compiling import timed
 from fedvine.core.device import OnDevice
 from fedvine.core.method import At, Client, Field, Server, World
 from fedvine.core.rng import rng
@@ -231,9 +231,9 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
         placement, snapshot, stage, past = (
             server.placement, server.snapshot, server.stage, server.past)
         renumber(server, stage)                                     # users and items that are new
-        fresh, began = snapshot.advance(stage), time.perf_counter()
-        before = placement.assign(stage, past, snapshot)            # (i) partition, Section 4.1
-        server.cache[f"partition {snapshot.t}"] = time.perf_counter() - began
+        fresh = snapshot.advance(stage)
+        with timed(server.cache, f"partition {snapshot.t}"):
+            before = placement.assign(stage, past, snapshot)        # (i) partition, Section 4.1
         moved, lost = placement.move(self, server, clients, before)
         placement.describe(stage, past, snapshot, moved)
         new = placement.introduce(stage, past, np.concatenate([lost, fresh]))

@@ -37,7 +37,7 @@ from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.events import kept
-from fedvine.methods._fedlink_plus import edge_columns, noisy, samples
+from fedvine.methods._fedlink_plus import choices, edge_columns, noisy, samples
 from fedvine.methods._fedlink_plus import rows as travelling
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import PARTS
@@ -268,4 +268,4 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return which answer was used after each stage."""
-        return {"answers": list(server.chosen)}
+        return choices.report(server.chosen)

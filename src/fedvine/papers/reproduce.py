@@ -51,14 +51,18 @@ def names() -> list[str]:
 
 def study(name: str) -> Study:
     """Return the study of a table or figure. Raises :class:`FedvineError` for an unknown name."""
-    if name not in names():
-        raise FedvineError(f'There is no table called "{name}"{near(name, names())}; there are '
-                           f"{', '.join(names())}.")
+    _known(name)
     if name in STUDIES:
         return STUDIES[name]()
     if name in figures.names():
         return figures.study(Figure.named(name))
     return tables.study(PaperTable.named(name))
+
+
+def _known(name: str) -> None:
+    if name not in names():
+        raise FedvineError(f'There is no table called "{name}"{near(name, [*names(), ALL])}; there '
+                           f"are {', '.join(names())}.")
 
 
 def reproduce(name: str, *, only: str | None = None, seeds: int | None = None,
@@ -82,12 +86,20 @@ def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
     """Return what a paper's table lacks, see :func:`fedvine.papers.complete.lacking`; run nothing.
 
     Nothing is downloaded: where data are not at hand, the content of kept cells is not compared.
+    With ``name`` :data:`ALL` these are the sentences of all papers' tables.
 
     Raises :class:`FedvineError` for a name that is no paper's table.
     """
-    if name not in published.names():
-        raise FedvineError("--check is for a paper's table: "
-                           f"{', '.join(sorted(published.names()))}.")
+    tables = published.names()
+    if name == ALL:
+        if only:
+            raise FedvineError("--only belongs to one page; leave it out.")
+        return [f"{table}, {line}" for table in sorted(tables)
+                for line in lacks(table, seeds=seeds, folder=folder)]
+    _known(name)
+    if name not in tables:
+        raise FedvineError(f"{name} is no paper's table with rows to check; --check is for all, or "
+                           f"for one of {', '.join(sorted(tables))}.")
     with at_hand():
         return lacking(PaperTable.named(name), only, _count(seeds), folder)
 

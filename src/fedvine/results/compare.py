@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core import registry
-from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
+from fedvine.experiments import data_fits
 from fedvine.experiments.command import from_command
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, cells
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
+from fedvine.results.labels import labels, unsaid
 from fedvine.results.work import SEEDS, Budget, Rows, Tell
 
 
@@ -51,6 +52,7 @@ def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str 
     if not wanted or (seeds is not None and seeds < 1):
         raise FedvineError("Give one method or more, and one seed or more.")
     _same(wanted)
+    names = labels(wanted)
     start, drawn = wanted[0].seed, range(partitions or 0)
     if partitions is not None and not wanted[0].protocol.partitions:
         raise FedvineError("Partitions are drawn of labelled graphs; a stream's clients stay.")
@@ -62,7 +64,7 @@ def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str 
     fill(rows, jobs=jobs, budget=limit, tell=tell)
     rows = [limit.wanted(row) for row in rows]
     each = len(rows) // len(wanted)
-    return gathered([rows[i * each:(i + 1) * each] for i in range(len(wanted))], labels(wanted),
+    return gathered([rows[i * each:(i + 1) * each] for i in range(len(wanted))], names,
                     partitions)
 
 
@@ -74,11 +76,41 @@ def experiments(words: Iterable[str], options: dict[str, Any],
     (``fedlink:capacity=1000:rounds=5``); ``options`` and ``settings`` are as for
     :func:`fedvine.experiments.command.from_command`.
     """
-    made = []
-    for word in words:
+    words, settings = list(words), list(settings)
+    return [_experiment(word, words, options, settings) for word in words]
+
+
+def _experiment(word: str, words: Sequence[str], options: dict[str, Any],
+                settings: Sequence[str]) -> Experiment:
+    """Return the experiment of one of a command's words; an error names it.
+
+    Raises :class:`FedvineError`, for a setting of all methods with the way to set it for one.
+    """
+    def made(word: str, settings: Iterable[str]) -> Experiment:
         what, *own = word.split(":")
-        made.append(from_command(what, options, [*settings, *(f"method.{s}" for s in own)])[0])
-    return made
+        return from_command(what, options, [*settings, *(f"method.{s}" for s in own)])[0]
+
+    def fits(word: str, settings: Iterable[str]) -> bool:
+        try:
+            made(word, settings)
+        except FedvineError:
+            return False
+        return True
+    try:
+        return made(word, settings)
+    except FedvineError as error:
+        what, said = word.split(":")[0], str(error)
+        others = [s for s in settings if not s.startswith("method.")]
+        if len(words) == 1 or not fits(what, others):
+            raise
+        wrong = [s for s in settings if s not in others and not fits(what, [*others, s])]
+        said = f"{what}: {said[0].lower()}{said[1:]}"
+        other = next((w for w in words if wrong and w != word and fits(w, settings)), None)
+        if other is None:
+            raise FedvineError(said) from error
+        raise FedvineError(f"{said.removesuffix('.')}; --set is for all methods, so give it to "
+                           "those that have it alone, such as "
+                           f"{':'.join([other, *(s[7:] for s in wrong)])}.") from error
 
 
 def gathered(by_method: Sequence[Rows], names: Sequence[str],
@@ -90,41 +122,38 @@ def gathered(by_method: Sequence[Rows], names: Sequence[str],
     if one.experiment.protocol.partitions and not partitions:
         drawn = (one.experiment.split.seed is None
                  and one.experiment.plain()["split"]["by"] in registry.names("partitions"))
-    entries = [Entry(name, rows[0][0].experiment.method.name,
+    wanted = [rows[0][0].experiment for rows in by_method]
+    entries = [Entry(name, "" if e.method.file_digest else e.method.name,   # own code is no rival
                      {c.experiment.seed + i * (last - start + 1): c.records()
                       for i, row in enumerate(rows) for c in row if c.finished})
-               for name, rows in zip(names, by_method, strict=True)]
+               for name, e, rows in zip(names, wanted, by_method, strict=True)]
+    left = [(f"{name} on {c.data}, seed {c.experiment.seed}", c.absent)
+            for name, row in zip(names, flat, strict=True) for c in row if not c.finished]
     return Comparison(one.data, max(len(row) for rows in by_method for row in rows),
                       one.experiment.protocol, entries,
-                      [str(c) for row in flat for c in row if not (c.finished or c.absent)],
-                      {str(c): c.absent for row in flat for c in row
-                       if c.absent and not c.finished}, partitions, drawn)
-
-
-def labels(wanted: Sequence[Experiment]) -> list[str]:
-    """Return the methods' names, with the settings that differ where a name occurs twice.
-
-    Raises :class:`FedvineError` where two experiments have the same settings.
-    """
-    names = [e.method.name for e in wanted]
-    found = []
-    for e, name in zip(wanted, names, strict=True):
-        same = [x.method.model_dump() for x in wanted if x.method.name == name]
-        own = without(e.method.model_dump())
-        differ = [f"{k}={v}" for k, v in own.items() if any(x[k] != v for x in same)]
-        found.append(f"{name} ({', '.join(differ)})" if differ else name)
-    if len(set(found)) < len(found):
-        twice = next(x for x in found if found.count(x) > 1)
-        raise FedvineError(f"{twice} is there twice with the same settings; leave one out.")
-    return found
+                      [cell for cell, absent in left if not absent],
+                      {cell: absent for cell, absent in left if absent}, partitions, drawn,
+                      {name: said for name, said in zip(names, unsaid(wanted), strict=True)
+                       if said})
 
 
 def _same(wanted: Sequence[Experiment]) -> None:
     """Raise :class:`FedvineError` where experiments differ in more than the method."""
     first, *others = ({k: v for k, v in e.plain().items() if k != "method"} for e in wanted)
     for e, other in zip(wanted[1:], others, strict=True):
-        for key in first.keys() | other.keys():
+        if first["data"] == other["data"] and type(e.protocol) is not type(wanted[0].protocol):
+            _one_task(wanted[0], e)
+        for key in {**first, **other}:
             if first.get(key) != other.get(key):
                 raise FedvineError(
                     f"{e.method.name} is to run with another {key} than "
                     f"{wanted[0].method.name}; compare methods on the same {key}.")
+
+
+def _one_task(one: Experiment, other: Experiment) -> None:
+    """Raise the :class:`FedvineError` of the first of two methods whose task is not of the data."""
+    stream = one.data.open()
+    for e in (one, other):
+        data_fits.check(e, stream)
+    raise FedvineError(f"{one.method.name} answers for {one.method.task}s and {other.method.name} "
+                       f"for {other.method.task}s; compare methods that answer for the same.")

@@ -34,6 +34,7 @@ class Comparison:
     absent: dict[str, str] = field(default_factory=dict)    # cells without data, and why
     partitions: int | None = None
     drawn: bool = True      # whether a seed draws the partition
+    settings: dict[str, str] = field(default_factory=dict)  # by label, those that it does not say
 
     def difference(self, entry: Entry, to: Entry, key: str) -> tuple[float | None, float, float]:
         """Return the mean of ``entry - to`` over common seeds, its half width and p value (paired).
@@ -92,9 +93,18 @@ class Comparison:
     @property
     def title(self) -> str:
         """Return the data, the number of partitions and seeds, and the set that means are over."""
-        times = f"{self.partitions} partitions x " if self.partitions else ""
+        return f"{self.data}, {self.runs}, {self.task.mean_over}"
+
+    @property
+    def runs(self) -> str:
+        """Return the number of seeds (and partitions), and of how many the budget allowed."""
         seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
-        return f"{self.data}, {times}{seeds}, {self.task.mean_over}"
+        counts = sorted(len(e.records) for e in self.entries)
+        done = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
+        if not self.partitions:
+            return f"{done} of {seeds}" if self.missing else seeds
+        made = f" ({done} of {self.partitions * self.seeds} runs)" if self.missing else ""
+        return f"{self.partitions} partitions x {seeds}{made}"
 
     def grids(self) -> list[Table]:
         """Return the task's tables of scores, differences, costs, and scores by client."""
@@ -109,10 +119,10 @@ class Comparison:
         made = [scores(self.title, main), *(scores(*group) for group in self.task.more)]
         made = [table for table in made if len(table.columns) > 1 or table is made[0]]
         if others:
-            made.append(Table(f"Difference to {first.label} (paired t test)",
-                              ["method", *(name[k] for k in main)],
-                              [[e.label, *(self.difference_text(e, first, k) for k in main)]
-                               for e in others]))
+            rows = [[e.label, *(self.difference_text(e, first, k) for k in main)] for e in others]
+            test = " (paired t test)" if any(" p" in x for row in rows for x in row[1:]) else ""
+            made.append(Table(f"Difference to {first.label}{test}",
+                              ["method", *(name[k] for k in main)], rows))
         made.append(Table("What a run costs", ["method", *(name for name, _ in COSTS.values())],
                           [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
                                        for k, (_, show) in COSTS.items())] for e in self.entries]))
@@ -124,7 +134,9 @@ class Comparison:
 
     def notes(self) -> list[str]:
         """Return the sentences under the tables."""
+        said = "; ".join(f"{label} {text}" for label, text in self.settings.items())
         return [self.task.questions(bool(self.partitions), self.drawn),
+                *([f"Settings other than the defaults: {said}."] if said else []),
                 *about_seeds((len(e.records) for e in self.entries),
                              "all runs" if self.partitions else "seeds"),
                 *self.rivalry(), *self.unlike(),
@@ -150,17 +162,21 @@ class Comparison:
 
     def unlike(self) -> list[str]:
         """Return the sentence about methods with different queries, if there are such."""
-        groups: dict[tuple[str, ...], list[str]] = {}
-        for e in self.entries:
-            if e.clients:
-                groups.setdefault(e.places, []).append(e.label)
+        groups = self.groups()
         if len(groups) < 2:
             return []
-        places = [f"{', '.join(labels)} " + (
-            f"at {len(names)} clients ({', '.join(names[:3])}{', ...' * (len(names) > 3)})"
-            if names else "about one whole graph") for names, labels in groups.items()]
+        places = [f"{', '.join(e.label for e in found)} {asked(names)}"
+                  for names, found in groups.items()]
         return [f"Not all were asked the same: {'; '.join(places)}. Between these no difference is "
                 "shown and † compares nothing: the pairs asked about are not the same."]
+
+    def groups(self) -> dict[tuple[str, ...], list[Entry]]:
+        """Return the entries that were asked the same, by their places; those that were run."""
+        found: dict[tuple[str, ...], list[Entry]] = {}
+        for e in self.entries:
+            if e.clients:
+                found.setdefault(e.places, []).append(e)
+        return found
 
     def records(self) -> list[dict[str, Any]]:
         """Return all records; where two settings of a method occur, ``method`` is the label."""
@@ -170,3 +186,10 @@ class Comparison:
     def sheet(self) -> TableSet:
         """Return tables, sentences and records, to show or to write."""
         return TableSet(self.grids(), self.notes(), self.records())
+
+
+def asked(places: Sequence[str]) -> str:
+    """Return where methods with these :attr:`fedvine.results.entry.Entry.places` were asked."""
+    if not places:
+        return "about one whole graph"
+    return f"at {len(places)} clients ({', '.join(places[:3])}{', ...' * (len(places) > 3)})"

@@ -92,8 +92,11 @@ def table(rows: Rows) -> Table:
 def facts(report: Mapping[str, Any]) -> str:
     """Return the report of a method as text, one line a fact.
 
-    Of more than :data:`SHOWN` values, such as one a client, the first ones and how many more.
+    Of more than :data:`SHOWN` values, such as one a client, the first ones and how many more. What
+    the report says in a sentence (``said``) is shown as that.
     """
+    said = report.get("said", {})
+
     def joined(values: list[str]) -> str:
         more = len(values) - SHOWN
         return ", ".join(values[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")
@@ -104,5 +107,6 @@ def facts(report: Mapping[str, Any]) -> str:
         if isinstance(value, list):
             return joined([text(v) for v in value])
         return f"{value:.3g}" if isinstance(value, float) else str(value)
-    return "\n".join(f"{k.replace('_', ' ')}: {text(v)}" for k, v in report.items()
-                     if not (isinstance(v, list) and v and isinstance(v[0], Mapping)))
+    return "\n".join(said.get(k) or f"{k.replace('_', ' ')}: {text(v)}" for k, v in report.items()
+                     if k != "said" and not (isinstance(v, list) and v
+                                             and isinstance(v[0], Mapping)))

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import rich.table
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import marked, tagless
 from fedvine.tasks import metrics
 
+LONGEST = 30        # characters of a word that a column is never narrower than
 FEW_SEEDS = 4       # with fewer values each is shown, and no interval
 EACH_SEED = f"Where there are fewer than {FEW_SEEDS} seeds the value of each is shown, in order."
 
@@ -29,16 +31,34 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
 
-    def rich(self) -> rich.table.Table:
-        """Return the table for a terminal, with numbers to the right."""
-        table = rich.table.Table(title=self.title, title_justify="left", title_style="bold",
-                                 box=None, pad_edge=False, padding=(0, 1))
-        for i, name in enumerate(self.columns):
-            table.add_column(name.replace(", ", "\n"), no_wrap=not i,
-                             justify="right" if i else "left")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
+    def rich(self, width: int) -> Group:
+        """Return the table for a terminal of this width, with numbers to the right.
+
+        Names fold and numbers do not: where the columns do not fit beside each other there is one
+        part of the table below the other.
+        """
+        heads = [name.replace(", ", "\n") for name in self.columns]
+        columns = [[head, *(row[i] if i < len(row) else "" for row in self.rows)]
+                   for i, head in enumerate(heads)]
+        least = [min(max(_widths(c, r"\s+")), LONGEST) for c in columns]
+        most = [max(_widths(c, r"\n")) for c in columns]
+        parts: list[list[int]] = [[0]]
+        for i in range(1, len(columns)):
+            if len(parts[-1]) > 1 and _total([least[j] for j in (*parts[-1], i)]) > width:
+                parts.append([0])
+            parts[-1].append(i)
+        found: list[Any] = []
+        for part in parts:
+            wide = _spread([least[i] for i in part], [most[i] for i in part], width)
+            table = rich.table.Table(title="" if found else self.title, title_justify="left",
+                                     title_style="bold", box=None, pad_edge=False, padding=(0, 1))
+            for i, w in zip(part, wide, strict=True):
+                table.add_column(columns[i][0], width=w, justify="right" if i else "left",
+                                 overflow="fold")
+            for row in range(len(self.rows)):
+                table.add_row(*(columns[i][row + 1] for i in part))
+            found += ["", table] if found else [table]
+        return Group(*found)
 
     def markdown(self) -> str:
         """Return a pipe table under a bold title."""
@@ -61,7 +81,7 @@ class TableSet:
     def show(self, console: Console) -> None:
         """Print tables and sentences on a terminal."""
         for grid in self.grids:
-            console.print(grid.rich(), "")
+            console.print(grid.rich(console.width), "")
         for note in self.notes:
             console.print(note, highlight=False)
 
@@ -88,6 +108,25 @@ class TableSet:
 
     def _json(self) -> str:
         return jsons.dumps(list(self.records), indent=1)
+
+
+def _widths(texts: Iterable[str], between: str) -> Iterable[int]:
+    """Return the widths of the parts of texts."""
+    return [cell_len(part) for text in texts for part in re.split(between, text)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    """Return the width of a table of columns with two spaces between them."""
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _spread(least: Sequence[int], most: Sequence[int], width: int) -> list[int]:
+    """Return widths from ``least`` to ``most`` that fit: numbers grow before names, evenly."""
+    found = list(least)
+    while _total(found) < width and (narrow := [i for i in range(len(found))
+                                                if found[i] < most[i]]):
+        found[min(narrow, key=lambda i: (i == 0, found[i]))] += 1
+    return found
 
 
 def spread(values: Iterable[float], digits: int = 3, sign: str = "") -> str:

@@ -18,6 +18,10 @@ from fedvine.results.work import Tell
 WARM = 4        # trials that run to the end before others are stopped early
 
 
+class _NoScore(FedvineError):
+    """The data have no such score, whatever the settings are."""
+
+
 @dataclass
 class Study:
     """A search that is being carried out."""
@@ -77,7 +81,7 @@ class Study:
         text = ", ".join(f"{k} {v}" for k, v in fields.items())
         try:
             value = self.value(trial, fields)
-        except NotWritten:      # a full disk says nothing about the settings: begun anew next time
+        except (NotWritten, _NoScore):  # they say nothing about the settings: begun anew next time
             raise
         except FedvineError as error:
             trial.set_user_attr("why", str(error))
@@ -108,7 +112,7 @@ class Study:
         cell.drop_saves()
         found = cell.summary["scores"]["val"]["mean"]
         if self.score not in found:
-            raise FedvineError(
+            raise _NoScore(
                 f'{cell.data} has no validation score "{self.score}"{near(self.score, found)}'
                 + (f"; there are {', '.join(found)}." if found else "; take shorter stages, so "
                    "that one of them is for validation."))

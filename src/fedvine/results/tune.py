@@ -16,14 +16,14 @@ from typing import Any
 
 import tomlkit
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
 from fedvine.core.method import Method
 from fedvine.core.settings import merged
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import FOLDER, Job, cells
 from fedvine.results.trials import Study
-from fedvine.results.tuned import Search, keep
+from fedvine.results.tuned import Search, keep, span
 from fedvine.results.work import Tell
 
 OUT = "runs/tune"
@@ -46,8 +46,8 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
          budget: float | None = None, tell: Tell = print) -> Tuned:
     """Search the unset settings of the experiment's method, on validation scores.
 
-    The method's ``space`` names the fields to search and their ranges. Runs are cells below
-    ``folder`` and are kept as those of any table.
+    The method's ``space`` names the fields to search and their ranges or choices. Runs are cells
+    below ``folder`` and are kept as those of any table.
 
     Args:
         experiment: the experiment; settings of its method that are set stay.
@@ -63,8 +63,8 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
         The chosen settings.
 
     Raises:
-        FedvineError: where nothing is left to search, for a seed of tables, and where no trial was
-            finished.
+        FedvineError: where nothing is left to search, for a seed of tables, a score that the task
+            does not have, and where no trial was finished.
     """
     if seed < REPORTED:
         raise FedvineError(f"Seeds below {REPORTED} are those of tables; tune with {REPORTED} or "
@@ -76,7 +76,10 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     if not space:
         raise FedvineError(f"{base.method.name} has no settings to search that are not set; "
                            "leave some out, or say in its class what is searched (space).")
-    score = score or base.protocol.chosen_by
+    score, known = score or base.protocol.chosen_by, base.protocol.score_keys()
+    if known and score not in known:
+        raise FedvineError(f'Runs of {base.method.name} have no score "{score}"'
+                           f"{near(score, known)}; there are {', '.join(base.protocol.scores)}.")
     first, = cells([base], folder)
     if first.absent:
         raise FedvineError(first.absent)
@@ -114,7 +117,7 @@ def _result(state: Study, experiment: Experiment, first: Job, trials: int) -> Tu
         method=experiment.method.name, data=first.data, score=state.score, trials=len(over),
         early=sum(t.state.name == "PRUNED" for t in over), seed=state.experiment.seed,
         fields=best.user_attrs["fields"], value=best.value, shipped=shipped,
-        space={k: list(v) for k, v in state.space.items()})
+        space={k: span(v) for k, v in state.space.items()})
     chosen = experiment.updated({"method": search.fields})
     file = state.folder / "experiment.toml"
     with atomic(file, "w") as handle:
@@ -138,9 +141,26 @@ def written(search: Search, chosen: Experiment) -> str:
 
 
 def searched(method: Method) -> dict[str, Any]:
-    """Return the method's searched fields that are not set, in the order of the classes."""
+    """Return the method's searched fields that are not set, in the order of the classes.
+
+    The value that a field has by default is one of its choices. Raises :class:`FedvineError` for a
+    name that is no field, and for a range without the default.
+    """
     found: dict[str, Any] = {}
     for kind in reversed(type(method).__mro__):
         found |= vars(kind).get("space", {})
-    return {name: what for name, what in found.items()
-            if what is not None and name not in method.model_fields_set}
+    found = {name: what for name, what in found.items()
+             if what is not None and name not in method.model_fields_set}
+    values = method.model_dump(mode="json")
+    for name, what in found.items():
+        if name not in values:
+            raise FedvineError(f'The space of {method.name} names "{name}", which is no field of it'
+                               f"{near(name, values)}.")
+        usual = values[name]
+        if isinstance(what, list):
+            found[name] = what if usual in what else [usual, *what]
+        elif not (isinstance(usual, int | float) and what[0] <= usual <= what[1]):
+            raise FedvineError(f"The space of {method.name} has {name} from {what[0]} to "
+                               f"{what[1]}, without its default {usual}, which is tried first; "
+                               "widen it.")
+    return found

@@ -29,7 +29,7 @@ class Search:
     fields: dict[str, Any]
     value: float
     shipped: float | None   # the score of the settings as shipped
-    space: dict[str, list[Any]]
+    space: dict[str, str]   # what was searched, as :func:`span` says it
 
     def __str__(self) -> str:
         return f"tuned on validation of seed {self.seed}, {self.trials} trials"
@@ -39,16 +39,23 @@ class Search:
         shipped = "" if self.shipped is None else f"; as shipped {self.shipped:.4g}"
         return [f"{self.method} on {self.data}, {self}, {self.early} of them stopped early.",
                 f"Validation {self.score} {self.value:.4g}{shipped}.",
-                "Searched: " + ", ".join(f"{k} {span(v)}" for k, v in self.space.items()) + "."]
+                "Searched: " + ", ".join(f"{k} {v}" for k, v in self.space.items()) + "."]
 
 
-def span(what: list[Any]) -> str:
-    """Return a range of a method's ``space`` as text."""
-    if len(what) == 3 and what[2] == "log":
-        return f"{what[0]} to {what[1]} (log)"
-    if len(what) == 2 and all(isinstance(v, float) for v in what):
-        return f"{what[0]} to {what[1]}"
-    return "of " + ", ".join(map(str, what))
+def span(what: Any) -> str:
+    """Return a range (a tuple) or the choices (a list) of a method's ``space`` as text."""
+    if isinstance(what, list):
+        return "of " + ", ".join(map(str, what))
+    low, high, *how = what
+    return f"{low} to {high}" + (" (log)" if how else "")
+
+
+def _said(what: Any) -> str:
+    """Return the text of a kept line's range; earlier lines have a list for a range, too."""
+    if isinstance(what, str):
+        return what
+    range_ = what[2:] == ["log"] or (len(what) == 2 and all(isinstance(v, float) for v in what))
+    return span(tuple(what) if range_ else what)
 
 
 def keep(cell: Job, search: Search) -> None:
@@ -68,7 +75,8 @@ def found(experiment: Experiment, seed: int, folder: str | Path) -> Search | Non
         return None
     found = Search(**line["summary"])
     return replace(found, fields=renamed.fields(found.fields, silent=True),
-                   space=renamed.fields(found.space, silent=True))
+                   space={name: _said(what) for name, what in renamed.fields(
+                       found.space, silent=True).items()})
 
 
 def stated(method: Mapping[str, Any] | None, search: Search | None) -> str:

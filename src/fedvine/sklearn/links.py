@@ -222,6 +222,10 @@ class LinkForecaster(OfMethod):
         stages.close()                  # type: ignore[attr-defined]
         known = sorted({key for scores in by.values() for key in scores})
         values = [scores[self.metric] for scores in by.values() if self.metric in scores]
+        if not known:
+            raise FedvineError("None of these rows can be scored: those after the last learned "
+                               "time are of clients that are not known; give rows of clients that "
+                               "were learned, which clients_ names.")
         if not values:
             raise FedvineError(f'There is no measure "{self.metric}" of these rows'
                                f"{near(str(self.metric), known)}; there are {', '.join(known)}.")

@@ -63,6 +63,11 @@ class ClassIncremental(Task):
                          "have just received the global one, and after each local epoch")
 
     @classmethod
+    def score_keys(cls) -> frozenset[str]:
+        """Return the keys of all scores."""
+        return frozenset(cls.scores)
+
+    @classmethod
     def default_split(cls, column: str | None) -> dict[str, Any]:
         """Return three clients by Louvain's communities, or those of a column."""
         return {"by": column} if column else {"by": "louvain", "k": 3}

@@ -98,6 +98,13 @@ class LinkPrediction(Task):
         """Return a protocol with few queries."""
         return cls(negatives=5, positives=40)
 
+    @classmethod
+    def score_keys(cls) -> frozenset[str]:
+        """Return the keys of all scores, of all subsets; see :mod:`fedvine.tasks.link_measures`."""
+        plain = ("auc", "ap", "mrr", "hits", "auc_historical", "auc_inductive")
+        ends = ("", *(f"_{subset}" for subset in SUBSETS[1:]))
+        return frozenset([*cls.scores, *(key + end for key in plain for end in ends)])
+
     @property
     def step(self) -> int | None:
         """Return after how many new events a client's answers are refreshed; None: never."""
@@ -209,6 +216,15 @@ def _unscored(summary: Mapping[str, Any]) -> str:
     """Return the sentence of a run without scores: why, and what stages and times it has."""
     known = summary.get("unscored", {})     # earlier runs do not have it
     step, times = known.get("step"), known.get("times")
+    if times and np.nextafter(times[0], np.inf) >= times[1]:
+        only = sum(summary.get("sizes", {}).values()) == 1
+        return ("Nothing was scored: " + ("there is one edge, at" if only else "all edges are at")
+                + f" the time {moment(times[0], bool(summary.get('dates')))}, and a forecast is "
+                "scored on later edges; add rows of later times, or name another column with "
+                "--time.")
+    if step == 1:
+        return ("Nothing was scored: the test period holds no stage that has one before it, and no "
+                "stage is shorter than one edge; add rows of later times.")
     wanted = ("shorter stages" if step is None else f"stages of fewer than {step:,} edges"
               if isinstance(step, int) else f"stages shorter than {step}")
     dates = bool(summary.get("dates"))

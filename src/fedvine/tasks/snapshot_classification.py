@@ -67,6 +67,11 @@ class SnapshotClassification(Task):
     forgetting: bool = Field(default=False, description="the model of each stage is also asked "
                              "about all stages so far, on their own snapshots: forgetting")
 
+    @classmethod
+    def score_keys(cls) -> frozenset[str]:
+        """Return the keys of all scores."""
+        return frozenset(cls.scores)
+
     def scored(self, t: int, stages: int) -> list[int]:
         """Return one stage for validation, and the one after it for the test.
 

@@ -104,6 +104,11 @@ class Task(Protocol):
         return list(dict.fromkeys(key for key in (self.judged_by[0], self.chosen_by) if key))
 
     @classmethod
+    def score_keys(cls) -> frozenset[str]:
+        """Return the keys of all scores that a run may have; empty where they are not known."""
+        return frozenset()
+
+    @classmethod
     def plan_of(cls, facts: Mapping[str, Any]) -> Any:
         """Return the plan of these facts, as its ``facts()`` gave them."""
         return Plan.of_facts(facts)

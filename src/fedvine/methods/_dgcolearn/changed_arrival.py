@@ -6,11 +6,11 @@ graph, and the whole one where it needs one part more.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 
+from fedvine.core.compiling import timed
 from fedvine.core.method import At, Server, World
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn import blocks, node_tables
@@ -77,9 +77,9 @@ def arrive(method: Any, server: Server, clients, at: At) -> None:
     placement, snapshot, graph, stage = (server.placement, server.snapshot, server.border,
                                          server.stage)
     renumber(server, stage)
-    fresh, began = snapshot.advance(stage), time.perf_counter()
-    before = assign(server, fresh)                                  # (i) partition, Section 4.1
-    server.cache[f"partition {snapshot.t}"] = time.perf_counter() - began
+    fresh = snapshot.advance(stage)
+    with timed(server.cache, f"partition {snapshot.t}"):
+        before = assign(server, fresh)                              # (i) partition, Section 4.1
     moved, lost = (0, fresh[:0]) if before is None else placement.move(method, server, clients,
                                                                        before)
     graph.grow(len(placement.owner))

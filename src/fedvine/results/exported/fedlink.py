@@ -17,7 +17,8 @@ from fedvine.nn.sage import BipartiteSage
 from fedvine.results.exported.parts import Exported, named, ready
 
 HOW = ("GraphSAGE over the edges that the client keeps (two layers, users and items), then the dot "
-       "product of a user's and an item's row, or their cosine times a learned scale.")
+       "product of a user's and an item's row, or their cosine times a learned scale. Users and "
+       "items are those with an edge at the client; users of other clients are not in the export.")
 
 
 def fits(method: Any) -> bool:

@@ -17,7 +17,8 @@ from fedvine.results.exported.parts import Exported, ready
 
 HOW = ("The sum of a pair's features times the shared weights. Features are counts of the client's "
        "own edges at the end of the run; they are here for all pairs that met, and for the "
-       "likeliest items of each user.")
+       "likeliest items of each user with an edge at the client; users of other clients are not in "
+       "the export.")
 
 
 def fits(method: Any) -> bool:

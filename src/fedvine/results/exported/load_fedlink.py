@@ -23,12 +23,13 @@ def folder_of(client):
     return folder
 
 
-def places(names, wanted, what):
+def places(names, wanted, what, client):
     """Return the places of names; raise LookupError, a sentence, for one that is not there."""
     number = {name: i for i, name in enumerate(names)}
     for name in wanted:
         if str(name) not in number:
-            raise LookupError(f"The model knows no {what} {name}: it had no edge in the run.")
+            raise LookupError(f"The {what} {name} had no edge at {client}; load.py scores users "
+                              "and items of a client alone, fedvine predict also users of others.")
     return [number[str(name)] for name in wanted]
 
 
@@ -63,7 +64,7 @@ def embeddings(client):
 def scores(client, users, items):
     """Return the scores float64 [n] of pairs of names at a client; higher is likelier."""
     at = [places(pq.read_table(folder_of(client) / f"{side}.parquet")["name"].to_pylist(), wanted,
-                 what) for side, wanted, what in (("users", users, "user"),
+                 what, client) for side, wanted, what in (("users", users, "user"),
                                                   ("items", items, "item"))]
     z_users, z_items = embeddings(client)
     return np.array([z_users[u] @ z_items[i] for u, i in zip(*at, strict=True)])

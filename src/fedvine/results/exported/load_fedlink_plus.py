@@ -42,7 +42,9 @@ if __name__ == "__main__":
         where, who, *what = sys.argv[1:]
         found = scores(where, [who] * len(what), what)
         if np.isnan(found).all():
-            raise LookupError(f"No pair of the user {who} with these items was exported.")
+            raise LookupError(f"No pair of the user {who} with these items was exported at "
+                              f"{where}; load.py scores users of a client alone, fedvine predict "
+                              "also users of others.")
         for thing, score in zip(what, found, strict=True):
             print(thing, score)
     except LookupError as error:

@@ -1,0 +1,121 @@
+"""Tables and pictures of comparisons show every number and label whole, and what they are of."""
+
+import io
+import re
+
+import pytest
+
+from fedvine.core.text import Terminal
+from fedvine.results import chart as charts
+from fedvine.results.comparison import Comparison
+from fedvine.results.entry import Entry
+from fedvine.results.tables import Table, TableSet
+from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.link_prediction import LinkPrediction
+
+LONG = "fedlink_bpr (steps=10, learning_rate=0.00186, negatives=5, masked=0.49)"
+OTHER = "fedlink_bpr (steps=3, learning_rate=0.01, negatives=2, masked=0.5)"
+HEADS = ["method", "AUC new", "MRR new", "AUC all", "MRR all"]
+
+
+def shown(table, width=80):
+    """Lines of a table on a terminal of this width."""
+    out = io.StringIO()
+    TableSet([table], [], []).show(Terminal(file=out, width=width))
+    return out.getvalue().splitlines()
+
+
+def entry(label, method, seeds, clients=("a", "b"), value=0.5):
+    costs = dict.fromkeys(("seconds_total", "bytes_up", "bytes_down"), 1)
+    return Entry(label, method, {s: [{"client": c, "scores": {
+        "auc_new": value + s / 100, "auc": value, "mrr": value, "am": value}, **costs}
+        for c in (None, *clients)] for s in range(seeds)})
+
+
+@pytest.mark.parametrize("cell", ["0.512 0.548†", "0.512 ±0.048", "-0.013 ±0.016 p=.090"])
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_numbers_are_whole_beside_long_names(cell, width):
+    lines = shown(Table("Scores", HEADS, [[LONG, *[cell] * 4], [OTHER, *[cell] * 4]]), width)
+    text = " ".join(lines)
+    assert max(map(len, lines)) <= width and "…" not in text
+    for number in cell.split():
+        assert text.count(number) == 8
+    names = " ".join(re.split(r"\s{2,}| (?=[-0-9±p])", line)[0] for line in lines)
+    for part in re.findall(r"\w+=[\d.]+", LONG + OTHER):
+        assert part in names
+
+
+def test_short_tables_are_as_wide_as_their_text():
+    assert [line.rstrip() for line in shown(Table("T", ["method", "AUC, all"], [["x", "0.5"]]))][
+        :4] == ["T", "        AUC", "method  all", "x       0.5"]
+
+
+def test_columns_that_do_not_fit_go_on_below_under_whole_heads():
+    names = [f"fedlink_kind_{i}" for i in range(8)]
+    lines = shown(Table("By client", ["client", *names], [
+        ["ayr", *(f"0.{i}11 0.{i}22 0.{i}33" for i in range(8))]]))
+    assert max(map(len, lines)) <= 80
+    heads = [line.split() for line in lines if line.startswith("client")]
+    assert len(heads) > 1 and [h for head in heads for h in head[1:]] == names
+    assert all(f"0.{i}{j}{j}" in " ".join(lines) for i in range(8) for j in (1, 2, 3))
+
+
+def test_a_title_says_how_many_seeds_were_run():
+    def title(counts, seeds, missing, **more):
+        return Comparison("x", seeds, LinkPrediction(negatives=5), [
+            entry(str(c), "fedlink", c) for c in counts], missing, **more).title.split(", ")[1]
+
+    assert title([3, 3], 3, []) == "3 seeds" and title([1], 1, []) == "1 seed"
+    assert title([1, 2], 3, ["a", "b", "c"]) == "1 to 2 of 3 seeds"
+    assert title([2, 2], 3, ["a", "b"]) == "2 of 3 seeds"
+    assert title([5, 3], 5, []) == "5 seeds"        # a slow method gets fewer, as it should
+    assert title([4, 3], 2, ["a"], partitions=2) == "2 partitions x 2 seeds (3 to 4 of 4 runs)"
+
+
+@pytest.mark.parametrize(("seeds", "end"), [(1, "first"), (3, "first"),
+                                            (4, "first (paired t test)")])
+def test_a_test_is_named_where_one_is_made(seeds, end):
+    found = Comparison("x", seeds, LinkPrediction(negatives=5), [
+        entry("first", "fedlink", seeds), Entry("second", "stfl", {
+            s: [{**r, "scores": {"auc_new": 0.4 + s ** 2 / 90}} for r in records]
+            for s, records in entry("", "", seeds).records.items()})])
+    grid = next(g for g in found.grids() if g.title.startswith("Difference"))
+    assert grid.title == f"Difference to {end}"
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Draw a comparison, and return its figure and title."""
+    def draw(found, file):
+        kept = []
+        monkeypatch.setattr(charts, "png", lambda *given: kept.extend(given) or b"")
+        charts.chart(found, file)
+        return kept
+    return draw
+
+
+def texts(figure):
+    return [t.get_text() for t in figure.axes[0].get_yticklabels()]
+
+
+def test_a_picture_has_whole_labels_and_the_seeds_that_were_run(drawn, tmp_path):
+    found = Comparison("x", 3, LinkPrediction(negatives=5), [
+        entry(LONG, "fedlink", 1), entry(OTHER, "fedlink", 2, value=0.6)], ["a", "b", "c"])
+    figure, title = drawn(found, tmp_path / "a.png")
+    assert [t.replace("\n", " ") for t in texts(figure)] == [LONG, OTHER]
+    assert max(len(line) for t in texts(figure) for line in t.split("\n")) <= 40
+    assert title == "x: test scores, 1 to 2 of 3 seeds"
+
+
+def test_a_picture_keeps_those_apart_that_were_asked_something_else(drawn, tmp_path):
+    entries = [entry("low", "fedlink", 2, value=0.3), entry("whole", "dgcolearn", 2, ["all"]),
+               entry("high", "stfl", 2, value=0.9)]
+    figure, _ = drawn(Comparison("x", 2, LinkPrediction(negatives=5), entries), tmp_path / "a.png")
+    axes = figure.axes[0]
+    heads = [(y, t.get_text()) for t in axes.texts for y in [t.get_position()[1]]]
+    rows = [name for _, name in sorted([*zip(axes.get_yticks(), texts(figure), strict=True),
+                                        *heads], reverse=True)]
+    assert [row.split(";")[0] for row in rows] == [
+        "Asked at 2 clients (a, b)", "high", "low", "Asked about one whole graph", "whole"]
+    alike = drawn(Comparison("x", 2, ClassIncremental(), entries[::2]), tmp_path / "b.png")[0]
+    assert texts(alike) == ["low", "high"] and not alike.axes[0].texts
