@@ -1,4 +1,4 @@
-"""Whether data fit an experiment, and what is said about how they are split."""
+"""Check whether data fit an experiment, and say how a table without clients is split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answered after each stage, in words."""
+"""Say in words what answered after each stage."""
 
 from __future__ import annotations
 
