@@ -70,7 +70,7 @@ class Degrees(Task):
                   for name in sorted({line["client"] for line in lines})]
         return Picture([Lines("mean error", "stage", series)])
 
-    def candidates(self, part: EventStream) -> Sequence[str]:
+    def outcomes(self, part: EventStream) -> Sequence[str]:
         return ["edges in the next stage"]
 
     def ask(self, part: EventStream, plan: Plan, users: np.ndarray, guests: Sequence[str]

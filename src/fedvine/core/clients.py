@@ -268,8 +268,8 @@ class Clients:
                 if self.server_scorer is not None:
                     self.server_scorer.learned = at.t
                     server.queries = self.server_scorer.queries(stage)
-                    found[stage] = {"all": self.server_scorer.measure(
-                        stage, method.answer(server, self, at))}
+                    found[stage] = self.server_scorer.by_client(
+                        stage, method.answer(server, self, at))
                     del server.queries
                 else:
                     found[stage] = dict(method.answer(server, self, at).items())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,21 @@ class Scores:
 class Measured:
     """State a client's scores: ``{"n": counts, "scores": numbers}``; curves, drift if they are on.
 
-    ``subsets`` are the endings of keys such as ``auc_new``; a score needs a count (``n_new``) of at
-    least 1. Scores lie between ``low`` and ``high``.
+    ``subsets`` are the endings of counts such as ``n_new``. A score needs a count of at least 1,
+    which ``counted`` names; None: that of its own ending. Scores lie between ``low`` and ``high``,
+    or 0 and the value that ``above`` has for them.
     """
 
     subsets: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 1.0
+    counted: Callable[[str], str] | None = None
+    above: Mapping[str, float] = field(default_factory=dict)
+
+    def _count(self, key: str) -> str:
+        if self.counted is not None:
+            return self.counted(key)
+        return next((f"n_{s}" for s in self.subsets if key.endswith(f"_{s}")), "n")
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
         """Raise :class:`Refused` unless ``value`` is such a dictionary."""
@@ -45,11 +54,11 @@ class Measured:
         counts = frozenset(["n", *(f"n_{s}" for s in self.subsets)])
         check(value["n"], Named(Number(0, 2 ** 53, whole=True), only=counts,
                                 least=frozenset(["n"])), f"{where}['n']", sizes)
-        check(value["scores"], Named(Number(self.low, self.high), most=1000),
-              f"{where}['scores']", sizes)
-        for key in value["scores"]:
-            subset = next((s for s in self.subsets if key.endswith(f"_{s}")), None)
-            if value["n"].get("n" if subset is None else f"n_{subset}", 0) < 1:
+        check(value["scores"], Named(Number(), most=1000), f"{where}['scores']", sizes)
+        for key, score in value["scores"].items():
+            check(score, Number(0.0, self.above[key]) if key in self.above else
+                  Number(self.low, self.high), f"{where}['scores']", sizes)
+            if value["n"].get(self._count(key), 0) < 1:
                 raise Refused(f"{where}['scores'] has {key:.50}, of which nothing was counted")
         if "curve" in value:
             _curve(value["curve"], f"{where}['curve']")

@@ -81,6 +81,10 @@ class ServerScorer(Scorer, Protocol):
         """Return a stage's data as the method may see it."""
         ...
 
+    def by_client(self, t: int, answer: Any) -> dict[str, dict[str, Any]]:
+        """Return what :meth:`measure` does, by client; "all" where they are asked together."""
+        ...
+
 
 class OwnQueries(Protocol):
     """Queries about a client's own users, in blocks; the answers stay at the client."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import append_rows, atomic, mapped
-from fedvine.data.name_index import NameIndex, whole_number
+from fedvine.data.name_index import NameIndex, hashed, whole_number
 
 
 def named(name: Any, what: str) -> str:
@@ -105,6 +105,18 @@ class Ids:
         digests = b"".join(hmac.digest(self.secret, self._bytes(int(n)), "sha256")[:8]
                            for n in numbers)
         return np.frombuffer(digests, np.dtype("<u8")).astype(np.uint64)
+
+    def hashes(self) -> np.ndarray:
+        """Return a hash uint64 [N] of each name's text, which has no secret; draws are named by it.
+
+        The same name has the same hash in every dictionary, whatever the order of names.
+        """
+        if self._numbers is None:
+            assert self._offsets is not None and self._text is not None
+            return hashed(self._offsets, self._text)
+        texts = np.asarray(self._numbers).astype("S20")
+        offsets = np.append(0, np.cumsum(np.char.str_len(texts))).astype(np.int64)
+        return hashed(offsets, np.frombuffer(b"".join(texts.tolist()), np.uint8))
 
     def take(self, numbers: np.ndarray) -> Ids:
         """Return the names of a subset, renumbered from 0 in the order given."""

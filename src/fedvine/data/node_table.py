@@ -8,7 +8,7 @@ turns them into the inputs of a model.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from fedvine.core.files import append_rows, mapped
 EDGES = "edges"     # beside the sides: columns of edges (fedvine.data.edge_features)
 BUCKETS = 32        # of hashed categories, as inputs of a model
 FAR = 5.0           # deviations; an amount of a first stage says little about later ones
-_COLUMNS = ("known", "numbers", "codes")
+SINCE = "since"     # the column that says from what time on a node is listed
+_COLUMNS = ("known", "numbers", "codes", "since")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class NodeTable:
     - ``known``: bool [n], whether the table has a row for the node
     - ``numbers``: float32 [n, F], NaN where a cell is empty or there is no row
     - ``codes``: int64 [n, C], :func:`code` of a cell's text, -1 where there is none
+    - ``since``: float64 [n], the time from which a node is listed, -inf where none is said
     - ``named``: names of the columns of numbers [F]
     - ``texts``: names of the columns of categories [C]
     """
@@ -39,6 +41,11 @@ class NodeTable:
     codes: np.ndarray
     named: tuple[str, ...]
     texts: tuple[str, ...]
+    since: np.ndarray = field(default=None)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.since is None:
+            object.__setattr__(self, "since", np.full(len(self.known), -np.inf))
 
     @staticmethod
     def empty(count: int, named: tuple[str, ...], texts: tuple[str, ...]) -> NodeTable:
@@ -77,7 +84,7 @@ class NodeTable:
                 if name in theirs:
                     into[:, j] = given[:, theirs.index(name)]
         return replace(self, **{c: np.concatenate([getattr(self, c), rows]) for c, rows in zip(
-            _COLUMNS, (more.known, empty.numbers, empty.codes), strict=True)})
+            _COLUMNS, (more.known, empty.numbers, empty.codes, more.since), strict=True)})
 
     def filled(self, other: NodeTable, at: np.ndarray) -> NodeTable:
         """Return the table with rows of ``other`` for nodes without one.
@@ -114,9 +121,10 @@ class NodeTable:
     @staticmethod
     def open(folder: Path, side: str, said: dict[str, Any], count: int | None = None) -> NodeTable:
         """Open the files of :meth:`write`, mapped; ``said`` is what :meth:`described` returned."""
-        known, numbers, codes = (mapped(folder / f"table-{side}-{column}.npy")[:count]
-                                 for column in _COLUMNS)
-        return NodeTable(known, numbers, codes, tuple(said["numbers"]), tuple(said["texts"]))
+        known, numbers, codes, since = (mapped(folder / f"table-{side}-{column}.npy")[:count]
+                                        for column in _COLUMNS)
+        return NodeTable(known, numbers, codes, tuple(said["numbers"]), tuple(said["texts"]),
+                         since)
 
 
 def code(column: str, text: str) -> int:

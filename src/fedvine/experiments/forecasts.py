@@ -86,7 +86,7 @@ class Forecasts:
                 raise FedvineError(f'No client has ever seen a user called "{user}"{near}.')
             number, guests = np.array([part.num_src]), [user]
         best = next(self._best(client, number, count, guests))
-        names = self.task.candidates(part)
+        names = self.task.outcomes(part)
         return [Forecast(names[int(item)], float(score), bool(known)) for item, score, known
                 in zip(best.item[0], best.score[0], best.known[0], strict=True)]
 
@@ -104,7 +104,7 @@ class Forecasts:
         numbers = np.array([place.get(user, -1) if number < 0 else number
                             for user, number in zip(wanted, numbers.tolist(), strict=True)],
                            np.int64)
-        known, names, found = np.flatnonzero(numbers >= 0), self.task.candidates(part), {}
+        known, names, found = np.flatnonzero(numbers >= 0), self.task.outcomes(part), {}
         blocks = self._best(client, numbers[known], count, guests)
         rows = (row for best in blocks for row in zip(best.item, best.score, best.known,
                                                       strict=True))
@@ -146,7 +146,7 @@ class Forecasts:
         ``out`` ends in .csv, else Parquet. Rows are computed and written in blocks.
         """
         return write_tables(out, (table for name, part in self.parts.items() for table in rows_of(
-            name, part.src_ids, self.task.candidates(part),
+            name, part.src_ids, self.task.outcomes(part),
             self._best(name, np.arange(part.num_src), count))))
 
     def pairs(self, table: str | os.PathLike[str], out: str | os.PathLike[str]) -> tuple[int, int]:
@@ -272,7 +272,7 @@ class Forecasts:
               ) -> Iterator[Best]:
         """Yield blocks of users with their likeliest candidates."""
         part = self.parts[client]
-        every = len(self.task.candidates(part))
+        every = len(self.task.outcomes(part))
         step = max(1, BLOCK // max(1, every))
         for start in range(0, len(users), step):
             some = users[start:start + step]

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from fedvine.core.device import without
 from fedvine.core.method import Method
@@ -149,11 +149,10 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
     since = {name: t for name, t in sorted((since or {}).items()) if t > 0}
     world = World(tuple(sorted(clients)), seed, len(plan), known_facts, since,
                   until or {}, plan.living)
-    scorer = None
+    protocol, scorer = protocol.settled(held, plan), None
     if method.server_holds_graph:
         assert stream is not None
-        scorer = cast(ServerScorer, protocol.scorer(stream.both_ways(), plan, "all", seed))
-        scorer.whole = True
+        scorer = protocol.server_scorer(stream.both_ways(), parts or {}, plan, seed)
         parts = {"all": stream}
     return Prepared(method, plan, protocol, world, stream, scorer, parts or {},
                     getattr(stream, "dates", dates))

@@ -311,7 +311,7 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     ready = replace(ready, step=step)
     held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
     try:
-        clients = _engine(engine)(method, held, stages, protocol, ready.world,
+        clients = _engine(engine)(method, held, stages, ready.protocol, ready.world,
                                   server_scorer=ready.scorer, **options)
     except (RuntimeError, MemoryError, AssertionError, ValueError, TypeError) as error:
         if isinstance(error, FedvineError):

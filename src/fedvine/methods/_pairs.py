@@ -1,4 +1,4 @@
-"""Pairs of a user and an item that a client has met, each with the last value seen with it."""
+"""Pairs of a user and an item that a client has met, each with a value."""
 
 from __future__ import annotations
 
@@ -36,3 +36,24 @@ def latest(pairs: np.ndarray, last: np.ndarray, new: np.ndarray, value: np.ndarr
     fresh = ~there
     return (np.insert(pairs, place[fresh], new[first[fresh]], axis=0),
             np.insert(last, place[fresh], top[fresh]))
+
+
+def added(pairs: np.ndarray, count: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Add pairs that were met, and 1 to the count of each for every time.
+
+    Args:
+        pairs: int32 [n, 2], in order, each once.
+        count: their counts [n].
+        new: pairs int32 [m, 2] in any order, also repeated.
+
+    Returns:
+        All pairs in order and their counts, new arrays.
+    """
+    if not len(new):
+        return pairs.copy(), count.copy()
+    code, first, many = np.unique(codes(new), return_index=True, return_counts=True)
+    known, count = codes(pairs), count.copy()
+    place, there = np.searchsorted(known, code), find(known, code) >= 0
+    count[place[there]] += many[there]
+    return (np.insert(pairs, place[~there], new[first[~there]], axis=0),
+            np.insert(count, place[~there], many[~there]))

@@ -36,7 +36,7 @@ class DgCoLearnPlus(DgCoLearn):
     """DG-CoLearn's logit is one feature of a pair among counts, recencies and neighbours."""
 
     name: ClassVar[str] = "dgcolearn_plus"
-    revision: ClassVar[int] = 3         # a trust region; who met an item since
+    revision: ClassVar[int] = 4         # learns from nodes known before the stage
     edge_means: ClassVar[bool] = False      # features of pairs say it
     skips: ClassVar[bool] = False           # its features take the rows of all nodes
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
@@ -88,17 +88,17 @@ class DgCoLearnPlus(DgCoLearn):
     def learn(self, server: Server, world: World, t: int, logits: Any) -> None:
         """Score the stage's edges as new ones, count them, and fit the weights of the features."""
         graph, variants = pair_features.counter(server, world, t), server.newton.variants()
-        sampled, weights, fresh, *_ = samples.take_in(
+        sample = samples.take_in(
             graph, self.sampled, self.negatives, self.new, self.near_by, None, t,
             pair_features.beside(server, logits))
-        server.samples = [*server.samples, sampled][-self.stages:]
-        server.weights = [*(self.fade * w for w in server.weights), weights][-self.stages:]
+        server.samples = [*server.samples, sample.edges][-self.stages:]
+        server.weights = [*(self.fade * w for w in server.weights), sample.weights][-self.stages:]
         server.counts.trim(self.capacity)
         if edge_columns.there(world):
             server.edges.trim(self.capacity)
         server.cache.pop("scratch", None)
         samples.choose(server, list(variants), samples.measured(
-            sampled, fresh, np.array(list(variants.values()))))
+            sample.edges, sample.fresh, np.array(list(variants.values()))))
         server.newton.begin()
         for _ in range(STEPS):                      # w <- w - H^-1 g
             if server.newton.done:

@@ -61,7 +61,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
 
     name: ClassVar[str] = "fedlink_plus"
     refreshes: ClassVar[Refresh] = "event"
-    revision: ClassVar[int] = 3         # a trust region; who met an item since
+    revision: ClassVar[int] = 4         # learns from items known before the stage
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
@@ -213,16 +213,16 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         Returns the keys of nodes that were not reported yet; none unless rows travel.
         """
         stage, counts = client.stage, client.counts
-        sampled, weights, _, ranks, fresh = samples.take_in(
+        sample = samples.take_in(
             client, self.sampled, self.negatives, self.new, self.near_by, step_of(self.fresh), t,
             ranked=samples.RANKED if self.checks else 0)
-        client.samples = [*client.samples, sampled][-self.stages:]
-        client.weights = [*(self.fade * w for w in client.weights), weights][-self.stages:]
+        client.samples = [*client.samples, sample.edges][-self.stages:]
+        client.weights = [*(self.fade * w for w in client.weights), sample.weights][-self.stages:]
         counts.trim(self.capacity)
         if edge_columns.there(client.world):
             client.edges.trim(self.capacity)
         client.cache.clear()
-        client.measured = samples.measured(ranks, fresh, variants)
+        client.measured = samples.measured(sample.ranks, sample.ranks_fresh, variants, sample.met)
         one_kind, rows = not stage.bipartite, self.share == "rows"
         return {"one_kind": one_kind,
                 "users": client.keys["users"][reported[0]:None if rows and not one_kind else 0],

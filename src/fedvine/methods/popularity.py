@@ -1,17 +1,20 @@
-"""Popularity: an item's score is how often it was seen at this client, recent stages first.
+"""Popularity: an item's score is how often it was seen, recent stages first.
 
 A rival without a model, beside EdgeBank: it uses the item and not the user. After stage t the score
-of item i is the sum over stages s <= t of decay^(t - s) x (edges to i in stage s). Where edges have
-no direction both ends of an edge are counted, and the score of a pair is the mean of its two.
+of item i is the sum over stages s <= t of decay^(t - s) x (edges to i in stage s), at this client,
+or with ``share="all"`` at all clients. Then a client sends its counts by keyed hash of the item,
+and gets what the others counted of the items that it sent. Where edges have no direction both ends
+of an edge are counted, and the score of a pair is the mean of its two.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedvine.core.method import At, Client, Field, Method, on_client
+from fedvine.core.expect import Array
+from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.events import edges
@@ -29,15 +32,47 @@ class Popularity(Method):
     decay: float = Field(default=0.5, ge=0, le=1, description="what a count keeps from one stage "
                          "to the next; 0: the last stage alone, 1: all stages alike")
 
+    share: Literal["none", "all"] = Field(default="none", description="whose edges count: the "
+                                          "client's own, or those of all clients")
+
     @classmethod
     def tiny(cls):
         return cls()
 
+    def start(self, world: World) -> Server:
+        return Server(counts={})         # the last counts of each client, by key
+
     def setup(self, client: Client) -> None:
         client.count = np.empty(0)       # by local number of the item
+        client.away = np.empty(0)        # the same at the other clients
+
+    def closed(self) -> frozenset[str]:
+        """Return the functions of counts that travel, unless they do."""
+        return frozenset(() if self.share == "all" else ("report_counts", "receive_counts"))
 
     def arrive(self, server, clients, at: At) -> None:
         clients.call(self.observe)
+        if self.share == "all":
+            sent = clients.call(self.report_counts, expect=(
+                Array("uint64", ("n",), keys="unique"), Array("float64", ("n",), low=0)))
+            server.counts.update(sent.items())
+            keys = np.concatenate([keys for keys, _ in server.counts.values()])
+            every, at_key = np.unique(keys, return_inverse=True)
+            total = np.bincount(at_key.reshape(-1), np.concatenate(
+                [count for _, count in server.counts.values()]), len(every))
+            clients.call(self.receive_counts, only=sent.names, per_client={
+                name: total[np.searchsorted(every, keys)] - count
+                for name, (keys, count) in sent.items()})
+
+    @on_client
+    def report_counts(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
+        """Return the keys of all items that the client has met, and their counts."""
+        return client.past.dst_ids.keys(np.arange(len(client.count))), client.count
+
+    @on_client
+    def receive_counts(self, client: Client, away: np.ndarray) -> None:
+        """Keep what the other clients counted of this client's items, by local number."""
+        client.away = away
 
     @on_client
     def observe(self, client: Client) -> None:
@@ -70,4 +105,10 @@ class Popularity(Method):
     @staticmethod
     def popularity(client: Client, items: np.ndarray) -> np.ndarray:
         """Return the counts of ``items`` (local numbers, int64 [Q]), float64 [Q]; 0 if not seen."""
-        return np.append(client.count, 0.0)[np.minimum(items, len(client.count))]
+        return sum(np.append(count, 0.0)[np.minimum(items, len(count))]
+                   for count in (client.count, client.away))
+
+    def below_one(self, client: Client, items: np.ndarray) -> np.ndarray:
+        """Return :meth:`popularity` as a share of the highest one and more, in [0, 1)."""
+        every = self.popularity(client, np.arange(len(client.count)))
+        return self.popularity(client, items) / (1 + every.max(initial=0))

@@ -1,8 +1,8 @@
 """Recency: rank the items that a user met by the time of the meeting, and others by popularity.
 
-A rival without a model, beside EdgeBank and popularity, and the strongest of the three where links
-repeat. Each client has a memory of its own, and nothing is sent. Where edges have no direction a
-pair is known in both directions.
+A rival without a model, beside EdgeBank and popularity. Each client has a memory of its own; with
+``share="all"`` the counts of items are those of all clients. Where edges have no direction a pair
+is known in both directions.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ class Recency(Popularity):
 
         A pair that was met gets 1 to 2 by its time, any other pair less than 1 by the item's count.
         """
-        score = self.popularity(client, queries.dst)
-        score = score / (1 + client.count.max(initial=0))
+        score = self.below_one(client, queries.dst)
         if len(client.last):
             if "bank" not in client.cache:
                 first = client.last.min()

@@ -112,6 +112,10 @@ class LabelScorer:
         """Return a method's answer to :meth:`given` as it is."""
         return answer
 
+    def by_client(self, t: int, answer: Any) -> dict[str, dict[str, Any]]:
+        """Return what :meth:`measure` does; all clients are asked together."""
+        return {"all": self.measure(t, answer)}
+
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
         """Return counts, accuracy and F1 of an answer to the last :meth:`queries`.
 

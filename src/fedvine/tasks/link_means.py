@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fedvine.data.plan import Plan
+from fedvine.tasks.link_measures import counted
 
-SUBSETS = ("all", "new", "travelled", "arrived", "across", "cold")
+LEAST = 30      # queries of a client in a period, with which its score counts in a mean of clients
 
 
 def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, Any]:
@@ -18,9 +19,11 @@ def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, 
         period: "train", "val" or "test".
 
     Returns:
-        ``{"client": {name: {...}}, "n": {name: {...}}, "mean": {...}, "mean_edges": {...}}``: each
-            client's scores weighted by positives, its counts, the plain mean over clients, and the
-            mean weighted by each client's positives.
+        ``{"client": {name: {...}}, "n": {name: {...}}, "mean": {...}, "mean_edges": {...}, "of":
+            {...}}``: each client's scores weighted by queries, its counts, the plain mean over
+            clients with at least :data:`LEAST` queries of the score, the mean over all queries,
+            and the number of clients in the plain mean. Where no client has so many, that number
+            is 0 and the mean is the one over queries.
     """
     sums: dict[str, dict[str, list[tuple[float, int]]]] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -33,9 +36,8 @@ def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, 
                     mine = counts.setdefault(name, {})
                     mine[key] = mine.get(key, 0) + value
                 for key, value in result["scores"].items():
-                    subset = next((s for s in SUBSETS[1:] if key.endswith(f"_{s}")), None)
-                    weight = result["n"]["n" if subset is None else f"n_{subset}"]
-                    sums.setdefault(name, {}).setdefault(key, []).append((value, weight))
+                    sums.setdefault(name, {}).setdefault(key, []).append(
+                        (value, result["n"][counted(key)]))
 
     def weighted(pairs: list[tuple[float, int]]) -> float:
         return sum(v * w for v, w in pairs) / sum(w for _, w in pairs)
@@ -43,6 +45,9 @@ def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, 
     client = {name: {k: weighted(v) for k, v in by.items()} for name, by in sums.items()}
     keys = list(dict.fromkeys(k for by in client.values() for k in by))
     have = {k: [n for n in client if k in client[n]] for k in keys}
+    whole = {k: weighted([p for n in have[k] for p in sums[n][k]]) for k in keys}
+    many = {k: [n for n in have[k] if sum(w for _, w in sums[n][k]) >= LEAST] for k in keys}
     return {"client": client, "n": counts,
-            "mean": {k: sum(client[n][k] for n in have[k]) / len(have[k]) for k in keys},
-            "mean_edges": {k: weighted([p for n in have[k] for p in sums[n][k]]) for k in keys}}
+            "mean": {k: sum(client[n][k] for n in many[k]) / len(many[k]) if many[k] else whole[k]
+                     for k in keys},
+            "mean_edges": whole, "of": {k: len(many[k]) for k in keys}}

@@ -2,59 +2,116 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedvine.tasks import metrics
+from fedvine.tasks import metrics, rankings
+from fedvine.tasks.rankings import Lists
+
+#: Endings of the keys of subsets of the positives; "all" has none.
+SUBSETS = ("all", "new", "travelled", "arrived", "across", "cold")
 
 
-def measured(scores: np.ndarray, extra: dict[str, Any], k: int, across: np.ndarray | None = None
+@dataclass(frozen=True)
+class Group:
+    """Positives that are asked among the same kind of candidates, as positions in the queries.
+
+    - ``positive``, ``random``: each positive, and one random negative of it, int64 [n]
+    - ``own``, ``wide``: of each negative for the ranks its positive, in 0..n - 1, and its position,
+      int64 [m]
+    - ``masks``: which positives belong to a subset, bool [n], by name of the subset
+    """
+
+    positive: np.ndarray
+    random: np.ndarray
+    own: np.ndarray
+    wide: np.ndarray
+    masks: dict[str, np.ndarray]
+
+
+@dataclass
+class Asked:
+    """What was asked in a stage.
+
+    - ``n``: counts of what was not asked, by the rest of their key
+    - ``groups``: of positives; the first has all
+    - ``historical``, ``inductive``: positions of these negatives of the first group, int64 [n]
+    - ``k``: places of a list, and of hits
+    - ``users``: of the positives of the first group, int64 [n]
+    - ``lists``: of users, where lists are measured
+    - ``nodes``: positions of pairs of random nodes, int64
+    """
+
+    n: dict[str, int]
+    groups: list[Group]
+    historical: np.ndarray
+    inductive: np.ndarray
+    k: int
+    users: np.ndarray
+    lists: Lists | None = None
+    nodes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def counted(key: str) -> str:
+    """Return the key of the count that a score is a mean over: "n_new" of "auc_new"."""
+    end = next((f"_{s}" for s in SUBSETS[1:] if key.endswith(f"_{s}")), "")
+    return f"n_users{end}" if key.removesuffix(end) in rankings.SCORES else f"n{end}"
+
+
+def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
              ) -> tuple[dict[str, int], dict[str, float]]:
     """Return counts and scores of a stage.
 
-    Keys are ``auc``, ``ap``, ``mrr``, ``hits`` against random negatives, ``auc_historical`` and
-    ``auc_inductive``; the same with ``_new``, ``_travelled`` and ``_arrived`` appended for those
-    positives; and ``accuracy``. With ``across`` also ``auc_across`` and ``ap_across``, of such
-    positives and negatives, and ``ap_nodes_across``, of these positives against as many pairs of
-    random nodes at two clients (DG-CoLearn, Appendix F.1.3).
+    Keys are ``auc``, pooled over users, and ``ap`` against one random negative a positive;
+    ``auc_within``, the mean over positives of the share of their own negatives that they are above;
+    ``mrr`` and ``hits_sampled`` by their ranks among these; ``auc_historical`` and
+    ``auc_inductive``; the same with the subset appended (``auc_new``); ``accuracy``; those of
+    lists (:func:`fedvine.tasks.rankings.ranked`). With ``across`` also ``auc_across`` and
+    ``ap_across``, of such positives and negatives, and ``ap_nodes_across``, of these positives
+    against as many pairs of random nodes at two clients (DG-CoLearn, Appendix F.1.3).
 
     Args:
-        scores: float [P], in the order of the queries: positives, one random, one historical, one
-            inductive negative each, those for the ranks, and pairs of random nodes, if any.
-        extra: ``masks`` of positives by subset, ``wide``: negatives a positive for the ranks,
-            ``own``: how often the positive is among them.
-        k: of hits@k.
+        scores: float [P], in the order of the queries.
+        asked: what was asked.
         across: which pairs have their ends at two clients, bool [P], where the answer says so.
 
     Returns:
-        Counts of positives, and scores by key; what is not defined is left out.
+        Counts of positives, of those against fewer negatives than wanted (``n_few``) and of what
+            was not asked (``n_unknown``, ``n_unasked``), and scores by key; what is not defined is
+            left out.
     """
-    count = len(extra["masks"]["all"])
-    positive, random, historical, inductive = scores[:4 * count].reshape(4, count)
-    wide = scores[4 * count:][:count * extra["wide"]].reshape(count, extra["wide"])
-    ranks = metrics.ranks(positive, wide) - 0.5 * extra["own"]
-    n, found = {}, {}
-    for subset, mask in extra["masks"].items():
-        end = "" if subset == "all" else f"_{subset}"
-        n[f"n{end}"] = int(mask.sum())
-        if mask.any():
+    n, found = {f"n_{key}": value for key, value in asked.n.items()}, {}
+    for i, group in enumerate(asked.groups):
+        positive, random = scores[group.positive], scores[group.random]
+        ranks, within = metrics.ragged_ranks(positive, scores[group.wide], group.own)
+        for subset, mask in group.masks.items():
+            end = "" if subset == "all" else f"_{subset}"
+            n[f"n{end}"] = int(mask.sum())
+            if not mask.any():
+                continue
             found |= {f"auc{end}": metrics.auc(positive[mask], random[mask]),
+                      f"auc_within{end}": float(within[mask].mean()),
                       f"ap{end}": metrics.average_precision(positive[mask], random[mask]),
                       f"mrr{end}": metrics.mrr(ranks[mask]),
-                      f"hits{end}": metrics.hits(ranks[mask], k),
-                      f"auc_historical{end}": metrics.auc(positive[mask], historical[mask]),
-                      f"auc_inductive{end}": metrics.auc(positive[mask], inductive[mask])}
-    if count:
-        found["accuracy"] = metrics.accuracy(positive, random)
+                      f"hits_sampled{end}": metrics.hits(ranks[mask], asked.k)}
+            if not i:
+                found |= {f"auc_{kind}{end}": metrics.auc(positive[mask], scores[at][mask])
+                          for kind, at in (("historical", asked.historical),
+                                           ("inductive", asked.inductive))}
+    first = asked.groups[0]
+    if len(first.positive):
+        found["accuracy"] = metrics.accuracy(scores[first.positive], scores[first.random])
+    if asked.lists is not None:
+        users, lists = rankings.ranked(scores, asked.lists, asked.k)
+        n, found = n | users, found | lists
     if across is not None:
-        ours, other = positive[across[:count]], random[across[count:2 * count]]
+        ours, other = (scores[at][across[at]] for at in (first.positive, first.random))
         n["n_across"] = len(ours)
         if len(ours) and len(other):
             found |= {"auc_across": metrics.auc(ours, other),
                       "ap_across": metrics.average_precision(ours, other)}
-        free = count * (4 + extra["wide"])
-        other = scores[free:][across[free:]][:len(ours)]
+        other = scores[asked.nodes][across[asked.nodes]][:len(ours)]
         if len(ours) and len(other):
             found["ap_nodes_across"] = metrics.average_precision(ours, other)
     return n, found

@@ -1,10 +1,12 @@
 """Link prediction: the queries of a stage, and the scores of their answers.
 
-A query is drawn from (part, seed, stage) alone, never by a method. Positives are the edges of the
-stage that was not learned yet; negatives are items that the client knows by then. Every score names
-its negatives and its pairs: all pairs, new pairs (not seen before at this client), travelled users
-(seen before at another client), arrived users (travelled, without an edge at this client yet), and
-with ``cold`` pairs of a user without an edge at any client or an item without one at this client.
+A query is drawn from (part, seed, stage, row) alone, never by a method. Positives are the edges of
+the stage that was not learned yet. They are asked among candidates, which are what a forecast could
+name: items that the client knew before the stage began. A positive whose item is none is not asked,
+but counted. Every score names its negatives and its pairs: all pairs, new pairs (not seen before at
+this client, among items that the user has not met), travelled users (seen before at another
+client), arrived users (travelled, without an edge at this client yet), and cold items (without an
+edge at this client, among all items of the table of items).
 
 Where edges have no direction (:meth:`fedvine.data.stream.EventStream.both_ways`), an edge is
 queried from both of its ends: against other nodes for the one, and for the other. A node is not a
@@ -20,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from fedvine.core.errors import FedvineError
 from fedvine.core.expect_scores import Measured
 from fedvine.core.lookup import find
 from fedvine.core.refresh import check_refresh, step_of
@@ -27,8 +30,11 @@ from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.tasks.link_means import SUBSETS, summarise
-from fedvine.tasks.link_scorer import EdgeQueries, Scorer
+from fedvine.tasks import rankings
+from fedvine.tasks.asked_by_client import AskedByClient
+from fedvine.tasks.link_means import summarise
+from fedvine.tasks.link_measures import SUBSETS, counted
+from fedvine.tasks.link_scorer import EdgeQueries, Scorer, lists_are_cheap
 from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score
 from fedvine.tasks.task import Line, Task
 
@@ -42,11 +48,20 @@ class LinkPrediction(Task):
 
     task: Literal["link"] = "link"  # type: ignore[assignment]
 
-    measured: ClassVar[Measured] = Measured(SUBSETS[1:])
+    revision: ClassVar[int] = 2         # candidates are known before the stage
+    measured: ClassVar[Measured] = Measured(
+        (*SUBSETS[1:], "unknown", "unasked", "unasked_new", "few", "users", "users_new"),
+        counted=counted, above={"novelty": 64.0})
     federated: ClassVar[bool] = True
     scores: ClassVar[dict[str, Score]] = {
         "auc_new": Score("AUC new"), "mrr_new": Score("MRR new"), "auc": Score("AUC all"),
-        "mrr": Score("MRR all"), "ap": Score("AP all"), "auc_historical": Score("AUC hist."),
+        "mrr": Score("MRR all"), "ndcg_new": Score("NDCG@k new"), "ndcg": Score("NDCG@k all"),
+        "hit": Score("hit@k"), "hit_new": Score("hit@k new"), "recall": Score("recall@k"),
+        "recall_new": Score("recall@k new"), "map": Score("MAP@k"), "map_new": Score("MAP@k new"),
+        "coverage": Score("coverage"), "novelty": Score("novelty, bits"),
+        "no_list": Score("without a list", falling=True),
+        "auc_within_new": Score("AUC within users, new"), "auc_within": Score("AUC within users"),
+        "ap": Score("AP all"), "auc_historical": Score("AUC hist."),
         "auc_inductive": Score("AUC induct."), "auc_travelled": Score("AUC travelled"),
         "auc_arrived": Score("AUC arrived"), "auc_across": Score("AUC across"),
         "ap_across": Score("AP across"), "ap_nodes_across": Score("AP across, any nodes"),
@@ -54,40 +69,56 @@ class LinkPrediction(Task):
         "accuracy": Score("accuracy")}
     main: ClassVar[tuple[str, ...]] = ("auc_new", "mrr_new", "auc", "mrr")
     more: ClassVar[tuple[Group, ...]] = (
+        Group("Lists of all candidates, for users with an edge in the stage",
+              ("ndcg_new", "ndcg", "hit_new", "hit", "recall_new", "recall", "map_new", "map")),
+        Group("What the lists hold", ("coverage", "novelty", "no_list")),
+        Group("AUC within users: one's own negatives alone", ("auc_within_new", "auc_within")),
         Group("Average precision; historical and inductive negatives",
               ("ap", "auc_historical", "auc_inductive")),
         Group("Users who travelled, and those who just arrived", ("auc_travelled", "auc_arrived")),
         Group("Pairs whose ends are at two clients",
               ("auc_across", "ap_across", "ap_nodes_across")),
-        Group("Pairs with a user or an item that did not have an edge", ("auc_cold", "mrr_cold")))
+        Group("Items of the table that did not have an edge", ("auc_cold", "mrr_cold")))
     by_client: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
     chosen_by: ClassVar[str] = "auc"
-    tried: ClassVar[tuple[str, ...]] = ("popularity", "recency", "edgebank", "fedlink_plus",
-                                        "fedlink")
+    tried: ClassVar[tuple[str, ...]] = ("popularity", "popularity:share=all", "recency",
+                                        "frequency", "edgebank", "fedlink_plus", "fedlink")
     judged_by: ClassVar[tuple[str, str]] = ("auc_new", "On new pairs (AUC)")
-    simple: ClassVar[tuple[str, ...]] = ("edgebank", "popularity", "recency")
+    simple: ClassVar[tuple[str, ...]] = ("edgebank", "frequency", "popularity", "recency")
     mean_over: ClassVar[str] = "test period, mean over clients"
     axes: ClassVar[tuple[Axis, ...]] = (
         Axis("AUC", (("auc_new", "new pairs"), ("auc", "all pairs")), 0.5),
         Axis("MRR", (("mrr_new", "new pairs"), ("mrr", "all pairs"))))
     ranked_by: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
     no_self: ClassVar[bool] = True
-    later: ClassVar[tuple[str, ...]] = ("drift", "refresh", "cold")
-
+    candidates: Literal["known", "catalogue", "dataset", "roland"] = Field(
+        default="known", description="what a positive is asked among, at a client: known: items "
+        "with an edge there before the stage (nodes, where all are of one kind); catalogue: these "
+        "and the items of the table of items, from its column since on; dataset: all items of the "
+        "data, also later ones (TGB); roland: items known by the end of the stage, as in ROLAND's "
+        "code, so that an item which nobody met before is nearly always right")
     negatives: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
-        default=100, description="random negatives a positive for MRR and hits; all: every known "
-        "item")
+        default=100, description="random negatives a positive for MRR and hits, each at most once; "
+        "all: every candidate")
     historical: float = Field(
         default=0.0, ge=0, le=1, description="share of those negatives that the user met before, "
         "and not in the stage, as far as there are such; 0.5 of 100 is TGB's rule")
     positives: int = Field(
         default=2000, ge=1, description="edges scored at most, a client and stage, drawn evenly; "
         "without directions each of an edge's two ends counts as one")
+    ranking: bool | None = Field(
+        default=None, description="also measure lists of the k most likely of all candidates, for "
+        "users with an edge in the stage, at most 2,000; if not said where that takes at most as "
+        "many pairs as the other scores, and not in a federation")
+    k: int = Field(default=10, ge=1, description="places of a list: the k of hit@k, recall@k, "
+                   "NDCG@k, MAP@k and of sampled hits")
     lead: int = Field(default=1, ge=1, description="how many stages ahead is scored; 2 leaves one "
                       "between learning and the test, to choose by")
-    k: int = Field(default=10, ge=1, description="the k of hits@k")
-    cold: bool = Field(default=False, description="also score the pairs of users without an edge "
-                       "at any client, and of items without one at theirs, by themselves")
+    cold: bool = Field(default=True, description="where there is a table of items, also score "
+                       "items of it without an edge at the client, by themselves, among all of it")
+    asked: Literal["graph", "clients"] = Field(
+        default="graph", description="what methods whose server holds the graph are asked: its "
+        "edges; or (clients) each client's own, the same pairs as all other methods")
     refresh: Literal["stage", "event"] | Annotated[int, Field(ge=1)] = Field(
         default="stage", description="when a client lets its own new events, before any round has "
         "learned them, into the local state that it answers from: not before their stage is "
@@ -96,12 +127,20 @@ class LinkPrediction(Task):
     @classmethod
     def tiny(cls) -> LinkPrediction:
         """Return a protocol with few queries."""
-        return cls(negatives=5, positives=40)
+        return cls(negatives=5, positives=40, ranking=True)
+
+    def settled(self, parts: Mapping[str, EventStream], plan: Plan) -> LinkPrediction:
+        """Return the protocol with ``ranking`` decided, from the first stage that is reported."""
+        if self.ranking is not None:
+            return self
+        cheap = bool(parts) and lists_are_cheap(self, parts, plan.began)
+        return self.model_copy(update={"ranking": cheap})
 
     @classmethod
     def score_keys(cls) -> frozenset[str]:
         """Return the keys of all scores, of all subsets; see :mod:`fedvine.tasks.link_measures`."""
-        plain = ("auc", "ap", "mrr", "hits", "auc_historical", "auc_inductive")
+        plain = ("auc", "auc_within", "ap", "mrr", "hits_sampled", "auc_historical",
+                 "auc_inductive", *rankings.SCORES)
         ends = ("", *(f"_{subset}" for subset in SUBSETS[1:]))
         return frozenset([*cls.scores, *(key + end for key in plain for end in ends)])
 
@@ -125,6 +164,21 @@ class LinkPrediction(Task):
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> Scorer:
         """Return the scorer of one client's part."""
         return Scorer(self, part, plan, name, seed)
+
+    def server_scorer(self, graph: EventStream, parts: Mapping[str, EventStream], plan: Plan,
+                      seed: int) -> Any:
+        """Return the scorer of the graph's edges, or of each client's own (``asked``).
+
+        Raises :class:`FedvineError` for the latter where the clients' edges are not at hand.
+        """
+        whole = super().server_scorer(graph, parts, plan, seed)
+        if self.asked == "graph":
+            return whole
+        if not parts:
+            raise FedvineError("protocol.asked = clients needs the edges of each client, which a "
+                               "federation's server does not have apart; leave it out.")
+        return AskedByClient(whole, {name: self.scorer(part, plan, name, seed)  # type: ignore
+                                     for name, part in parts.items()})
 
     def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:
         """Return ``{"test": ..., "val": ...}``, and ``"live"`` if any; see :func:`summarise`."""
@@ -189,7 +243,7 @@ class LinkPrediction(Task):
         return Picture(plots, same=True)
 
     # -- forecasts -------------------------------------------------------------------------------
-    def candidates(self, part: EventStream) -> Ids:
+    def outcomes(self, part: EventStream) -> Ids:
         """Return the items by number."""
         return part.dst_ids
 

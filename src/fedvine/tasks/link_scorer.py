@@ -13,17 +13,22 @@ import numpy as np
 
 from fedvine.core.errors import MethodError
 from fedvine.core.lookup import find
-from fedvine.core.rng import rng
+from fedvine.core.rng import mixed
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import negatives
-from fedvine.tasks.link_measures import measured
+from fedvine.tasks.link_measures import Asked, Group, measured
+from fedvine.tasks.negatives import Candidates
+from fedvine.tasks.rankings import Lists
 from fedvine.tasks.rivals import Rivals, new_shares
 
 if TYPE_CHECKING:
     from fedvine.tasks.link_prediction import LinkPrediction
 
 _OF_RIVALS = ("auc", "mrr", "auc_new", "mrr_new")      # the scores that are kept of simple rivals
+_NEVER = np.iinfo(np.int32).max     # the first stage of a node without an edge so far
+_POOL = 1 << 16     # pairs met before, from which historical negatives are drawn
+_LISTS, _PAIRS = 2000, 1 << 24      # users who are asked for a list, and pairs of these, at most
 
 
 @dataclass(frozen=True)
@@ -42,16 +47,35 @@ class EdgeQueries:
         return EdgeQueries(self.src[index], self.dst[index], self.t[index])
 
 
+class _Pairs:
+    """Pairs that are collected block by block."""
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.count = 0
+
+    def add(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Add a block of pairs; return their positions, int64."""
+        self.blocks.append((src, dst, t))
+        self.count += len(src)
+        return np.arange(self.count - len(src), self.count)
+
+    def queries(self) -> EdgeQueries:
+        """Return all pairs."""
+        src, dst, t = (np.concatenate(column) for column in zip(*self.blocks, strict=True))
+        return EdgeQueries(src, dst, t)
+
+
 class Scorer:
     """The queries of one client's part and the measures of the answers.
 
-    A scorer keeps the pairs, users and items known before a stage.
+    A scorer keeps the pairs met before a stage, and in which stage users and items were first met.
 
     Args:
-        protocol: number and kind of negatives, number of positives, k of hits@k.
+        protocol: candidates, number and kind of negatives, number of positives, k of the lists.
         part: the client's part of the stream.
         plan: the stages.
-        name: name of the client; queries are drawn from it, ``seed`` and the stage.
+        name: name of the client; queries are drawn from it, ``seed``, the stage and the row.
         seed: seed of the run.
     """
 
@@ -60,15 +84,16 @@ class Scorer:
         self.protocol, self.part, self.plan, self.name, self.seed = protocol, part, plan, name, seed
         self.drift, self._rivals = protocol.drifts(plan), Rivals(part.num_dst)
         self._forget()
-        self._current: tuple[int, EdgeQueries, dict[str, Any]] | None = None
+        self._current: tuple[int, EdgeQueries, Asked] | None = None
         self.learned = -1       # the last learned stage, where the server holds the graph
         self.whole = False      # whether this is that server's scorer, which adds random pairs
 
     def _forget(self) -> None:
         self._upto = 0                                  # stages already in the history
         self._known = self._recent = np.empty(0, np.int64)   # pairs; those first seen since val
-        self._users = np.zeros(self.part.num_src, bool)
-        self._items = np.zeros(self.part.num_dst, bool)      # any node, where there is one kind
+        self._users = np.full(self.part.num_src, _NEVER, np.int32)      # stage of the first edge
+        self._items = np.full(self.part.num_dst, _NEVER, np.int32)
+        self._edges_of = np.zeros(self.part.num_dst)    # edges of each item so far
 
     def _learn(self, t: int) -> None:
         """Set the history to all events before stage ``t``."""
@@ -81,21 +106,24 @@ class Scorer:
             self._known = _merged(self._known, fresh)
             if stage >= self.plan.val:
                 self._recent = _merged(self._recent, fresh)
-            self._users[np.asarray(events.src)] = True
-            self._items |= self._met(events)
+            self._edges_of += np.bincount(events.dst, minlength=self.part.num_dst)
+            for first, nodes in ((self._users, events.src), (self._items, events.dst),
+                                 *(() if self.part.bipartite else
+                                   ((self._items, events.src), (self._users, events.dst)))):
+                nodes = np.asarray(nodes)
+                first[nodes] = np.minimum(first[nodes], stage)
         self._upto = t
-
-    def _met(self, events: EventStream) -> np.ndarray:
-        """Return which items occur, bool [num_dst]; which nodes, where all are of one kind."""
-        found = np.zeros(self.part.num_dst, bool)
-        found[np.asarray(events.dst)] = True
-        if not self.part.bipartite:
-            found[np.asarray(events.src)] = True
-        return found
 
     def _codes(self, events: EventStream) -> np.ndarray:
         """Return the codes ``src * num_dst + dst`` of the events, int64 [E]."""
         return events.src.astype(np.int64) * self.part.num_dst + events.dst
+
+    def _hashes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return hashes of the names of users and of items, by number, uint64."""
+        if not hasattr(self, "_named"):
+            users = self.part.src_ids.hashes()
+            self._named = users, self.part.dst_ids.hashes() if self.part.bipartite else users
+        return self._named
 
     def shown(self, events: EventStream) -> EventStream:
         """Return the events that a method may see: all of them."""
@@ -105,8 +133,8 @@ class Scorer:
         """Return the pairs of stage ``t``: the positives, then each kind of negatives."""
         if self._current is None or self._current[0] != t:
             self._learn(t)
-            pairs, extra = self._draw(t)
-            self._current = (t, self._both_ways(pairs), extra)
+            pairs, asked = self._draw(t)
+            self._current = (t, self._both_ways(pairs), asked)
         return self._current[1]
 
     def given(self, pairs: dict[str, Any]) -> EdgeQueries:
@@ -144,59 +172,218 @@ class Scorer:
         return (events if events.deleted is None else
                 events.take(np.flatnonzero(~events.deleted)))
 
-    def _draw(self, t: int) -> tuple[EdgeQueries, dict[str, Any]]:
+    # -- what may be named -----------------------------------------------------------------------
+    def candidates(self, t: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the items that a forecast of stage ``t`` could name, and those that are listed.
+
+        A forecast of stage t is made ``lead`` stages before it has ended. Listed are the items of
+        the table of items, from the time in its column ``since`` on; none without a table.
+
+        Returns:
+            Both ascending int64.
+        """
+        self._learn(t)
+        rule, begin = self.protocol.candidates, t + 1 - self.protocol.lead
+        listed, table = np.zeros(self.part.num_dst, bool), self.part.dst_table
+        if table is not None:
+            listed = np.asarray(table.known) & (table.since <= self.plan.bounds[max(begin, 0)])
+        known = self._items < begin
+        if rule == "catalogue":
+            known = known | listed
+        elif rule == "dataset":
+            known = np.ones(self.part.num_dst, bool)
+        elif rule == "roland":
+            events = self.plan.stage(self.part, t)
+            known = self._items < t
+            known[np.asarray(events.dst)] = True
+            if not self.part.bipartite:
+                known[np.asarray(events.src)] = True
+        return np.flatnonzero(known), np.flatnonzero(listed)
+
+    def _draw(self, t: int) -> tuple[EdgeQueries, Asked]:
         """Draw the pairs of stage ``t``; return them with the facts that :meth:`measure` needs.
 
-        For P positives these are P random, P historical and P inductive negatives, P x W for the
-        ranks, and, where ``whole``, 2 P random pairs of nodes.
+        For P positives these are P random, P historical and P inductive negatives, a random one of
+        each new pair among items that its user has not met, the negatives for the ranks, the same
+        of cold positives, the lists of users, and, where ``whole``, 2 P random pairs of nodes.
         """
-        draw = rng(self.seed, self.name, "queries", t)
-        events = self._edges(t)
-        now = np.unique(self._codes(events))
-        met = self._items | self._met(events)
-        items = np.flatnonzero(met)                         # known by the end of the stage
-        users = items if not self.part.bipartite else np.flatnonzero(
-            self._users | np.bincount(events.src, minlength=self.part.num_src).astype(bool))
+        protocol, width = self.protocol, max(self.part.num_dst, 1)
+        users, names = self._hashes()
+        items, listed = self.candidates(t)
+        candidates, stage = Candidates(items, names), self._edges(t)
+        now = np.unique(self._codes(stage))
         if not self.part.directed:                          # a node is not a negative of itself
-            now = np.union1d(now, items * (self.part.num_dst + 1))
-        if events.arrived is not None:      # edges that came late are learned, not asked
-            events = events.take(np.flatnonzero(events.t >= self.plan.bounds[t]))
-        if len(events) > self.protocol.positives:
-            events = events.take(np.sort(draw.choice(len(events), self.protocol.positives, False)))
+            now = np.union1d(now, items * (width + 1))
+        events = stage if stage.arrived is None else stage.take(    # late ones are not asked
+            np.flatnonzero(stage.t >= self.plan.bounds[t]))
         src, dst = events.src.astype(np.int64), events.dst.astype(np.int64)
-        count, width = len(src), self.part.num_dst
-        single = negatives.random(draw, src, items, now, 1, width)
-        wide = (np.tile(items, (count, 1)) if self.protocol.negatives == "all" else
-                negatives.random(draw, src, items, now, self.protocol.negatives, width))
-        if self.protocol.negatives == "all":
-            # Pairs of now are replaced by dst, which ``own`` subtracts from the rank again.
-            there = find(now, (src[:, None] * width + wide).reshape(-1)).reshape(wide.shape)
-            wide = np.where(there >= 0, dst[:, None], wide)
-        past = _without(self._known, now)
-        if self.protocol.historical and self.protocol.negatives != "all":
-            wide = negatives.met(draw, src, past, wide, self.protocol.historical, width)
-        recent = _without(self._recent, now)
-        historical, inductive = (draw.choice(pool, count) if len(pool) else
-                                 src * width + single[:, 0] for pool in (past, recent))
-        code = src * width + dst
-        known = find(self._known, code) >= 0
-        away = (self.part.first_seen_elsewhere[src] < self.plan.bounds[t]
-                if self.part.first_seen_elsewhere is not None else np.zeros(count, bool))
-        masks = {"all": np.ones(count, bool), "new": ~known, "travelled": away,
-                 "arrived": away & ~self._users[src]}
-        if self.protocol.cold:
-            masks["cold"] = ~(self._users[src] | away) | ~self._items[dst]
-        time = events.t.astype(float)
-        blocks = [code, (src[:, None] * width + single)[:, 0], historical, inductive,
-                  (src[:, None] * width + wide).reshape(-1)]
-        times = [time] * 4 + [np.repeat(time, wide.shape[1])]
+        time, every = np.asarray(events.t, float), protocol.negatives == "all"
+        many = len(items) if every else int(protocol.negatives)
+        row = negatives.rows(negatives.salt(self.seed, self.name, "queries", t),
+                             users[src], names[dst], time)
+
+        def chosen(among: np.ndarray, free: np.ndarray) -> np.ndarray:
+            """Return the rows to ask: those with a negative, at most ``positives``."""
+            found = among[free > 0]
+            if len(found) > protocol.positives:
+                found = np.sort(found[np.argsort(row[found], kind="stable")[:protocol.positives]])
+            return found
+
+        named = np.flatnonzero(find(items, dst) >= 0)
+        free = candidates.free(src[named], width, now)
+        n = {"unknown": len(src) - len(named), "unasked": int((free == 0).sum())}
+        rows = chosen(named, free)
+        code = src[rows] * width + dst[rows]
+        n["few"] = 0 if every else int((candidates.free(src[rows], width, now) < many).sum())
+        away = (self.part.first_seen_elsewhere[src[rows]] < self.plan.bounds[t]
+                if self.part.first_seen_elsewhere is not None else np.zeros(len(rows), bool))
+        pairs = _Pairs()
+
+        def ask(at: np.ndarray, item: np.ndarray) -> np.ndarray:
+            """Ask the users of these rows, at their times, about these items."""
+            return pairs.add(src[at], item, time[at])
+
+        count, wide = candidates.drawn(row[rows], many, src[rows], width, now)
+        single = wide[np.cumsum(count) - count]             # the first one of each row
+        if protocol.historical and not every:
+            count, wide = self._with_met(row[rows], src[rows], count, wide, now)
+        own = np.repeat(np.arange(len(rows)), count)
+        positive, random = ask(rows, dst[rows]), ask(rows, single)
+        pools = [self._pool(row[rows], _without(pool, now), src[rows] * width + single)
+                 for pool in (self._known, self._recent)]
+        historical, inductive = (pairs.add(pool // width, pool % width, time[rows])
+                                 for pool in pools)
+        # New pairs are asked among items that their user has not met: of the same draw those that
+        # the user has not met, and as many more as it takes.
+        past = _merged(now, _without(self._known, now))
+        new = np.flatnonzero(find(self._known, code) < 0)
+        free = candidates.free(src[rows[new]], width, past)
+        n["unasked_new"], new = int((free == 0).sum()), new[free > 0]
+        more, unmet = candidates.drawn(row[rows[new]], many, src[rows[new]], width, past)
+        of_new = np.repeat(np.arange(len(new)), more)
+        random_new = ask(rows[new], unmet[np.cumsum(more) - more])
+        both, at = np.unique(np.append(own * width + wide, new[of_new] * width + unmet),
+                             return_inverse=True)
+        there = ask(rows[both // width], both % width)[at.reshape(-1)]
+        groups = [
+            Group(positive, random, own, there[:len(own)], {
+                "all": np.ones(len(rows), bool), "travelled": away,
+                "arrived": away & (self._users[src[rows]] >= t)}),
+            Group(positive[new], random_new, of_new, there[len(own):],
+                  {"new": np.ones(len(new), bool)})]
+        if protocol.cold and len(listed):
+            catalogue = Candidates(listed, names)
+            cold = np.flatnonzero((self._items[dst] >= t + 1 - protocol.lead)
+                                  & (find(listed, dst) >= 0))
+            n["unknown"] -= int((find(items, dst[cold]) < 0).sum())
+            cold = chosen(cold, catalogue.free(src[cold], width, now))
+            count, wide = catalogue.drawn(row[cold], max(many, 1) if not every else len(listed),
+                                          src[cold], width, now)
+            groups.append(Group(
+                ask(cold, dst[cold]), ask(cold, wide[np.cumsum(count) - count]),
+                np.repeat(np.arange(len(cold)), count), ask(np.repeat(cold, count), wide),
+                {"cold": np.ones(len(cold), bool)}))
+        asked = Asked(n, groups, historical, inductive, protocol.k, src[rows])
+        if protocol.ranking:
+            asked.lists = self._lists(t, events, items, pairs)
         if self.whole:      # pairs of random nodes; those at two clients count
-            blocks.append(negatives.pairs(draw, users, items, now, 2 * count, width))
-            times.append(np.repeat(time, 2))
-        codes, times = np.concatenate(blocks), np.concatenate(times)
-        return (EdgeQueries(codes // max(width, 1), codes % max(width, 1), times),
-                {"masks": masks, "wide": wide.shape[1],
-                 "own": (wide == dst[:, None]).sum(1) if self.protocol.negatives == "all" else 0})
+            people = Candidates(np.flatnonzero(self._users < t + 1 - protocol.lead), users)
+            at, *ends = self._random_pairs(row[rows], people, candidates, now)
+            asked.nodes = pairs.add(*ends, time[rows[at]])
+        return pairs.queries(), asked
+
+    def _with_met(self, row: np.ndarray, src: np.ndarray, count: np.ndarray, wide: np.ndarray,
+                  now: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Put items that the user met before in place of a share of the negatives.
+
+        A user who met fewer keeps random ones. An item that is among both counts once.
+        """
+        width, names = max(self.part.num_dst, 1), self._hashes()[1]
+        past, share = _without(self._known, now), round(
+            self.protocol.historical * self.protocol.negatives)     # type: ignore[operator]
+        begin, end = (np.searchsorted(past, edge) for edge in (src * width, (src + 1) * width))
+        own = np.repeat(np.arange(len(src)), end - begin)
+        step = np.repeat(begin, end - begin) + _rank(own)
+        met = past[step] % width
+        order = np.lexsort((mixed(row[own] ^ names[met]), own))
+        own, met = own[order], met[order]
+        first = _rank(own) < share
+        own = np.append(own[first], np.repeat(np.arange(len(src)), count))
+        both = np.append(met[first], wide)
+        _, at = np.unique(own * width + both, return_index=True)
+        at = np.sort(at)
+        at = at[np.argsort(own[at], kind="stable")]
+        at = at[_rank(own[at]) < count[own[at]]]
+        return np.bincount(own[at], minlength=len(src)), both[at]
+
+    def _pool(self, row: np.ndarray, pool: np.ndarray, instead: np.ndarray) -> np.ndarray:
+        """Draw a pair of the pool for each row, codes int64 [P]; ``instead`` where it is empty."""
+        if not len(pool):
+            return instead
+        (users, names), width = self._hashes(), max(self.part.num_dst, 1)
+        keys = mixed(users[pool // width] ^ mixed(names[pool % width]))
+        if len(pool) > _POOL:           # of very many pairs an even share, again by their hashes
+            some = np.flatnonzero(keys < np.uint64(_POOL / len(pool) * 2.0**64))
+            pool, keys = pool[some], keys[some]
+        return pool[Candidates(np.arange(len(pool)), keys).drawn(row, 1)[1]]
+
+    def _random_pairs(self, row: np.ndarray, users: Candidates, items: Candidates, now: np.ndarray
+                      ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draw two pairs of a random user and a random item for each row, if they are not of now.
+
+        Returns:
+            Rows, users and items, int64 [at most 2 P].
+        """
+        count, src = users.drawn(mixed(row + np.uint64(1)), 2)
+        many, dst = items.drawn(mixed(row + np.uint64(2)), 2)
+        own, other = (np.repeat(np.arange(len(row)), c) for c in (count, many))
+        both = np.minimum(count, many)
+        src, dst = src[_rank(own) < both[own]], dst[_rank(other) < both[other]]
+        left = find(now, src * max(self.part.num_dst, 1) + dst) < 0
+        return np.repeat(np.arange(len(row)), both)[left], src[left], dst[left]
+
+    def _lists(self, t: int, events: EventStream, items: np.ndarray, pairs: _Pairs) -> Lists:
+        """Draw the users who are asked for a list of items, and ask all candidates of each.
+
+        A user can have a list who has an edge here or at another client before the stage, or a row
+        in the table of users. They are asked for the middle of the stage; where answers are
+        refreshed by events of the stage, for its beginning.
+        """
+        width, (users, names) = max(self.part.num_dst, 1), self._hashes()
+        place = negatives.salt(self.seed, self.name, "lists", t)
+        met = np.unique(self._codes(events))
+        met = met[find(items, met % width) >= 0]            # what could be named
+        user = np.unique(met // width)
+        most = min(_LISTS, max(_PAIRS // max(len(items), 1), 1))
+        row = negatives.rows(place, users[user])
+        if len(user) > most:
+            some = np.sort(np.argsort(row, kind="stable")[:most])
+            user, row = user[some], row[some]
+        begin = t + 1 - self.protocol.lead
+        seen = self._users[user] < begin
+        if self.part.first_seen_elsewhere is not None:
+            seen |= self.part.first_seen_elsewhere[user] < self.plan.bounds[max(begin, 0)]
+        if self.part.src_table is not None:
+            seen |= np.asarray(self.part.src_table.known)[user]
+        start, end = self.plan.bounds[t:t + 2]
+        when = start if self.protocol.step is not None else (start + end) / 2
+        asked = user[seen]
+        at = pairs.add(np.repeat(asked, len(items)), np.tile(items, len(asked)),
+                       np.full(len(asked) * len(items), when))
+        known = _grid(self._known, asked, items, width)
+        wanted = _grid(met, asked, items, width)
+        barred = (items == asked[:, None] if not self.part.directed else
+                  np.zeros((len(asked), len(items)), bool))
+        lost = met[np.isin(met // width, user[~seen])]
+        new = lost[find(self._known, lost) < 0]
+        return Lists(at, known, wanted, barred,
+                     mixed(row[seen][:, None] ^ names[items][None, :]),
+                     len(np.unique(lost // width)), len(np.unique(new // width)),
+                     self._edges_of[items])
+
+    def by_client(self, t: int, answer: Any) -> dict[str, dict[str, Any]]:
+        """Return what :meth:`measure` does; all clients are asked together."""
+        return {"all": self.measure(t, answer)}
 
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
         """Return counts and scores of an answer to ``queries(t)``.
@@ -216,7 +403,7 @@ class Scorer:
         Raises:
             MethodError: if the answer has another length or values that are not finite.
         """
-        pairs, (_, _, extra) = self.queries(t), self._current  # type: ignore[misc]
+        pairs, (_, _, asked) = self.queries(t), self._current  # type: ignore[misc]
         plain = answer["scores"] if isinstance(answer, Mapping) else answer
         scores = np.asarray(plain, float).reshape(-1)
         if len(scores) != len(pairs) or not np.isfinite(scores).all():
@@ -225,7 +412,7 @@ class Scorer:
         answer, across = self.answered(answer), None
         if isinstance(answer, Mapping):
             answer, across = answer["scores"], np.asarray(answer["across"], bool)
-        n, found = measured(np.asarray(answer, float).reshape(-1), extra, self.protocol.k, across)
+        n, found = measured(np.asarray(answer, float).reshape(-1), asked, across)
         return {"n": n, "scores": found} | ({"drift": self._drift(t)} if self.drift else {})
 
     def _drift(self, t: int) -> dict[str, Any]:
@@ -234,7 +421,7 @@ class Scorer:
         The rivals know the stages that the model has learned: all but the last ``lead - 1`` before
         stage ``t``.
         """
-        queries, (_, _, extra) = self.queries(t), self._current  # type: ignore[misc]
+        queries, (_, _, asked) = self.queries(t), self._current  # type: ignore[misc]
         upto = max(t + 1 - self.protocol.lead, 0)
         if upto < self._rivals.learned:
             self._rivals = Rivals(self.part.num_dst)
@@ -242,12 +429,12 @@ class Scorer:
             self._rivals.learn(self.plan.stage(self.part, stage))
         rivals = {}
         for name, scores in self._rivals.scores(queries).items():
-            _, found = measured(self.answered(scores), extra, self.protocol.k)
+            _, found = measured(self.answered(scores), asked)
             rivals[name] = {key: found[key] for key in _OF_RIVALS if key in found}
         events = self._edges(t)
         return {"edges": len(events), "rivals": rivals,
-                "new": new_shares(events, self._codes(events), self._known, self._users,
-                                  self._items)}
+                "new": new_shares(events, self._codes(events), self._known, self._users < t,
+                                  self._items < t)}
 
 
 def _without(codes: np.ndarray, now: np.ndarray) -> np.ndarray:
@@ -259,3 +446,32 @@ def _without(codes: np.ndarray, now: np.ndarray) -> np.ndarray:
 def _merged(codes: np.ndarray, fresh: np.ndarray) -> np.ndarray:
     """Return ascending ``codes`` with ascending ``fresh`` ones, of which none is there yet."""
     return np.insert(codes, np.searchsorted(codes, fresh), fresh)
+
+
+def _rank(own: np.ndarray) -> np.ndarray:
+    """Return the place of each entry among those of the same ascending number, from 0 on."""
+    return np.arange(len(own)) - np.searchsorted(own, own)
+
+
+def _grid(codes: np.ndarray, users: np.ndarray, items: np.ndarray, width: int) -> np.ndarray:
+    """Return which pairs of users and items are among sorted codes, bool [users, items]."""
+    found = np.zeros((len(users), len(items)), bool)
+    own, item = find(users, codes // width), find(items, codes % width)
+    there = (own >= 0) & (item >= 0)
+    found[own[there], item[there]] = True
+    return found
+
+
+def lists_are_cheap(protocol: LinkPrediction, parts: Mapping[str, EventStream], plan: Plan
+                    ) -> bool:
+    """Return whether lists take at most 101 pairs for each positive, in the first reported stage.
+
+    Both are added up over the clients.
+    """
+    t, lists, edges = min(max(plan.val, protocol.lead), len(plan) - 1), 0, 0
+    for part in parts.values():
+        known, now = part.before(plan.bounds[max(t + 1 - protocol.lead, 0)]), plan.stage(part, t)
+        items = known.dst if part.bipartite else np.append(known.src, known.dst)
+        lists += min(len(np.unique(now.src)), _LISTS) * len(np.unique(items))
+        edges += min(len(now), protocol.positives)
+    return lists <= 101 * edges

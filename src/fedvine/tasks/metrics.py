@@ -159,6 +159,27 @@ def ranks(positive: ArrayLike, negative: ArrayLike) -> NDArray[np.float64]:
     return rank
 
 
+def ragged_ranks(positive: ArrayLike, negative: ArrayLike, own: ArrayLike
+                 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Compute ranks as :func:`ranks` does, of positives with negatives of different number.
+
+    Args:
+        positive: scores [Q].
+        negative: scores [M].
+        own: of each negative its positive, integers [M] in 0..Q - 1.
+
+    Returns:
+        Ranks float64 [Q]; and the share of each positive's negatives that it is above, ties as
+            half, float64 [Q] in [0, 1], NaN where it has none.
+    """
+    high, low = _finite(positive, "positive scores"), _finite(negative, "negative scores")
+    own = np.asarray(own, np.int64)
+    against = high[own]
+    above = np.bincount(own, (low > against) + 0.5 * (low == against), len(high))
+    with np.errstate(invalid="ignore"):
+        return 1 + above, 1 - above / np.bincount(own, minlength=len(high))
+
+
 def _ranks(values: ArrayLike) -> NDArray:
     """Return ranks [Q] as an array, or raise where one is below 1."""
     array = _finite(values, "ranks")

@@ -1,122 +1,147 @@
-"""Negatives of link prediction: items that a user does not meet, as codes or numbers.
+"""Negatives of link prediction, drawn without replacement by a hash of the row that asks.
 
-The code of a pair is user * width + item; ``now`` are the sorted codes of the pairs that the scored
-stage holds, ``width`` is the number of items.
+A row (an edge, or a user) and a candidate have a number, a hash of both, and a row gets the allowed
+candidates with the lowest numbers. So a draw depends on the row, on the candidates and on nothing
+else: one row less changes no other draw, and of fewer allowed candidates the same ones remain.
+
+The code of a pair is user * width + item, where ``width`` is the number of items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+from numba import njit
 
-from fedvine.core.lookup import find
+from fedvine.core.rng import key, mixed
+
+BLOCK = 256         # candidates that a row skips or looks at together, where there are many
+SCANNED = 4096      # candidates that a row looks at, at least; of fewer it looks at all
+_ALL = np.uint64(2**64 - 1)
 
 
-def random(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, now: np.ndarray,
-           many: int, width: int) -> np.ndarray:
-    """Draw items for each user, none of which the user meets in this stage.
+def salt(*place: str | int) -> np.uint64:
+    """Return the number of a place (run, client, stage, purpose) from which rows are hashed."""
+    return np.uint64(key(*place) & (2**64 - 1))
 
-    Args:
-        draw: generator.
-        src: users int64 [Q].
-        items: items to draw from, int64, ascending.
-        now: sorted codes of the pairs of this stage, int64.
-        many: items a user.
-        width: number of items.
 
-    Returns:
-        Items int64 [Q, many]; 0 where ``items`` is empty. A user who meets every item gets items
-            all the same.
+def rows(place: np.uint64, *columns: np.ndarray) -> np.ndarray:
+    """Return a hash uint64 [Q] of each row of these columns at a place.
+
+    Columns are hashes of names (uint64 [Q]) or times (float64 [Q]). Equal rows have equal hashes.
     """
-    def taken(user: np.ndarray, item: np.ndarray) -> np.ndarray:
-        codes = user * width + item
-        # np.isin makes both unique first: 140 times as long where there are many codes of now
-        return find(now, codes) >= 0 if len(now) > len(codes) else np.isin(codes, now)
-
-    def free(user: int) -> np.ndarray:
-        own = now[slice(*np.searchsorted(now, [user * width, (user + 1) * width]))]
-        return np.setdiff1d(items, own % width)
-    return drawn(draw, src, items, many, taken, free)
-
-
-def drawn(draw: np.random.Generator, src: np.ndarray, items: np.ndarray, many: int,
-          taken: Callable[[np.ndarray, np.ndarray], np.ndarray], free: Callable[[int], np.ndarray]
-          ) -> np.ndarray:
-    """Draw items as :func:`random` does.
-
-    Args:
-        draw: generator.
-        src: users int64 [Q].
-        items: items to draw from, int64, ascending.
-        many: items a user.
-        taken: returns which of some users and items int64 [n] meet in this stage, bool [n].
-        free: returns the items, ascending, that a user does not meet in this stage.
-
-    Returns:
-        Items int64 [Q, many], see :func:`random`.
-    """
-    if not len(items):
-        return np.zeros((len(src), many), np.int64)
-    user = np.broadcast_to(src[:, None], (len(src), many))
-    found = items[draw.integers(0, len(items), (len(src), many))]
-    for _ in range(3):
-        hit = taken(user.ravel(), found.ravel()).reshape(found.shape)
-        if not hit.any():
-            return found
-        found[hit] = items[draw.integers(0, len(items), int(hit.sum()))]
-    hit = taken(user.ravel(), found.ravel()).reshape(found.shape)
-    for u in np.unique(user[hit]):  # users who meet nearly all items: draw exactly
-        left = free(int(u))
-        mine = hit & (user == u)
-        if len(left):
-            found[mine] = draw.choice(left, int(mine.sum()))
+    found = np.full(len(columns[0]), place, np.uint64)
+    for column in columns:
+        found = mixed(found ^ (np.asarray(column, float).view(np.uint64)
+                               if column.dtype.kind != "u" else column))
     return found
 
 
-def met(draw: np.random.Generator, src: np.ndarray, past: np.ndarray, wide: np.ndarray,
-        share: float, width: int) -> np.ndarray:
-    """Replace the first items of each user by items that the user met before.
+class Candidates:
+    """What negatives are drawn from.
 
     Args:
-        draw: generator.
-        src: users int64 [Q].
-        past: sorted codes of pairs met before and not in this stage, int64.
-        wide: items int64 [Q, W].
-        share: share of the W items to replace, in [0, 1].
-        width: number of items.
-
-    Returns:
-        Items int64 [Q, W]; a user without such pairs keeps the items of ``wide``.
+        items: numbers int64 [M].
+        hashes: of the names of all items, uint64; ``items`` are positions in it.
     """
-    if not len(past):
-        return wide
-    first, end = np.searchsorted(past, src * width), np.searchsorted(past, (src + 1) * width)
-    many = round(share * wide.shape[1])
-    pick = first[:, None] + (draw.random((len(src), many)) * (end - first)[:, None]).astype(int)
-    old = past[np.minimum(pick, len(past) - 1)] % width
-    return np.concatenate([np.where((end > first)[:, None], old, wide[:, :many]), wide[:, many:]],
-                          1)
+
+    def __init__(self, items: np.ndarray, hashes: np.ndarray) -> None:
+        order = np.argsort(hashes[items], kind="stable")
+        self.items, self.keys = items[order].astype(np.int64), hashes[items[order]]
+        blocks = 1 << max(len(items) // BLOCK, 1).bit_length() - 1
+        starts = np.arange(blocks, dtype=np.uint64) * np.uint64(2**64 // blocks % 2**64)
+        self._starts = np.append(np.searchsorted(self.keys, starts), len(items)).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def drawn(self, rows: np.ndarray, many: int, users: np.ndarray | None = None, width: int = 1,
+              *taken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Draw candidates for each row, each at most once.
+
+        Args:
+            rows: hashes uint64 [Q] (:func:`rows`).
+            many: candidates a row.
+            users: of the rows, int64 [Q]; needed where something is ``taken``.
+            width: number of items in codes.
+            *taken: up to two sorted arrays of codes int64 of pairs that are not drawn.
+
+        Returns:
+            Counts int64 [Q], at most ``many``, fewer where fewer are allowed; and the items of all
+                rows, one row after the other, int64 [sum of counts], in the order of their hashes.
+        """
+        many = min(many, len(self))
+        found = np.empty((len(rows), many), np.int64)
+        count = np.zeros(len(rows), np.int64)
+        if many and len(rows):
+            none = np.empty(0, np.int64)
+            first, second = (*taken, none, none)[:2]
+            user = np.zeros(len(rows), np.int64) if users is None else users
+            bounds = np.stack([np.searchsorted(codes, edge) for codes in (first, second)
+                               for edge in (user * width, (user + 1) * width)])
+            _lowest(rows, self.keys, self.items, self._starts, user, width, first, second, bounds,
+                    found, count)
+        return count, found[np.arange(many) < count[:, None]]
+
+    def free(self, users: np.ndarray, width: int, taken: np.ndarray) -> np.ndarray:
+        """Return how many candidates are not ``taken`` (sorted codes) by each user, int64 [Q]."""
+        here = np.zeros(width, bool)
+        here[self.items] = True
+        before = np.append(0, np.cumsum(here[taken % width])) if len(taken) else np.zeros(1, int)
+        begin, end = (np.searchsorted(taken, edge) for edge in (users * width, (users + 1) * width))
+        return len(self) - (before[end] - before[begin])
 
 
-def pairs(draw: np.random.Generator, users: np.ndarray, items: np.ndarray, now: np.ndarray,
-          many: int, width: int) -> np.ndarray:
-    """Draw pairs of a random user and a random item, none of them in this stage.
+@njit(cache=True)
+def _mix(x):    # pragma: no cover - compiled; the scalar form of fedvine.core.rng.mixed
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
-    Args:
-        draw: generator.
-        users: users to draw from, int64.
-        items: items to draw from, int64.
-        now: sorted codes of the pairs of this stage, int64.
-        many: number of pairs.
-        width: number of items.
 
-    Returns:
-        Codes int64 [many]; where every drawn pair is in this stage, those pairs.
+@njit(cache=True)
+def _in(codes, begin, end, wanted):     # pragma: no cover - compiled
+    """Return whether ``wanted`` is among the ascending codes[begin:end]."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if codes[middle] < wanted:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin < len(codes) and codes[begin] == wanted
+
+
+@njit(cache=True)
+def _lowest(rows, keys, items, starts, users, width, first, second, bounds, found, count):
+    # pragma: no cover - compiled
+    """Write the allowed items of lowest hash of each row to ``found``, and how many to ``count``.
+
+    Of many candidates a row looks at a share, whole blocks by a hash of row and block, and of these
+    at those below a limit; where that was too little it looks again, at four times as much.
     """
-    if not many:
-        return np.empty(0, np.int64)
-    codes = (users[draw.integers(0, len(users), many)] * width
-             + items[draw.integers(0, len(items), many)])
-    free = codes[~np.isin(codes, now)]
-    return np.resize(free, many) if len(free) else codes
+    size, many = len(keys), found.shape[1]
+    value, place = np.empty(size, np.uint64), np.empty(size, np.int64)
+    for q in range(len(rows)):
+        row, share = rows[q], min(1.0, max(16.0 * many, SCANNED) / size)
+        part = min(1.0, (2.0 * many + 16.0) / (share * size))
+        while True:
+            chosen = _ALL if share >= 1.0 else np.uint64(share * 2.0**64)
+            limit = _ALL if part >= 0.5 else np.uint64(part * 2.0**64)
+            n = 0
+            for block in range(len(starts) - 1):
+                if share < 1.0 and _mix(row + np.uint64(block)) >= chosen:
+                    continue
+                for i in range(starts[block], starts[block + 1]):
+                    h = _mix(row ^ keys[i])
+                    if h <= limit:
+                        code = users[q] * width + items[i]
+                        if not (_in(first, bounds[0, q], bounds[1, q], code)
+                                or _in(second, bounds[2, q], bounds[3, q], code)):
+                            value[n], place[n] = h, i
+                            n += 1
+            if n >= many or (share >= 1.0 and limit == _ALL):
+                break
+            share, part = min(4.0 * share, 1.0), min(4.0 * part, 1.0)
+        order = np.argsort(value[:n])
+        count[q] = min(n, many)
+        for j in range(count[q]):
+            found[q, j] = items[place[order[j]]]

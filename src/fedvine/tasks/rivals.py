@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from fedvine.tasks.link_scorer import EdgeQueries
 
 DECAY = 0.5     # of a count from one stage to the next, the default of methods/popularity.py
+TIES = 1e-6     # of popularity among pairs that met, as in methods/frequency.py
 
 
 class Rivals:
-    """The scores of EdgeBank, popularity and recency with their default constants.
+    """The scores of EdgeBank, frequency, popularity and recency with their default constants.
 
-    They are those of the methods of these names: ``methods/edgebank.py``, ``popularity.py`` and
-    ``recency.py``.
+    They are those of the methods of these names: ``methods/edgebank.py``, ``frequency.py``,
+    ``popularity.py`` and ``recency.py``.
 
     Args:
         width: number of items; pairs are kept as the codes user * width + item.
@@ -32,7 +33,8 @@ class Rivals:
     def __init__(self, width: int) -> None:
         self.width, self.learned = width, 0                 # stages learned
         self.count = np.zeros(width)                        # of edges, by item
-        self.pairs, self.last = np.empty(0, np.int64), np.empty(0)   # ascending; last times
+        self.pairs = np.empty(0, np.int64)                  # ascending, with ...
+        self.last, self.often = np.empty(0), np.empty(0)    # ... last times, and counts
 
     def learn(self, events: EventStream) -> None:
         """Take in the edges of the next stage."""
@@ -40,27 +42,31 @@ class Rivals:
             events = events.take(np.flatnonzero(~events.deleted))
         self.learned += 1
         self.count = DECAY * self.count + np.bincount(events.dst, minlength=self.width)
-        codes, at = np.unique(events.src.astype(np.int64) * self.width + events.dst,
-                              return_inverse=True)
+        codes, at, many = np.unique(events.src.astype(np.int64) * self.width + events.dst,
+                                    return_inverse=True, return_counts=True)
         time = np.full(len(codes), -np.inf)
         np.maximum.at(time, at.reshape(-1), np.asarray(events.t, float))
         here = find(self.pairs, codes)
         old, new = here[here >= 0], here < 0
         self.last[old] = np.maximum(self.last[old], time[~new])
+        self.often[old] += many[~new]
         place = np.searchsorted(self.pairs, codes[new])
         self.pairs = np.insert(self.pairs, place, codes[new])
         self.last = np.insert(self.last, place, time[new])
+        self.often = np.insert(self.often, place, many[new])
 
     def scores(self, queries: EdgeQueries) -> dict[str, np.ndarray]:
         """Return the scores of each rival, float64 [Q]; higher is more likely."""
         at = find(self.pairs, queries.src * self.width + queries.dst)
         popularity = self.count[queries.dst]
-        recency = popularity / (1 + self.count.max(initial=0))
+        recency = frequency = popularity / (1 + self.count.max(initial=0))
         if len(self.last):
             first = self.last.min()
             when = (self.last - first) / max(self.last.max() - first, 1e-300)
             recency = np.where(at >= 0, 1 + when[at], recency)
-        return {"edgebank": (at >= 0).astype(float), "popularity": popularity, "recency": recency}
+            frequency = np.where(at >= 0, 1 + self.often[at] + TIES * frequency, frequency)
+        return {"edgebank": (at >= 0).astype(float), "frequency": frequency,
+                "popularity": popularity, "recency": recency}
 
 
 def new_shares(events: EventStream, codes: np.ndarray, known: np.ndarray, users: np.ndarray,

@@ -152,7 +152,7 @@ class SnapshotClassification(Task):
         return Picture(plots, same=True)
 
     # -- forecasts -------------------------------------------------------------------------------
-    def candidates(self, part: EventStream) -> Sequence[str]:
+    def outcomes(self, part: EventStream) -> Sequence[str]:
         """Return the names of the classes."""
         assert part.nodes is not None
         return part.nodes.classes

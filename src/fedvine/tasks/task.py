@@ -9,14 +9,14 @@ differences are in the task.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect_scores import Measured
-from fedvine.core.protocol import Scorer
+from fedvine.core.protocol import Scorer, ServerScorer
 from fedvine.data.ids import Ids
 from fedvine.data.open_plan import open_plan
 from fedvine.data.plan import Plan
@@ -163,11 +163,18 @@ class Task(Protocol):
         raise NotImplementedError
 
     def scorer(self, part: Any, plan: Any, name: str, seed: int) -> Scorer:
-        """Return the scorer of the client ``name`` with the data ``part``.
-
-        Where the server holds the graph, it is a :class:`fedvine.core.protocol.ServerScorer`.
-        """
+        """Return the scorer of the client ``name`` with the data ``part``."""
         raise NotImplementedError
+
+    def server_scorer(self, graph: Any, parts: Mapping[str, Any], plan: Any, seed: int
+                      ) -> ServerScorer:
+        """Return the scorer beside a server that holds the whole ``graph``, of clients' ``parts``.
+
+        Here it is :meth:`scorer` of the client "all".
+        """
+        found: Any = self.scorer(graph, plan, "all", seed)
+        found.whole = True
+        return found
 
     def summary(self, stages: list[Any], plan: Any) -> dict[str, Any]:
         """Return ``{"test": ..., "val": ...}``.
@@ -175,6 +182,14 @@ class Task(Protocol):
         Each has ``mean`` and ``client`` (scores by key) and ``n`` (counts by client).
         """
         raise NotImplementedError
+
+    def settled(self, parts: Mapping[str, Any], plan: Any) -> Self:
+        """Return the task with the settings that follow from the data decided.
+
+        ``parts`` are the clients' data, or ``{"all": ...}`` where the server holds the graph; none
+        where they are at the sites of a federation.
+        """
+        return self
 
     def judged_until(self, plan: Any) -> int:
         """Return the last stage to learn before methods are chosen between; -1: none is scored."""
@@ -260,7 +275,7 @@ class Task(Protocol):
         return found
 
     # -- forecasts -------------------------------------------------------------------------------
-    def candidates(self, part: Any) -> Sequence[str] | Ids:
+    def outcomes(self, part: Any) -> Sequence[str] | Ids:
         """Return the names of what is forecast for a user (or node), by number.
 
         Raises :class:`FedvineError` for a task of which nothing is forecast.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,8 @@ from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.data.snapshot import ends_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn.partition import classes_of
-from fedvine.tasks import negatives
+
+NOTHING = np.empty(0, np.int64)
 
 
 def targets(target: Literal["edges", "classes"], server: Server, draw: np.random.Generator
@@ -22,60 +24,105 @@ def targets(target: Literal["edges", "classes"], server: Server, draw: np.random
         return labelled(server.stage, server.past, server.border.edges)
     if isinstance(server.snapshot, DynamicSnapshot):
         return pairs_of_changes(server.stage, server.snapshot, draw)
-    return pairs(server.stage, server.snapshot.edges, server.placement.owner >= 0, draw)
+    known = server.placement.owner >= 0
+    met = np.append(server.met, np.zeros(len(known) - len(server.met), bool))
+    return pairs(server.stage, server.snapshot.edges, known, draw, np.flatnonzero(known & ~met))
 
 
-def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.random.Generator
-          ) -> tuple[np.ndarray, np.ndarray]:
+def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.random.Generator,
+          fresh: np.ndarray = NOTHING) -> tuple[np.ndarray, np.ndarray]:
     """Return the stage's pairs and a random pair for each, with labels.
 
     No node is paired with itself. A random pair keeps the first end, and is not an edge of the
-    snapshot; there is none for a node that has an edge to all others.
+    snapshot; there is none for a node that has an edge to all others. The second end is a node that
+    was known before the stage, as where answers are scored; a pair with another one is left out. In
+    the first stage, where all nodes are new, all are taken.
 
     Args:
         events: of the stage.
         edges: int64 [2, E] of the newest snapshot.
         known: bool [N], nodes that were ever seen.
         draw: for the random ends.
+        fresh: those of them that are new in the stage, int64, ascending.
 
     Returns:
         Pairs int64 [2, P], and labels [P], 1.0 or 0.0.
     """
-    nodes, found = np.flatnonzero(known), positives(events)
+    nodes = np.flatnonzero(known)
+    fresh = fresh if len(fresh) < len(nodes) else NOTHING
+    found = positives(events, fresh)
     items = nodes[nodes >= events.num_src] if events.bipartite else nodes
     ends = np.concatenate([found, edges], 1)
     codes = np.sort(ends.min(0) << 32 | ends.max(0))
 
     def taken(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return (a == b) | (find(codes, np.minimum(a, b) << 32 | np.maximum(a, b)) >= 0)
+        return ((a == b) | (find(fresh, b) >= 0)
+                | (find(codes, np.minimum(a, b) << 32 | np.maximum(a, b)) >= 0))
 
     def free(a: int) -> np.ndarray:
-        return np.setdiff1d(items, [a, *ends[1, ends[0] == a], *ends[0, ends[1] == a]])
-    other = negatives.drawn(draw, found[0], items, 1, taken, free)[:, 0]
+        return np.setdiff1d(items, [a, *ends[1, ends[0] == a], *ends[0, ends[1] == a], *fresh])
+    other = drawn(draw, found[0], items, taken, free)
     return both(found, other, taken(found[0], other))
 
 
 def pairs_of_changes(events: EventStream, snapshot: DynamicSnapshot, draw: np.random.Generator
                      ) -> tuple[np.ndarray, np.ndarray]:
     """Return the same as :func:`pairs`, in time that follows the stage's events."""
-    nodes, found = snapshot.nodes, positives(events)
+    nodes = snapshot.nodes
+    fresh = np.sort(snapshot.fresh) if len(snapshot.fresh) < len(nodes) else NOTHING
+    found = positives(events, fresh)
     items = nodes[np.searchsorted(nodes, events.num_src):] if events.bipartite else nodes
     codes = np.unique(np.concatenate([a << 32 | b for a, b in (found, found[::-1])]))
 
     def taken(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return (a == b) | snapshot.graph.has(a, b) | (find(codes, a << 32 | b) >= 0)
+        return ((a == b) | (find(fresh, b) >= 0) | snapshot.graph.has(a, b)
+                | (find(codes, a << 32 | b) >= 0))
 
     def free(a: int) -> np.ndarray:
         mine = codes[slice(*np.searchsorted(codes, [a << 32, (a + 1) << 32]))] & 0xFFFFFFFF
-        return np.setdiff1d(items, np.concatenate([snapshot.graph.row(a), mine, [a]]))
-    other = negatives.drawn(draw, found[0], items, 1, taken, free)[:, 0]
+        return np.setdiff1d(items, np.concatenate([snapshot.graph.row(a), mine, [a], fresh]))
+    other = drawn(draw, found[0], items, taken, free)
     return both(found, other, taken(found[0], other))
 
 
-def positives(events: EventStream) -> np.ndarray:
-    """Return the stage's pairs int64 [2, P], sorted; no node is paired with itself."""
+def drawn(draw: np.random.Generator, src: np.ndarray, items: np.ndarray,
+          taken: Callable[[np.ndarray, np.ndarray], np.ndarray], free: Callable[[int], np.ndarray]
+          ) -> np.ndarray:
+    """Draw a second end for each first one, int64 [Q], in time that follows Q.
+
+    Args:
+        draw: generator.
+        src: first ends int64 [Q].
+        items: what is drawn from, int64, ascending.
+        taken: returns which of some pairs are not to be drawn, bool [n].
+        free: returns what a first end may get, ascending.
+
+    Returns:
+        Second ends; any of ``items`` for a first end that may get none, 0 where there are no items.
+    """
+    if not len(items):
+        return np.zeros(len(src), np.int64)
+    found = items[draw.integers(0, len(items), len(src))]
+    for _ in range(3):
+        hit = np.flatnonzero(taken(src, found))
+        if not len(hit):
+            return found
+        found[hit] = items[draw.integers(0, len(items), len(hit))]
+    hit = np.flatnonzero(taken(src, found))
+    for i in hit:       # a node with an edge to nearly all others: draw exactly
+        left = free(int(src[i]))
+        if len(left):
+            found[i] = draw.choice(left)
+    return found
+
+
+def positives(events: EventStream, fresh: np.ndarray) -> np.ndarray:
+    """Return the stage's pairs int64 [2, P], sorted, without those whose second end is ``fresh``.
+
+    No node is paired with itself.
+    """
     ends = np.stack(ends_of(events))
-    right = ends[0] != ends[1]
+    right = (ends[0] != ends[1]) & (find(fresh, ends[1]) < 0)
     if events.deleted is not None:
         right &= ~events.deleted
     codes = np.unique(ends[0, right] << 32 | ends[1, right])

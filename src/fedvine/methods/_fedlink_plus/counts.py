@@ -81,6 +81,11 @@ class Counts:
         self.items.upto(items)
         self.items.column[have:items] = self.columns.add(keys)
 
+    def known(self) -> np.ndarray:
+        """Return which items have an edge here so far, bool [items]; nodes, where of one kind."""
+        found = self.items.last[:len(self.items), 0] > NEVER
+        return found | (self.users.last[:len(self.users), 0] > NEVER) if self.one_kind else found
+
     def push(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> None:
         """Count events of the stage that has begun, in time order."""
         n = len(src)

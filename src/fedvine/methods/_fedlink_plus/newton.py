@@ -29,7 +29,8 @@ def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndar
     """Return one client's sums for a Newton step, float64 [:func:`length` of F].
 
     Args:
-        samples: by stage differences of features, float32 [n, m, F].
+        samples: by stage differences of features, float32 [n, m, F], NaN where there is no
+            negative; each edge has one.
         weights: of the edges, float32 [n].
         w: float64 [F].
 
@@ -42,8 +43,12 @@ def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndar
         if not len(D):
             continue
         n, m, F = D.shape
+        none, count = np.isnan(D[:, :, 0]), np.full(n, m)
+        if none.any():
+            D, count = np.where(none[:, :, None], np.float32(0), D), (~none).sum(1)
         flat = D.reshape(n * m, F)
         score = (flat @ w.astype(np.float32)).reshape(n, m).astype(float)
+        score[none] = -np.inf
         top = np.maximum(score.max(1), 0.0)
         rest = np.exp(score - top[:, None])
         whole = rest.sum(1) + np.exp(-top)
@@ -52,7 +57,7 @@ def derivatives(samples: list[np.ndarray], weights: list[np.ndarray], w: np.ndar
         found[0] += each.sum(dtype=float)
         found[1] += float((each * (np.log(whole) + top)).sum())
         found[2:2 + F] += mean.sum(0, dtype=float)
-        found[2 + F:] += np.einsum("nmf,nmf,n->f", D, D, each / m)
+        found[2 + F:] += np.einsum("nmf,nmf,n->f", D, D, each / count)
         root = flat * np.sqrt(p.reshape(-1, 1))
         centre = mean / np.sqrt(np.maximum(each, 1e-12))[:, None]
         hessian += root.T @ root - centre.T @ centre

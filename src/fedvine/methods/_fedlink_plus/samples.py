@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedvine.core.method import Client
 from fedvine.core.refresh import batches
+from fedvine.core.rng import mixed
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.events import edges, kept
 from fedvine.methods._fedlink_plus import edge_columns
@@ -20,6 +21,7 @@ from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
 from fedvine.methods._fedlink_plus.rows import lent as lent_rows
 from fedvine.methods._fedlink_plus.rows import receive_items
 from fedvine.tasks import negatives
+from fedvine.tasks.negatives import Candidates
 
 CHUNK = 1 << 15     # pairs whose features are in memory at a time
 RANKED, AGAINST = 200, 100      # edges that the method measures itself by, and items beside each
@@ -28,6 +30,26 @@ RECENT = 0.8        # what a stage's measure keeps a stage later
 
 #: Enters further features of pairs: (features float32 [Q, WIDTH], users [Q], items [Q]).
 Also = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+
+
+class Sample(NamedTuple):
+    """Edges that the weights are learned from, and edges that the method measures itself by.
+
+    Features are those of a negative less those of the edge, NaN where there is no negative.
+
+    - ``edges``: float32 [n, many, WIDTH], and their ``weights`` float32 [n]
+    - ``fresh``: whether the pair is new, bool [n]
+    - ``ranks``: of r of these edges beside :data:`AGAINST` items, float32 [r, AGAINST, WIDTH]
+    - ``ranks_fresh``: whether their pair is new, bool [r]
+    - ``met``: which of those items the user met before, bool [r, AGAINST]
+    """
+
+    edges: np.ndarray
+    weights: np.ndarray
+    fresh: np.ndarray
+    ranks: np.ndarray
+    ranks_fresh: np.ndarray
+    met: np.ndarray
 
 
 def features(client: Client, src: np.ndarray, dst: np.ndarray, t: np.ndarray, lent: Lent,
@@ -105,9 +127,12 @@ def count(client: Client, events: EventStream) -> None:
 
 
 def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int, ...],
-            step: int | None, t: int, also: Also | None = None, ranked: int = 0
-            ) -> tuple[np.ndarray, ...]:
+            step: int | None, t: int, also: Also | None = None, ranked: int = 0) -> Sample:
     """Sample edges of the stage, with what was counted before them; count the stage.
+
+    An edge is sampled if its item was known before the stage, and compared with such items alone,
+    as the scores are. In a client's first stage, which is learned in four parts, these are the
+    items known before the part. Edges and items are drawn by hashes of their names.
 
     Args:
         client: with the stage.
@@ -121,90 +146,120 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
         ranked: how many of the edges are compared with :data:`AGAINST` items, too.
 
     Returns:
-        Features of negatives less those of the edge, float32 [n, many, WIDTH]; weights float32 [n];
-            whether the pair is new, bool [n]; of the ranked edges the same features beside
-            :data:`AGAINST` items, float32 [r, AGAINST, WIDTH], and whether the pair is new.
+        The sample; empty without edges.
     """
     counts, stage, wide = client.counts, kept(client.stage), edge_columns.width(client.world)
-    src, dst = np.asarray(stage.src), np.asarray(stage.dst)
+    src, dst = (np.asarray(end).astype(np.int64) for end in (stage.src, stage.dst))
     when = np.asarray(stage.t, float)
     came = np.asarray(stage.order, float)       # by which the edges are sorted
     counts.begin(t, not stage.bipartite)
-    none = (np.empty((0, many, wide), np.float32), np.empty(0, np.float32), np.empty(0, bool),
-            np.empty((0, AGAINST, wide), np.float32), np.empty(0, bool))
     if not len(src):
         counts.begin(t + 1, counts.one_kind)
-        return none
-    first = counts.end == -np.inf
-    if first:       # nothing is known yet: the first stage is learned in four parts
+        return Sample(np.empty((0, many, wide), np.float32), np.empty(0, np.float32),
+                      np.empty(0, bool), np.empty((0, AGAINST, wide), np.float32),
+                      np.empty(0, bool), np.empty((0, AGAINST), bool))
+    since = counts.end
+    if since == -np.inf:
         counts.end, counts.span = float(when.min()), float(when.max() - when.min()) or 1.0
     else:
         span = max(float(when.max()) - counts.end, 0.0)
         counts.span = 0.7 * counts.span + 0.3 * span if span else counts.span
     counts.end = max(counts.end, float(when.max()))
-    draw = client.rng("edges")
-    place = np.sort(draw.choice(len(src), min(sampled, len(src)), replace=False))
-    known = np.zeros(max(int(dst.max()) + 1, len(counts.items)), bool)
-    known[:len(counts.items)] = known[dst] = True
+    width = max(int(dst.max()), int(src.max()) if counts.one_kind else 0, len(counts.items)) + 1
+    now = np.unique(src * width + dst)
     if counts.one_kind:
-        known = np.append(known, np.zeros(max(int(src.max()) + 1 - len(known), 0), bool))
-        known[src] = True
-    width = max(len(known), 1)
-    now = np.unique(src.astype(np.int64) * width + dst)
-    if counts.one_kind:
-        both = np.unique(src).astype(np.int64)
-        now = np.union1d(now, both * width + both)      # a node is no negative of itself
-    wrong = negatives.random(draw, src[place].astype(np.int64), np.flatnonzero(known), now, many,
-                             width)
-    if first and step is None:
-        step = max(len(src) // 4, 1)
-    seen = [(0, np.arange(len(place)))] if step is None else batches(
-        came, came[place], step)
-    chosen = np.empty(0, np.int64)
-    if ranked:
-        draw = client.rng("ranks")
-        chosen = np.sort(draw.choice(len(place), min(ranked, len(place)), replace=False))
-    beside = negatives.random(draw, src[place[chosen]].astype(np.int64), np.flatnonzero(known), now,
-                              AGAINST, width)
-    found, fresh = np.empty((len(place), many, wide), np.float32), np.empty(len(place), bool)
-    ranks, done = np.empty((len(chosen), AGAINST, wide), np.float32), 0
-    empty = lent_rows(counts, None)
+        both = np.arange(width)
+        now = np.union1d(now, both * (width + 1))       # a node is no negative of itself
+    users, names = client.past.src_ids.hashes(), client.past.dst_ids.hashes()
+    salt = np.uint64(client.rng("edges").integers(2**63))
+    row = negatives.rows(salt, users[src], names[dst], when)
+    parts, begins = [np.zeros(width, bool)], np.zeros(len(src), np.int64)
+    parts[0][:len(counts.items)] = counts.known()
+    if since == -np.inf:        # nothing is known yet: what each quarter finds
+        step = max(len(src) // 4, 1) if step is None else step
+        begins = np.minimum(4 * np.arange(len(src)) // len(src), 3)
+        for quarter in range(1, 4):
+            parts.append(parts[-1].copy())
+            for ends in (src, dst) if counts.one_kind else (dst,):
+                parts[-1][ends[begins < quarter]] = True
+    drawn_from = [Candidates(np.flatnonzero(known), names) for known in parts]
+    place = np.flatnonzero(np.choose(begins, [known[dst] for known in parts]))
+    free = np.choose(begins[place], [c.free(src[place], width, now) for c in drawn_from])
+    place = place[free > 0]
+    place = np.sort(place[np.argsort(row[place], kind="stable")[:sampled]])
+    wrong, beside = (np.full((len(place), size), -1) for size in (many, AGAINST))
+    for part, candidates in enumerate(drawn_from):
+        mine = np.flatnonzero(begins[place] == part)
+        for into in (wrong, beside) if ranked else (wrong,):
+            number, items = candidates.drawn(row[place[mine]], into.shape[1], src[place[mine]],
+                                             width, now)
+            cells = np.full((len(mine), into.shape[1]), -1)
+            cells[np.arange(into.shape[1]) < number[:, None]] = items
+            into[mine] = cells
+    chosen = np.sort(np.argsort(mixed(row[place]), kind="stable")[:ranked])
+    beside = beside[chosen]
+    seen = [(0, np.arange(len(place)))] if step is None else batches(came, came[place], step)
+    found, fresh = np.full((len(place), many, wide), np.nan, np.float32), np.empty(len(place), bool)
+    ranks = np.full((len(chosen), AGAINST, wide), np.nan, np.float32)
+    met, done = np.zeros((len(chosen), AGAINST), bool), 0
+    empty, pair = lent_rows(counts, None), PARTS["pairs"][0]
     for upto, at in seen:
         count(client, stage[done:upto])
         done = max(done, upto)
-        user, item = src[place[at]].astype(np.int64), dst[place[at]].astype(np.int64)
-        pairs = np.concatenate([item[:, None], wrong[at]], 1)
         mine = np.flatnonzero(np.isin(chosen, at))
         here = np.searchsorted(at, chosen[mine])
-        repeats = np.append(np.full(len(at), many + 1), np.full(len(mine), AGAINST))
-        edge = np.append(np.arange(len(at)), here)
-        x = features(client, np.repeat(user[edge], repeats),
-                     np.append(pairs.reshape(-1), beside[mine].reshape(-1)),
-                     np.repeat(when[place[at[edge]]], repeats), empty, near, also)
-        x, y = np.split(x, [len(at) * (many + 1)])
-        x, y = x.reshape(-1, many + 1, wide), y.reshape(-1, AGAINST, wide)
-        found[at], ranks[mine] = x[:, 1:] - x[:, :1], y - x[here, :1]
-        fresh[at] = x[:, 0, PARTS["pairs"][0]] == 0
+        own = features(client, src[place[at]], dst[place[at]], when[place[at]], empty, near, also)
+        fresh[at] = own[:, pair] == 0
+        for into, items, rows in ((found, wrong, at), (ranks, beside, mine)):
+            edge = np.arange(len(at)) if into is found else here
+            there = items[rows] >= 0
+            which = np.repeat(edge, there.sum(1))
+            x = features(client, src[place[at[which]]], items[rows][there], when[place[at[which]]],
+                         empty, near, also)
+            less = np.full((len(rows), items.shape[1], wide), np.nan, np.float32)
+            less[there] = x - own[which]
+            into[rows] = less
+            if into is ranks:
+                old = np.zeros(there.shape, bool)
+                old[there] = x[:, pair] > 0
+                met[rows] = old
     count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
-    return found, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks, fresh[chosen]
+    return Sample(found, np.where(fresh, np.float32(new), np.float32(1)), fresh, ranks,
+                  fresh[chosen], met)
 
 
-def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray) -> np.ndarray:
+def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray,
+             met: np.ndarray | None = None) -> np.ndarray:
     """Return how well each variant of the weights ranks sampled edges, float64 [1 + 4 V].
 
     The first number is 1, or 0 without any edge; then come by variant AUC and mean reciprocal rank
     of new pairs (of all where none is new), and of all pairs.
+
+    Args:
+        sampled: differences of features, float32 [n, m, F], NaN where there is no negative.
+        fresh: whether the pair is new, bool [n].
+        variants: float64 [V, F].
+        met: which negatives their user met before, bool [n, m]; a new pair is not compared with
+            these. None: they are not known.
     """
     found = np.zeros((len(variants), 4))
-    sampled = sampled.astype(float)
-    for v, w in enumerate(variants if len(sampled) else ()):
+    there = ~np.isnan(sampled[:, :, 0])
+    sampled = np.where(there[:, :, None], sampled, 0).astype(float)
+    unmet = there if met is None else there & ~met
+    new = fresh & unmet.any(1)
+    groups = [(new, unmet) if new.any() else (there.any(1), there), (there.any(1), there)]
+    for v, w in enumerate(variants if there.any() else ()):
         more = sampled @ w
-        above = (more > 0).sum(1) + 0.5 * (more == 0).sum(1)
-        auc, rank = 1 - above / sampled.shape[1], 1 / (1 + above)
-        new = fresh if fresh.any() else slice(None)
-        found[v] = auc[new].mean(), rank[new].mean(), auc.mean(), rank.mean()
-    return np.append(float(len(sampled) > 0), found)
+        ahead = (more > 0) + 0.5 * (more == 0)
+        found[v] = [value for rows, among in groups for value in _ranked(ahead[rows], among[rows])]
+    return np.append(float(there.any()), found)
+
+
+def _ranked(ahead: np.ndarray, among: np.ndarray) -> tuple[float, float]:
+    """Return AUC and mean reciprocal rank, of how far each of ``among`` is ahead, both [n, m]."""
+    above = (ahead * among).sum(1)
+    return float((1 - above / among.sum(1)).mean()), float((1 / (1 + above)).mean())
 
 
 def by_hash(client: Client, buckets: int) -> np.ndarray:

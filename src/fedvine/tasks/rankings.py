@@ -1,0 +1,102 @@
+"""What users decide by: lists of the k most likely of all candidates, and how good they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+#: Scores of lists by key, each in [0, 1] but novelty, which is in bits.
+SCORES = ("hit", "recall", "ndcg", "map", "coverage", "novelty", "no_list")
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Users who are asked for a list in a stage, all M candidates of each of U users.
+
+    - ``at``: positions of their pairs among the queries, int64 [U x M], user by user
+    - ``known``: pairs that met before the stage, bool [U, M]
+    - ``wanted``: pairs that meet in it, bool [U, M]
+    - ``barred``: pairs that no list holds, bool [U, M]
+    - ``ties``: by which equal scores are ordered, the lowest first, uint64 [U, M]
+    - ``lost``, ``lost_new``: further users with an edge in the stage (a new pair) who can have no
+      list, and count as misses
+    - ``edges``: of each candidate before the stage, [M]
+    """
+
+    at: np.ndarray
+    known: np.ndarray
+    wanted: np.ndarray
+    barred: np.ndarray
+    ties: np.ndarray
+    lost: int
+    lost_new: int
+    edges: np.ndarray
+
+
+def ranked(scores: np.ndarray, lists: Lists, k: int) -> tuple[dict[str, int], dict[str, float]]:
+    """Return counts of users and the scores of their lists.
+
+    With the relevant items R of a user, which are those that the user meets in the stage, and the
+    list L of the k candidates with the highest scores: ``hit`` is 1 if L holds one of R, ``recall``
+    |L and R| / |R|, ``ndcg`` the sum of 1 / log2(1 + place) over the places of R in L, divided by
+    the highest sum that R allows, and ``map`` the sum of the precision at each of these places,
+    divided by min(k, |R|). Each is the mean over users; who has no list counts 0. With ``_new``:
+    the same for items that the user has not met, candidates and R.
+
+    Beside them are ``coverage``, the share of the candidates in any list; ``novelty``, the mean of
+    -log2((edges of the item + 1) / (edges of all + M)) over the places of all lists, in bits; and
+    ``no_list``, the share of users without a list.
+
+    Args:
+        scores: of all queries, float [P].
+        lists: of the stage.
+        k: places of a list.
+
+    Returns:
+        ``n_users`` and ``n_users_new``, and scores by key; what is not defined is left out.
+    """
+    users, size = lists.known.shape
+    n, found = {}, {}
+    for end, barred, wanted, lost in (
+            ("", lists.barred, lists.wanted, lists.lost),
+            ("_new", lists.barred | lists.known, lists.wanted & ~lists.known, lists.lost_new)):
+        has = wanted.any(1)
+        n[f"n_users{end}"] = total = int(has.sum()) + lost
+        if not total:
+            continue
+        values = np.where(barred, -np.inf, scores[lists.at].reshape(users, size))
+        each, places = np.zeros((int(has.sum()), 4)), np.zeros(size)
+        for i, u in enumerate(np.flatnonzero(has)):
+            items = first(values[u], lists.ties[u], k)
+            each[i] = _measures(wanted[u, items], int(wanted[u].sum()), k)
+            places[items] += 1
+        found |= {f"{key}{end}": float(value) for key, value in zip(
+            SCORES[:4], each.sum(0) / total, strict=True)}
+        if not end:
+            found["no_list"] = lost / total
+            if places.any():
+                share = (lists.edges + 1) / (lists.edges.sum() + size)
+                found |= {"coverage": float((places > 0).mean()),
+                          "novelty": float(-places @ np.log2(share) / places.sum())}
+    return n, found
+
+
+def first(values: np.ndarray, ties: np.ndarray, k: int) -> np.ndarray:
+    """Return the positions of the k highest values [M], best first; those of -inf never."""
+    k = min(k, len(values))
+    least = np.partition(values, len(values) - k)[len(values) - k]
+    near = np.flatnonzero((values >= least) & (values > -np.inf))
+    return near[np.lexsort((ties[near], -values[near]))[:k]]
+
+
+def _measures(right: np.ndarray, relevant: int, k: int) -> tuple[float, float, float, float]:
+    """Return hit, recall, NDCG and average precision of a list.
+
+    ``right`` says of each place whether it is right, bool [at most k]; ``relevant`` is |R|.
+    """
+    place = np.flatnonzero(right) + 1
+    most = min(k, relevant)
+    best = (1 / np.log2(1 + np.arange(1, most + 1))).sum()
+    return (float(len(place) > 0), len(place) / relevant, (1 / np.log2(1 + place)).sum() / best,
+            (np.arange(1, len(place) + 1) / place).sum() / most)
