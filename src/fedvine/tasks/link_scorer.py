@@ -210,12 +210,12 @@ class Scorer:
         protocol, width = self.protocol, max(self.part.num_dst, 1)
         users, names = self._hashes()
         items, listed = self.candidates(t)
-        candidates, stage = Candidates(items, names), self._edges(t)
-        now = np.unique(self._codes(stage))
-        if not self.part.directed:                          # a node is not a negative of itself
+        candidates, events = Candidates(items, names), self._edges(t)
+        if events.arrived is not None:      # edges that came late are learned, not asked
+            events = events.take(np.flatnonzero(events.t >= self.plan.bounds[t]))
+        now = np.unique(self._codes(events))
+        if not self.part.bipartite:                         # a node is not a negative of itself
             now = np.union1d(now, items * (width + 1))
-        events = stage if stage.arrived is None else stage.take(    # late ones are not asked
-            np.flatnonzero(stage.t >= self.plan.bounds[t]))
         src, dst = events.src.astype(np.int64), events.dst.astype(np.int64)
         time, every = np.asarray(events.t, float), protocol.negatives == "all"
         many = len(items) if every else int(protocol.negatives)
