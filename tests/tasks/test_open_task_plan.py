@@ -11,8 +11,9 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.growing_graph import first, merged
 from fedvine.data.ids import Ids
+from fedvine.tasks import open_tasks
 from fedvine.tasks.open_task_plan import LEAST, OpenTaskPlan
-from fedvine.tasks.task_plan import by_task
+from fedvine.tasks.task_plan import TEST, TaskSettings, by_task
 
 
 def table(y, seed=0, edges=3) -> Graph:
@@ -121,6 +122,28 @@ def test_a_first_night_is_the_closed_plan():
         assert (plan.order(part) == closed.order(part)).all()
         for a, b in zip(plan.assign(part), closed.assign(part), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_test_nodes_of_the_whole_graph_stay_as_tasks_are_added():
+    base = [0, 1] * 40
+    nights = [base, [*base, *[2, 3] * 20], [*base, *[2, 3] * 20, *[0, 3] * 20]]
+    graphs = [replace(table(np.asarray(y)), owner=None) for y in nights]
+    found = []
+    for seed in (0, 1, 100):
+        split = {"by": "hash", "k": 3, "seed": seed}
+        graph, plan = open_tasks.begin(graphs[0], split, 2, TaskSettings(), seed)
+        was = {}
+        for k, now in enumerate(graphs):
+            if k:
+                graph, plan, _ = open_tasks.go_on(graph, plan, now)
+            assert plan == OpenTaskPlan.of(plan.facts()) and len(plan.cuts) == plan.classes
+            use = {int(n): int(u) for part in graph.split(graph.owner.column).parts.values()
+                   for n, u, t in zip(part.nodes, *plan.assign(part)[::-1], strict=True) if t >= 0}
+            assert len(use) == len(now) and was.items() <= use.items()
+            was = use
+        assert plan.began.cuts == plan.cuts[:2]
+        found.append({n for n, use in was.items() if use == TEST})
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_client_exists_from_its_first_block():

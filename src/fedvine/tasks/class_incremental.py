@@ -25,7 +25,7 @@ from fedvine.tasks.node_scorer import NodeQueries, NodeScorer
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
 from fedvine.tasks.task import Labelled, Line, Task
-from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings, by_task
+from fedvine.tasks.task_plan import TaskPlan, TaskSettings, of_settings
 
 __all__ = ["ClassIncremental", "NodeQueries", "NodeScorer"]
 
@@ -34,6 +34,7 @@ class ClassIncremental(Task):
     """The protocol of node classification; a run keeps it with its scores."""
 
     task: Literal["node"] = "node"  # type: ignore[assignment]
+    revision: ClassVar[int] = 2         # test nodes are the same for all seeds
 
     measured: ClassVar[Measured] = Measured(("val",))
     data: ClassVar[Literal["stream", "classes", "graph"]] = "graph"
@@ -83,11 +84,9 @@ class ClassIncremental(Task):
         if isinstance(stages, str):
             raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
         stream = replace(stream, notes=(*stream.notes, *_left_out(stream, stages or 2)))
-        plan = by_task(stream, stages or 2, shares=settings.shares or SHARES,
-                       seed=seed if settings.seed is None else settings.seed,
-                       keep_inter_task_edges=settings.keep_inter_task_edges,
-                       labels=settings.labels, orders=settings.orders)
-        found = stream.split(**({"by": "louvain", "k": 3, "seed": seed} | dict(split)))
+        given = {"by": "louvain", "k": 3, "seed": seed} | dict(split)
+        plan = of_settings(stream, given["by"], stages or 2, settings, seed)
+        found = stream.split(**given)
         if min(settings.features, settings.edges) < 1:
             found = found.mapped(lambda name, part: part.thinned(
                 settings.features, settings.edges, rng(seed, name, "thinned")))

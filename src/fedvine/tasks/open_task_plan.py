@@ -8,7 +8,8 @@ Tasks are opened in blocks, one each time that the graph was read and had someth
 - a client meets the groups of a block in an order of its own; blocks follow each other
 
 A node is learned in the first block, from the one in which its label came, that has its class. Its
-use is drawn among the nodes of its class that this block learns, so later nodes do not change it.
+use is chosen among the nodes of its class that this block learns, so later nodes do not change it;
+where test nodes are chosen in the whole graph, by the hashes of the block that first had the class.
 A task sees the graph as it was when its block was opened.
 """
 
@@ -18,18 +19,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Came, Graph
-from fedvine.tasks.task_plan import TaskPlan
+from fedvine.tasks.task_plan import TaskPlan, cuts_of, plain
 
 LEAST = 20      # new labelled nodes of earlier classes for which a task is opened
-
-_assigned: WeakKeyDictionary[Graph, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,7 @@ class OpenTaskPlan(TaskPlan):
     @staticmethod
     def of(facts: Mapping[str, Any]) -> OpenTaskPlan:
         """Return the plan of :meth:`facts`, also as JSON or TOML holds them."""
-        plain = {**facts, "groups": tuple(map(tuple, facts["groups"])),
-                 "shares": tuple(facts["shares"]), "blocks": tuple(facts["blocks"])}
-        return OpenTaskPlan(**plain)
+        return OpenTaskPlan(**plain(facts))
 
     def block(self, t: int) -> int:
         """Return the block of task ``t``."""
@@ -78,7 +74,8 @@ class OpenTaskPlan(TaskPlan):
     @property
     def began(self) -> OpenTaskPlan:
         """Return the plan with which the run began: the first block."""
-        return replace(self, groups=self.groups[:self.blocks[0]], blocks=self.blocks[:1])
+        first = replace(self, groups=self.groups[:self.blocks[0]], blocks=self.blocks[:1])
+        return first if self.cuts is None else replace(first, cuts=self.cuts[:first.classes])
 
     def since(self, part: Graph) -> int:
         """Return the first stage of a client: that of the block in which its first node came.
@@ -100,12 +97,6 @@ class OpenTaskPlan(TaskPlan):
             begin + rng(self.seed, whose, "order", *([k] if k else [])).permutation(end - begin)
             for k, (begin, end) in enumerate(zip(begins, self.blocks, strict=False)))])
 
-    def assign(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
-        """Return the task and the use of every node, see :meth:`TaskPlan.assign`."""
-        if part not in _assigned or _assigned[part][0] != self:
-            _assigned[part] = self, super().assign(part)
-        return _assigned[part][1]
-
     # -- growth ----------------------------------------------------------------------------------
     def extended(self, graph: Graph, now: bool = False) -> OpenTaskPlan:
         """Return the plan with one more block, if ``graph`` has enough to learn; else this plan.
@@ -117,7 +108,11 @@ class OpenTaskPlan(TaskPlan):
         Returns:
             The plan.
         """
-        return self.extended_by(*self.waiting(graph), now)
+        made = self.extended_by(*self.waiting(graph), now)
+        if self.cuts is None:
+            return made
+        return replace(made, cuts=(*self.cuts, *cuts_of(
+            graph, self.shares[2], range(self.classes, made.classes))))
 
     def extended_by(self, classes: Sequence[int], waiting: Mapping[int, int], now: bool = False
                     ) -> OpenTaskPlan:

@@ -12,7 +12,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.growing_graph import GraphNews, first, merged
 from fedvine.tasks.open_task_plan import OpenTaskPlan
-from fedvine.tasks.task_plan import SHARES, TaskSettings, by_task
+from fedvine.tasks.task_plan import TaskSettings, of_settings
 
 
 def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings: TaskSettings,
@@ -36,19 +36,16 @@ def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings:
     """
     if min(settings.features, settings.edges) < 1:
         raise FedvineError("An open run keeps all rows; leave out tasks.features and tasks.edges.")
-    size = classes or 2
-    closed = by_task(table, min(size, len(table.classes)) if now else size,
-                     shares=settings.shares or SHARES,
-                     seed=seed if settings.seed is None else settings.seed, labels=settings.labels,
-                     keep_inter_task_edges=settings.keep_inter_task_edges, orders=settings.orders)
-    graph, by = first(table), split["by"]
-    if graph.owner is None or by not in (graph.owner.column, "client"):
+    size, by = classes or 2, split["by"]
+    closed = of_settings(table, by, min(size, len(table.classes)) if now else size, settings, seed)
+    graph = first(table)
+    if not graph.owned(by):
         found = graph.split(**{k: v for k, v in split.items() if k != "clients"})
         of = np.zeros(len(graph), np.int32)
         for i, part in enumerate(found.parts.values()):
             of[part.nodes] = i  # type: ignore[attr-defined]
         graph = replace(graph, owner=Owner(of, tuple(found.parts), by))
-    plan = OpenTaskPlan(**{**asdict(closed), "groups": ()}, size=size)
+    plan = OpenTaskPlan(**{**asdict(closed), "groups": (), "cuts": closed.cuts and ()}, size=size)
     return graph, plan.extended(graph, now)
 
 

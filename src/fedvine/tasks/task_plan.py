@@ -2,13 +2,20 @@
 
 The classes are grouped in label order, a surplus is dropped, and each client meets the groups in an
 order of its own (POWER, Section 4.1 and the authors' code).
+
+Test nodes are those whose names have the lowest hashes within their class, so no seed and no search
+learns or chooses by a test node of another. Where the library deals the nodes to clients, the class
+is that of the whole graph: the nodes stay test nodes at whichever client a seed puts them. Where a
+column of the data names the clients, it is the class within its client, as a site of a federation
+knows no others' nodes. The seed draws the training and validation nodes among the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +27,8 @@ from fedvine.data.graph import Graph
 TRAIN, VAL, TEST, HIDDEN, UNUSED = 0, 1, 2, 3, 4
 SHARES = (0.2, 0.4, 0.4)    # of training, validation and test
 
+_assigned: WeakKeyDictionary[Graph, tuple[Any, Any]] = WeakKeyDictionary()
+
 
 class TaskSettings(BaseModel):
     """The table ``[tasks]`` of an experiment on a labelled graph."""
@@ -29,8 +38,8 @@ class TaskSettings(BaseModel):
     shares: tuple[float, float, float] | None = Field(
         default=None, description="of each class for training, validation, test; if not said the "
         "data set's, or 0.2, 0.4, 0.4")
-    seed: int | None = Field(default=None, ge=0, description="what orders and splits are drawn "
-                             "from; the run's seed if not said")
+    seed: int | None = Field(default=None, ge=0, description="what orders, training and "
+                             "validation nodes are drawn from; the run's seed if not said")
     keep_inter_task_edges: bool = Field(
         default=False, description="a task sees the whole graph of its client")
     orders: Literal["own", "same"] = Field(
@@ -49,13 +58,15 @@ class TaskPlan:
     """A plan whose stage ``t`` is, for a client, its t-th group of classes.
 
     - ``groups``: classes of each group
-    - ``shares``: of a client's nodes of a class for training, validation and test
-    - ``seed``: orders and splits are drawn from it, and from the client's name
+    - ``shares``: of the nodes of a class for training, validation and test
+    - ``seed``: orders, training and validation nodes are drawn from it, and from the client's name
     - ``keep_inter_task_edges``: true: a task sees the client's whole graph, as in the authors'
       code; false: the graph of its own nodes, as the paper says
     - ``labels``: share of the training nodes whose labels are known
     - ``orders``: "own": each client meets the groups in an order of its own; "same": all in one
       order
+    - ``cuts``: for each class the highest hash of a test node's name (:meth:`Ids.hashes`), -1 for
+      none; None: a client's test nodes are those with the lowest hashes among its own of the class
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -64,6 +75,7 @@ class TaskPlan:
     keep_inter_task_edges: bool = False
     labels: float = 1.0
     orders: Literal["own", "same"] = "own"
+    cuts: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -102,16 +114,24 @@ class TaskPlan:
                 ``VAL``, ``TEST``, ``HIDDEN`` for a training node without its label, or ``UNUSED``
                 where shares come to less than 1.
         """
+        if part not in _assigned or _assigned[part][0] != self:
+            _assigned[part] = self, self._assigned(part)
+        return _assigned[part][1]
+
+    def _assigned(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
         task, use = np.full(len(part), -1), np.full(len(part), TEST)
+        hashes, kept = part.names().hashes(), 1 - self.shares[2]
         for t, group in enumerate(self.order(part)):
             for label in self.groups[group]:
                 nodes, place = self._batch(part, task, int(group), label)
                 task[nodes] = t
-                nodes = rng(self.seed, part.name, "split", *place).permutation(nodes)
-                train, val, test = (round(len(nodes) * s) for s in np.cumsum(self.shares))
+                of = hashes[nodes]
+                cut = lowest(of, self.shares[2]) if self.cuts is None else self.cuts[label]
+                nodes = rng(self.seed, part.name, "split", *place).permutation(nodes[of > cut])
+                train, val = (round(len(nodes) * s / kept) for s in np.cumsum(self.shares[:2]))
                 train = max(train, 1)  # a class that is here has a node to learn from
                 use[nodes[:train]], use[nodes[train:max(val, train)]] = TRAIN, VAL
-                use[nodes[max(test, val, train):]] = UNUSED
+                use[nodes[max(val, train):]] = UNUSED
                 use[nodes[max(round(train * self.labels), 1):train]] = HIDDEN
         return task, use
 
@@ -155,7 +175,7 @@ class TaskPlan:
 
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain values, for a run folder."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def of_facts(values: Mapping[str, Any]) -> TaskPlan:
@@ -164,8 +184,7 @@ class TaskPlan:
         Raises :class:`KeyError`, :class:`TypeError` or :class:`ValueError` where the values are not
         those of a plan.
         """
-        return TaskPlan(**{**values, "groups": tuple(map(tuple, values["groups"])),
-                           "shares": tuple(values["shares"])})
+        return TaskPlan(**plain(values))
 
     def _batch(self, part: Graph, task: np.ndarray, group: int, label: int
                ) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -189,16 +208,56 @@ class TaskPlan:
         return graph if len(here) == len(part) else graph.induced(here)
 
 
+def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a plan from :meth:`TaskPlan.facts`, also as JSON or TOML holds them."""
+    lists = {name: tuple(facts[name]) for name in ("shares", "cuts", "blocks") if name in facts}
+    return {**facts, **lists, "groups": tuple(map(tuple, facts["groups"]))}
+
+
+def lowest(hashes: np.ndarray, share: float) -> float:
+    """Return the highest hash of the test nodes among nodes of a class, -1 where there are none.
+
+    They are the ``share`` of the nodes with the lowest hashes, rounded; at least one of three
+    nodes, and never all.
+    """
+    count = max(round(len(hashes) * share), int(len(hashes) >= 3 and share > 0))
+    count = min(count, len(hashes) - 1)
+    return float(np.sort(hashes)[count - 1]) if count > 0 else -1.0
+
+
+def cuts_of(graph: Graph, share: float, classes: Iterable[int]) -> tuple[float, ...]:
+    """Return :func:`lowest` for each of ``classes``, over the nodes of the whole graph."""
+    hashes = graph.names().hashes()
+    return tuple(lowest(hashes[graph.y == label], share) for label in classes)
+
+
 def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = SHARES,
             seed: int = 0, keep_inter_task_edges: bool = False, labels: float = 1.0,
             orders: Literal["own", "same"] = "own") -> TaskPlan:
     """Make tasks of ``classes`` classes each; classes left over are dropped.
 
-    The other arguments are the fields of :class:`TaskPlan`. Raises :class:`FedvineError` if there
-    are too few classes, or shares that are negative, come to more than 1, or leave no training.
+    The other arguments are the fields of :class:`TaskPlan`. Test nodes are chosen in the whole
+    graph, or in each client where a column of the data names the clients (``graph.owner``). Raises
+    :class:`FedvineError` if there are too few classes, or shares that are negative, come to more
+    than 1, or leave no training.
     """
-    return of_classes(len(graph.classes), graph.name, classes, shares=shares, seed=seed,
+    plan = of_classes(len(graph.classes), graph.name, classes, shares=shares, seed=seed,
                       keep_inter_task_edges=keep_inter_task_edges, labels=labels, orders=orders)
+    return plan if graph.owner else replace(
+        plan, cuts=cuts_of(graph, plan.shares[2], range(len(graph.classes))))
+
+
+def of_settings(graph: Graph, by: str, classes: int, settings: TaskSettings, seed: int
+                ) -> TaskPlan:
+    """Make the tasks of a graph that is dealt to clients ``by`` a column or a partition.
+
+    ``seed`` counts where ``settings`` have none; errors are those of :func:`by_task`.
+    """
+    return by_task(graph if graph.owned(by) else replace(graph, owner=None), classes,
+                   shares=settings.shares or SHARES,
+                   seed=seed if settings.seed is None else settings.seed,
+                   keep_inter_task_edges=settings.keep_inter_task_edges, labels=settings.labels,
+                   orders=settings.orders)
 
 
 def of_classes(count: int, name: str, classes: int, *, shares: tuple[float, float, float],
