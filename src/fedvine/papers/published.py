@@ -84,6 +84,7 @@ class Tuning(_Part):
 
     trials: int = Field(default=12, ge=1)
     seed: int = Field(default=100, ge=100)
+    seeds: int = Field(default=3, ge=1)
     score: str
 
 
@@ -206,7 +207,8 @@ class PaperTable(_Part):
         if self.tuned is None or row.method is None:
             return None
         made = searched(self.plain(setting, row), self.tuned.seed, folder)
-        same = made and (made.trials, made.score) == (self.tuned.trials, self.tuned.score)
+        same = made and (made.trials, made.seeds, made.score) == (
+            self.tuned.trials, self.tuned.seeds, self.tuned.score)
         return made if same else None
 
     def cells(self, setting: Setting, folder: str | Path = FOLDER) -> dict[str, Experiment]:
