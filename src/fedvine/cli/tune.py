@@ -93,7 +93,7 @@ def tune(
             if same and table.search(setting, row, folder) is not None:
                 kept += 1
             elif tuning.searched(experiment.method):
-                wanted.append((f"{row.name}, {setting.id}", experiment))
+                wanted.append((f"{row.name}, {setting.place}", experiment))
         if kept:
             options.tell(f"Rows with a finished search: {kept}.")
     else:
