@@ -42,11 +42,13 @@ def test_what_a_client_sees_of_a_task(seed, per_task, keep, labels):
         assert not learned & set(asked.nodes[nodes])      # nobody is asked what it was told
         trained |= learned
         assert set(past.nodes[past.y >= 0]) == trained
-        if not keep:
-            a, b = stage.nodes[stage.edges]
-            assert (task[a] == t).all() and (task[b] == t).all()
-            a, b = past.nodes[past.edges]
-            assert (task[a] == task[b]).all()
+        a, b = part.edges       # an edge between two tasks is removed; of no class, to no task
+        bare = part.y < 0
+        one = np.full(len(a), True) if keep else bare[a] | bare[b] | (task[a] == task[b])
+        for g, there in ((stage, bare | (task == t)), (past, bare | (task >= 0) & (task <= t))):
+            seen = one & (keep | there[a] & there[b])
+            assert set(map(tuple, g.nodes[g.edges].T)) == set(map(tuple, part.edges[:, seen].T))
+            assert set(g.nodes) == set(np.flatnonzero(keep | there))
     for label in np.unique(part.y[task >= 0]):
         mine = use[part.y == label]
         assert (mine == TRAIN).sum() >= 1                  # a class that is here can be learned
@@ -108,6 +110,24 @@ def test_hidden_labels_leave_the_nodes_that_are_asked_alone():
     _, few = by_task(part, 2, labels=0.3).assign(part)
     np.testing.assert_array_equal((all_ == TEST) | (all_ == VAL), (few == TEST) | (few == VAL))
     assert 0 < (few == TRAIN).sum() < 0.5 * (all_ == TRAIN).sum()
+
+
+def test_an_own_table_has_defaults_of_its_own():
+    data = graph()
+    own = replace(data, ids=Ids.of(np.arange(len(data))))
+    plan = by_task(own)
+    assert plan.groups == (tuple(range(5)),) and plan.shares == (0.8, 0.1, 0.1)
+    assert plan.keep_inter_task_edges and by_task(own, 2).groups == ((0, 1), (2, 3), (4,))
+    assert plan.stage(own, 0).edges.shape == own.edges.shape
+    assert plan.notes == (
+        "1 task of 5 classes; of each class 80 % of the nodes are for training, 10 % for "
+        "validation and 10 % for the test; a task sees all edges of its client (--stages, "
+        "tasks.shares, tasks.keep_inter_task_edges).",)
+    plan = by_task(data)
+    assert plan.groups == ((0, 1), (2, 3)) and plan.shares == (0.2, 0.4, 0.4)
+    assert not plan.keep_inter_task_edges and "edges between tasks are removed" in plan.notes[0]
+    assert "2 tasks of 2 classes" in plan.notes[0]
+    assert "3 tasks of 1 or 2 classes" in by_task(own, 2).notes[0]
 
 
 def test_orders_are_each_clients_own_or_the_same():

@@ -37,7 +37,7 @@ from fedvine.experiments.run import Run, run
 from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task
-from fedvine.tasks.task_plan import TaskPlan, TaskSettings
+from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings
 
 AUTO = "auto"     # stands for a method where one is to be chosen
 
@@ -243,8 +243,8 @@ class Experiment(BaseModel):
             split = {**(found.SPLIT if found else given), **split}
         stages = found.STAGES if found and self.stages is None else self.stages
         tasks = self.tasks
-        if tasks.shares is None and hasattr(found, "SHARES"):
-            tasks = tasks.model_copy(update={"shares": found.SHARES})  # type: ignore[union-attr]
+        if self.protocol.settings is not None:
+            tasks = tasks.filled(found is None, getattr(found, "SHARES", SHARES))
         return self.model_copy(update={"split": SplitBy(**split), "stages": stages,
                                        "tasks": tasks})
 

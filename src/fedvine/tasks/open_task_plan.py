@@ -2,7 +2,8 @@
 
 Tasks are opened in blocks, one each time that the graph was read and had something to learn:
 
-- new classes make groups of ``size`` classes, in the order in which they came; fewer wait
+- new classes make groups of ``size`` classes, in the order in which they came, the last one of
+  those that are left
 - new labelled nodes of classes of earlier blocks make one more group, which learns these nodes
   alone; fewer than :data:`LEAST` wait
 - a client meets the groups of a block in an order of its own; blocks follow each other
@@ -35,11 +36,11 @@ class OpenTaskPlan(TaskPlan):
     """A plan that more tasks are added to, by :meth:`extended`.
 
     - ``blocks``: number of groups that were open after each opening
-    - ``size``: classes of a group of new classes
+    - ``size``: classes of a group of new classes; None: all that came
     """
 
     blocks: tuple[int, ...] = ()
-    size: int = 2
+    size: int | None = None
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> OpenTaskPlan:
@@ -117,9 +118,8 @@ class OpenTaskPlan(TaskPlan):
     def extended_by(self, classes: Sequence[int], waiting: Mapping[int, int], now: bool = False
                     ) -> OpenTaskPlan:
         """Return what :meth:`extended` does, given what :meth:`waiting` returns."""
-        groups = [tuple(classes[i:i + self.size]) for i in range(0, len(classes), self.size)]
-        if groups and len(groups[-1]) < self.size and not now:
-            groups.pop()
+        size = self.size or max(1, len(classes))
+        groups = [tuple(classes[i:i + size]) for i in range(0, len(classes), size)]
         if waiting and sum(waiting.values()) >= (1 if now else LEAST):
             groups.append(tuple(sorted(waiting)))
         if not groups:
@@ -146,7 +146,10 @@ class OpenTaskPlan(TaskPlan):
         return nodes, (label, block) if again else (label,)
 
     def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:
-        """Return the task's nodes, and their neighbours of the same classes from earlier tasks."""
+        """Return the task's nodes, their neighbours of its classes from earlier tasks, and more.
+
+        These are the nodes without a class, or where edges between tasks are kept all nodes.
+        """
         block = self.block(t)
         if self.keep_inter_task_edges:
             return np.flatnonzero(_came(part).node <= block)
@@ -155,7 +158,11 @@ class OpenTaskPlan(TaskPlan):
         near = np.zeros(len(part), bool)
         near[b[own[a]]] = near[a[own[b]]] = True
         earlier = (task >= 0) & (task < t) & np.isin(part.y, self.groups[self.order(part)[t]])
-        return np.flatnonzero(own | near & earlier)
+        return np.flatnonzero(own | near & earlier | self._unlabelled(part, t))
+
+    def _unlabelled(self, part: Graph, t: int) -> np.ndarray:
+        block, came = self.block(t), _came(part)
+        return (came.node <= block) & ((part.y < 0) | (came.label > block))
 
     def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return which edges lie in a task, or lead to earlier nodes of its classes, bool [E]."""
