@@ -96,7 +96,8 @@ class Experiment(BaseModel):
     split: SplitBy = Field(default_factory=SplitBy, description="who owns what")
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
         default=None, description='a duration such as "30d", or a number of edges; if not said '
-        "the data set's, or about 10 stages of equal count")
+        "the data set's, or about 10 stages of equal count; of a labelled graph the number of "
+        "classes a task, of an own table all if not said")
     open_end: bool = Field(default=False, description="the table grows: stages lie on an open "
                            "grid, and rows after the last whole one wait for the next run of the "
                            "command")
