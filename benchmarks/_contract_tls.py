@@ -35,7 +35,7 @@ from fedvine.federation.demo import fedvine, kill
 from fedvine.federation.launch import read_order
 from fedvine.federation.supervisor import Supervisor
 from fedvine.tasks.by_name import of
-from fedvine.tasks.task_plan import of_classes
+from fedvine.tasks.task_plan import TaskSettings, of_classes
 from fedvine.tasks.tiny import NAMES, tiny_case, tiny_graphs
 
 SAME = {"seed": 7, "deadline": 120.0, "silence": 15.0, "save_every": 0.0, "forecasts": 2}
@@ -89,7 +89,8 @@ def settings(method: Any) -> dict[str, Any]:
     name = {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}
     found = {"links": {"stages": "1000", "val": 0.25, "test": 0.25,
                        "protocol": testing.PROTOCOL.model_dump()},
-             "graphs": {"stages": 2, "tasks": {"shares": [0.5, 0.2, 0.3]}, "class_names": "open"},
+             "graphs": {"stages": 2, "class_names": "open",
+                        "tasks": {"shares": [0.5, 0.2, 0.3], "keep_inter_task_edges": False}},
              "none": {"data": GRAPH, "stages": "6", "protocol": of(method).tiny().model_dump()}}
     return {**SAME, **found[family(method)], "method": name}
 
@@ -106,8 +107,8 @@ def in_one_process(method: Any) -> dict[str, Any]:
         return run(method, split, by_time(split.stream, 1000.0, val=0.25, test=0.25), seed=7,
                    protocol=testing.PROTOCOL).finish().scores
     split, _ = tiny_graphs()
-    plan = of_classes(8, "tiny", 2, shares=(0.5, 0.2, 0.3), seed=7, keep_inter_task_edges=False,
-                      labels=1.0, orders="own")
+    settings = TaskSettings(shares=(0.5, 0.2, 0.3), keep_inter_task_edges=False)
+    plan = of_classes(8, "tiny", 2, settings, seed=7)
     named = split.mapped(lambda name, part: replace(part, name=f"federation/{name}"))
     return run(method, named, plan, seed=7).finish().scores
 

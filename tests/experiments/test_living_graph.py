@@ -49,7 +49,8 @@ def experiment(folder: Path, method="power", **options) -> Experiment:
     values = {"data": {"source": str(folder / "nodes.csv"), "edges": str(folder / "edges.csv"),
                        "client": "town"},
               "method": {"name": method, **registry.method(method).tiny().model_dump(
-                  exclude_unset=True)}, "open_end": True, "split": {"by": "town"}, **options}
+                  exclude_unset=True)}, "open_end": True, "stages": 2, "split": {"by": "town"},
+              **options}
     return Experiment.model_validate(values)
 
 
@@ -174,14 +175,25 @@ def test_an_empty_night_changes_nothing(tmp_path):
 def test_fewer_rows_than_a_task_wait_and_are_learned_now(tmp_path):
     write(tmp_path, 110, 2, 3)
     experiment(tmp_path).run(tmp_path / "run").finish()
-    write(tmp_path, 125, 3, 3)                          # a few nodes, and one class more
+    write(tmp_path, 125, 2, 3)                          # a few nodes
     waits = experiment(tmp_path).run(tmp_path / "run")
     assert len(waits.plan) == 1 and waits.summary is not None
-    assert any('"c"' in note and "--now" in note for note in waits.news)
+    assert any("labelled nodes" in note and "--now" in note for note in waits.news)
     now = experiment(tmp_path).run(tmp_path / "run", now=True).finish()
-    assert now.plan.groups == ((0, 1), (2,), (0,)) and len(now.stages) == 3
+    assert now.plan.groups == ((0, 1), (0,)) and len(now.stages) == 2
     first = next(iter(waits))                           # of the run as it was
     assert plain(now.stages[0].found) == plain(first.found)
+
+
+@pytest.mark.slow
+def test_a_class_that_comes_alone_is_learned_alone(tmp_path):
+    grow(tmp_path, [(110, 3, 3)])
+    done = grow(tmp_path, [(112, 4, 3)])
+    assert done.plan.groups == ((0, 1), (2,), (3,))
+    (tmp_path / "all").mkdir()
+    done = grow(tmp_path / "all", [(110, 3, 3), (112, 6, 3)], stages=None)
+    assert done.plan.groups == ((0, 1, 2), (3, 4, 5))
+    assert done.plan.shares == (0.8, 0.1, 0.1) and done.plan.keep_inter_task_edges
 
 
 @pytest.mark.slow
@@ -205,8 +217,7 @@ def test_clients_of_a_partition_and_some_of_a_column(split, tmp_path):
 def test_what_cannot_grow_is_said(tmp_path):
     write(tmp_path, 110, 2, 3)
     for options, said in [({"tasks": {"edges": 0.5}}, "keeps all rows"),
-                          ({"stages": "30d"}, "has no times"),
-                          ({"stages": 3}, "has 2 classes")]:
+                          ({"stages": "30d"}, "has no times")]:
         with pytest.raises(FedvineError, match=said):
             experiment(tmp_path, **options).run(tmp_path / "run")
 

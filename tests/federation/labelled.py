@@ -73,7 +73,7 @@ class Federation:
         for name in self.tables:
             roster.keep(self.kits[name], known)
         self.order = Order.model_validate({
-            "out": str(folder / "run"), "seed": 3, "class_names": "open", **order,
+            "out": str(folder / "run"), "seed": 3, "class_names": "open", "stages": 2, **order,
             "method": {"name": method.name, **method.model_dump(mode="json", exclude_none=True)}})
         self.said, self.restart, self.turn = [], self._start, threading.Lock()
         self._start()
@@ -108,12 +108,12 @@ class Federation:
         return made, state
 
 
-def one_process(method, graph=None, out=None, **tasks):
+def one_process(method, graph=None, out=None, classes=2, **tasks):
     """The run of one process on the graphs of all sites."""
     graph = whole() if graph is None else graph
     parts = graph.split("client")
     assert isinstance(parts, GraphSplit)
-    return run(method, parts, by_task(graph, 2, seed=3, **tasks), seed=3, out=out,
+    return run(method, parts, by_task(graph, classes, seed=3, **tasks), seed=3, out=out,
                fresh=seeded(7)).finish()
 
 

@@ -51,6 +51,16 @@ def test_sites_give_what_one_process_gives(tmp_path):
     assert not list((tmp_path / "run").rglob("*.parquet"))
 
 
+@pytest.mark.parametrize("tasks", [{}, {"keep_inter_task_edges": False, "shares": [0.5, 0.2, 0.3]}])
+def test_by_default_all_classes_are_one_task(tmp_path, tasks):
+    made, _ = Federation(tmp_path, QUICK, stages=None, tasks=tasks).finish()
+    one = one_process(QUICK, classes=None, **tasks)
+    assert scores(made) == scores(one) and made.plan == one.plan
+    assert made.plan.groups == (tuple(range(6)),)
+    assert tasks or (made.plan.keep_inter_task_edges and made.plan.shares == (0.8, 0.1, 0.1))
+    assert made.notes == made.plan.notes and "1 task of 6 classes" in made.notes[0]
+
+
 @pytest.mark.slow
 def test_a_server_of_keyed_classes_never_sees_a_name(tmp_path):
     federation = Federation(tmp_path, QUICK, openly=False, class_names="keyed")
@@ -161,7 +171,7 @@ def test_tables_that_grow_give_the_scores_of_one_run(tmp_path, method):
         else:
             known, plan, _ = go_on(known, plan, table(graph, nodes))
         assert made is not None and made.plan == plan and len(plan.blocks) == number + 1
-        assert "tasks are learned; the next one waits for 2 new classes" in waits(state)
+        assert "tasks are learned; the next one waits for a new class, or" in waits(state)
     one = run(method, known.split("client"), plan, seed=3).finish()
     assert scores(made) == scores(one)
     assert made.clients.whole.facts["classes_at"] == [4, 4, 6, 6]

@@ -238,7 +238,7 @@ def test_noise_cannot_be_drawn_again_from_the_seed_of_the_run():
     ledger = Ledger()
     for kept in (ledger, ledger, Ledger()):
         client = Client("ada", world, ledger=kept)
-        client.stage, client.place = plan.stage(parts.parts["ada"], 0), (0, 0, 1)
+        client.stage, client.place = plan.stage(parts.parts["ada"], 2), (0, 0, 1)
         plus = PowerPlus(noise=1.0, clip=1.0)
         plus.setup(client)
         found["power_plus"].append(plus.classes(client))

@@ -251,7 +251,7 @@ def test_right_answers_are_those_of_regressions_without_the_fold():
 
 def test_averages_are_left_out_where_neighbours_differ():
     """In a graph whose edges never join two nodes of a class."""
-    split, plan = case(blobs(400, features=8, same=False), classes=4)
+    split, plan = case(blobs(800, features=8, same=False), classes=4)
     chosen = PowerPlus(rounds=0)
     done = run(chosen, split, plan).finish()
     assert chosen.report(done.server)["chosen"]["own"]
@@ -361,7 +361,7 @@ def contrary() -> Any:
     whole = Graph.make(x, np.concatenate([first.edges, flipped.edges + 300], 1),
                        np.concatenate([first.y, flipped.y]), name="contrary")
     parts: Any = {n: whole.induced(np.arange(300) + 300 * i, n) for i, n in enumerate("ab")}
-    return GraphSplit(parts, whole, "hand"), by_task(whole, 2)
+    return GraphSplit(parts, whole, "hand"), by_task(whole, 2, seed=1)
 
 
 def test_a_client_that_differs_from_all_others_is_answered_by_its_own_nodes():

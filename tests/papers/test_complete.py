@@ -73,7 +73,7 @@ def test_ours_is_set_beside_the_best_rival_and_not_beside_a_ceiling():
     table = PaperTable.named("power-table2")
     by = {"power_plus": [90.0, 92.0], "joint (ceiling)": [99.0, 99.0], "POWER": [80.0, 83.0],
           "FedAvg": [50.0, 50.0]}
-    panel = SimpleNamespace(name="Cora", about=SimpleNamespace(id="Cora"))
+    panel = SimpleNamespace(name="Cora", about=SimpleNamespace(place="Cora"))
 
     def entry(_, line):
         return Entry(line, "", {s: [{"client": None, "scores": {"am": x}}]

@@ -13,6 +13,7 @@ from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published, reproduce, tables
+from fedvine.papers.complete import lacking
 from fedvine.papers.published import PAPERS, PaperTable, half, names, numbers
 from fedvine.results.cells import cells
 
@@ -116,6 +117,30 @@ def test_what_was_run_stands_beside_the_paper(small, tmp_path):
     assert bank[1:3] == ["-", f"{auc['edgebank']:.3f}"]
     assert "Experiment 1, 1 of 2 seeds were run, the budget was spent: STFL; Bank." in sheet.notes
     assert sheet.markdown().endswith("Why they differ:\n\n- It is.\n")
+
+
+def test_a_column_may_show_runs_with_other_settings(small, tmp_path, monkeypatch):
+    auc = small.column[0]
+    table = small.model_copy(update={
+        "variant": {"few": {"stages": "800s"}}, "ours": "STFL",
+        "column": [auc, auc.model_copy(update={"variant": "few", "published": None})]})
+    monkeypatch.setattr(PaperTable, "named", staticmethod(lambda name: table))
+    assert [(e.id, e.name, e.variant) for e in table.every] == [
+        ("1", "shop", ""), ("1", "shop, few", "few"), ("2", "none", ""), ("2", "none, few", "few")]
+    assert table.chosen("1") == table.every[:2] and table.chosen("few") == table.every[1::2]
+    sheet = reproduce.reproduce("small", only="1", seeds=1, budget=0, folder=tmp_path / "cells")
+    assert [r[2:] for r in sheet.grids[0].rows] == [["budget"] * 2, ["later"] * 2, ["budget"] * 2]
+    scored = []
+    for setting in table.every[:2]:
+        cell, = cells([table.build(setting, table.row[0])], tmp_path / "cells")
+        scored.append(f"{cell.experiment.run(cell.folder).finish().scores['test']['mean']['auc']:.3f}")
+    sheet = reproduce.reproduce("small", only="1", seeds=1, budget=0, folder=tmp_path / "cells")
+    assert len(sheet.grids) == 1 and sheet.grids[0].columns == [
+        "method", "AUC, paper", "AUC, ours", "AUC, ours"]
+    assert sheet.grids[0].rows[0] == ["STFL", "0.870", *scored] and scored[0] != scored[1]
+    assert {r["experiment"] for r in sheet.records} == {"1", "1, few"}
+    lines = lacking(table, "1", 1, tmp_path / "cells")
+    assert "1, few: Bank has 0 of 1 seeds." in lines and not any("STFL" in x for x in lines)
 
 
 @pytest.mark.slow

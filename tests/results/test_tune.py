@@ -18,7 +18,7 @@ from fedvine.papers.published import PaperTable
 from fedvine.results import tune, tuned
 from fedvine.results.compare import experiments
 from fedvine.results.kept import read
-from fedvine.results.trials import Study, so_far
+from fedvine.results.trials import Study
 
 
 def wanted(folder, word="popularity", *more):
@@ -53,15 +53,18 @@ def test_the_best_on_validation_is_chosen_and_written(once):
     best = max((t for t in over if t.value is not None), key=lambda t: t.value)
     assert found.search.fields == best.user_attrs["fields"] and found.search.value == best.value
     assert found.search.shipped == over[0].value <= found.search.value
-    run = wanted(folder).updated({"seed": 100, "method": found.search.fields}).run().finish()
-    val = run.summary["scores"]["val"]["mean"]["auc"]
-    assert found.search.value == pytest.approx(val, rel=1e-6)
+    val = []
+    for seed in (100, 101, 102):
+        run = wanted(folder).updated({"seed": seed, "method": found.search.fields}).run().finish()
+        val.append(run.summary["scores"]["val"]["mean"]["auc"])
+    assert found.search.value == pytest.approx(sum(val) / 3, rel=1e-6)
     written = Experiment.read(found.file)
     assert written.seed == 0 and written.method.decay == found.search.fields["decay"]
     assert written.plain() == found.experiment.plain()
     first, second, third = found.file.read_text().splitlines()[:3]
-    assert first.startswith("# popularity on shop, tuned on validation of seed 100, 6 trials, ")
-    assert second.endswith(f"; as shipped {over[0].value:.4g}.")
+    assert first.startswith("# popularity on shop, tuned on validation of seeds 100 to 102, 6 ")
+    assert second == (f"# Best validation auc {best.value:.4g}: the setting found; the defaults "
+                      f"have {over[0].value:.4g}.")
     assert third == "# Searched: decay 0.0 to 1.0."
 
 
@@ -69,9 +72,10 @@ def test_its_runs_are_kept_and_its_line_beside_them(once):
     folder, found = once
     kept = read(folder / "cells" / "kept" / "shop.jsonl")
     done = [t for t in trials(folder) if t.state.name == "COMPLETE"]
-    assert {x["settings"]["method"]["decay"] for x in kept} == {
-        t.user_attrs["fields"]["decay"] for t in done}
-    assert {x["seed"] for x in kept} == {100}
+    for seed in (100, 101, 102):
+        assert {x["settings"]["method"]["decay"] for x in kept if x["seed"] == seed} >= {
+            t.user_attrs["fields"]["decay"] for t in done}
+    assert {x["seed"] for x in kept} == {100, 101, 102}
     assert all(x["summary"]["peak_memory_bytes"] is None for x in kept)
     assert not list((folder / "cells").glob("**/saves"))        # they add up over searches
     assert tuned.found(wanted(folder), 100, folder / "cells") == found.search
@@ -95,10 +99,10 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_end(once, tmp_path, monke
     folder, _ = once
     carried_out, count = Study.carried_out, iter(range(100))
 
-    def stopped(self, cell, trial):
-        if next(count) in (0, 2):
+    def stopped(self, cell):
+        if next(count) in (0, 5):       # in the first seed of a trial, and in a later one
             raise KeyboardInterrupt
-        return carried_out(self, cell, trial)
+        return carried_out(self, cell)
     monkeypatch.setattr(Study, "carried_out", stopped)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
@@ -111,32 +115,50 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_end(once, tmp_path, monke
     assert found.search.trials == 6
 
 
-@pytest.mark.slow
-def test_a_trial_that_is_below_the_others_on_its_way_is_stopped(tmp_path, monkeypatch):
-    seen = []
+@pytest.fixture
+def scored(monkeypatch):
+    """Cells that are not run: a function that sets what they score, and (decay, seed) of each."""
+    how, asked = [], []
 
-    def value(run, score):
-        seen.append(run.method.decay)
-        return 1 - abs(run.method.decay - 0.5)
-    monkeypatch.setattr("fedvine.results.trials.so_far", value)
+    class Cell:
+        absent, data, line = "", "shop", {}
+        keep = drop_saves = lambda self, **_: None
+
+        def __init__(self, made):
+            self.place = made.method.decay, made.seed
+
+        @property
+        def summary(self):
+            asked.append(self.place)
+            return {"scores": {"val": {"mean": {"auc": how[-1](*self.place)}}}}
+
+    monkeypatch.setattr("fedvine.results.trials.cells", lambda wanted, _: map(Cell, wanted))
+    return how.append, asked
+
+
+def test_a_trial_that_is_below_the_others_is_stopped_after_a_seed(tmp_path, scored):
+    by, asked = scored
+    by(lambda decay, seed: 1 - abs(decay - 0.5))
     found = search(tmp_path, trials=9)
     early = [t for t in trials(tmp_path) if t.state.name == "PRUNED"]
     assert found.search.early == len(early) > 0 and found.search.trials == 9
     for t in early:
-        mine = t.user_attrs["fields"]["decay"]
-        assert seen.count(mine) < seen.count(0.5)                       # stages that were run
-        assert not list((tmp_path / "cells").glob(f"*{mine}*"))
-    assert len(list((tmp_path / "cells").glob("popularity-*"))) == 9 - len(early)
+        assert [s for d, s in asked if d == t.user_attrs["fields"]["decay"]] == [100]
+    assert [s for d, s in asked if d == 0.5] == [100, 101, 102]
 
 
-def test_before_validation_the_score_is_that_of_learned_stages(tmp_path):
-    run = wanted(tmp_path).run()
-    values = []
-    for stage in run:
-        values.append((run.plan.period(max(stage.found, default=0)), so_far(run, "auc")))
-    early = [v for period, v in values if period == "train" and v is not None]
-    late = [v for period, v in values if period == "test"]
-    assert early and set(late) == {run.scores["val"]["mean"]["auc"]}
+def test_the_defaults_win_where_what_looked_better_by_one_seed_is_not(tmp_path, scored):
+    by, _ = scored
+    by(lambda decay, seed: (0.6 if seed == 100 else 0.9) if decay == 0.5 else 0.7)
+    found = search(tmp_path, trials=4)
+    assert found.search.fields == {"decay": 0.5} and found.search.stayed
+    assert found.search.value == pytest.approx(0.8)
+    assert found.search.comment()[1] == (
+        "Best validation auc 0.8: the defaults, which no other setting was above.")
+    assert tuned.stated(None, found.search).endswith("4 trials (shipped defaults)")
+    one = search(tmp_path, trials=4, seeds=1, out=tmp_path / "one")
+    assert one.search.fields != {"decay": 0.5} and not one.search.stayed
+    assert str(one.search) == "tuned on validation of seed 100, 4 trials"
 
 
 @pytest.mark.slow
@@ -150,10 +172,10 @@ def test_a_spent_budget_leaves_trials_for_the_next_time(tmp_path):
 def test_a_trial_that_fails_is_counted_and_the_others_go_on(tmp_path, monkeypatch):
     carried_out, told = Study.carried_out, []
 
-    def failing(self, cell, trial):
+    def failing(self, cell):
         if cell.experiment.method.decay == 0.5:
             raise FedvineError("It broke.")
-        return carried_out(self, cell, trial)
+        return carried_out(self, cell)
     monkeypatch.setattr(Study, "carried_out", failing)
     found = search(tmp_path, trials=3, tell=told.append)
     assert found.search.trials == 3 and found.search.shipped is None
@@ -166,7 +188,7 @@ def test_a_trial_that_fails_is_counted_and_the_others_go_on(tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_a_full_disk_ends_a_search_and_its_trial_is_begun_anew(tmp_path, monkeypatch):
-    def full(self, cell, trial):
+    def full(self, cell):
         raise NotWritten("saves could not be written: No space left on device.")
     with monkeypatch.context() as patch:
         patch.setattr(Study, "carried_out", full)
@@ -306,7 +328,7 @@ def test_rows_of_a_table_take_what_a_search_of_its_size_has_found(table, tmp_pat
     assert table.search(setting, pop, folder) is None       # smaller than what every row gets
     with pytest.raises(SystemExit):
         main.main(["tune", "small", "--folder", str(folder)])
-    assert "tuned on validation of seed 100, 2 trials" in capsys.readouterr().out
+    assert "tuned on validation of seeds 100 to 102, 2 trials" in capsys.readouterr().out
     found = table.search(setting, pop, folder)
     assert found is not None and found.trials == 2
     assert table.of(setting, pop, folder).method.decay == found.fields["decay"]
@@ -317,5 +339,5 @@ def test_rows_of_a_table_take_what_a_search_of_its_size_has_found(table, tmp_pat
     again = capsys.readouterr()
     assert "Rows with a finished search: 1." in again.out + again.err and "trials" not in again.out
     said, = (n for n in notes() if n.startswith("- Pop"))
-    assert said == ("- Pop: tuned on validation of seed 100, 2 trials (decay "
-                    f"{found.fields['decay']}).")
+    chosen = "shipped defaults" if found.stayed else f"decay {found.fields['decay']}"
+    assert said == f"- Pop: tuned on validation of seeds 100 to 102, 2 trials ({chosen})."

@@ -11,8 +11,9 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.growing_graph import first, merged
 from fedvine.data.ids import Ids
+from fedvine.tasks import open_tasks
 from fedvine.tasks.open_task_plan import LEAST, OpenTaskPlan
-from fedvine.tasks.task_plan import by_task
+from fedvine.tasks.task_plan import TEST, TaskSettings, by_task
 
 
 def table(y, seed=0, edges=3) -> Graph:
@@ -47,17 +48,37 @@ def seen(graph, plan, t):
         yield nodes.tobytes(), y.tobytes(), test.tobytes()
 
 
-def test_new_classes_are_new_groups_and_fewer_wait():
+def test_new_classes_are_new_groups_and_one_alone_is_a_group():
     base = [0, 1, 2] * 40
     nights = [base, [*base, *[2] * 3], [*base, *[2] * 3, *[5, 3, 4] * 10]]
     plans = [plan for _, plan in opened(nights)]
-    assert plans[0].groups == ((0, 1),) and plans[0].classes_at == [2]
-    assert plans[1] == plans[0]                               # class 2 waits, also its new nodes
-    assert plans[2].groups == ((0, 1), (2, 3), (4, 5)) and plans[2].blocks == (1, 3)
-    assert plans[2].classes_at == [2, 6, 6]
-    graph, _ = list(opened(nights[:1]))[-1]
-    assert plans[0].extended(graph, now=True).groups == ((0, 1), (2,))
+    assert plans[0].groups == ((0, 1), (2,)) and plans[0].classes_at == [3, 3]
+    assert plans[1] == plans[0]                               # three nodes wait
+    assert plans[2].groups == ((0, 1), (2,), (3, 4), (5,)) and plans[2].blocks == (2, 4)
+    assert plans[2].classes_at == [3, 3, 6, 6]
+    graph, _ = list(opened(nights[:2]))[-1]
+    assert plans[0].extended(graph, now=True).groups == ((0, 1), (2,), (2,))
     assert OpenTaskPlan.of(plans[2].facts()) == plans[2]
+    assert [p.groups for _, p in opened(nights, size=None)] == [
+        ((0, 1, 2),), ((0, 1, 2),), ((0, 1, 2), (3, 4, 5))]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_task_sees_the_nodes_that_have_no_class_yet(keep):
+    base = [0, 1, -1, -1] * 30
+    later = [*(0 if c < 0 and i % 4 == 2 else c for i, c in enumerate(base)), *[-1] * 30]
+    (was, _), (graph, plan) = opened([base, later], keep_inter_task_edges=keep)
+    assert plan.groups == ((0, 1), (0,))
+    for name, part in graph.split("client").parts.items():
+        first, second = plan.stage(part, 0), plan.stage(part, 1)
+        old = was.split("client").parts[name]
+        assert (first.nodes == old.nodes).all() and (first.edges == old.edges).all()
+        bare, past = part.y < 0, plan.past(part, 1)
+        assert np.isin(part.nodes[bare], second.nodes).all()
+        assert (plan.held_out(part, 1)[0].nodes == second.nodes).all()
+        wanted = {tuple(ends) for ends in part.nodes[part.edges].T if keep or bare[np.isin(
+            part.nodes, ends)].any()}
+        assert wanted and wanted <= set(map(tuple, past.nodes[past.edges].T))
 
 
 def test_new_nodes_of_known_classes_are_a_task_when_they_are_enough():
@@ -116,11 +137,33 @@ def test_what_was_seen_stays_as_it_was(keep, data):
 
 def test_a_first_night_is_the_closed_plan():
     (graph, plan), = opened([[0, 1, 2, 3] * 30])
-    closed = by_task(graph, 2)
+    closed = by_task(graph, 2, shares=plan.shares, keep_inter_task_edges=False)
     for part in graph.split("client").parts.values():
         assert (plan.order(part) == closed.order(part)).all()
         for a, b in zip(plan.assign(part), closed.assign(part), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_test_nodes_of_the_whole_graph_stay_as_tasks_are_added():
+    base = [0, 1] * 40
+    nights = [base, [*base, *[2, 3] * 20], [*base, *[2, 3] * 20, *[0, 3] * 20]]
+    graphs = [replace(table(np.asarray(y)), owner=None) for y in nights]
+    found = []
+    for seed in (0, 1, 100):
+        split = {"by": "hash", "k": 3, "seed": seed}
+        graph, plan = open_tasks.begin(graphs[0], split, 2, TaskSettings(), seed)
+        was = {}
+        for k, now in enumerate(graphs):
+            if k:
+                graph, plan, _ = open_tasks.go_on(graph, plan, now)
+            assert plan == OpenTaskPlan.of(plan.facts()) and len(plan.cuts) == plan.classes
+            use = {int(n): int(u) for part in graph.split(graph.owner.column).parts.values()
+                   for n, u, t in zip(part.nodes, *plan.assign(part)[::-1], strict=True) if t >= 0}
+            assert len(use) == len(now) and was.items() <= use.items()
+            was = use
+        assert plan.began.cuts == plan.cuts[:2]
+        found.append({n for n, use in was.items() if use == TEST})
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_client_exists_from_its_first_block():

@@ -1,5 +1,8 @@
 """Tasks of a labelled graph: which nodes, which edges, which labels a client sees, and when."""
 
+from dataclasses import replace
+from hashlib import blake2b
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,10 +10,11 @@ from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
-from fedvine.data.graph import Graph
+from fedvine.data.graph import Graph, Owner
+from fedvine.data.ids import Ids
 from fedvine.experiments.run import StageScores
-from fedvine.tasks.class_incremental import summarise
-from fedvine.tasks.task_plan import HIDDEN, TEST, TRAIN, VAL, by_task
+from fedvine.tasks.class_incremental import ClassIncremental, summarise
+from fedvine.tasks.task_plan import HIDDEN, TEST, TRAIN, VAL, TaskSettings, by_task
 
 
 def graph(nodes=120, classes=5, seed=0) -> Graph:
@@ -38,16 +42,66 @@ def test_what_a_client_sees_of_a_task(seed, per_task, keep, labels):
         assert not learned & set(asked.nodes[nodes])      # nobody is asked what it was told
         trained |= learned
         assert set(past.nodes[past.y >= 0]) == trained
-        if not keep:
-            a, b = stage.nodes[stage.edges]
-            assert (task[a] == t).all() and (task[b] == t).all()
-            a, b = past.nodes[past.edges]
-            assert (task[a] == task[b]).all()
+        a, b = part.edges       # an edge between two tasks is removed; of no class, to no task
+        bare = part.y < 0
+        one = np.full(len(a), True) if keep else bare[a] | bare[b] | (task[a] == task[b])
+        for g, there in ((stage, bare | (task == t)), (past, bare | (task >= 0) & (task <= t))):
+            seen = one & (keep | there[a] & there[b])
+            assert set(map(tuple, g.nodes[g.edges].T)) == set(map(tuple, part.edges[:, seen].T))
+            assert set(g.nodes) == set(np.flatnonzero(keep | there))
     for label in np.unique(part.y[task >= 0]):
         mine = use[part.y == label]
         assert (mine == TRAIN).sum() >= 1                  # a class that is here can be learned
         if labels == 1.0:
             assert not (mine == HIDDEN).any()
+
+
+def uses(split, plan):
+    """The use of every node of the whole graph that has a task, by its number there."""
+    found = {}
+    for part in split.parts.values():
+        task, use = plan.assign(part)
+        found |= {int(n): int(u) for n, u, t in zip(part.nodes, use, task, strict=True) if t >= 0}
+    return found
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_no_seed_learns_or_chooses_by_a_test_node_of_another(column):
+    whole = graph(600, 6)
+    if column:
+        whole = replace(whole, owner=Owner((np.arange(600) % 7 % 3).astype(np.int32), tuple("abc")))
+    tests, others = set(), set()
+    for seed in (*range(5), *range(100, 105)):
+        for by in ("client",) if column else ("louvain", "hash", "metis"):
+            for k in (2, 3):
+                split, plan = ClassIncremental.prepare(whole, {"by": by, "k": k}, 2, TaskSettings(),
+                                                       seed)
+                found = uses(split, plan)
+                tests.add(frozenset(n for n, use in found.items() if use == TEST))
+                others |= {n for n, use in found.items() if use != TEST}
+    test, = tests
+    assert not test & others and len(test | others) == (whole.y >= 0).sum()
+    assert len(set(map(int, whole.y[list(test)]))) == 6
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 999), st.integers(1, 12), st.sampled_from([0.0, 0.1, 0.4, 0.9]))
+def test_test_nodes_are_the_lowest_of_their_class(seed, nodes, share):
+    draw = rng("lowest", seed)
+    owner = Owner(draw.integers(0, 2, 3 * nodes).astype(np.int32), ("a", "b"))
+    y = draw.integers(0, 2, 3 * nodes)
+    whole = Graph.make(np.zeros((3 * nodes, 1)), np.zeros((2, 0)), y, classes=["x", "y"],
+                       owner=owner, ids=Ids.of([f"n{i}" for i in range(3 * nodes)]))
+    shares = (1 - share, 0.0, share)
+    own, all_ = (uses(g.split(by, 2), by_task(g, 1, shares=shares)) for g, by in (
+        (whole, "client"), (replace(whole, owner=None), "hash")))
+    for found, groups in ((own, 2 * owner.of + y), (all_, y)):
+        for group in np.unique(groups):
+            mine = np.flatnonzero(groups == group)
+            of = sorted(mine, key=lambda n: int.from_bytes(
+                blake2b(f"n{n}".encode(), digest_size=8).digest(), "little"))
+            count = min(max(round(len(mine) * share), len(mine) >= 3 and share > 0), len(mine) - 1)
+            assert {n for n in mine if found[n] == TEST} == set(of[:count])
 
 
 def test_hidden_labels_leave_the_nodes_that_are_asked_alone():
@@ -56,6 +110,24 @@ def test_hidden_labels_leave_the_nodes_that_are_asked_alone():
     _, few = by_task(part, 2, labels=0.3).assign(part)
     np.testing.assert_array_equal((all_ == TEST) | (all_ == VAL), (few == TEST) | (few == VAL))
     assert 0 < (few == TRAIN).sum() < 0.5 * (all_ == TRAIN).sum()
+
+
+def test_an_own_table_has_defaults_of_its_own():
+    data = graph()
+    own = replace(data, ids=Ids.of(np.arange(len(data))))
+    plan = by_task(own)
+    assert plan.groups == (tuple(range(5)),) and plan.shares == (0.8, 0.1, 0.1)
+    assert plan.keep_inter_task_edges and by_task(own, 2).groups == ((0, 1), (2, 3), (4,))
+    assert plan.stage(own, 0).edges.shape == own.edges.shape
+    assert plan.notes == (
+        "1 task of 5 classes; of each class 80 % of the nodes are for training, 10 % for "
+        "validation and 10 % for the test; a task sees all edges of its client (--stages, "
+        "tasks.shares, tasks.keep_inter_task_edges).",)
+    plan = by_task(data)
+    assert plan.groups == ((0, 1), (2, 3)) and plan.shares == (0.2, 0.4, 0.4)
+    assert not plan.keep_inter_task_edges and "edges between tasks are removed" in plan.notes[0]
+    assert "2 tasks of 2 classes" in plan.notes[0]
+    assert "3 tasks of 1 or 2 classes" in by_task(own, 2).notes[0]
 
 
 def test_orders_are_each_clients_own_or_the_same():

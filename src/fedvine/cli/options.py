@@ -66,8 +66,8 @@ AppendOnly = Annotated[str | None, typer.Option(
 Undirected = Annotated[bool | None, typer.Option(
     "--undirected", help="Edges have no direction, and nodes are of one kind.")]
 Stages = Annotated[str | None, typer.Option(
-    help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a "
-    "task.")]
+    help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a task "
+    "[default: the data set's; of own tables all].")]
 Open = Annotated[bool | None, typer.Option(
     "--open", help="The table grows: rows after the last whole stage wait, and the same command "
     "later learns the stages that are whole by then.")]

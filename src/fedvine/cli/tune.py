@@ -48,7 +48,10 @@ def tune(
     trials: Annotated[int | None, typer.Option(
         min=1, help="How many settings are tried [default: 12, or the table's].")] = None,
     seed: Annotated[int | None, typer.Option(
-        help="The seed of the search, 100 or more [default: 100, or the table's].")] = None,
+        help="The first seed of the search, 100 or more [default: 100, or the table's].")] = None,
+    seeds: Annotated[int | None, typer.Option(
+        min=1, help="How many seeds judge a setting, by their mean score [default: 3, or the "
+        "table's].")] = None,
     score: Annotated[str | None, typer.Option(
         help="The validation score to search by [default: auc, am, f1_micro, by what the method "
         "answers for; or the table's].")] = None,
@@ -64,7 +67,8 @@ def tune(
 ) -> None:
     """Search a method's settings on validation scores; the same command again goes on.
 
-    Writes experiment.toml with the chosen settings, for run and compare.
+    A setting is taken where it is above the defaults in the mean over the same seeds. Writes
+    experiment.toml with the chosen settings, for run and compare.
     """
     from fedvine.papers import published
     from fedvine.results import tune as tuning
@@ -80,23 +84,22 @@ def tune(
         table = published.PaperTable.named(what)
         if (plan := table.tuned) is None:
             raise FedvineError(f"{what} takes no settings of searches: its file has no [tuned].")
-        same = (trials or plan.trials, seed or plan.seed, score or plan.score) == (
-            plan.trials, plan.seed, plan.score)
+        trials, seed, seeds, score = (trials or plan.trials, seed or plan.seed,
+                                      seeds or plan.seeds, score or plan.score)
+        same = (trials, seed, seeds, score) == (plan.trials, plan.seed, plan.seeds, plan.score)
         kept = 0
         for setting, row in ((s, r) for s in table.chosen(only) for r in table.row if r.method):
             experiment = table.plain(setting, row)
             if same and table.search(setting, row, folder) is not None:
                 kept += 1
             elif tuning.searched(experiment.method):
-                wanted.append((f"{row.name}, {setting.id}", experiment))
+                wanted.append((f"{row.name}, {setting.place}", experiment))
         if kept:
             options.tell(f"Rows with a finished search: {kept}.")
-        trials, seed = trials or plan.trials, seed or plan.seed
-        score = score or plan.score
     else:
         if only:
             raise FedvineError("--only belongs to a table; leave it out.")
-        said = options.values({**context.params, "seed": None})     # ``seed`` is the search's
+        said = options.values({**context.params, "seed": None})     # this one is the search's
         wanted = [("", experiments([what], said, settings or [])[0])]
     for name, experiment in wanted:
         if name:
@@ -104,8 +107,9 @@ def tune(
         left = None if ends is None else max(ends - clock.monotonic(), 0.0)
         try:
             found = tuning.tune(experiment, trials=trials or tuning.TRIALS,
-                                seed=tuning.SEED if seed is None else seed, score=score, out=out,
-                                folder=folder, budget=left, tell=options.tell)
+                                seed=tuning.SEED if seed is None else seed,
+                                seeds=seeds or tuning.SEEDS, score=score, out=out, folder=folder,
+                                budget=left, tell=options.tell)
         except FedvineError as error:
             if table is None or isinstance(error, NotWritten):
                 raise

@@ -197,6 +197,10 @@ class Graph:
     def release(self) -> None:
         """Do nothing: a graph is in memory as a whole (a stream gives mapped pages back here)."""
 
+    def owned(self, by: str) -> bool:
+        """Return whether ``by`` is the data's own column of clients, not a partition."""
+        return self.owner is not None and by in (self.owner.column, "client")
+
     def split(self, by: str = "louvain", k: int = 3, seed: int = 0,
               clients: list[str] | None = None) -> GraphSplit:
         """Assign the nodes to clients; edges between clients are dropped.
@@ -214,7 +218,8 @@ class Graph:
         Raises:
             FedvineError: for an unknown ``by``, a ``k`` that is not in 1..N, or an unknown client.
         """
-        if self.owner is not None and by in (self.owner.column, "client"):
+        if self.owned(by):
+            assert self.owner is not None
             return self._parts(self.owner.of, self.owner.names, by, clients)
         known = [*([self.owner.column] if self.owner else []), *registry.names("partitions")]
         if by not in registry.names("partitions"):

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import append_rows, atomic, mapped
+from fedvine.core.rng import mixed
 from fedvine.data.name_index import NameIndex, hashed, whole_number
 
 
@@ -117,6 +118,10 @@ class Ids:
         texts = np.asarray(self._numbers).astype("S20")
         offsets = np.append(0, np.cumsum(np.char.str_len(texts))).astype(np.int64)
         return hashed(offsets, np.frombuffer(b"".join(texts.tolist()), np.uint8))
+
+    def uniform(self) -> np.ndarray:
+        """Return a number for each name from its hash, float64 [N], even in [0, 1)."""
+        return (mixed(self.hashes()) >> np.uint64(11)) * 2.0**-53
 
     def take(self, numbers: np.ndarray) -> Ids:
         """Return the names of a subset, renumbered from 0 in the order given."""

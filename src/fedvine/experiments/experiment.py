@@ -37,7 +37,7 @@ from fedvine.experiments.run import Run, run
 from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task
-from fedvine.tasks.task_plan import TaskPlan, TaskSettings
+from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings
 
 AUTO = "auto"     # stands for a method where one is to be chosen
 
@@ -96,7 +96,8 @@ class Experiment(BaseModel):
     split: SplitBy = Field(default_factory=SplitBy, description="who owns what")
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
         default=None, description='a duration such as "30d", or a number of edges; if not said '
-        "the data set's, or about 10 stages of equal count")
+        "the data set's, or about 10 stages of equal count; of a labelled graph the number of "
+        "classes a task, of an own table all if not said")
     open_end: bool = Field(default=False, description="the table grows: stages lie on an open "
                            "grid, and rows after the last whole one wait for the next run of the "
                            "command")
@@ -243,8 +244,8 @@ class Experiment(BaseModel):
             split = {**(found.SPLIT if found else given), **split}
         stages = found.STAGES if found and self.stages is None else self.stages
         tasks = self.tasks
-        if tasks.shares is None and hasattr(found, "SHARES"):
-            tasks = tasks.model_copy(update={"shares": found.SHARES})  # type: ignore[union-attr]
+        if self.protocol.settings is not None:
+            tasks = tasks.filled(found is None, getattr(found, "SHARES", SHARES))
         return self.model_copy(update={"split": SplitBy(**split), "stages": stages,
                                        "tasks": tasks})
 

@@ -62,7 +62,8 @@ class Prepared:
         known = said(self.world)        # at the sites of a federation; a weight is any column there
         columns = getattr(self.stream, "edge_columns", (*known.get("numbers", ()),
                                                         *known.get("texts", ())))
-        return (*getattr(self.stream, "notes", ()), *unused(self.method, columns))
+        return (*getattr(self.stream, "notes", ()), *getattr(self.plan, "notes", ()),
+                *unused(self.method, columns))
 
     def folder(self, out: str | os.PathLike[str], by: str | None, *, name: str | None = None,
                source: Mapping[str, Any] | None = None) -> RunFolder:

@@ -34,7 +34,7 @@ class Order(BaseModel):
                               "method whose server holds the graph")
     stages: Annotated[int, Field(ge=1)] | str | None = Field(
         default=None, description="a duration such as 30d; of labelled graphs the number of "
-        "classes a task, 2 if not said; of a server's own table also a number of edges")
+        "classes a task, all if not said; of a server's own table also a number of edges")
     tasks: TaskSettings = Field(default_factory=TaskSettings, description="tasks of labelled "
                                 "graphs")
     class_names: Named = Field(default="keyed", description="classes of labelled graphs are known "
@@ -78,9 +78,9 @@ class Order(BaseModel):
         return "30d" if self.stages is None else str(self.stages)
 
     @property
-    def classes_a_task(self) -> int:
-        """Return the number of classes a task."""
-        return self.stages if isinstance(self.stages, int) else 2
+    def classes_a_task(self) -> int | None:
+        """Return the number of classes a task, None for all."""
+        return self.stages if isinstance(self.stages, int) else None
 
     @property
     def of_graph(self) -> str | int:

@@ -24,7 +24,7 @@ from fedvine.engines.remote import Send, Unreachable, ask, enough, gathered
 from fedvine.federation.order import Order
 from fedvine.federation.planning import admitted, next_stage
 from fedvine.tasks.open_task_plan import LEAST, OpenTaskPlan
-from fedvine.tasks.task_plan import SHARES, TaskPlan, of_classes
+from fedvine.tasks.task_plan import TaskPlan, of_classes
 
 CLASSES = 100_000   # that a site may name
 
@@ -76,7 +76,7 @@ def planned_tasks(order: Order, run: str, file: Path, here: list[str], send: Sen
         admitted(found, order, here, said, {n: begins[one["block"]] for n, one in said.items()},
                  next_stage(file.parent))
         found["tasks"] = made.facts()
-    found["state"] = _state(made, found, waiting, said, away, here) if order.live else {}
+    found["state"] = _state(made, waiting, said, away, here) if order.live else {}
     return found
 
 
@@ -132,11 +132,9 @@ def _check_features(said: Mapping[str, Any]) -> None:
 
 
 def _first(order: Order, classes: int) -> TaskPlan:
-    tasks = order.tasks
-    return of_classes(classes, "the federation", order.classes_a_task,
-                      shares=tasks.shares or SHARES,
-                      seed=order.seed if tasks.seed is None else tasks.seed, labels=tasks.labels,
-                      keep_inter_task_edges=tasks.keep_inter_task_edges, orders=tasks.orders)
+    size = order.classes_a_task
+    return of_classes(classes, "the federation", size and min(size, classes) if order.live else
+                      size, order.tasks, order.seed)
 
 
 def _waiting(said: Mapping[str, Any]) -> dict[int, int]:
@@ -145,12 +143,11 @@ def _waiting(said: Mapping[str, Any]) -> dict[int, int]:
     return {int(label): int(total[label]) for label in np.flatnonzero(total)} if said else {}
 
 
-def _state(plan: Any, found: Mapping[str, Any], waiting: Mapping[int, int],
+def _state(plan: Any, waiting: Mapping[int, int],
            said: Mapping[str, Any], away: set[str], here: list[str]) -> dict[str, Any]:
     """Return what the run waits for, for people."""
-    classes, nodes = len(found["classes"]) - plan.classes, sum(waiting.values())
-    return {"next": f"the next one waits for {plan.size} new classes (there are {classes}), or "
-                    f"{LEAST} labelled nodes of earlier ones (there are {nodes})",
+    return {"next": f"the next one waits for a new class, or {LEAST} labelled nodes of earlier "
+                    f"ones (there are {sum(waiting.values())})",
             "stages": len(plan), "clients": {
                 name: {"gone": name in away, "answers": name in said, "down": 0, "up": 0,
                        "seconds": 0.0} for name in here}}

@@ -28,7 +28,7 @@ def ahead(table: PaperTable, found: Found) -> list[str]:
         best = max(by, key=lambda name: sum(by[name].values()) / len(by[name]))
         seeds = sorted(by[best])
         mean, half, p = metrics.paired([mine[s] for s in seeds], [by[best][s] for s in seeds])
-        lines.append(f"{panel.about.id} {mean:+.{digits}f} ±{half:.{digits}f} (p = {p:.3f}, "
+        lines.append(f"{panel.about.place} {mean:+.{digits}f} ±{half:.{digits}f} (p = {p:.3f}, "
                      f"{len(seeds)} seeds) {best}")
     return [f"{table.ours} less the rival with the best {column.name}, paired over seeds: "
             f"{'; '.join(lines)}."] if lines else []

@@ -26,12 +26,12 @@ def lacking(table: PaperTable, only: str | None = None, seeds: int = 5,
         setting = panel.about
         for row in table.row:
             if row.method is None:
-                lines.append(f"{setting.id}: {row.name} is not built yet.")
+                lines.append(f"{setting.place}: {row.name} is not built yet.")
                 continue
             have, want = len(found.finished(panel.name, row.name)), panel.seeds or seeds
             if have < min(want, seeds):
-                lines.append(f"{setting.id}: {row.name} has {have} of {min(want, seeds)} seeds.")
+                lines.append(f"{setting.place}: {row.name} has {have} of {min(want, seeds)} seeds.")
             searchable = searched(table.plain(setting, row).method)
             if table.tuned and searchable and table.search(setting, row, folder) is None:
-                lines.append(f"{setting.id}: {row.name} is not tuned.")
+                lines.append(f"{setting.place}: {row.name} is not tuned.")
     return lines

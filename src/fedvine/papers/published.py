@@ -48,6 +48,7 @@ class Column(_Part):
     client: str | None = Field(default=None, description="of this client; else of all")
     place: tuple[str, str] | None = Field(default=None, description="experiment and client under "
                                           "which the paper prints it; the paper's alone")
+    variant: str = Field(default="", description="its runs are those of this variant of the table")
 
 
 class Setting(_Part):
@@ -67,6 +68,12 @@ class Setting(_Part):
     printed_mean: tuple[str, str] | None = Field(
         default=None, description="experiment and client under which the paper prints a mean over "
         "the clients after all")
+    variant: str = Field(default="", description="of which variant it is; see PaperTable.every")
+
+    @property
+    def place(self) -> str:
+        """Return its id, with its variant."""
+        return f"{self.id}, {self.variant}" if self.variant else self.id
 
 
 class Row(_Part):
@@ -84,6 +91,7 @@ class Tuning(_Part):
 
     trials: int = Field(default=12, ge=1)
     seed: int = Field(default=100, ge=100)
+    seeds: int = Field(default=3, ge=1)
     score: str
 
 
@@ -101,6 +109,9 @@ class PaperTable(_Part):
     common: dict[str, Any] = {}
     column: list[Column]
     experiment: list[Setting]
+    variant: dict[str, dict[str, Any]] = Field(
+        default={}, description="settings in which every experiment is run once more, by name; "
+        "columns name the variant whose runs they show")
     row: list[Row]
     ours: str = Field(default="", description="the row that is set beside the best rival")
     tuned: Tuning | None = Field(default=None, description="rows take the settings that a search "
@@ -159,9 +170,16 @@ class PaperTable(_Part):
         spread = line.get(column.spread or "")
         return line.get(key, "-") + (f" ±{spread}" if spread else "")
 
+    @property
+    def every(self) -> list[Setting]:
+        """Return all experiments, each with its variants after it; these have its id."""
+        return [made for e in self.experiment for made in (e, *(e.model_copy(update={
+            "name": f"{e.name}, {name}", "variant": name, "settings": merged(e.settings, more)})
+            for name, more in self.variant.items()))]
+
     def chosen(self, only: str | None) -> list[Setting]:
         """Return the experiments that ``only`` names, see :func:`.study.chosen`; all without it."""
-        return chosen(self.title, self.experiment, only) or self.experiment
+        return chosen(self.title, self.every, only) or self.every
 
     def build(self, setting: Setting, row: Row, data: dict[str, Any] | None = None) -> Experiment:
         """Build the experiment of a cell; ``data`` takes the place of the setting's own."""
@@ -188,11 +206,11 @@ class PaperTable(_Part):
             for setting in settings:
                 own = {**(row.method or {}), **setting.methods.get((row.method or {})["name"], {})}
                 text = stated(own, self.search(setting, row, folder))
-                by_row.setdefault(row.name, {}).setdefault(text, []).append(setting.id)
+                by_row.setdefault(row.name, {}).setdefault(text, []).append(setting.place)
         lines: dict[str, list[str]] = {}
         for name, texts in by_row.items():
             for text, places in texts.items():
-                some = f" in {', '.join(places)}" if len(texts) > 1 else ""
+                some = f" in {'; '.join(places)}" if len(texts) > 1 else ""
                 lines.setdefault(text, []).append(f"{name}{some}")
         if list(lines) == [SHIPPED]:
             return [f"Settings: {SHIPPED} in every row."]
@@ -206,7 +224,8 @@ class PaperTable(_Part):
         if self.tuned is None or row.method is None:
             return None
         made = searched(self.plain(setting, row), self.tuned.seed, folder)
-        same = made and (made.trials, made.score) == (self.tuned.trials, self.tuned.score)
+        same = made and (made.trials, made.seeds, made.score) == (
+            self.tuned.trials, self.tuned.seeds, self.tuned.score)
         return made if same else None
 
     def cells(self, setting: Setting, folder: str | Path = FOLDER) -> dict[str, Experiment]:

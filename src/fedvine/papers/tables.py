@@ -29,71 +29,108 @@ STATES = {UNBUILT: "a rival of the paper that is not built yet.",
 def study(table: PaperTable) -> Study:
     """Make the study of a table."""
     return Study(table.title, [Panel(e.name, partial(table.cells, e), e.id, e.seeds, about=e)
-                               for e in table.experiment], partial(page, table))
+                               for e in table.every], partial(page, table))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The cells of one experiment, or of a variant of it, by row."""
+
+    setting: Setting
+    jobs: list[list[Job]]
+    entries: list[Entry]
+    here: Comparison
+    states: list[str]               # why a row has no numbers; "" where it has some
+
+    @property
+    def first(self) -> Job | None:
+        """Return the first cell."""
+        return next((c for run in self.jobs for c in run), None)
+
+    def few(self, rows: Sequence[Row]) -> list[str]:
+        """Return a sentence for the rows that have fewer seeds than wanted."""
+        found = dict[tuple[int, int], list[str]]()
+        for row, wanted, entry in zip(rows, self.jobs, self.entries, strict=True):
+            if 0 < len(entry.records) < len(wanted):
+                found.setdefault((len(entry.records), len(wanted)), []).append(row.name)
+        return [f"Experiment {self.setting.place}, {have} of {every} seeds were run, the budget "
+                f"was spent: {'; '.join(names)}." for (have, every), names in found.items()]
 
 
 @dataclass(frozen=True)
 class _Block:
-    """One experiment of the page, and what its notes need to know."""
+    """One experiment of the page with its variants, and what its notes need to know."""
 
-    setting: Setting
+    parts: list[_Part]
     grid: Table
-    entries: list[Entry]
     small: dict[str, int]           # edges of the clients that have few
-    unlike: list[str]
-    few: list[str]                  # rows with fewer seeds than wanted
     computed: bool                  # whether a mean of the paper is computed here
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        return [{"experiment": self.setting.id, **r} for e in self.entries
-                for by in e.records.values() for r in by]
+        return [{"experiment": part.setting.place, **r} for part in self.parts
+                for e in part.entries for by in e.records.values() for r in by]
 
 
 def page(table: PaperTable, found: Found) -> TableSet:
     """Make the page of the cells that are finished."""
-    blocks = [_block(table, found, panel) for panel in found.chosen]
+    panels: dict[str, list[Panel]] = {}
+    for panel in found.chosen:
+        panels.setdefault(panel.id, []).append(panel)
+    blocks = [_block(table, found, every) for every in panels.values()]
+    parts = [part for b in blocks for part in b.parts]
     cells = {cell for b in blocks for row in b.grid.rows for cell in row}
-    small = "; ".join(f"experiment {b.setting.id}, " + ", ".join(
+    small = "; ".join(f"experiment {b.parts[0].setting.id}, " + ", ".join(
         f"{name} {n:,}" for name, n in b.small.items()) for b in blocks if b.small)
     notes = [f"{table.title}, as printed, beside ours: means over seeds.",
-             *about_seeds(len(e.records) for b in blocks for e in b.entries),
+             *about_seeds(len(e.records) for part in parts for e in part.entries),
              *([UNBEATEN] if any("†" in cell for cell in cells) else []),
              *ahead(table, found),
              *([COMPUTED] if any(b.computed for b in blocks) else []),
              *([f"‡ Fewer than {FEW:,} edges in our data, too few to tell methods apart at that "
                 f"client: {small}."] if small else []),
-             *(note for b in blocks for note in b.unlike),
-             *(note for b in blocks for note in b.few),
+             *(f"Experiment {part.setting.place}: {note}" for part in parts
+               for note in part.here.unlike()),
+             *(note for part in parts for note in part.few(table.row)),
              *(f"{word}: {why}" for word, why in STATES.items() if word in cells),
-             *(f"Experiment {p.id} was not run: {found.absent[p.name]}" for p in found.chosen
-               if p.name in found.absent),
+             *(f"Experiment {p.about.place} was not run: {found.absent[p.name]}"
+               for p in found.chosen if p.name in found.absent),
              *table.stated([p.about for p in found.chosen], found.folder),
              "Why they differ:", *(f"- {d}" for d in table.differences)]
     return TableSet([b.grid for b in blocks], notes, [r for b in blocks for r in b.records])
 
 
-def _block(table: PaperTable, found: Found, panel: Panel) -> _Block:
-    setting: Setting = panel.about
+def _part(table: PaperTable, found: Found, panel: Panel) -> _Part:
     jobs = [found.cells.get((panel.name, row.name), []) for row in table.row]
     entries = [found.entry(panel.name, row.name) for row in table.row]
     first = next((c for run in jobs for c in run), None)
     here = Comparison(first.data if first else "", 0,
                       first.experiment.protocol if first else Task(), entries)
-    small = _small(setting, [c for run in jobs for c in run])
-    columns = table.columns(setting, small)
-    if not any(place == setting.id for place, _ in table.printed()):
-        columns = [c.model_copy(update={"published": None}) for c in columns]
-    rows, few = [], dict[tuple[int, int], list[str]]()
+    states = []
     for row, wanted, entry in zip(table.row, jobs, entries, strict=True):
         gone = panel.name in found.absent or (wanted and wanted[0].absent)
-        state = (UNBUILT if row.method is None else "" if entry.records else
-                 NO_DATA if gone else UNPAID)
-        if 0 < len(entry.records) < len(wanted):
-            few.setdefault((len(entry.records), len(wanted)), []).append(row.name)
+        states.append(UNBUILT if row.method is None else "" if entry.records else
+                      NO_DATA if gone else UNPAID)
+    return _Part(panel.about, jobs, entries, here, states)
+
+
+def _block(table: PaperTable, found: Found, panels: Sequence[Panel]) -> _Block:
+    parts = {p.about.variant: _part(table, found, p) for p in panels}
+    some = next(iter(parts.values()))
+    setting, first = some.setting, some.first
+    small = _small(setting, [c for run in some.jobs for c in run])
+    columns = [c for c in table.columns(setting, small) if c.variant in parts]
+    if not any(place == setting.id for place, _ in table.printed()):
+        columns = [c.model_copy(update={"published": None}) for c in columns]
+    begins = [i == 0 or c.variant != columns[i - 1].variant for i, c in enumerate(columns)]
+    rows = []
+    for i, row in enumerate(table.row):
         paper = [table.paper(setting, row, c) if c.published else "" for c in columns]
-        ours = [("" if i else state) if state else _ours(c, here, entry)
-                for i, c in enumerate(columns)]
+        ours = []
+        for c, begin in zip(columns, begins, strict=True):
+            part = parts[c.variant]
+            ours.append((part.states[i] if begin else "") if part.states[i] else
+                        _ours(c, part.here, part.entries[i]))
         rows += _rows(setting, row, columns, paper, ours)
     what = first.experiment.protocol.unit if first else ""
     stands = f"; ours on {first.edges:,} {what} of {first.data}" if first else ""
@@ -101,10 +138,7 @@ def _block(table: PaperTable, found: Found, panel: Panel) -> _Block:
         stands += f", at most {setting.seeds} seed{'s' * (setting.seeds > 1)}"
     grid = Table(f"Experiment {setting.id}: {setting.name}{stands}",
                  ["method", *_heads(setting, columns)], rows)
-    return _Block(setting, grid, entries, small,
-                  [f"Experiment {setting.id}: {note}" for note in here.unlike()],
-                  [f"Experiment {setting.id}, {have} of {every} seeds were run, the budget was "
-                   f"spent: {'; '.join(names)}." for (have, every), names in few.items()],
+    return _Block(list(parts.values()), grid, small,
                   any(c.mean and c.published for c in columns))
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fedvine.core.errors import FedvineError, NotWritten, near
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.run import Run
 from fedvine.results.cells import Job, cells
 from fedvine.results.work import Tell
 
-WARM = 4        # trials that run to the end before others are stopped early
+WARM = 4        # trials that run with all seeds before others are stopped after fewer
 
 
 class _NoScore(FedvineError):
@@ -27,6 +26,7 @@ class Study:
     """A search that is being carried out."""
 
     experiment: Experiment
+    seeds: range
     score: str
     folder: Path
     cells: str | Path
@@ -42,8 +42,8 @@ class Study:
         try:
             self.study = optuna.create_study(
                 storage=optuna.storages.JournalStorage(journal), study_name="tune",
-                direction="maximize", load_if_exists=True, pruner=optuna.pruners.MedianPruner(
-                    n_startup_trials=WARM, n_warmup_steps=1))
+                direction="maximize", load_if_exists=True,
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=WARM))
         except (OSError, ValueError, KeyError) as error:
             raise FedvineError(f"{self.folder / 'trials.log'} cannot be read ({error}); delete "
                                "the folder to begin anew.") from error
@@ -99,44 +99,41 @@ class Study:
         return True
 
     def value(self, trial: Any, fields: dict[str, Any]) -> float | None:
-        """Return the validation score of a run with these fields; None where it did not end.
+        """Return the mean validation score of runs with these fields, one a seed.
 
-        Raises :class:`FedvineError` where the data have no such score, or the run fails.
+        It is None where a run did not end, or where after some of the seeds the mean was below the
+        median of the other trials. Raises :class:`FedvineError` where the data have no such score,
+        or a run fails.
         """
-        cell, = cells([self.experiment.updated({"method": fields})], self.cells)
-        if cell.absent:
-            raise FedvineError(cell.absent)
-        if cell.line is None and not self.carried_out(cell, trial):
-            return None
-        cell.keep(peak_memory_bytes=None)       # of the process of all trials, not of the run
-        cell.drop_saves()
-        found = cell.summary["scores"]["val"]["mean"]
-        if self.score not in found:
-            raise _NoScore(
-                f'{cell.data} has no validation score "{self.score}"{near(self.score, found)}'
-                + (f"; there are {', '.join(found)}." if found else "; take shorter stages, so "
-                   "that one of them is for validation."))
-        return found[self.score]
+        values: list[float] = []
+        chosen = self.experiment.updated({"method": fields})
+        for cell in cells((chosen.model_copy(update={"seed": s}) for s in self.seeds), self.cells):
+            if cell.absent:
+                raise FedvineError(cell.absent)
+            if cell.line is None and not self.carried_out(cell):
+                return None
+            cell.keep(peak_memory_bytes=None)   # of the process of all trials, not of the run
+            cell.drop_saves()
+            found = cell.summary["scores"]["val"]["mean"]
+            if self.score not in found:
+                raise _NoScore(
+                    f'{cell.data} has no validation score "{self.score}"{near(self.score, found)}'
+                    + (f"; there are {', '.join(found)}." if found else "; take shorter stages, so "
+                       "that one of them is for validation."))
+            values.append(found[self.score])
+            trial.report(fmean(values), step=len(values))
+            if len(values) < len(self.seeds) and trial.should_prune():
+                return None
+        return fmean(values)
 
-    def carried_out(self, cell: Job, trial: Any) -> bool:
-        """Run to the end, unless scores are below those of other trials or the time is over.
-
-        Return whether the end was reached.
-        """
+    def carried_out(self, cell: Job) -> bool:
+        """Run to the end, unless the time is over; return whether the end was reached."""
         run = cell.experiment.run(cell.folder, keep=False)
         with contextlib.closing(iter(run)) as stages:   # type: ignore[type-var]
             for stage in stages:
-                value = so_far(run, self.score)
-                if value is not None:
-                    trial.report(value, step=stage.t)
-                    if trial.should_prune() and stage.t < len(run.plan) - 1:
-                        break
                 if self.spent() and stage.t < len(run.plan) - 1:
                     return False
-            else:
-                return True
-        shutil.rmtree(cell.folder, ignore_errors=True)
-        return False
+        return True
 
     def spent(self) -> bool:
         """Return whether the time is over."""
@@ -151,17 +148,6 @@ def suggested(trial: Any, name: str, what: Any) -> Any:
     if isinstance(low, int) and isinstance(high, int):
         return trial.suggest_int(name, low, high, log=bool(how))
     return min(max(float(f"{trial.suggest_float(name, low, high, log=bool(how)):.3g}"), low), high)
-
-
-def so_far(run: Run, score: str) -> float | None:
-    """Return the validation score so far; before there is one the mean over the learned stages."""
-    value = run.protocol.summary(run.stages, run.plan)["val"]["mean"].get(score)
-    if value is not None:
-        return value
-    early = [result["scores"][score] for stage in run.stages for s, by in stage.found.items()
-             for result in by.values() if score in result["scores"]
-             and run.protocol.period(run.plan, stage.t, s) == "train"]
-    return sum(early) / len(early) if early else None
 
 
 def optuna_module() -> Any:

@@ -1,8 +1,9 @@
 """Search a method's settings on validation scores, with Optuna (TPE, stopped early by medians).
 
-The seed of a search is in no table, and its test scores are not used. The first trial has the
-default settings, so that the chosen ones are not below them on validation. Everything is written to
-a journal: a search that was stopped goes on, and more trials can be added to a finished one.
+A trial's score is the mean over several seeds, which are in no table; their test scores are not
+used. The first trial has the default settings, and the best mean wins, so that a setting is taken
+only where it is above the defaults by the same seeds. Everything is written to a journal: a search
+that was stopped goes on, and more trials can be added to a finished one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from fedvine.results.tuned import Search, keep, span
 from fedvine.results.work import Tell
 
 OUT = "runs/tune"
-SEED, REPORTED = 100, 100       # the seed of a search; those below REPORTED are for tables
+SEED, REPORTED = 100, 100       # first seed of a search; those below REPORTED are for tables
+SEEDS = 3
 TRIALS = 12
 
 
@@ -42,8 +44,8 @@ class Tuned:
 
 
 def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
-         score: str | None = None, out: str | Path | None = None, folder: str | Path = FOLDER,
-         budget: float | None = None, tell: Tell = print) -> Tuned:
+         seeds: int = SEEDS, score: str | None = None, out: str | Path | None = None,
+         folder: str | Path = FOLDER, budget: float | None = None, tell: Tell = print) -> Tuned:
     """Search the unset settings of the experiment's method, on validation scores.
 
     The method's ``space`` names the fields to search and their ranges or choices. Runs are cells
@@ -51,8 +53,9 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
 
     Args:
         experiment: the experiment; settings of its method that are set stay.
-        trials: number of trials, with those of earlier calls.
-        seed: seed of the search, at least :data:`REPORTED`.
+        trials: number of settings that are tried, with those of earlier calls.
+        seed: first seed of the search, at least :data:`REPORTED`.
+        seeds: number of seeds whose mean score judges a setting.
         score: key of the score to search by; the task's if not given.
         out: folder of the journal and of ``experiment.toml`` with the chosen settings.
         folder: where the run folders go.
@@ -69,8 +72,8 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     if seed < REPORTED:
         raise FedvineError(f"Seeds below {REPORTED} are those of tables; tune with {REPORTED} or "
                            "more.")
-    if trials < 1:
-        raise FedvineError("Give one trial or more.")
+    if min(trials, seeds) < 1:
+        raise FedvineError("Give one trial and one seed, or more.")
     base = experiment.model_copy(update={"seed": seed})
     space = searched(base.method)
     if not space:
@@ -84,7 +87,7 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     if first.absent:
         raise FedvineError(first.absent)
     revision = first.identity.revision
-    facts = [first.identity.settings, first.content, score, seed, space,
+    facts = [first.identity.settings, first.content, score, seed, seeds, space,
              *([revision] if revision else [])]
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     place = Path(out or Path(OUT) / f"{base.method.name}-{base.data.name}-{key}")
@@ -94,7 +97,7 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     with atomic(mark, "w") as file:
         json.dump(key, file)
     ends = None if budget is None else time.monotonic() + budget
-    state = Study(base, score, place, folder, space, tell, ends)
+    state = Study(base, range(seed, seed + seeds), score, place, folder, space, tell, ends)
     if not state.study.trials:
         state.study.enqueue_trial(state.shipped())
     state.again()
@@ -115,9 +118,9 @@ def _result(state: Study, experiment: Experiment, first: Job, trials: int) -> Tu
     shipped = next((t.value for t in done if t.user_attrs["fields"] == state.shipped()), None)
     search = Search(
         method=experiment.method.name, data=first.data, score=state.score, trials=len(over),
-        early=sum(t.state.name == "PRUNED" for t in over), seed=state.experiment.seed,
+        early=sum(t.state.name == "PRUNED" for t in over), seed=state.seeds.start,
         fields=best.user_attrs["fields"], value=best.value, shipped=shipped,
-        space={k: span(v) for k, v in state.space.items()})
+        space={k: span(v) for k, v in state.space.items()}, seeds=len(state.seeds))
     chosen = experiment.updated({"method": search.fields})
     file = state.folder / "experiment.toml"
     with atomic(file, "w") as handle:

@@ -25,20 +25,30 @@ class Search:
     score: str
     trials: int
     early: int              # of them stopped early
-    seed: int
+    seed: int               # the first one
     fields: dict[str, Any]
-    value: float
+    value: float            # the mean over the seeds
     shipped: float | None   # the score of the settings as shipped
     space: dict[str, str]   # what was searched, as :func:`span` says it
+    seeds: int = 1
 
     def __str__(self) -> str:
-        return f"tuned on validation of seed {self.seed}, {self.trials} trials"
+        last = self.seed + self.seeds - 1
+        which = f"seeds {self.seed} to {last}" if self.seeds > 1 else f"seed {self.seed}"
+        return f"tuned on validation of {which}, {self.trials} trials"
+
+    @property
+    def stayed(self) -> bool:
+        """Return whether no setting was above the defaults, which are taken then."""
+        return self.value == self.shipped
 
     def comment(self) -> list[str]:
         """Return the comment lines above the chosen settings."""
-        shipped = "" if self.shipped is None else f"; as shipped {self.shipped:.4g}"
+        won = ("the defaults, which no other setting was above" if self.stayed else
+               "the setting found" if self.shipped is None else
+               f"the setting found; the defaults have {self.shipped:.4g}")
         return [f"{self.method} on {self.data}, {self}, {self.early} of them stopped early.",
-                f"Validation {self.score} {self.value:.4g}{shipped}.",
+                f"Best validation {self.score} {self.value:.4g}: {won}.",
                 "Searched: " + ", ".join(f"{k} {v}" for k, v in self.space.items()) + "."]
 
 
@@ -83,6 +93,7 @@ def stated(method: Mapping[str, Any] | None, search: Search | None) -> str:
     """Return the text of a row's settings on a page; ``method`` are those of the page's file."""
     own = ", ".join(f"{k} = {v}" for k, v in (method or {}).items() if k != "name")
     if search is not None:
-        chosen = ", ".join(f"{k} {v}" for k, v in search.fields.items())
+        chosen = SHIPPED if search.stayed else ", ".join(
+            f"{k} {v}" for k, v in search.fields.items())
         return f"{search} ({chosen})" + (f", with {own}" if own else "")
     return SHIPPED + (f" but {own}" if own else "")

@@ -25,7 +25,7 @@ from fedvine.tasks.node_scorer import NodeQueries, NodeScorer
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
 from fedvine.tasks.task import Labelled, Line, Task
-from fedvine.tasks.task_plan import SHARES, TaskPlan, TaskSettings, by_task
+from fedvine.tasks.task_plan import TaskPlan, TaskSettings, of_settings
 
 __all__ = ["ClassIncremental", "NodeQueries", "NodeScorer"]
 
@@ -34,6 +34,7 @@ class ClassIncremental(Task):
     """The protocol of node classification; a run keeps it with its scores."""
 
     task: Literal["node"] = "node"  # type: ignore[assignment]
+    revision: ClassVar[int] = 2         # test nodes are the same for all seeds
 
     measured: ClassVar[Measured] = Measured(("val",))
     data: ClassVar[Literal["stream", "classes", "graph"]] = "graph"
@@ -77,17 +78,15 @@ class ClassIncremental(Task):
                 settings: TaskSettings, seed: int) -> tuple[GraphSplit, TaskPlan]:
         """Return the split graph, thinned where ``settings`` say so, and its tasks.
 
-        ``stages`` is the number of classes a task, 2 if not said. Raises :class:`FedvineError` for
-        a duration.
+        ``stages`` is the number of classes a task; see :func:`.task_plan.by_task`. Raises
+        :class:`FedvineError` for a duration.
         """
         if isinstance(stages, str):
             raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
-        stream = replace(stream, notes=(*stream.notes, *_left_out(stream, stages or 2)))
-        plan = by_task(stream, stages or 2, shares=settings.shares or SHARES,
-                       seed=seed if settings.seed is None else settings.seed,
-                       keep_inter_task_edges=settings.keep_inter_task_edges,
-                       labels=settings.labels, orders=settings.orders)
-        found = stream.split(**({"by": "louvain", "k": 3, "seed": seed} | dict(split)))
+        given = {"by": "louvain", "k": 3, "seed": seed} | dict(split)
+        plan = of_settings(stream, given["by"], stages, settings, seed)
+        stream = replace(stream, notes=(*stream.notes, *_left_out(stream, plan)))
+        found = stream.split(**given)
         if min(settings.features, settings.edges) < 1:
             found = found.mapped(lambda name, part: part.thinned(
                 settings.features, settings.edges, rng(seed, name, "thinned")))
@@ -269,10 +268,10 @@ def _means(matrix: list[list[float | None]]) -> dict[str, float]:
         {"fm": 100 * sum(lost) / len(lost)} if lost else {})
 
 
-def _left_out(graph: Graph, size: int) -> list[str]:
-    """Return the note on the last classes, which make no whole task of ``size`` classes."""
-    count = len(graph.classes)
-    names = graph.classes[count - count % size:] if size <= count else ()
+def _left_out(graph: Graph, plan: TaskPlan) -> list[str]:
+    """Return the note on the last classes, where they make no whole task and are dropped."""
+    count, size = len(graph.classes), len(plan.groups[0])
+    names = graph.classes[sum(map(len, plan.groups)):]
     if not names:
         return []
     nodes = int((graph.y >= count - len(names)).sum())

@@ -2,13 +2,15 @@
 
 Tasks are opened in blocks, one each time that the graph was read and had something to learn:
 
-- new classes make groups of ``size`` classes, in the order in which they came; fewer wait
+- new classes make groups of ``size`` classes, in the order in which they came, the last one of
+  those that are left
 - new labelled nodes of classes of earlier blocks make one more group, which learns these nodes
   alone; fewer than :data:`LEAST` wait
 - a client meets the groups of a block in an order of its own; blocks follow each other
 
 A node is learned in the first block, from the one in which its label came, that has its class. Its
-use is drawn among the nodes of its class that this block learns, so later nodes do not change it.
+use is chosen among the nodes of its class that this block learns, so later nodes do not change it;
+where test nodes are chosen in the whole graph, by the hashes of the block that first had the class.
 A task sees the graph as it was when its block was opened.
 """
 
@@ -18,18 +20,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Came, Graph
-from fedvine.tasks.task_plan import TaskPlan
+from fedvine.tasks.task_plan import TaskPlan, cuts_of, plain
 
 LEAST = 20      # new labelled nodes of earlier classes for which a task is opened
-
-_assigned: WeakKeyDictionary[Graph, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,16 @@ class OpenTaskPlan(TaskPlan):
     """A plan that more tasks are added to, by :meth:`extended`.
 
     - ``blocks``: number of groups that were open after each opening
-    - ``size``: classes of a group of new classes
+    - ``size``: classes of a group of new classes; None: all that came
     """
 
     blocks: tuple[int, ...] = ()
-    size: int = 2
+    size: int | None = None
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> OpenTaskPlan:
         """Return the plan of :meth:`facts`, also as JSON or TOML holds them."""
-        plain = {**facts, "groups": tuple(map(tuple, facts["groups"])),
-                 "shares": tuple(facts["shares"]), "blocks": tuple(facts["blocks"])}
-        return OpenTaskPlan(**plain)
+        return OpenTaskPlan(**plain(facts))
 
     def block(self, t: int) -> int:
         """Return the block of task ``t``."""
@@ -78,7 +75,8 @@ class OpenTaskPlan(TaskPlan):
     @property
     def began(self) -> OpenTaskPlan:
         """Return the plan with which the run began: the first block."""
-        return replace(self, groups=self.groups[:self.blocks[0]], blocks=self.blocks[:1])
+        first = replace(self, groups=self.groups[:self.blocks[0]], blocks=self.blocks[:1])
+        return first if self.cuts is None else replace(first, cuts=self.cuts[:first.classes])
 
     def since(self, part: Graph) -> int:
         """Return the first stage of a client: that of the block in which its first node came.
@@ -100,12 +98,6 @@ class OpenTaskPlan(TaskPlan):
             begin + rng(self.seed, whose, "order", *([k] if k else [])).permutation(end - begin)
             for k, (begin, end) in enumerate(zip(begins, self.blocks, strict=False)))])
 
-    def assign(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
-        """Return the task and the use of every node, see :meth:`TaskPlan.assign`."""
-        if part not in _assigned or _assigned[part][0] != self:
-            _assigned[part] = self, super().assign(part)
-        return _assigned[part][1]
-
     # -- growth ----------------------------------------------------------------------------------
     def extended(self, graph: Graph, now: bool = False) -> OpenTaskPlan:
         """Return the plan with one more block, if ``graph`` has enough to learn; else this plan.
@@ -117,14 +109,17 @@ class OpenTaskPlan(TaskPlan):
         Returns:
             The plan.
         """
-        return self.extended_by(*self.waiting(graph), now)
+        made = self.extended_by(*self.waiting(graph), now)
+        if self.cuts is None:
+            return made
+        return replace(made, cuts=(*self.cuts, *cuts_of(
+            graph, self.shares[2], range(self.classes, made.classes))))
 
     def extended_by(self, classes: Sequence[int], waiting: Mapping[int, int], now: bool = False
                     ) -> OpenTaskPlan:
         """Return what :meth:`extended` does, given what :meth:`waiting` returns."""
-        groups = [tuple(classes[i:i + self.size]) for i in range(0, len(classes), self.size)]
-        if groups and len(groups[-1]) < self.size and not now:
-            groups.pop()
+        size = self.size or max(1, len(classes))
+        groups = [tuple(classes[i:i + size]) for i in range(0, len(classes), size)]
         if waiting and sum(waiting.values()) >= (1 if now else LEAST):
             groups.append(tuple(sorted(waiting)))
         if not groups:
@@ -151,7 +146,10 @@ class OpenTaskPlan(TaskPlan):
         return nodes, (label, block) if again else (label,)
 
     def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:
-        """Return the task's nodes, and their neighbours of the same classes from earlier tasks."""
+        """Return the task's nodes, their neighbours of its classes from earlier tasks, and more.
+
+        These are the nodes without a class, or where edges between tasks are kept all nodes.
+        """
         block = self.block(t)
         if self.keep_inter_task_edges:
             return np.flatnonzero(_came(part).node <= block)
@@ -160,7 +158,11 @@ class OpenTaskPlan(TaskPlan):
         near = np.zeros(len(part), bool)
         near[b[own[a]]] = near[a[own[b]]] = True
         earlier = (task >= 0) & (task < t) & np.isin(part.y, self.groups[self.order(part)[t]])
-        return np.flatnonzero(own | near & earlier)
+        return np.flatnonzero(own | near & earlier | self._unlabelled(part, t))
+
+    def _unlabelled(self, part: Graph, t: int) -> np.ndarray:
+        block, came = self.block(t), _came(part)
+        return (came.node <= block) & ((part.y < 0) | (came.label > block))
 
     def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return which edges lie in a task, or lead to earlier nodes of its classes, bool [E]."""

@@ -12,44 +12,41 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.growing_graph import GraphNews, first, merged
 from fedvine.tasks.open_task_plan import OpenTaskPlan
-from fedvine.tasks.task_plan import SHARES, TaskSettings, by_task
+from fedvine.tasks.task_plan import TaskSettings, of_settings
 
 
 def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings: TaskSettings,
-          seed: int, now: bool = False) -> tuple[Graph, OpenTaskPlan]:
+          seed: int) -> tuple[Graph, OpenTaskPlan]:
     """Return the graph of a first reading, with the client of each node, and the tasks so far.
 
     Args:
         table: the tables.
         split: arguments of :meth:`Graph.split`; its ``clients`` do not count here.
-        classes: classes a task; None: 2.
+        classes: classes a task; None: all that come together.
         settings: of the tasks.
         seed: orders and uses are drawn from it, where ``settings`` have none.
-        now: also learn classes that are fewer than a task has.
 
     Returns:
         The graph and the plan.
 
     Raises:
-        FedvineError: for tables without names of nodes, without enough classes for a task, or with
-            settings that leave out features or edges.
+        FedvineError: for tables without names of nodes, or with settings that leave out features
+            or edges.
     """
     if min(settings.features, settings.edges) < 1:
         raise FedvineError("An open run keeps all rows; leave out tasks.features and tasks.edges.")
-    size = classes or 2
-    closed = by_task(table, min(size, len(table.classes)) if now else size,
-                     shares=settings.shares or SHARES,
-                     seed=seed if settings.seed is None else settings.seed, labels=settings.labels,
-                     keep_inter_task_edges=settings.keep_inter_task_edges, orders=settings.orders)
-    graph, by = first(table), split["by"]
-    if graph.owner is None or by not in (graph.owner.column, "client"):
+    by, size = split["by"], classes and min(classes, len(table.classes))
+    closed = of_settings(table, by, size, settings, seed)
+    graph = first(table)
+    if not graph.owned(by):
         found = graph.split(**{k: v for k, v in split.items() if k != "clients"})
         of = np.zeros(len(graph), np.int32)
         for i, part in enumerate(found.parts.values()):
             of[part.nodes] = i  # type: ignore[attr-defined]
         graph = replace(graph, owner=Owner(of, tuple(found.parts), by))
-    plan = OpenTaskPlan(**{**asdict(closed), "groups": ()}, size=size)
-    return graph, plan.extended(graph, now)
+    plan = OpenTaskPlan(**{**asdict(closed), "groups": (), "cuts": closed.cuts and ()},
+                        size=classes)
+    return graph, plan.extended(graph)
 
 
 def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
@@ -78,13 +75,7 @@ def sentences(graph: Graph, plan: OpenTaskPlan, news: GraphNews) -> list[str]:
     added = [f"{count:,} {what}" for what, count in (
         ("nodes", news.nodes), ("labels of known nodes", news.labels), ("edges", news.edges),
         ("classes", news.classes), ("clients", news.clients)) if count]
-    classes, nodes = plan.waiting(graph)
-    waits = []
-    if classes:
-        names = ", ".join(f'"{graph.classes[c]}"' for c in classes)
-        waits.append(f"the class{'es' * (len(classes) > 1)} {names} (a task has {plan.size})")
-    if nodes:
-        waits.append(f"{sum(nodes.values()):,} labelled nodes of classes that were learned before")
+    _, nodes = plan.waiting(graph)
     return [*([f"New in the tables: {', '.join(added)}."] if added else []),
-            *([f"Waiting for more: {' and '.join(waits)}; --now learns them at once."]
-              if waits else [])]
+            *([f"Waiting for more: {sum(nodes.values()):,} labelled nodes of classes that were "
+               "learned before; --now learns them at once."] if nodes else [])]

@@ -1,14 +1,23 @@
 """Stages of a labelled graph: each is a task that brings new classes (class-incremental).
 
-The classes are grouped in label order, a surplus is dropped, and each client meets the groups in an
-order of its own (POWER, Section 4.1 and the authors' code).
+The classes are grouped in label order, and each client meets the groups in an order of its own
+(POWER, Section 4.1 and the authors' code). An own table, whose nodes have names, has all classes in
+one task where nothing else is said, and all edges; of a data set of fedvine the last classes, which
+make no whole task, are dropped, and edges between tasks removed, as in the paper.
+
+Test nodes are those whose names have the lowest hashes within their class, so no seed and no search
+learns or chooses by a test node of another. Where the library deals the nodes to clients, the class
+is that of the whole graph: the nodes stay test nodes at whichever client a seed puts them. Where a
+column of the data names the clients, it is the class within its client, as a site of a federation
+knows no others' nodes. The seed draws the training and validation nodes among the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +28,9 @@ from fedvine.data.graph import Graph
 
 TRAIN, VAL, TEST, HIDDEN, UNUSED = 0, 1, 2, 3, 4
 SHARES = (0.2, 0.4, 0.4)    # of training, validation and test
+OWN = (0.8, 0.1, 0.1)       # the same of an own table
+
+_assigned: WeakKeyDictionary[Graph, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 class TaskSettings(BaseModel):
@@ -28,11 +40,13 @@ class TaskSettings(BaseModel):
 
     shares: tuple[float, float, float] | None = Field(
         default=None, description="of each class for training, validation, test; if not said the "
-        "data set's, or 0.2, 0.4, 0.4")
-    seed: int | None = Field(default=None, ge=0, description="what orders and splits are drawn "
-                             "from; the run's seed if not said")
-    keep_inter_task_edges: bool = Field(
-        default=False, description="a task sees the whole graph of its client")
+        "data set's, of an own table 0.8, 0.1, 0.1")
+    seed: int | None = Field(default=None, ge=0, description="what orders, training and "
+                             "validation nodes are drawn from; the run's seed if not said")
+    keep_inter_task_edges: bool | None = Field(
+        default=None, description="a task sees the whole graph of its client; else edges between "
+        "nodes of two tasks are removed, which takes the classes of all nodes; if not said true "
+        "of an own table, and false of a data set of fedvine, as in POWER's paper")
     orders: Literal["own", "same"] = Field(
         default="own", description="each client meets the tasks in an order of its own, or all in "
         "the same one")
@@ -43,19 +57,30 @@ class TaskSettings(BaseModel):
     labels: float = Field(default=1.0, gt=0, le=1, description="share of the training nodes whose "
                           "labels are known")
 
+    def filled(self, own: bool, shares: tuple[float, float, float] = SHARES) -> TaskSettings:
+        """Return the settings with defaults for what is not said.
+
+        They are those of an own table, or of a data set with these ``shares``.
+        """
+        return self.model_copy(update={
+            "shares": self.shares or (OWN if own else shares), "keep_inter_task_edges":
+            own if self.keep_inter_task_edges is None else self.keep_inter_task_edges})
+
 
 @dataclass(frozen=True)
 class TaskPlan:
     """A plan whose stage ``t`` is, for a client, its t-th group of classes.
 
     - ``groups``: classes of each group
-    - ``shares``: of a client's nodes of a class for training, validation and test
-    - ``seed``: orders and splits are drawn from it, and from the client's name
+    - ``shares``: of the nodes of a class for training, validation and test
+    - ``seed``: orders, training and validation nodes are drawn from it, and from the client's name
     - ``keep_inter_task_edges``: true: a task sees the client's whole graph, as in the authors'
-      code; false: the graph of its own nodes, as the paper says
+      code; false: the graph of its own nodes, as the paper says, and of those without a class
     - ``labels``: share of the training nodes whose labels are known
     - ``orders``: "own": each client meets the groups in an order of its own; "same": all in one
       order
+    - ``cuts``: for each class the highest hash of a test node's name (:meth:`Ids.hashes`), -1 for
+      none; None: a client's test nodes are those with the lowest hashes among its own of the class
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -64,6 +89,7 @@ class TaskPlan:
     keep_inter_task_edges: bool = False
     labels: float = 1.0
     orders: Literal["own", "same"] = "own"
+    cuts: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -77,6 +103,19 @@ class TaskPlan:
     def began(self) -> TaskPlan:
         """Return the plan with which the run began: this one."""
         return self
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return a sentence about the tasks, their nodes and edges."""
+        sizes = sorted({len(group) for group in self.groups})
+        what = (f"{len(self)} task{'s' * (len(self) > 1)} of "
+                f"{' or '.join(map(str, sizes))} class{'es' * (sizes[-1] > 1)}")
+        train, val, test = (f"{100 * share:.4g} %" for share in self.shares)
+        edges = ("a task sees all edges of its client" if self.keep_inter_task_edges else
+                 "edges between tasks are removed")
+        return (f"{what}; of each class {train} of the nodes are for training, {val} for "
+                f"validation and {test} for the test; {edges} (--stages, tasks.shares, "
+                "tasks.keep_inter_task_edges).",) if self.groups else ()
 
     def since(self, part: Graph) -> int:
         """Return the first stage in which ``part`` has nodes: 0."""
@@ -102,16 +141,24 @@ class TaskPlan:
                 ``VAL``, ``TEST``, ``HIDDEN`` for a training node without its label, or ``UNUSED``
                 where shares come to less than 1.
         """
+        if part not in _assigned or _assigned[part][0] != self:
+            _assigned[part] = self, self._assigned(part)
+        return _assigned[part][1]
+
+    def _assigned(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
         task, use = np.full(len(part), -1), np.full(len(part), TEST)
+        hashes, kept = part.names().uniform(), 1 - self.shares[2]
         for t, group in enumerate(self.order(part)):
             for label in self.groups[group]:
                 nodes, place = self._batch(part, task, int(group), label)
                 task[nodes] = t
-                nodes = rng(self.seed, part.name, "split", *place).permutation(nodes)
-                train, val, test = (round(len(nodes) * s) for s in np.cumsum(self.shares))
+                of = hashes[nodes]
+                cut = lowest(of, self.shares[2]) if self.cuts is None else self.cuts[label]
+                nodes = rng(self.seed, part.name, "split", *place).permutation(nodes[of > cut])
+                train, val = (round(len(nodes) * s / kept) for s in np.cumsum(self.shares[:2]))
                 train = max(train, 1)  # a class that is here has a node to learn from
                 use[nodes[:train]], use[nodes[train:max(val, train)]] = TRAIN, VAL
-                use[nodes[max(test, val, train):]] = UNUSED
+                use[nodes[max(val, train):]] = UNUSED
                 use[nodes[max(round(train * self.labels), 1):train]] = HIDDEN
         return task, use
 
@@ -128,9 +175,11 @@ class TaskPlan:
         y = np.where(known & (use == TRAIN), part.y, -1)
         if self.keep_inter_task_edges:
             return self._seen(part, y, self._here(part, task, t), t)
-        here = np.flatnonzero(known)
+        bare = self._unlabelled(part, t)
+        here = np.flatnonzero(known | bare)
         graph = self._seen(part, y, here, t)
-        return graph.kept(self._linked(part, task, *here[graph.edges]))
+        a, b = here[graph.edges]
+        return graph.kept(self._linked(part, task, a, b) | bare[a] | bare[b])
 
     def held_out(self, part: Graph, t: int) -> tuple[Graph, np.ndarray, np.ndarray, np.ndarray]:
         """Return what is needed to score task ``t``.
@@ -155,7 +204,7 @@ class TaskPlan:
 
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain values, for a run folder."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def of_facts(values: Mapping[str, Any]) -> TaskPlan:
@@ -164,8 +213,7 @@ class TaskPlan:
         Raises :class:`KeyError`, :class:`TypeError` or :class:`ValueError` where the values are not
         those of a plan.
         """
-        return TaskPlan(**{**values, "groups": tuple(map(tuple, values["groups"])),
-                           "shares": tuple(values["shares"])})
+        return TaskPlan(**plain(values))
 
     def _batch(self, part: Graph, task: np.ndarray, group: int, label: int
                ) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -177,10 +225,14 @@ class TaskPlan:
 
     def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:
         """Return the nodes that task ``t`` sees, ascending; ``task`` is that of each node."""
-        return np.arange(len(part)) if self.keep_inter_task_edges else np.flatnonzero(task == t)
+        return np.flatnonzero(self.keep_inter_task_edges | (task == t) | self._unlabelled(part, t))
+
+    def _unlabelled(self, part: Graph, t: int) -> np.ndarray:
+        """Return which nodes have no class at task ``t``, bool [N]; they are in every task."""
+        return part.y < 0
 
     def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return which edges, of the nodes ``a`` and ``b``, a task sees, bool [E]."""
+        """Return which edges of the labelled nodes ``a`` and ``b`` lie in one task, bool [E]."""
         return task[a] == task[b]
 
     def _seen(self, part: Graph, y: np.ndarray, here: np.ndarray, t: int) -> Graph:
@@ -189,27 +241,74 @@ class TaskPlan:
         return graph if len(here) == len(part) else graph.induced(here)
 
 
-def by_task(graph: Graph, classes: int = 2, *, shares: tuple[float, float, float] = SHARES,
-            seed: int = 0, keep_inter_task_edges: bool = False, labels: float = 1.0,
-            orders: Literal["own", "same"] = "own") -> TaskPlan:
-    """Make tasks of ``classes`` classes each; classes left over are dropped.
+def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a plan from :meth:`TaskPlan.facts`, also as JSON or TOML holds them."""
+    lists = {name: tuple(facts[name]) for name in ("shares", "cuts", "blocks") if name in facts}
+    return {**facts, **lists, "groups": tuple(map(tuple, facts["groups"]))}
 
-    The other arguments are the fields of :class:`TaskPlan`. Raises :class:`FedvineError` if there
-    are too few classes, or shares that are negative, come to more than 1, or leave no training.
+
+def lowest(hashes: np.ndarray, share: float) -> float:
+    """Return the highest hash of the test nodes among nodes of a class, -1 where there are none.
+
+    They are the ``share`` of the nodes with the lowest hashes, rounded; at least one of three
+    nodes, and never all.
     """
-    return of_classes(len(graph.classes), graph.name, classes, shares=shares, seed=seed,
-                      keep_inter_task_edges=keep_inter_task_edges, labels=labels, orders=orders)
+    count = max(round(len(hashes) * share), int(len(hashes) >= 3 and share > 0))
+    count = min(count, len(hashes) - 1)
+    return float(np.sort(hashes)[count - 1]) if count > 0 else -1.0
 
 
-def of_classes(count: int, name: str, classes: int, *, shares: tuple[float, float, float],
-               seed: int, keep_inter_task_edges: bool, labels: float,
-               orders: Literal["own", "same"]) -> TaskPlan:
-    """Make the tasks of :func:`by_task` for ``count`` classes, of data called ``name``."""
-    if not 1 <= classes <= count:
-        raise FedvineError(f"{name} has {count} classes; a task cannot have {classes}.")
+def cuts_of(graph: Graph, share: float, classes: Iterable[int]) -> tuple[float, ...]:
+    """Return :func:`lowest` for each of ``classes``, over the nodes of the whole graph."""
+    hashes = graph.names().uniform()
+    return tuple(lowest(hashes[graph.y == label], share) for label in classes)
+
+
+def by_task(graph: Graph, classes: int | None = None, *,
+            shares: tuple[float, float, float] | None = None, seed: int = 0,
+            keep_inter_task_edges: bool | None = None, labels: float = 1.0,
+            orders: Literal["own", "same"] = "own") -> TaskPlan:
+    """Make tasks of ``classes`` classes each, two if not said, or of an own table all in one task.
+
+    The other arguments are those of :class:`TaskSettings`. Test nodes are chosen in the whole
+    graph, or in each client where a column of the data names the clients (``graph.owner``). Raises
+    :class:`FedvineError` if there are too few classes, or shares that are negative, come to more
+    than 1, or leave no training.
+    """
+    settings = TaskSettings(shares=shares, keep_inter_task_edges=keep_inter_task_edges,
+                            labels=labels, orders=orders)
+    return of_settings(graph, "client", classes, settings, seed)
+
+
+def of_settings(graph: Graph, by: str, classes: int | None, settings: TaskSettings, seed: int
+                ) -> TaskPlan:
+    """Make the tasks of a graph that is dealt to clients ``by`` a column or a partition.
+
+    Otherwise as :func:`by_task`; ``seed`` counts where ``settings`` have none.
+    """
+    count = len(graph.classes)
+    plan = of_classes(count, graph.name, classes, settings, seed, own=graph.ids is not None)
+    return plan if graph.owned(by) else replace(
+        plan, cuts=cuts_of(graph, plan.shares[2], range(count)))
+
+
+def of_classes(count: int, name: str, classes: int | None, settings: TaskSettings, seed: int, *,
+               own: bool = True) -> TaskPlan:
+    """Make the tasks of :func:`of_settings` for ``count`` classes, of data called ``name``.
+
+    Test nodes are chosen in each client. ``own``: of own tables, in whose last task may be fewer
+    classes.
+    """
+    settings, size = settings.filled(own), classes or (count if own else 2)
+    shares = settings.shares or OWN
+    if not 1 <= size <= count or classes == 0:
+        raise FedvineError(f"{name} has {count} classes; a task cannot have "
+                           f"{size if classes is None else classes}.")
     if min(shares) < 0 or not 0 < sum(shares) <= 1 + 1e-9 or shares[0] <= 0:
         raise FedvineError("The shares of training, validation and test are positive and come to "
                            "at most 1.")
-    groups = tuple(tuple(range(g * classes, (g + 1) * classes)) for g in range(count // classes))
-    return TaskPlan(groups, (float(shares[0]), float(shares[1]), float(shares[2])), seed,
-                    keep_inter_task_edges, labels, orders)
+    groups = tuple(tuple(range(first, min(first + size, count)))
+                   for first in range(0, count if own else count - count % size, size))
+    return TaskPlan(groups, (float(shares[0]), float(shares[1]), float(shares[2])),
+                    seed if settings.seed is None else settings.seed,
+                    bool(settings.keep_inter_task_edges), settings.labels, settings.orders)
