@@ -11,6 +11,8 @@ from fedvine.core.errors import Refused
 from fedvine.core.expect import Named, Number, Several, Text, bounded, check
 from fedvine.core.tensors import is_tensor
 
+BINS = 10   # of probabilities, by which classes are measured
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -30,17 +32,19 @@ class Measured:
     """State a client's scores: ``{"n": counts, "scores": numbers}``; curves, drift if they are on.
 
     ``subsets`` are the endings of keys such as ``auc_new``; a score needs a count (``n_new``) of at
-    least 1. Scores lie between ``low`` and ``high``.
+    least 1. Scores lie between ``low`` and ``high``. ``classes``: with counts by class
+    (``fedvine.tasks.class_measures``).
     """
 
     subsets: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 1.0
+    classes: bool = False
 
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
         """Raise :class:`Refused` unless ``value`` is such a dictionary."""
         if not isinstance(value, dict) or not {"n", "scores"} <= value.keys() <= {
-                "n", "scores", "parts", "curve", "drift"}:
+                "n", "scores", "parts", "curve", "drift", *(["classes"] * self.classes)}:
             raise Refused(f"{where} does not have the parts that were asked for")
         counts = frozenset(["n", *(f"n_{s}" for s in self.subsets)])
         check(value["n"], Named(Number(0, 2 ** 53, whole=True), only=counts,
@@ -51,6 +55,8 @@ class Measured:
             subset = next((s for s in self.subsets if key.endswith(f"_{s}")), None)
             if value["n"].get("n" if subset is None else f"n_{subset}", 0) < 1:
                 raise Refused(f"{where}['scores'] has {key:.50}, of which nothing was counted")
+        if "classes" in value:
+            _classes(value["classes"], value["n"]["n"], f"{where}['classes']", sizes)
         if "curve" in value:
             _curve(value["curve"], f"{where}['curve']")
         if "drift" in value:
@@ -62,6 +68,22 @@ class Measured:
         if "parts" in value:
             check(value["parts"], Named(Several(Number(0, 2 ** 53, whole=True), 2)),
                   f"{where}['parts']", sizes)
+
+
+def _classes(value: Any, most: int, where: str, sizes: dict[str, int]) -> None:
+    """Check what is counted by class, of ``most`` nodes."""
+    count = Number(0, most)
+    check(value, {"confusion": Named(Named(count)), "ap": Named(Number(0, 1)),
+                  "bins": Named([count, count, count], frozenset(map(str, range(BINS))))},
+          where, sizes)
+    rows, bins = value["confusion"].values(), value["bins"].values()
+    if not all(key.isascii() and key.isdecimal() and len(key) < 7 for key in
+               {*value["ap"], *value["confusion"]}.union(*rows)):
+        raise Refused(f"{where} has a key that is not the number of a class")
+    slack = 1 + 1e-9        # shares of equal scores are rounded
+    if (max(sum(sum(row.values()) for row in rows), sum(one[0] for one in bins)) > most * slack
+            or any(max(one) > one[0] * slack for one in bins)):
+        raise Refused(f"{where} counts more nodes than there are")
 
 
 def _curve(value: Any, where: str) -> None:

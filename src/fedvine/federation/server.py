@@ -33,7 +33,7 @@ from fedvine.federation.server_forecasts import forecast_here
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.federation.site_file import MEMORY, opener, read_site
-from fedvine.federation.task_planning import planned_tasks, world_of
+from fedvine.federation.task_planning import names_of, planned_tasks, world_of
 
 _LOG = logging.getLogger(__name__)
 BLOCKS = 100_000  # of users of one site for which forecasts are made
@@ -168,7 +168,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
                     since=kept.get("since"), until=kept.get("until"),
                     dates=kept.get("dates", False), known=kept.get("tables"),
-                    facts=None if classes is None else world_of(kept, plan))
+                    facts=None if classes is None else world_of(kept, plan),
+                    classes=() if classes is None else names_of(kept))
     folder = ready.folder(out, "site", name="federation")
     with atomic(out / "plan.json", "w") as file:
         json.dump({key: value for key, value in kept.items() if key != "state"}, file)

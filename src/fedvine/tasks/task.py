@@ -238,20 +238,21 @@ class Task(Protocol):
                     ("", [s + 1 for s in points], list(points.values()))], stages=True)
                 for key in self.compared if (points := by_stage(lines, key))]
 
-    def so_far(self, lines: Sequence[Line]) -> list[Lines | Matrix]:
+    def so_far(self, lines: Sequence[Line], names: Sequence[str] = ()) -> list[Lines | Matrix]:
         """Return the plots of a run that may still learn: of its lines alone, without a summary.
 
+        ``names`` are those of the classes of nodes, where they are known.
         A plot a main score; its first line is the mean over clients, then there is one a client
         where there are several.
         """
         newest, found = furthest(lines), []
         test = [line["stage"] + 1 for line in newest if line["period"] == "test"]
-        names = sorted({line["client"] for line in newest})
+        clients = sorted({line["client"] for line in newest})
         for key in self.main:
             if not (mean := by_stage(lines, key)):
                 continue
             series = [("mean", [s + 1 for s in mean], list(mean.values()))]
-            for name in names if len(names) > 1 else []:
+            for name in clients if len(clients) > 1 else []:
                 points = {line["stage"] + 1: line["scores"][key] for line in newest
                           if line["client"] == name and key in line["scores"]}
                 series.append((name, list(points), list(points.values())))
