@@ -40,6 +40,7 @@ class ClassIncremental(Task):
     data: ClassVar[Literal["stream", "classes", "graph"]] = "graph"
     unit: ClassVar[str] = "nodes"
     federated: ClassVar[bool] = True
+    refits: ClassVar[bool] = True
     settings: ClassVar[type[BaseModel] | None] = TaskSettings
     scores: ClassVar[dict[str, Score]] = {
         "am": Score("AM", "%"), "fm": Score("FM", "%", True), "accuracy": Score("accuracy"),
@@ -157,6 +158,14 @@ class ClassIncremental(Task):
                 for j, by in stage.found.items() for name, result in by.items()
                 if "accuracy_val" in result["scores"]}
 
+    def on_all(self, plan: TaskPlan) -> TaskPlan | None:
+        """Return the plan with all labelled nodes for training, None where they are already."""
+        return None if plan.shares[0] == 1 else replace(plan, shares=(1.0, 0.0, 0.0))
+
+    def learned(self, plan: TaskPlan, parts: Mapping[str, Graph]) -> int:
+        """Return the number of training nodes of all tasks."""
+        return sum(int((plan.past(part, len(plan) - 1).y >= 0).sum()) for part in parts.values())
+
     # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
         """Return the sentences about the classes to choose from, AM, FM, and what a seed draws."""
@@ -183,12 +192,14 @@ class ClassIncremental(Task):
         matrix = Rows(["learned", *(f"task {j + 1}" for j in range(len(found["matrix"])))], [
             [f"task {i + 1}", *("-" if a is None else f"{100 * a:.1f}" for a in row)]
             for i, row in enumerate(found["matrix"])])
+        refit = summary.get("final")
         return [f"Accuracy in percent on n test nodes, each among {self._among()}. AM: mean over "
                 "the tasks after the last one; FM: what was lost on them since they were learned."
                 + class_tables.MEASURES * ("balanced" in keys), by_client,
                 *class_tables.tables(found.get("classes"), summary.get("classes", ())),
                 *(["Accuracy on each task, after each task:", matrix]
-                  if len(found["matrix"]) > 1 else [])]
+                  if len(found["matrix"]) > 1 else []),
+                *([f"{said_of(refit)} These scores are of the model before."] if refit else [])]
 
     def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
         """Return the matrix of accuracies, each task's accuracy since it was learned, confusions.
@@ -243,6 +254,14 @@ class ClassIncremental(Task):
 
     def _among(self) -> str:
         return "the classes of its task" if self.masked else "all classes"
+
+
+def said_of(refit: Mapping[str, Any]) -> str:
+    """Return the sentence on the model that answers; ``refit`` is ``final`` of a summary."""
+    nodes = "all labelled nodes" if refit["nodes"] is None else (
+        f"all {refit['nodes']:,} labelled nodes")
+    return (f"The model that answers was fitted once more on {nodes} (training, validation and "
+            "test) after it was scored.")
 
 
 def summarise(stages: list[Any], period: str) -> dict[str, Any]:

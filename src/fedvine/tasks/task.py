@@ -57,6 +57,7 @@ class Task(Protocol):
     - ``unit``: unit in which data are counted, "edges" or "nodes"
     - ``server_graph``: only methods whose server holds the graph can be scored
     - ``federated``: whether a federation of real machines supports it
+    - ``refits``: whether the model that answers may be fitted once more on all data
     - ``settings``: the table ``[tasks]`` of an experiment, None where there is none
     - ``scores``: names of the scores by key
     - ``main``: keys of the first table of a comparison
@@ -81,6 +82,7 @@ class Task(Protocol):
     unit: ClassVar[str] = "edges"
     server_graph: ClassVar[bool] = False
     federated: ClassVar[bool] = False
+    refits: ClassVar[bool] = False
     settings: ClassVar[type[BaseModel] | None] = None
     scores: ClassVar[dict[str, Score]] = {}
     main: ClassVar[tuple[str, ...]] = ()
@@ -192,6 +194,17 @@ class Task(Protocol):
     def refuses(self, stream: Any) -> str:
         """Return the sentence why the task cannot be scored on these data; empty where it can."""
         return ""
+
+    def on_all(self, plan: Any) -> Any:
+        """Return the plan by which all is learned and nothing kept back for scores.
+
+        None where the task has no such plan, or ``plan`` is it.
+        """
+        return None
+
+    def learned(self, plan: Any, parts: Mapping[str, Any]) -> int:
+        """Return the number of rows with a label that ``plan`` lets clients learn of ``parts``."""
+        return 0
 
     def check(self, method: Any) -> None:
         """Raise :class:`FedvineError` for a method that cannot be scored with these settings."""
