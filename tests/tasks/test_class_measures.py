@@ -84,6 +84,9 @@ def test_without_ties_they_are_those_of_scikit_learn(seed, count, classes):
     made = ours.scalars(found)
     assert made["accuracy"] == pytest.approx(theirs.accuracy_score(y, named))
     assert made["f1_macro"] == pytest.approx(theirs.f1_score(y, named, average="macro"))
+    wide = np.concatenate([scores, np.full((count, 1), -99.0)], 1)      # a class that is nowhere
+    assert ours.overall(ours.confusion(y, ours.shares(wide))) == pytest.approx(
+        {key: made[key] for key in ("accuracy", "f1_macro", "balanced")})
     assert made["balanced"] == pytest.approx(np.mean(
         [(named[y == c] == c).mean() for c in np.unique(y)]))
 

@@ -254,8 +254,8 @@ class Experiment(BaseModel):
         if tasks.shares is None and hasattr(found, "SHARES"):
             tasks = tasks.model_copy(update={"shares": found.SHARES})  # type: ignore[union-attr]
         return self.model_copy(update={"split": SplitBy(**split), "stages": stages, "tasks": tasks,
-                                       "final": self._usual_final if self.final is None else
-                                       self.final})
+                                       "final": self.final if self.final is not None else
+                                       self._usual_final or None})
 
     @property
     def _usual_final(self) -> bool:
@@ -273,8 +273,8 @@ class Experiment(BaseModel):
         values["method"] = without(values["method"])
         if not self.open_end:
             del values["open_end"]
-        if not values["final"] and not self._usual_final:
-            del values["final"]
+        if not self._usual_final and not self.final:
+            values.pop("final", None)
         if self.protocol.settings is None:
             del values["tasks"]
         return values

@@ -183,19 +183,22 @@ class ClassIncremental(Task):
         if not found["client"]:
             return ["Nothing was scored: no client has nodes for the test."]
         total = sum(c["n"] for c in found["n"].values())
-        keys = [key for key in self.scores if key in found["mean"]]
-        by_client = Rows(["client", "n", *(self.scores[key].name for key in keys)], [
-            [name, f"{n:,}", *(self.text(k, scores.get(k)) for k in keys)]
-            for name, scores, n in [*((name, s, found["n"][name]["n"])
-                                      for name, s in found["client"].items()),
-                                    ("all, by nodes", found["mean"], total)]], total=True)
+
+        def by_client(keys: Sequence[str]) -> Rows:
+            return Rows(["client", "n", *(self.scores[key].name for key in keys)], [
+                [name, f"{n:,}", *(self.text(k, scores.get(k)) for k in keys)]
+                for name, scores, n in [*((name, s, found["n"][name]["n"])
+                                          for name, s in found["client"].items()),
+                                        ("all, by nodes", found["mean"], total)]], total=True)
+        more = [key for key in self.scores if key not in self.main and key in found["mean"]]
         matrix = Rows(["learned", *(f"task {j + 1}" for j in range(len(found["matrix"])))], [
             [f"task {i + 1}", *("-" if a is None else f"{100 * a:.1f}" for a in row)]
             for i, row in enumerate(found["matrix"])])
         refit = summary.get("final")
         return [f"Accuracy in percent on n test nodes, each among {self._among()}. AM: mean over "
                 "the tasks after the last one; FM: what was lost on them since they were learned."
-                + class_tables.MEASURES * ("balanced" in keys), by_client,
+                , by_client(self.main),
+                *([class_tables.MEASURES, by_client(more)] if more else []),
                 *class_tables.tables(found.get("classes"), summary.get("classes", ())),
                 *(["Accuracy on each task, after each task:", matrix]
                   if len(found["matrix"]) > 1 else []),

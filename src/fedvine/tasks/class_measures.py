@@ -128,7 +128,10 @@ def measured(y: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
 
 
 def summed(found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the measures of several :func:`measured`, of tasks and clients.
+    """Return the measures of several tasks and clients together.
+
+    Args:
+        found: of :func:`measured`.
 
     Returns:
         A list each, by descending number of nodes: ``class`` (numbers), ``n``, ``precision``,

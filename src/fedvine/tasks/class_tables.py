@@ -7,7 +7,7 @@ from typing import Any
 
 from fedvine.tasks.shown import Matrix, Rows
 
-MEASURES = (" Other columns are between 0 and 1. Commonest: the accuracy of always answering the "
+MEASURES = ("After the last task, between 0 and 1. Commonest: the accuracy of always answering the "
             "client's most frequent training class. Balanced: the mean recall of the classes. ECE: "
             "expected calibration error, the mean distance between the probability of an answer "
             "and the share of such answers that are right.")
