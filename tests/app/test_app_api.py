@@ -91,8 +91,14 @@ def test_a_run_in_detail_has_the_folders_numbers(app, runs):
 
 def test_tasks_of_classes_have_their_matrix_and_their_means(app, runs):
     found = answer(app, "/api/runs/2")
-    lines, matrix = found["plots"]
+    lines, matrix, confused = found["plots"]
     summary = json.loads((runs[2] / "summary.json").read_text())["scores"]["test"]
+    names, classes = json.loads((runs[2] / "summary.json").read_text())["classes"], (
+        summary["classes"])
+    assert confused["names"] == [names[c] for c in classes["class"]]
+    assert confused["values"] == [[pytest.approx(100 * v / n, rel=1e-5) for v in row]
+                                  for row, n in zip(classes["confusion"], classes["n"],
+                                                    strict=True)]
     wanted = [[100 * a for a in row] for row in summary["matrix"]]
     assert [[v for v in row if v is not None] for row in matrix["values"]] == [
         pytest.approx(row, rel=1e-5) for row in wanted]

@@ -7,6 +7,7 @@ import pytest
 from federation.labelled import NAMES, Federation, one_process, own, scores, table, whole
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.ledger import seeded
 from fedvine.core.message import dumps, pack
 from fedvine.core.replies import RoundAborted
 from fedvine.data.stream import EventStream
@@ -237,3 +238,32 @@ def test_a_server_or_a_site_that_dies_anywhere_in_a_night(tmp_path):
         made, _ = federation.finish()
         expected = expected or scores(made)
         assert scores(made) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("live", [False, True])
+def test_a_model_is_fitted_once_more_where_the_order_says_so(tmp_path, live):
+    federation = Federation(tmp_path, QUICK, final=True, live=live)
+    made, _ = federation.finish()
+    plain, _ = Federation(tmp_path / "plain", QUICK, live=live).finish()
+    assert scores(made) == scores(plain) and made.summary["final"]["nodes"] is None
+    assert "final" not in plain.summary
+    on_all = replace(made.plan, shares=(1.0, 0.0, 0.0))
+    for name in NAMES:      # labels of the sites are those of all nodes
+        mine = at_home(tmp_path, name)
+        if not live:
+            one = run(QUICK, whole().split("client"), on_all, seed=3, fresh=seeded(7)).finish()
+            theirs = Labels(one).table(client=name)
+            assert mine["label"].to_pylist() == theirs["label"].to_pylist()
+            assert np.allclose(mine["probability"], theirs["probability"])
+        other = at_home(tmp_path / "plain", name)
+        assert mine["probability"].to_pylist() != other["probability"].to_pylist()
+    assert federation.open()[0] is None if live else federation.finish()[0].scores == made.scores
+
+
+@pytest.mark.slow
+def test_counts_by_class_of_all_sites_are_summed(tmp_path):
+    made, _ = Federation(tmp_path, QUICK).finish()
+    one = one_process(QUICK)
+    assert made.scores["test"]["classes"] == one.scores["test"]["classes"]
+    assert made.summary["classes"] == one.summary["classes"] == list(whole().classes)

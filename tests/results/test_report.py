@@ -12,10 +12,14 @@ import pytest
 import tomlkit
 
 from fedvine import testing
+from fedvine.cli.main import main
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
+from fedvine.core.rng import rng
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
+from fedvine.experiments.labels import Labels
+from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
 from fedvine.results import pictures as drawing
 from fedvine.results import side_by_side
@@ -222,3 +226,40 @@ def test_a_window_of_360_pixels_has_no_horizontal_scroll(tmp_path):
     widths = re.search(r"W ([\d ]+)", found.stdout)
     assert widths, found.stderr[-500:]
     assert max(map(int, widths[1].split())) <= 360
+
+
+@pytest.mark.slow
+def test_rare_classes_have_their_precision_and_recall_beside_what_the_commonest_gets(tmp_path,
+                                                                                    capsys):
+    """Classes of 86, 10 and 4 % at two banks: report, page and terminal have the same numbers."""
+    draw = rng("rare classes")
+    y = draw.choice(3, 600, p=[0.86, 0.10, 0.04])
+    x = draw.normal(size=(600, 4)) + 1.5 * np.eye(3, 4)[y] * (y[:, None] > 0)
+    words = ("plain", "shop", "an account with a name that is longer than its column")
+    rows = [f"{i},{'ab'[i % 2]},{','.join(f'{v:.3f}' for v in x[i])},{words[y[i]]}"
+            for i in range(600)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,bank,u,v,w,z,label", *rows]))
+    ends = [(i, int(j)) for i in range(600) for j in draw.integers(0, 300, 2) * 2 + i % 2 if i != j]
+    (tmp_path / "edges.csv").write_text("\n".join(["src,dst", *(f"{a},{b}" for a, b in ends)]))
+    with pytest.raises(SystemExit):
+        main(["run", "power_plus", "--data", str(tmp_path / "nodes.csv"), "--edges",
+              str(tmp_path / "edges.csv"), "--client", "bank", "--stages", "3", "--out",
+              str(tmp_path / "run")])
+    out, text = capsys.readouterr().out, page(tmp_path / "run")
+    made = reopened(tmp_path / "run")
+    asked, right = [], []       # true classes and answers, counted anew from the model's labels
+    scored = run(made.method, made.ready.stream.split("bank"), made.plan, seed=0).finish()
+    for part in scored.parts.values():
+        _, nodes, true, test = made.plan.held_out(part, 0)
+        found = Labels(scored).table(part.names()[n] for n in nodes[test])
+        asked += [words.index(made.ready.stream.classes[c]) for c in true[test]]
+        right += [words.index(label) for label in found["label"].to_pylist()]
+    asked, right = np.array(asked), np.array(right)
+    common = f"{np.mean(asked == 0):.3f}"
+    assert common in out and f"<td>{common}</td>" in text
+    for c, word in enumerate(words):
+        shown = [f"{(asked == c).sum()}", f"{(asked[right == c] == c).mean():.3f}",
+                 f"{(right[asked == c] == c).mean():.3f}"]
+        assert f"<td>{word}</td>" + "".join(f"<td>{value}</td>" for value in shown) in text
+        assert all(value in out for value in shown)
+    assert "alt='confusion matrix, % of a class'" in text

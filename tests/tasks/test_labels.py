@@ -4,18 +4,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
 
 from fedvine import testing
 from fedvine.core.errors import FedvineError, MethodError
-from fedvine.core.rng import rng
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.last_label import LastLabel
 from fedvine.methods.mlp_dyn import MlpDyn
 from fedvine.methods.roland import Roland as RolandMethod
-from fedvine.tasks import metrics
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 
@@ -80,16 +77,6 @@ def test_the_past_of_those_set_aside_is_told_only_where_asked_for():
     given = SnapshotClassification(known=True)
     known = finished(LastLabel(), given).scores["test"]["mean"]["accuracy"]
     assert hidden < 0.6 < known < 1
-
-
-def test_scores_are_those_of_scikit_learn():
-    draw = rng("f1")
-    for classes in (2, 5):
-        y, named = draw.integers(0, classes, (2, 40))
-        assert metrics.f1(y, named, classes) == pytest.approx(
-            (f1_score(y, named, average="micro"), f1_score(y, named, average="macro")))
-    some = np.array([0, 0, 3]), np.array([0, 3, 3])      # two of five classes occur
-    assert metrics.f1(*some, 5)[1] == pytest.approx(f1_score(*some, average="macro"))
 
 
 def test_a_summary_weighs_stages_by_nodes_and_knows_clients():

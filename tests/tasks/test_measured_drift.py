@@ -77,7 +77,8 @@ def test_rivals_of_classes_score_as_the_methods_of_these_names():
     made = finished("common", testing.tiny_graphs()[0], protocol)
     for stage in made.stages:
         for result in stage.found[stage.t].values():
-            assert result["drift"]["rivals"]["common"] == result["scores"]
+            rival = result["drift"]["rivals"]["common"]
+            assert rival == {key: result["scores"][key] for key in rival}
             assert result["drift"]["new"] == {"classes": 1.0}
 
 

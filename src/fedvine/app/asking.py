@@ -12,6 +12,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.experiments.opened import OpenRun, open_run
 from fedvine.federation import kept_answers
+from fedvine.tasks.class_incremental import said_of
 
 EDGES = 10          # last edges that are shown
 NAMES = 8           # names that are suggested
@@ -85,7 +86,8 @@ class Asked:
 
 def _as_of(opened: OpenRun) -> str:
     return (f"As of stage {opened.stage + 1} of {opened.stages}, the last one that was learned."
-            if opened.run.summary is None else "")
+            if opened.run.summary is None else said_of(opened.run.summary["final"])
+            if opened.final else "")
 
 
 def _items(best: list[Any], why: list[str]) -> list[dict[str, Any]]:

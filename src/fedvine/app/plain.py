@@ -26,6 +26,7 @@ def plot(made: Lines | Matrix, bounds: Sequence[float] = ()) -> dict[str, Any]:
     """
     if isinstance(made, Matrix):
         return {"kind": "matrix", "title": text(made.title), "x": made.x, "y": made.y,
+                "names": [text(name) for name in made.names],
                 "values": [[number(v) for v in row] for row in made.values]}
     return {"kind": "lines", "title": text(made.title or made.y), "x": made.x,
             "limits": made.limits and [number(v) for v in made.limits],

@@ -93,11 +93,12 @@ def detail(seen: Watched) -> dict[str, Any]:
     if said is None:
         said = drift.drift(run.lines, task.compared, task.scores, run.method)
     snapshots = summary.get("report", {}).get("snapshots", [])
+    names = summary.get("classes") or seen.classes
     settings = {k: run.experiment[k] for k in ("method", "split", "stages", "protocol")}
     tables = [entry if isinstance(entry, str) else rows(entry)
               for entry in (task.tables(summary) if summary else [])]
     return {**found,
-            "plots": [plot(made, seen.dates) for made in task.so_far(run.lines)],
+            "plots": [plot(made, seen.dates) for made in task.so_far(run.lines, names)],
             "traffic": [plot(made, seen.dates) for made in seen.calls.plots()],
             "clients": clients.table(seen),
             "partition": {"by": text(run.experiment["split"].get("by") or ""),

@@ -30,6 +30,7 @@ class Watched:
     - ``moved``: bytes and seconds by client at the newest save, empty before it
     - ``sizes``: by client the number of edges (or nodes), of users and of items (or of edges)
     - ``stages``: number of stages of the plan so far
+    - ``classes``: names of the classes of a labelled graph, where the folder keeps it
     - ``wrote``: when the run wrote last, in seconds since 1970
     """
 
@@ -47,6 +48,7 @@ class Watched:
         self.moved: dict[str, dict[str, float]] = {}
         self.sizes: dict[str, list[int]] = {}
         self.stages, self.living, self.dates = 0, False, list[float]()
+        self.classes: tuple[str, ...] = ()
         self._kept: Any = None
 
     def look(self) -> None:
@@ -122,6 +124,7 @@ class Watched:
             return
         split, plan = kept(self.folder / "data", experiment["stages"])
         self.stages, self.living = len(plan), bool(plan.living)
+        self.classes = getattr(split.stream, "classes", ())
         for name, part in split.parts.items():
             ends = ([part.edges.shape[1]] if isinstance(part, Graph) else
                     [part.num_src, part.num_dst] if part.bipartite else [part.num_src])

@@ -221,6 +221,9 @@ def _show_labels(found: Any, top: int) -> None:
 
 
 def _as_of(made: Any) -> None:
+    if made.final is not None:
+        from fedvine.tasks.class_incremental import said_of
+        print(said_of(made.summary["final"]), file=sys.stderr)
     if made.summary is None:
         print(f"Note: the run is not finished; this is as of stage {made.learned + 1} of "
               f"{len(made.plan)}.", file=sys.stderr)

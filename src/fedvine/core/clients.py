@@ -57,6 +57,7 @@ class Clients:
         self.server_scorer = server_scorer          # only where the server holds the graph
         self._place, self._calls, self._draws = (-1, -1), 0, 0
         self._query: Query | None = None            # what calls of now are to answer
+        self.unscored = False       # learn, and score nothing
         self._given: dict[str, Any] = {}            # queries by client, where they are given
         self._undelivered: dict[str, list[Envelope]] = {}    # arrivals that a client did not get
 
@@ -254,14 +255,14 @@ class Clients:
             self._query, self._given = kept
 
     def score(self, method: Method, server: Any, at: At) -> dict[int, Any]:
-        """Return the scores of the stages that the protocol scores.
+        """Return the scores of the stages that the protocol scores; {} where ``unscored`` is set.
 
         They are {stage: {client: {"n": counts, "scores": numbers}}}. Where ``scored_before`` is
         set, ``at.t`` was scored when the run had that many stages: only later ones are scored.
         """
         found, done = {}, (() if self.scored_before is None else
                            self.protocol.scored(at.t, self.scored_before))
-        for stage in self.protocol.scored(at.t, self.whole.stages):
+        for stage in () if self.unscored else self.protocol.scored(at.t, self.whole.stages):
             if stage in done:
                 continue
             with self.querying(Query("stage", stage)):

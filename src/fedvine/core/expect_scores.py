@@ -12,6 +12,8 @@ from fedvine.core.errors import Refused
 from fedvine.core.expect import Named, Number, Several, Text, bounded, check
 from fedvine.core.tensors import is_tensor
 
+BINS = 10   # of probabilities, by which classes are measured
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -32,7 +34,8 @@ class Measured:
 
     ``subsets`` are the endings of counts such as ``n_new``. A score needs a count of at least 1,
     which ``counted`` names; None: that of its own ending. Scores lie between ``low`` and ``high``,
-    or 0 and the value that ``above`` has for them.
+    or 0 and the value that ``above`` has for them. ``classes``: with counts by class
+    (``fedvine.tasks.class_measures``).
     """
 
     subsets: tuple[str, ...] = ()
@@ -40,6 +43,7 @@ class Measured:
     high: float = 1.0
     counted: Callable[[str], str] | None = None
     above: Mapping[str, float] = field(default_factory=dict)
+    classes: bool = False
 
     def _count(self, key: str) -> str:
         if self.counted is not None:
@@ -49,7 +53,7 @@ class Measured:
     def check(self, value: Any, where: str, sizes: dict[str, int]) -> None:
         """Raise :class:`Refused` unless ``value`` is such a dictionary."""
         if not isinstance(value, dict) or not {"n", "scores"} <= value.keys() <= {
-                "n", "scores", "parts", "curve", "drift"}:
+                "n", "scores", "parts", "curve", "drift", *(["classes"] * self.classes)}:
             raise Refused(f"{where} does not have the parts that were asked for")
         counts = frozenset(["n", *(f"n_{s}" for s in self.subsets)])
         check(value["n"], Named(Number(0, 2 ** 53, whole=True), only=counts,
@@ -60,6 +64,8 @@ class Measured:
                   Number(self.low, self.high), f"{where}['scores']", sizes)
             if value["n"].get(self._count(key), 0) < 1:
                 raise Refused(f"{where}['scores'] has {key:.50}, of which nothing was counted")
+        if "classes" in value:
+            _classes(value["classes"], value["n"]["n"], f"{where}['classes']", sizes)
         if "curve" in value:
             _curve(value["curve"], f"{where}['curve']")
         if "drift" in value:
@@ -71,6 +77,22 @@ class Measured:
         if "parts" in value:
             check(value["parts"], Named(Several(Number(0, 2 ** 53, whole=True), 2)),
                   f"{where}['parts']", sizes)
+
+
+def _classes(value: Any, most: int, where: str, sizes: dict[str, int]) -> None:
+    """Check what is counted by class, of ``most`` nodes."""
+    count = Number(0, most)
+    check(value, {"confusion": Named(Named(count)), "ap": Named(Number(0, 1)),
+                  "bins": Named([count, count, count], frozenset(map(str, range(BINS))))},
+          where, sizes)
+    rows, bins = value["confusion"].values(), value["bins"].values()
+    if not all(key.isascii() and key.isdecimal() and len(key) < 7 for key in
+               {*value["ap"], *value["confusion"]}.union(*rows)):
+        raise Refused(f"{where} has a key that is not the number of a class")
+    slack = 1 + 1e-9        # shares of equal scores are rounded
+    if (max(sum(sum(row.values()) for row in rows), sum(one[0] for one in bins)) > most * slack
+            or any(max(one) > one[0] * slack for one in bins)):
+        raise Refused(f"{where} counts more nodes than there are")
 
 
 def _curve(value: Any, where: str) -> None:

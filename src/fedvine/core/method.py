@@ -193,6 +193,10 @@ class Method(BaseModel):
         """Return the summary's entries on privacy after ``rounds`` rounds; none by default."""
         return {}
 
+    def noisy(self) -> bool:
+        """Return whether clients add noise to what they send: nothing is then learned twice."""
+        return bool(self.privacy(1))
+
     def constants(self) -> dict[str, Any]:
         """Return name and constants, as plain values for a run folder."""
         whose = {"file_digest": self.file_digest} if self.file_digest else {}

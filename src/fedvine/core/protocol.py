@@ -41,7 +41,12 @@ class PlanLike(Protocol):
 
 
 class Scorer(Protocol):
-    """Draws the queries about one client's data and measures the answers."""
+    """Draws the queries about one client's data and measures the answers.
+
+    ``learned`` is the last stage that was learned (-1: none).
+    """
+
+    learned: int
 
     def queries(self, t: int) -> Any:
         """Return the queries of stage ``t``."""
@@ -70,11 +75,10 @@ class Scorer(Protocol):
 class ServerScorer(Scorer, Protocol):
     """The scorer beside a server that holds the whole graph.
 
-    ``part`` is the graph, ``learned`` the last stage that was learned (-1: none), ``whole`` true.
+    ``part`` is the graph, ``whole`` true.
     """
 
     part: Any
-    learned: int
     whole: bool
 
     def shown(self, events: Any) -> Any:

@@ -117,6 +117,7 @@ class ClientWorker:
                 part, queries = self._with_guests(pairs), self.scorer.given(pairs)
                 step = 1 if pairs.get("refresh") else None
             else:
+                self.scorer.learned = t
                 queries = (self.scorer.queries(query.number) if query.kind == "stage" else
                            self.scorer.given(self._own().pairs(query.number)))
                 step = self.protocol.step if query.kind == "stage" else None

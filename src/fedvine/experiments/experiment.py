@@ -32,7 +32,7 @@ from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
 from fedvine.data.spec import Data
 from fedvine.data.split import Split
-from fedvine.experiments import data_fits, growing, run_folder
+from fedvine.experiments import data_fits, final, growing, run_folder
 from fedvine.experiments.run import Run, run
 from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -107,6 +107,9 @@ class Experiment(BaseModel):
                                            description="how answers are scored")
     method: Annotated[Method, BeforeValidator(_method)] = Field(
         description="the method's name and its fields")
+    final: bool | None = Field(default=None, description="fit the model that answers once more on "
+                               "all labelled nodes, after it was scored; if not said so for a "
+                               "table of nodes, not for a data set, nor with noise")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
     threads: int = Field(default=1, ge=1, le=4096, description="threads of torch; another number "
                          "may change the last bits of a score")
@@ -153,6 +156,11 @@ class Experiment(BaseModel):
                                    f"[protocol] is one for {self.protocol.task}s.")
             object.__setattr__(self, "protocol", wanted())
         self.protocol.check(self.method)
+        return self
+
+    @model_validator(mode="after")
+    def _final_of_the_task(self) -> Experiment:
+        final.check(bool(self.final), self.protocol, self.method)
         return self
 
     @model_validator(mode="after")
@@ -246,8 +254,14 @@ class Experiment(BaseModel):
         tasks = self.tasks
         if self.protocol.settings is not None:
             tasks = tasks.filled(found is None, getattr(found, "SHARES", SHARES))
-        return self.model_copy(update={"split": SplitBy(**split), "stages": stages,
-                                       "tasks": tasks})
+        return self.model_copy(update={"split": SplitBy(**split), "stages": stages, "tasks": tasks,
+                                       "final": self.final if self.final is not None else
+                                       self._usual_final or None})
+
+    @property
+    def _usual_final(self) -> bool:
+        """Whether a model is fitted once more on all labelled nodes where nothing is said."""
+        return self.protocol.refits and not self.data.dataset and not self.method.noisy()
 
     def plain(self) -> dict[str, Any]:
         """Return all keys, resolved, as values that TOML can hold; keys with None are left out."""
@@ -260,6 +274,8 @@ class Experiment(BaseModel):
         values["method"] = without(values["method"])
         if not self.open_end:
             del values["open_end"]
+        if not self._usual_final and not self.final:
+            values.pop("final", None)
         if self.protocol.settings is None:
             del values["tasks"]
         return values
@@ -323,7 +339,8 @@ class Experiment(BaseModel):
                       "experiment": self.plain()}
         step = self.protocol.stage_size(split.stream, self.resolved().stages)
         made = run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
-                   source=source, quorum=self.quorum, keep=keep, step=step, **options)
+                   source=source, quorum=self.quorum, keep=keep, step=step,
+                   final=bool(self.resolved().final), **options)
         if found is None and self.open_end and out is not None and keep:
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.data.ids import named
+from fedvine.tasks.class_measures import softmax
 from fedvine.tasks.task import Labelled
 
 if TYPE_CHECKING:
@@ -108,9 +109,3 @@ def rows(found: Answers, numbers: np.ndarray) -> pa.Table:
     for i, of in enumerate(nodes.classes):      # a class that is not learned yet has none
         columns[f"p({of})"] = pa.array(p[:, i] if i < p.shape[1] else absent)
     return pa.table(list(columns.values()), list(columns))
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Return exp(s_c) / sum_c exp(s_c) of scores float64 [N, C], by row."""
-    found = np.exp(scores - scores.max(1, keepdims=True, initial=-np.inf))
-    return found / found.sum(1, keepdims=True)

@@ -26,12 +26,15 @@ class OpenRun:
 
     - ``clients``: their names; "all" where the server holds the graph
     - ``stage``: the last learned stage, from 0; ``stages``: of the plan so far
+    - ``final``: whether it answers by the model that was fitted once more on all labelled nodes,
+      after the run was scored
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.run, self.folder = reopened(folder), folder
         self.clients = tuple(self.run.parts)
         assert self.run.learned is not None
+        self.final = self.run.final is not None
         self.stage, self.stages = self.run.learned, len(self.run.plan)
         self._labels: Labels | None = None
         self._forecasts = None if self.run.protocol.data == "graph" else Forecasts(self.run)

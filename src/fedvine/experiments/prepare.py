@@ -36,6 +36,7 @@ class Prepared:
       where the server holds the graph, none where they are at the sites
     - ``dates``: whether times are dates
     - ``step``: duration or number of edges of a stage, where it is known
+    - ``classes``: names of the classes of the sites' labelled graphs, where these are there alone
     """
 
     method: Method
@@ -47,6 +48,12 @@ class Prepared:
     parts: Mapping[str, Any]
     dates: bool = False
     step: int | str | None = None
+    classes: tuple[str, ...] = ()
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Return the names of the classes of a labelled graph, by number; () of a stream."""
+        return self.classes or tuple(getattr(self.stream, "classes", ()))
 
     @property
     def self_loops(self) -> int | None:
@@ -105,7 +112,7 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
             stream: Any = None, by: str | None = None, parts: Mapping[str, Any] | None = None,
             since: Mapping[str, int] | None = None, until: Mapping[str, int] | None = None,
             dates: bool = False, known: Mapping[str, Any] | None = None,
-            facts: Mapping[str, Any] | None = None) -> Prepared:
+            facts: Mapping[str, Any] | None = None, classes: Iterable[str] = ()) -> Prepared:
     """Make the world of a run, and the server's scorer where the server holds the graph.
 
     Args:
@@ -125,6 +132,7 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         known: means and deviations of the sites' tables of nodes
             (:func:`fedvine.data.node_features.scales`), where ``stream`` is None.
         facts: what all sides know of the sites' graphs, where ``stream`` is None.
+        classes: names of the classes of these graphs, by number.
 
     Returns:
         The parts of a run that do not depend on its engine.
@@ -156,4 +164,4 @@ def prepare(method: Method, plan: PlanLike, protocol: Task, clients: Iterable[st
         scorer = protocol.server_scorer(stream.both_ways(), parts or {}, plan, seed)
         parts = {"all": stream}
     return Prepared(method, plan, protocol, world, stream, scorer, parts or {},
-                    getattr(stream, "dates", dates))
+                    getattr(stream, "dates", dates), classes=tuple(classes))

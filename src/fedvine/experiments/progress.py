@@ -30,7 +30,12 @@ def follow(run: Run, console: Console) -> Run:
         before(at, clients)
         shown.round_done(at, clients)
 
-    run.on_round = on_round
+    def on_final(at: At, clients: Clients) -> None:
+        if not shown.final and not console.is_terminal:
+            console.print("fitting once more on all labelled nodes", highlight=False)
+        shown.final, shown.at = True, at
+
+    run.on_round, run.on_final = on_round, on_final
     with shown.compiling.watch(), (
             Live(shown, console=console, refresh_per_second=2) if console.is_terminal else
             contextlib.nullcontext()):
@@ -46,6 +51,7 @@ class Progress:
 
     def __init__(self, run: Run) -> None:
         self.run, self.began, self.moved = run, time.perf_counter(), 0
+        self.final = False                     # whether all labelled nodes are learned now
         self.at = At(0, 0, run.method.rounds_at(0))
         self.last: StageScores | None = None
         self.compiling = Compiling()
@@ -85,8 +91,9 @@ class Progress:
     def position(self) -> str:
         """Return stage, round, bytes and times in one line."""
         t, r, R = self.at
-        left = self.left()
-        return (f"stage {t + 1}/{len(self.run.plan)}  "
+        left = None if self.final else self.left()
+        return ("once more on all labelled nodes: " * self.final
+                + f"stage {t + 1}/{len(self.run.plan)}  "
                 + (f"round {min(r, R)}/{R}  " if R else "")
                 + f"moved {size(self.moved)}  {clock(time.perf_counter() - self.began)} gone"
                 + ("" if left is None else f", about {clock(left)} left")

@@ -119,7 +119,8 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
         if threads is not None and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(int(threads))
         made = run(method, split, plan, seed=found["seed"],
-                   protocol=build(of(method), found["protocol"], place, under="protocol."))
+                   protocol=build(of(method), found["protocol"], place, under="protocol."),
+                   final=True)
     except (KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, FedvineError):
             raise

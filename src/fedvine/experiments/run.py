@@ -20,6 +20,7 @@ from fedvine.core.replies import RoundAborted
 from fedvine.core.state import Memory
 from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
+from fedvine.experiments import final as again
 from fedvine.experiments import run_folder
 from fedvine.experiments.costs import Costs
 from fedvine.experiments.loop import OnRound, StageScores, loop, show
@@ -60,6 +61,9 @@ class Run:
         self._known: int | None = None      # stages of the plan when the last one was scored
         self.costs, self._last_save = Costs(), 0.0
         self.learned: int | None = None     # the stage that is asked; None: the last one
+        self.on_all: Callable[[], Run] | None = None    # prepares the run on all labelled data
+        self.on_final: OnRound = lambda at, clients: None   # after a round of that run
+        self._final: Run | None = None
         self._shown: Memory | None = None   # the server that has the events of that stage
 
     def __iter__(self) -> Iterator[StageScores]:
@@ -93,13 +97,27 @@ class Run:
                 if attempts >= ATTEMPTS:
                     raise FedvineError(f"{reason} in {ATTEMPTS} attempts; check that client, or "
                                        "let the run go on without it by a lower quorum.") from None
+        if self.on_all is not None:
+            self._fit_again(self.on_all())
         self._finish()
+
+    def _fit_again(self, made: Run) -> None:
+        """Carry out the run on all labelled data, from its own last save on."""
+        made.on_round, made.on_abort, made.halted = self.on_final, self.on_abort, self.halted
+        self._final = made.finish()
 
     def finish(self) -> Run:
         """Run to the end and return the run."""
         for _ in self:
             pass
         return self
+
+    @property
+    def final(self) -> Run | None:
+        """The run on all labelled data, whose model answers; None where this run's own does."""
+        if self._final is None and self.on_all and self.summary and "final" in self.summary:
+            self._final = self.on_all()
+        return self._final
 
     @property
     def scores(self) -> dict[str, Any]:
@@ -201,6 +219,8 @@ class Run:
         self._flush()
         assert self.server is not None
         self.summary = summary(self.ready, self.server, self.stages, self.costs)
+        if self._final is not None:
+            self.summary["final"] = again.receipt(self._final)
         if self.folder:
             if found := read_choice(self.folder.path):
                 self.summary["auto"] = found
@@ -222,6 +242,8 @@ class Run:
         client are named in ``guests``; they get the numbers after the client's own users. With
         ``refresh`` true the client's own events before ``t`` that no round has learned count.
         """
+        if self.final is not None:
+            return self.final.ask(client, pairs)
         server, at = self.at_the_end()
         try:
             if self.clients.server_scorer is not None:
@@ -265,7 +287,7 @@ class Run:
 def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         protocol: Task | None = None, out: str | os.PathLike[str] | None = None,
         source: dict[str, Any] | None = None, keep: bool = True, step: int | str | None = None,
-        engine: str | type[Clients] = "local", save_every: float = 60.0,
+        engine: str | type[Clients] = "local", save_every: float = 60.0, final: bool = False,
         on_round: OnRound | None = None, on_stage: OnStage | None = None, **options: Any) -> Run:
     """Prepare a run of ``method`` on a split stream; nothing is computed until it is iterated.
 
@@ -286,6 +308,8 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         step: duration or number of edges of a stage, kept for stages that come later.
         engine: "local", "ray" (:class:`fedvine.engines.cluster.RayClients`), or a class of clients.
         save_every: seconds between two saves inside a stage.
+        final: after it was scored, fit the model that answers once more on all labelled data, in
+            the folder ``final`` of the run folder; only for tasks with ``refits``.
         on_round: called with ``(at, clients)`` after each arrival (``at.r`` is 0) and round, before
             a save; ``clients.log`` has a line for each of its calls.
         on_stage: called with a :class:`StageScores` and the run after a stage was scored and saved;
@@ -305,26 +329,46 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
     if not hasattr(split, "parts"):
         raise FedvineError(f"The second argument is data split into clients, such as "
                            f"stream.split(by=\"origin\"), and not a {type(split).__name__}.")
-    stream = split.stream
-    ready = prepare(method, stages, protocol, split.parts, seed, stream=stream, by=split.by,
-                    parts=split.parts)
-    ready = replace(ready, step=step)
+
+    def made_of(plan: PlanLike, folder: Callable[[Prepared], run_folder.RunFolder | None],
+                **callbacks: Any) -> Run:
+        ready = prepare(method, plan, protocol, split.parts, seed, stream=split.stream, by=split.by,
+                        parts=split.parts)
+        ready = replace(ready, step=step)
+        clients = _clients(engine, ready, split, options)
+        return Run(ready, clients, folder(ready), save_every=save_every, **callbacks)
+
+    def scored(ready: Prepared) -> run_folder.RunFolder | None:
+        folder = None if out is None else ready.folder(out, split.by, source=source)
+        if folder is not None and keep:
+            read = source and f"{source.get('digest')}{source.get('names')}"
+            folder.keep(split, stages, step=step, read=read)
+        return folder
+
+    made = made_of(stages, scored, on_round=on_round, on_stage=on_stage)
+    everything = protocol.on_all(stages) if final else None
+    if everything is not None:
+        made.on_all = lambda: again.unscored(made_of(
+            everything, lambda ready: again.folder(made.folder, ready, split.by, source)))
+    return made
+
+
+def _clients(engine: str | type[Clients], ready: Prepared, split: Split, options: dict[str, Any]
+             ) -> Clients:
+    """Return the clients of a run; raise :class:`FedvineError` where the method cannot be set up.
+
+    ``options`` are arguments of the engine.
+    """
+    method = ready.method
     held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
     try:
-        clients = _engine(engine)(method, held, stages, ready.protocol, ready.world,
-                                  server_scorer=ready.scorer, **options)
+        return _engine(engine)(method, held, ready.plan, ready.protocol, ready.world,
+                               server_scorer=ready.scorer, **options)
     except (RuntimeError, MemoryError, AssertionError, ValueError, TypeError) as error:
         if isinstance(error, FedvineError):
             raise
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise FedvineError(f"{method!r} cannot be set up here ({why}).") from error
-    folder = None
-    if out is not None:
-        folder = ready.folder(out, split.by, source=source)
-        if keep:
-            read = source and f"{source.get('digest')}{source.get('names')}"
-            folder.keep(split, stages, step=step, read=read)
-    return Run(ready, clients, folder, save_every=save_every, on_round=on_round, on_stage=on_stage)
 
 
 def _engine(named: str | type[Clients]) -> Callable[..., Clients]:

@@ -15,6 +15,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import build
 from fedvine.data.spec import Data
+from fedvine.experiments.final import check
 from fedvine.federation.class_names import Named
 from fedvine.federation.policy import Policy
 from fedvine.tasks.by_name import of
@@ -44,6 +45,8 @@ class Order(BaseModel):
     test: float = Field(default=0.15, ge=0, lt=1, description="share of edges for the test")
     protocol: SerializeAsAny[Task] = Field(default_factory=LinkPrediction,
                                            description="how answers are scored")
+    final: bool = Field(default=False, description="of labelled graphs: fit the model that answers "
+                        "once more on all labelled nodes, after it was scored")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
     threads: int = Field(default=1, ge=1, description="threads of torch")
     quorum: float = Field(default=1.0, gt=0, le=1, description="share of clients a call needs")
@@ -92,6 +95,7 @@ class Order(BaseModel):
         """Return the method itself; raises :class:`FedvineError` for one that cannot run here."""
         made = _built(self.method)
         task = of(made)
+        check(self.final, self.protocol, made)
         if not task.federated:
             raise FedvineError(f"A federation does not carry {made.task}s, of which {made.name} "
                                "is; fedvine run carries it out in one process.")

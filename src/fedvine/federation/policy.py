@@ -139,8 +139,10 @@ def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
     few = {key for key, count in found["n"].items() if count < grain}
     ends = tuple(key.removeprefix("n") for key in few if key != "n")
     scores = {} if "n" in few else _without(found["scores"], ends)
-    kept = {key: value for key, value in found.items() if key not in ("curve", "drift", "parts")
-            or "n" not in few}
+    kept = {key: value for key, value in found.items()
+            if key not in ("classes", "curve", "drift", "parts") or "n" not in few}
+    if "classes" in kept:
+        kept["classes"] = _coarse_classes(kept["classes"], grain)
     if "drift" in kept:
         kept["drift"] = _coarse_drift(kept["drift"], ends, grain)
     if "curve" in kept:
@@ -148,6 +150,23 @@ def coarse_scores(found: dict[str, Any], grain: int) -> dict[str, Any]:
     return {**kept, "scores": scores,
             "n": {key: 0 if key in few else coarse(count, grain)
                   for key, count in found["n"].items()}}
+
+
+def _coarse_classes(found: dict[str, Any], grain: int) -> dict[str, Any]:
+    """Return counts by class as multiples of ``grain``, rounded down, so that none is of fewer.
+
+    A bin's sums are in proportion; average precision is left out for a class, or its others, with
+    fewer nodes.
+    """
+    sizes = {c: sum(row.values()) for c, row in found["confusion"].items()}
+    rest = sum(sizes.values())
+    rows = {c: {k: float(count // grain * grain) for k, count in row.items() if count >= grain}
+            for c, row in found["confusion"].items()}
+    return {"confusion": {c: row for c, row in rows.items() if row},
+            "ap": {c: value for c, value in found["ap"].items()
+                   if min(sizes[c], rest - sizes[c]) >= grain},
+            "bins": {b: [n := one[0] // grain * grain, *(n * v / one[0] for v in one[1:])]
+                     for b, one in found["bins"].items() if one[0] >= grain}}
 
 
 def _coarse_drift(drift: dict[str, Any], ends: tuple[str, ...], grain: int) -> dict[str, Any]:

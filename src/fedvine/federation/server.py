@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,9 +24,11 @@ from fedvine.core.query import Query
 from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
-from fedvine.experiments.prepare import prepare
+from fedvine.experiments import final
+from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
+from fedvine.experiments.run_folder import RunFolder
 from fedvine.federation import roster
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, planned
@@ -33,7 +36,7 @@ from fedvine.federation.server_forecasts import forecast_here
 from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.federation.site_file import MEMORY, opener, read_site
-from fedvine.federation.task_planning import planned_tasks, world_of
+from fedvine.federation.task_planning import names_of, planned_tasks, world_of
 
 _LOG = logging.getLogger(__name__)
 BLOCKS = 100_000  # of users of one site for which forecasts are made
@@ -113,7 +116,7 @@ def learn(made: Run, order: Order, hub: Path, run: str) -> str:
                                  "refused": clients.refusals.get(n, "")}
                              for n, h in clients.traffic.items()})
 
-    made.on_round = on_round
+    made.on_round = made.on_final = on_round
     made.on_abort = lambda why: _LOG.warning("a round is played again: %s", why)
     on_round(At(0, 0, 0), made.clients)
     for stage in made:
@@ -165,19 +168,33 @@ def open_order(order: Order, run: str, here: list[str], send: Send
     if summary is not None and summary["stages"] == len(plan) and (
             order.forecasts == 0 or _forecast_stages(out) == len(plan)):
         return None, state
-    ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
-                    since=kept.get("since"), until=kept.get("until"),
-                    dates=kept.get("dates", False), known=kept.get("tables"),
-                    facts=None if classes is None else world_of(kept, plan))
-    folder = ready.folder(out, "site", name="federation")
-    with atomic(out / "plan.json", "w") as file:
-        json.dump({key: value for key, value in kept.items() if key != "state"}, file)
-    clients = RemoteClients(method, names, ready.world, order.protocol, reach,
-                            server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
-    open_run(clients, run, str(kept["number"]), plan, order.travelled, classes)
-    clients.deadline = order.deadline
-    clients.declined = declined
-    return Run(ready, clients, folder, save_every=order.save_every), state
+
+    def made_of(plan: PlanLike, folder: Callable[[Prepared], RunFolder | None]) -> Run:
+        ready = prepare(method, plan, order.protocol, names, order.seed, stream=stream,
+                        since=kept.get("since"), until=kept.get("until"),
+                        dates=kept.get("dates", False), known=kept.get("tables"),
+                        facts=None if classes is None else world_of(kept, plan),
+                        classes=() if classes is None else names_of(kept))
+        place = folder(ready)
+        clients = RemoteClients(method, names, ready.world, order.protocol, reach,
+                                server_scorer=ready.scorer, quorum=order.quorum, deadline=patience)
+        open_run(clients, run, str(kept["number"]), plan, order.travelled, classes)
+        clients.deadline = order.deadline
+        clients.declined = declined
+        return Run(ready, clients, place, save_every=order.save_every)
+
+    def scored(ready: Prepared) -> RunFolder:
+        folder = ready.folder(out, "site", name="federation")
+        with atomic(out / "plan.json", "w") as file:
+            json.dump({key: value for key, value in kept.items() if key != "state"}, file)
+        return folder
+
+    made = made_of(plan, scored)
+    everything = order.protocol.on_all(plan) if order.final else None
+    if everything is not None:      # the sites open it in place of the scored run
+        made.on_all = lambda: final.unscored(made_of(everything, lambda ready: final.folder(
+            made.folder, ready, "site", None, name="federation")))
+    return made, state
 
 
 def forecast(made: Run, count: int) -> str:
@@ -188,6 +205,7 @@ def forecast(made: Run, count: int) -> str:
     Returns the reason why forecasts are missing, if they are, else an empty text: a site's answers
     cannot end a run that has learned all there is.
     """
+    made = made.final or made
     clients, server, at = made.clients, *made.at_the_end()
     assert isinstance(clients, RemoteClients)
     number = Number(0, BLOCKS, whole=True)

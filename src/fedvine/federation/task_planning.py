@@ -86,6 +86,11 @@ def world_of(kept: Mapping[str, Any], plan: Any) -> dict[str, Any]:
     return {"features": kept["features"], "classes": len(kept["classes"]), **names}
 
 
+def names_of(kept: Mapping[str, Any]) -> list[str]:
+    """Return what the server calls the classes, by number: their names, or digits of their keys."""
+    return [name if kept["named"] == "open" else f"class {name[:8]}" for name in kept["classes"]]
+
+
 def _described(order: Order, run: str, found: Mapping[str, Any], here: list[str], send: Send,
                patience: float, began: bool) -> tuple[dict[str, Any], set[str]]:
     """Return what each site says of its graph, and the names of those that cannot be reached."""

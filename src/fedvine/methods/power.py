@@ -85,6 +85,9 @@ class Power(PrototypeSums):
             raise ValueError("noise is for prototypes of one client each; leave out secure")
         return self
 
+    def noisy(self) -> bool:
+        return self.noise > 0
+
     def start(self, world: World) -> Server:
         return Server(model=super().start(world).model,
                       trajectories={},                            # q^k float64 [C], by client name

@@ -94,6 +94,9 @@ class PowerPlus(choice.Choosing):
         return frozenset({"learn", "train"} if self.secure else ())
 
     # -- memory ------------------------------------------------------------------------------------
+    def noisy(self) -> bool:
+        return self.noise > 0
+
     def start(self, world: World) -> Server:
         C, F = world.facts["classes"], world.facts["features"]
         return Server(model=super().start(world).model, sums=torch.zeros(C, F),

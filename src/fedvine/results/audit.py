@@ -69,7 +69,8 @@ def audit(experiment: Experiment, name: str, say: Say = print) -> Audit:
 def recorded(experiment: Experiment, fields: Mapping[str, Any]) -> Run:
     """Return a finished run of the experiment with these fields of its method, and its record."""
     values = experiment.method.model_dump(exclude_unset=True) | dict(fields)
-    changed = experiment.model_copy(update={"method": type(experiment.method)(**values)})
+    changed = experiment.model_copy(update={
+        "method": type(experiment.method)(**values), "final": False})
     return changed.run(engine=RecordingClients).finish()
 
 

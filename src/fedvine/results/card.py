@@ -81,6 +81,11 @@ def _scores(run: Run) -> Iterator[str]:
     yield from _table(("client", *keys), ((name, *(
         f"{values[key]:.4f}" if key in values else "-" for key in keys))
         for name, values in [*test["client"].items(), ("mean", test["mean"])]))
+    if "final" in run.summary:
+        nodes = run.summary["final"]["nodes"]
+        yield ""
+        yield ("These are the scores of the model before it was fitted once more on all "
+               f"{nodes:,} labelled nodes; the model in this folder is the one after that.")
     lines = read_lines(run.folder.path, "metrics.jsonl")
     lines = [line for line in lines if line["period"] == "test"]
     last = max(line["t"] for line in lines)

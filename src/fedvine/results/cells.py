@@ -90,7 +90,8 @@ class Job:
                                "again, it goes on.")
         scores = {"test": {k: summary["scores"]["test"][k] for k in ("mean", "client")},
                   "val": {"mean": summary["scores"].get("val", {}).get("mean", {})}}
-        short = {k: v for k, v in summary.items() if k != "by"} | {"scores": scores} | other
+        short = {k: v for k, v in summary.items() if k not in ("by", "classes")} | {
+            "scores": scores} | other
         if "notes" in short:
             short["notes"] = [without_folders(note) for note in short["notes"]]
         return {"method": self.experiment.method.name, "data": self.data, "edges": self.edges,
@@ -159,6 +160,7 @@ def cells(experiments: Iterable[Experiment], folder: str | Path = FOLDER) -> lis
     opened = {} if opened is None else opened
     store, made, missing = Kept(kept_beside(folder)), [], []
     for experiment in experiments:
+        experiment = experiment.model_copy(update={"final": False})     # scores do not need it
         task = experiment.protocol
         data = experiment.data.model_dump_json(), type(task).__name__
         if data not in opened:

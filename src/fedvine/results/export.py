@@ -64,6 +64,7 @@ def export(folder: str | os.PathLike[str], out: str | os.PathLike[str], top: int
 
 def of_run(run: Run, top: int = TOP) -> Exported:
     """Return what an export of a finished run has; of other methods the arrays of all memories."""
+    run = run.final or run      # of which the model answers
     for module in _modules():
         if module.fits(run.method):
             return module.exported(run, top)

@@ -13,6 +13,8 @@ from fedvine.results import plot_style
 from fedvine.tasks.shown import Lines, Matrix, Picture
 
 _SIZE = (4.6, 3.3)      # inches; a page shows two beside each other, or one in a narrow window
+_NAMED = (4.6, 4.4)     # of a matrix whose rows have names
+_NAME = 20              # characters of such a name that are drawn
 _DPI = 150
 
 
@@ -31,7 +33,8 @@ def pictures(shown: Picture, bounds: Sequence[float] = ()) -> list[tuple[str, by
     found = []
     limits = _same(shown) if shown.same else None
     for plot in shown.plots:
-        figure = Figure(figsize=_SIZE, layout="constrained", dpi=_DPI)
+        named = isinstance(plot, Matrix) and plot.names
+        figure = Figure(figsize=_NAMED if named else _SIZE, layout="constrained", dpi=_DPI)
         axes = figure.subplots()
         if isinstance(plot, Matrix):
             _matrix(axes, plot)
@@ -112,7 +115,11 @@ def _matrix(axes: Any, plot: Matrix) -> None:
     """Draw a heat map of percentages, with the numbers in it unless they are many."""
     count = len(plot.values)
     plot_style.heat(axes, plot.values, (0, 100), digits=0 if count <= 12 else None)
-    names = [str(t + 1) for t in range(count)]
+    names = [drawn(name if len(name) <= _NAME else f"{name[:_NAME - 1]}…") for name in plot.names
+             ] or [str(t + 1) for t in range(count)]
     axes.set(xlabel=plot.x, ylabel=plot.y, xticks=range(count), yticks=range(count),
              xticklabels=names, yticklabels=names)
+    if plot.names:
+        axes.tick_params(axis="x", rotation=90)
+        axes.tick_params(labelsize=8 if count <= 12 else 6)
     axes.set_title(plot.title, fontsize=10)

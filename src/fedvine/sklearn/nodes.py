@@ -15,13 +15,13 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.experiments import growing_graph, run_folder
-from fedvine.experiments.labels import softmax
 from fedvine.experiments.run import run
 from fedvine.sklearn.frames import Nodes, ends, nodes, numbered
 from fedvine.sklearn.learned import Learned
 from fedvine.sklearn.parameters import OfMethod
 from fedvine.tasks.by_name import of
 from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.class_measures import softmax
 from fedvine.tasks.task_plan import TaskSettings
 
 NONE = np.empty((2, 0), object)

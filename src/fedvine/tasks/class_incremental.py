@@ -3,7 +3,8 @@
 A[i, j] is the accuracy on task j after task i was learned, over the clients weighted by their
 nodes. AM is the mean of the last row, FM the mean of A[j, j] - A[T, j] over the tasks before the
 last (POWER, Section 4.1). A method answers with scores of all classes; the library takes the
-largest, over all classes (class-incremental) or over those of the task (``masked``).
+largest, over all classes (class-incremental) or over those of the task (``masked``). What else is
+measured after the last task: :mod:`fedvine.tasks.class_measures`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect_scores import Measured
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit
-from fedvine.tasks import open_tasks
+from fedvine.tasks import class_measures, class_tables, open_tasks
 from fedvine.tasks.judging import Judged
 from fedvine.tasks.node_scorer import NodeQueries, NodeScorer
 from fedvine.tasks.open_task_plan import OpenTaskPlan
@@ -36,12 +37,16 @@ class ClassIncremental(Task):
     task: Literal["node"] = "node"  # type: ignore[assignment]
     revision: ClassVar[int] = 2         # test nodes are the same for all seeds
 
-    measured: ClassVar[Measured] = Measured(("val",))
+    measured: ClassVar[Measured] = Measured(("val",), classes=True)
     data: ClassVar[Literal["stream", "classes", "graph"]] = "graph"
     unit: ClassVar[str] = "nodes"
     federated: ClassVar[bool] = True
+    refits: ClassVar[bool] = True
     settings: ClassVar[type[BaseModel] | None] = TaskSettings
-    scores: ClassVar[dict[str, Score]] = {"am": Score("AM", "%"), "fm": Score("FM", "%", True)}
+    scores: ClassVar[dict[str, Score]] = {
+        "am": Score("AM", "%"), "fm": Score("FM", "%", True), "accuracy": Score("accuracy"),
+        "common": Score("commonest"), "balanced": Score("balanced"),
+        "f1_macro": Score("macro F1"), "ece": Score("ECE", falling=True)}
     main: ClassVar[tuple[str, ...]] = ("am", "fm")
     by_client: ClassVar[tuple[str, ...]] = ("am", "fm")
     chosen_by: ClassVar[str] = "am"
@@ -152,6 +157,14 @@ class ClassIncremental(Task):
                 for j, by in stage.found.items() for name, result in by.items()
                 if "accuracy_val" in result["scores"]}
 
+    def on_all(self, plan: TaskPlan) -> TaskPlan | None:
+        """Return the plan with all labelled nodes for training, None where they are already."""
+        return None if plan.shares[0] == 1 else replace(plan, shares=(1.0, 0.0, 0.0))
+
+    def learned(self, plan: TaskPlan, parts: Mapping[str, Graph]) -> int:
+        """Return the number of training nodes of all tasks."""
+        return sum(int((plan.past(part, len(plan) - 1).y >= 0).sum()) for part in parts.values())
+
     # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
         """Return the sentences about the classes to choose from, AM, FM, and what a seed draws."""
@@ -164,25 +177,37 @@ class ClassIncremental(Task):
                 f"learned. {draws}")
 
     def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
-        """Return AM and FM by client, and the matrix of accuracies over all clients."""
+        """Return the scores by client, those of each class, and the matrix of accuracies."""
         found = summary["scores"]["test"]
         if not found["client"]:
             return ["Nothing was scored: no client has nodes for the test."]
         total = sum(c["n"] for c in found["n"].values())
-        by_client = Rows(["client", "n", "AM", "FM"], [
-            [name, f"{n:,}", *(self.text(k, scores.get(k)) for k in self.main)]
-            for name, scores, n in [*((name, s, found["n"][name]["n"])
-                                      for name, s in found["client"].items()),
-                                    ("all, by nodes", found["mean"], total)]], total=True)
+
+        def by_client(keys: Sequence[str]) -> Rows:
+            return Rows(["client", "n", *(self.scores[key].name for key in keys)], [
+                [name, f"{n:,}", *(self.text(k, scores.get(k)) for k in keys)]
+                for name, scores, n in [*((name, s, found["n"][name]["n"])
+                                          for name, s in found["client"].items()),
+                                        ("all, by nodes", found["mean"], total)]], total=True)
+        more = [key for key in self.scores if key not in self.main and key in found["mean"]]
         matrix = Rows(["learned", *(f"task {j + 1}" for j in range(len(found["matrix"])))], [
             [f"task {i + 1}", *("-" if a is None else f"{100 * a:.1f}" for a in row)]
             for i, row in enumerate(found["matrix"])])
+        refit = summary.get("final")
         return [f"Accuracy in percent on n test nodes, each among {self._among()}. AM: mean over "
-                "the tasks after the last one; FM: what was lost on them since they were learned.",
-                by_client, "Accuracy on each task, after each task:", matrix]
+                "the tasks after the last one; FM: what was lost on them since they were learned."
+                , by_client(self.main),
+                *([class_tables.MEASURES, by_client(more)] if more else []),
+                *class_tables.tables(found.get("classes"), summary.get("classes", ())),
+                *(["Accuracy on each task, after each task:", matrix]
+                  if len(found["matrix"]) > 1 else []),
+                *([f"{said_of(refit)} These scores are of the model before."] if refit else [])]
 
     def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
-        """Return the matrix of accuracies, and each task's accuracy from when it was learned."""
+        """Return the matrix of accuracies, each task's accuracy since it was learned, confusions.
+
+        Of a single task it is the matrix of confusions alone.
+        """
         found = summary["scores"]["test"]
         count, mean = len(found["matrix"]), found["mean"]
         cells = [[100 * a if a is not None else float("nan") for a in row] + [float("nan")] *
@@ -191,9 +216,11 @@ class ClassIncremental(Task):
                  + (f", FM {mean['fm']:.1f}" if "fm" in mean else ""))
         series = [(f"task {j + 1}", list(range(j + 1, count + 1)),
                    [cells[i][j] for i in range(j, count)]) for j in range(count)]
-        return Picture([Matrix(title, "accuracy on task", "after task", cells),
-                        Lines("", "after task", series, y="accuracy in percent", limits=(0, 102),
-                              whole=count, legend=count <= 12)])
+        confused = class_tables.matrix(found.get("classes"), summary.get("classes", ()))
+        return Picture([*([Matrix(title, "accuracy on task", "after task", cells),
+                           Lines("", "after task", series, y="accuracy in percent",
+                                 limits=(0, 102), whole=count, legend=count <= 12)]
+                          if count > 1 or not confused else []), *confused])
 
     def course(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> list[Lines]:
         """Return the mean accuracy of the tasks so far, after each task, in percent."""
@@ -203,27 +230,40 @@ class ClassIncremental(Task):
         return [Lines("mean accuracy of the tasks so far, %", "after task",
                       [("", list(found), list(found.values()))], whole=len(found))]
 
-    def so_far(self, lines: Sequence[Line]) -> list[Lines | Matrix]:
-        """Return the mean accuracy of the tasks so far, of all and by client, and the matrix."""
+    def so_far(self, lines: Sequence[Line], names: Sequence[str] = ()) -> list[Lines | Matrix]:
+        """Return the mean accuracy of the tasks so far, of all and by client, and two matrices.
+
+        They are those of accuracies, and of confusions after the newest task.
+        """
         found: dict[int, dict[int, dict[str, Any]]] = {}
         for line in lines:
             found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = line
-        names = sorted({str(line["client"]) for line in lines})
+        clients = sorted({str(line["client"]) for line in lines})
         series = []
-        for name, among in [("all", names), *((name, [name]) for name in names)]:
+        for name, among in [("all", clients), *((name, [name]) for name in clients)]:
             points = {t + 1: 100 * sum(known) / len(known) for t, by in sorted(found.items())
                       if (known := [a for j in range(t + 1) if (
-                          a := _accuracy(by.get(j, {}), among, "")) is not None])}
+                          a := _mean(by.get(j, {}), among, "")) is not None])}
             series.append((name, list(points), list(points.values())))
         count = max(found, default=-1) + 1
-        cells = [[float("nan") if (a := _accuracy(found.get(i, {}).get(j, {}), names, "")) is None
+        cells = [[float("nan") if (a := _mean(found.get(i, {}).get(j, {}), clients, "")) is None
                   or j > i else 100 * a for j in range(count)] for i in range(count)]
+        newest = [line["classes"] for line in lines if line["t"] == count - 1 and "classes" in line]
         return [Lines("mean accuracy of the tasks so far, %", "after task", series,
                       limits=(0, 102), whole=count),
-                Matrix("accuracy, %", "accuracy on task", "after task", cells)] if count else []
+                Matrix("accuracy, %", "accuracy on task", "after task", cells),
+                *class_tables.matrix(class_measures.summed(newest), names)] if count else []
 
     def _among(self) -> str:
         return "the classes of its task" if self.masked else "all classes"
+
+
+def said_of(refit: Mapping[str, Any]) -> str:
+    """Return the sentence on the model that answers; ``refit`` is ``final`` of a summary."""
+    nodes = "all labelled nodes" if refit["nodes"] is None else (
+        f"all {refit['nodes']:,} labelled nodes")
+    return (f"The model that answers was fitted once more on {nodes} (training, validation and "
+            "test) after it was scored.")
 
 
 def summarise(stages: list[Any], period: str) -> dict[str, Any]:
@@ -235,20 +275,41 @@ def summarise(stages: list[Any], period: str) -> dict[str, Any]:
 
     Returns:
         ``{"mean", "client", "n", "matrix"}``; AM and FM are in percent, the matrix in [0, 1], None
-            where no client has nodes.
+            where no client has nodes. Of the test also what is measured of the classes after the
+            last task: ``classes`` (:func:`fedvine.tasks.class_measures.summed`) over all clients,
+            and in ``mean`` and ``client`` accuracy, balanced accuracy, macro F1, calibration error
+            and the accuracy of the commonest class, in [0, 1].
     """
     end = "" if period == "test" else "_val"
     names = sorted({name for s in stages for by in s.found.values() for name in by})
-    matrix = [[_accuracy(s.found.get(j, {}), names, end) for j in range(s.t + 1)] for s in stages]
-    client = {n: _means([[_accuracy(s.found.get(j, {}), [n], end) for j in range(s.t + 1)]
+    matrix = [[_mean(s.found.get(j, {}), names, end) for j in range(s.t + 1)] for s in stages]
+    client = {n: _means([[_mean(s.found.get(j, {}), [n], end) for j in range(s.t + 1)]
                          for s in stages]) for n in names}
     counts = {n: {"n": sum(by[n]["n"][f"n{end}"] for by in stages[-1].found.values() if n in by)}
               for n in names} if stages else {}
-    return {"mean": _means(matrix), "client": {n: m for n, m in client.items() if m}, "n": counts,
-            "matrix": matrix}
+    mean, more = _means(matrix), {}
+    if stages and not end:
+        last = stages[-1].found
+        more, scores = _classes(last, names)
+        mean |= scores
+        for n in names:
+            client[n] |= _classes(last, [n])[1]
+    return {"mean": mean, "client": {n: m for n, m in client.items() if m}, "n": counts,
+            "matrix": matrix, **({"classes": more} if more else {})}
 
 
-def _accuracy(by: dict[str, Any], names: list[str], end: str) -> float | None:
+def _classes(found: Mapping[int, dict[str, Any]], names: list[str]
+             ) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return what these clients' classes are measured by, and the scores of all together."""
+    here = [by[n] for by in found.values() for n in names if n in by]
+    common = [(one["scores"]["common"], one["n"]["n"]) for one in here if "common" in one["scores"]]
+    made = class_measures.summed([one["classes"] for one in here if "classes" in one])
+    total = sum(n for _, n in common)
+    return made, class_measures.scalars(made) | (
+        {"common": sum(v * n for v, n in common) / total} if total else {})
+
+
+def _mean(by: dict[str, Any], names: list[str], end: str) -> float | None:
     """Compute the accuracy of these clients, weighted by nodes; None where none has any."""
     pairs = [(by[n]["scores"][f"accuracy{end}"], by[n]["n"][f"n{end}"]) for n in names
              if n in by and f"accuracy{end}" in by[n]["scores"]]

@@ -15,7 +15,7 @@ from fedvine.core.errors import FedvineError, MethodError
 from fedvine.core.rng import key
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.tasks import metrics
+from fedvine.tasks import class_measures
 
 if TYPE_CHECKING:
     from fedvine.tasks.snapshot_classification import SnapshotClassification
@@ -67,6 +67,7 @@ class LabelScorer:
         self.drift = protocol.drifts(plan)
         self._scored: tuple[SnapshotQueries, np.ndarray] = (
             SnapshotQueries(np.empty(0, np.int64)), self.aside)
+        self._told: tuple[int, np.ndarray] = -2, self.aside     # classes shown up to a stage
 
     def shown(self, events: EventStream, blind: bool = False) -> EventStream:
         """Return the events that a method may see: without the classes of nodes that are set aside.
@@ -125,9 +126,10 @@ class LabelScorer:
                 that holds each node.
 
         Returns:
-            ``{"n": ..., "scores": {"accuracy", "f1_micro", "f1_macro"}}``, values in [0, 1]; where
-                clients are named also ``parts``, the number of right answers and of nodes by
-                client.
+            ``{"n": ..., "scores": {"accuracy", "f1_micro", "f1_macro", "balanced", "common"}}``,
+                values in [0, 1]; of m classes with equal scores each counts 1 / m. ``common`` is
+                the accuracy of the commonest class that was shown. Where clients are named also
+                ``parts``, the number of right answers and of nodes by client.
 
         Raises:
             MethodError: if the answer has another shape or values that are not finite.
@@ -144,18 +146,34 @@ class LabelScorer:
         drift = {"drift": self._drift(t)} if self.drift and t > self.learned else {}
         if not len(asked):
             return {"n": {"n": 0}, "scores": {}, **drift}
-        named = scores.argmax(1)
+        named = class_measures.shares(scores)
+        right = named[np.arange(len(y)), y]
         found: dict[str, Any] = {"n": {"n": len(asked)}, "scores": self._scores(named), **drift}
         if owner is not None:
-            found["parts"] = {str(name): [int((named == y)[owner == name].sum()),
+            found["parts"] = {str(name): [float(right[owner == name].sum()),
                                           int((owner == name).sum())] for name in np.unique(owner)}
         return found
 
     def _scores(self, named: np.ndarray) -> dict[str, float]:
-        """Return accuracy and F1 of predicted classes [Q] of the last queries."""
+        """Return the scores of predicted classes, shares [Q, classes], of the last queries."""
         y = self._scored[1]
-        micro, macro = metrics.f1(y, named, len(self.part.nodes.classes))  # type: ignore[union-attr]
-        return {"accuracy": float((named == y).mean()), "f1_micro": micro, "f1_macro": macro}
+        found = class_measures.overall(class_measures.confusion(y, named))
+        return {"accuracy": found["accuracy"], "f1_micro": found["accuracy"],
+                "f1_macro": found["f1_macro"], "balanced": found["balanced"],
+                "common": class_measures.commonest(self._counts(), y)}
+
+    def _shown_classes(self) -> np.ndarray:
+        """Return the classes int [nodes] that were shown up to the learned stage, -1: none."""
+        if self._told[0] != self.learned:
+            shown = self.shown(self.plan.past(self.part, max(self.learned, 0))).nodes
+            assert shown is not None
+            self._told = self.learned, shown.at(np.inf, self.part.num_src)[1]
+        return self._told[1]
+
+    def _counts(self) -> np.ndarray:
+        """Return the number of nodes that were shown with each class, int64 [classes]."""
+        y = self._shown_classes()
+        return np.bincount(y[y >= 0], minlength=len(self.part.nodes.classes))  # type: ignore[union-attr]
 
     def _drift(self, t: int) -> dict[str, Any]:
         """Return how new the nodes of stage ``t`` are, and simple rivals' scores of its queries.
@@ -169,13 +187,11 @@ class LabelScorer:
         ends = events.src if events.bipartite else np.concatenate([events.src, events.dst])
         if not events.bipartite:
             known[past.dst] = True
-        shown = self.shown(self.plan.past(self.part, max(self.learned, 0))).nodes
-        assert shown is not None
-        y = shown.at(np.inf, self.part.num_src)[1]
-        last = y[self._scored[0].nodes]
-        common = np.full(len(last), np.bincount(y[y >= 0], minlength=1).argmax())
-        rivals = {"last_label": np.where(last >= 0, last, common), "common_dyn": common}
+        last = self._shown_classes()[self._scored[0].nodes]
+        common = np.tile(self._counts().astype(float), (len(last), 1))
+        own = common.copy()
+        own[last >= 0] = np.eye(common.shape[1])[last[last >= 0]]
         return {"edges": len(events), "rivals": {
-                    name: self._scores(named) if len(named) else {}
-                    for name, named in rivals.items()},
+                    name: self._scores(class_measures.shares(scores)) if len(last) else {}
+                    for name, scores in (("last_label", own), ("common_dyn", common))},
                 "new": {"nodes": float(1 - known[ends].mean())} if len(ends) else {}}

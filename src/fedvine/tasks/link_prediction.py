@@ -10,8 +10,8 @@ edge at this client, among all items of the table of items).
 
 Where nodes are of one kind, a node is not a negative of itself. Where edges have no direction
 (:meth:`fedvine.data.stream.EventStream.both_ways`), an edge is queried from both of its ends:
-against other nodes for the one, and for the other. A method scores (u, v) and (v, u), and the score is the mean of both, so that it
-cannot depend on the order in which the ends were stored.
+against other nodes for the one, and for the other. A method scores (u, v) and (v, u), and the score
+is the mean of both, so that it cannot depend on the order in which the ends were stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Scores of link prediction and of classes, and confidence intervals of means over seeds.
+"""Scores of link prediction, and confidence intervals of means over seeds.
 
 Every function takes NumPy arrays (or what ``numpy.asarray`` reads) and returns floats. What is not
-defined, such as the AUC without positives, is NaN. All but :func:`f1` raise :class:`FedvineError`
-for NaN or infinite values, other types than numbers, and shapes that do not fit.
+defined, such as the AUC without positives, is NaN. They raise :class:`FedvineError` for NaN or
+infinite values, other types than numbers, and shapes that do not fit.
 """
 
 from __future__ import annotations
@@ -205,26 +205,6 @@ def hits(ranks: ArrayLike, k: float) -> float:
     """
     array = _ranks(ranks)
     return float(np.mean(array <= k)) if array.size else float("nan")
-
-
-def f1(y: ArrayLike, named: ArrayLike, classes: int) -> tuple[float, float]:
-    """Compute micro and macro F1 in [0, 1] of predicted classes.
-
-    Args:
-        y: true classes, integers [n] in 0..classes - 1.
-        named: predicted classes, likewise.
-        classes: number of classes.
-
-    Returns:
-        Micro F1, and macro F1: the mean over the classes that occur in ``y`` or ``named``. NaN
-            where n is 0.
-    """
-    y, named = np.asarray(y, np.int64), np.asarray(named, np.int64)
-    if not len(y):
-        return float("nan"), float("nan")
-    right = np.bincount(y[y == named], minlength=classes)
-    both = np.bincount(y, minlength=classes) + np.bincount(named, minlength=classes)
-    return float(right.sum() / len(y)), float((2 * right[both > 0] / both[both > 0]).mean())
 
 
 def _error(values: NDArray) -> float:

@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix
 
 from fedvine.core.errors import MethodError
 from fedvine.data.graph import Graph
+from fedvine.tasks import class_measures
 from fedvine.tasks.task_plan import TaskPlan
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ class NodeScorer:
     def __init__(self, protocol: ClassIncremental, part: Graph, plan: TaskPlan, name: str) -> None:
         self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
         self.drift = protocol.drifts(plan)
+        self.learned = -1           # the last task that was learned
         self._scored: dict[int, tuple[NodeQueries, np.ndarray, np.ndarray]] = {}
+        self._counts: tuple[int, np.ndarray] = -1, np.zeros(len(part.classes), np.int64)
 
     def queries(self, t: int) -> NodeQueries:
         """Return the nodes of this client's t-th task that are not for training."""
@@ -82,18 +85,22 @@ class NodeScorer:
 
         Args:
             t: the task.
-            answer: scores [Q, classes]; the highest is the predicted class.
+            answer: scores [Q, classes]; the highest is the predicted class, of m equal ones each
+                by 1 / m.
 
         Returns:
-            ``{"n": {"n", "n_val"}, "scores": {"accuracy", "accuracy_val"}}``; accuracies are in [0,
-                1], and left out where there are no nodes. Where the protocol measures drift also
+            ``{"n": {"n", "n_val"}, "scores": {"accuracy", "accuracy_val", "common"}}``; scores are
+                in [0, 1], and left out where there are no nodes. ``common`` is the accuracy of the
+                client's commonest class so far, on the nodes for the test. Where there are such
+                nodes also ``classes``, their
+                :func:`fedvine.tasks.class_measures.measured`; where the protocol measures drift
                 ``drift``: ``edges``, here the training nodes of the task, the share of them with
                 ``new`` classes, and the scores of the commonest class (``methods/common.py``).
 
         Raises:
             MethodError: if the answer has another shape or values that are not finite.
         """
-        asked, (_, _, test) = self.queries(t), self._scored[t]
+        asked, (_, y, test) = self.queries(t), self._scored[t]
         scores = np.asarray(answer, float)
         widths = self.plan.widths(self.part)
         if (scores.ndim != 2 or len(scores) != len(asked) or scores.shape[1] not in widths
@@ -101,29 +108,43 @@ class NodeScorer:
             raise MethodError(f'client "{self.name}" answered {scores.shape} for {len(asked)} '
                               f"nodes and {max(widths)} classes, or values that are "
                               "not finite; predict must give one score for each class.")
-        found = self._scores(t, scores)
-        drift = {"drift": self._drift(t)} if self.drift else {}
-        return {"n": {"n": int(test.sum()), "n_val": int((~test).sum())}, "scores": found} | drift
+        scores = self._masked(t, scores)
+        found: dict[str, Any] = {"n": {"n": int(test.sum()), "n_val": int((~test).sum())},
+                                 "scores": self._scores(t, scores)}
+        if test.any():
+            common = self._masked(t, self._known()[None].astype(float))[0]
+            found["scores"]["common"] = class_measures.commonest(common, y[test])
+            found["classes"] = class_measures.measured(y[test], scores[test])
+        return found | ({"drift": self._drift(t)} if self.drift else {})
+
+    def _masked(self, t: int, scores: np.ndarray) -> np.ndarray:
+        """Return scores [Q, classes], minus infinity for classes that are not to choose."""
+        if not self.protocol.masked:
+            return scores
+        own = self.plan.groups[self.plan.order(self.part)[t]]
+        return np.where(np.isin(np.arange(scores.shape[1]), own), scores, -np.inf)
 
     def _scores(self, t: int, scores: np.ndarray) -> dict[str, float]:
         """Return the accuracies of scores [Q, classes] of the nodes of task ``t``."""
         _, y, test = self._scored[t]
-        if self.protocol.masked:
-            own = self.plan.groups[self.plan.order(self.part)[t]]
-            scores = np.where(np.isin(np.arange(scores.shape[1]), own), scores, -np.inf)
-        right = scores.argmax(1) == y if len(y) else np.zeros(0, bool)
+        right = class_measures.shares(scores)[np.arange(len(y)), y]
         return {f"accuracy{end}": float(right[mask].mean()) for end, mask in
                 (("", test), ("_val", ~test)) if mask.any()}
 
-    def _drift(self, t: int) -> dict[str, Any]:
-        """Return how new the classes of task ``t`` are, and the scores of the commonest class.
+    def _known(self) -> np.ndarray:
+        """Return the number of training nodes of each class so far, int64 [classes]."""
+        if self._counts[0] != self.learned:
+            y = self.plan.past(self.part, self.learned).y
+            self._counts = self.learned, np.bincount(y[y >= 0], minlength=len(self.part.classes))
+        return self._counts[1]
 
-        That class knows the tasks up to ``t`` alone, also where later ones were learned.
-        """
-        width = len(self.part.classes)
-        before, now = (np.bincount(y[y >= 0], minlength=width) for y in (
-            self.plan.past(self.part, t - 1).y, self.plan.stage(self.part, t).y))
+    def _drift(self, t: int) -> dict[str, Any]:
+        """Return how new the classes of task ``t`` are, and the scores of the commonest class."""
+        y = self.plan.stage(self.part, t).y
+        now = np.bincount(y[y >= 0], minlength=len(self.part.classes))
+        y = self.plan.past(self.part, t - 1).y
+        before = np.bincount(y[y >= 0], minlength=len(now))
         total = int(now.sum())
-        common = np.tile((before + now) / max(1, (before + now).sum()), (len(self.queries(t)), 1))
+        common = self._masked(t, np.tile(self._known().astype(float), (len(self.queries(t)), 1)))
         return {"edges": total, "rivals": {"common": self._scores(t, common)},
                 "new": {"classes": float(now[before == 0].sum() / total)} if total else {}}

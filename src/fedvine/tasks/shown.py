@@ -74,12 +74,16 @@ class Lines:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A heat map of percentages: ``values`` [rows, columns], NaN where there is none."""
+    """A heat map of percentages: ``values`` [rows, columns], NaN where there is none.
+
+    ``names`` are those of rows and columns alike, their numbers from 1 if there are none.
+    """
 
     title: str
     x: str
     y: str
     values: Sequence[Sequence[float]]
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ class SnapshotClassification(Task):
     federated: ClassVar[bool] = True
     scores: ClassVar[dict[str, Score]] = {
         "accuracy": Score("accuracy"), "f1_micro": Score("micro F1"), "f1_macro": Score("macro F1"),
+        "balanced": Score("balanced"), "common": Score("commonest"),
         "forgetting": Score("forgetting", falling=True)}
     main: ClassVar[tuple[str, ...]] = ("accuracy", "f1_micro", "f1_macro")
     chosen_by: ClassVar[str] = "f1_micro"
@@ -122,21 +123,24 @@ class SnapshotClassification(Task):
                 "the initialisation.")
 
     def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
-        """Return accuracy and F1 of both periods, and accuracy by client."""
+        """Return the scores of both periods, and accuracy by client."""
         found = summary["scores"]
         if not found["test"]["mean"]:
             return ["Nothing was scored: no node that was set aside has a class two stages after "
                     "one that was learned."]
-        table = Rows(["asked", "n", *(self.scores[k].name for k in self.main)], [
+        keys = [*self.main, "balanced", "common"]
+        table = Rows(["asked", "n", *(self.scores[k].name for k in keys)], [
             [name, f"{found[period]['n']['all']['n']:,}",
-             *(self.text(k, found[period]["mean"][k]) for k in self.main)]
+             *(self.text(k, found[period]["mean"].get(k)) for k in keys)]
             for period, name in (("val", "one stage ahead, to choose by"),
                                  ("test", "two stages ahead")) if found[period]["mean"]])
         by = Rows(["client", "n", "accuracy"], [
             [name, f"{one['n']:,}", f"{one['accuracy']:.3f}"]
             for name, one in found["test"]["parts"].items()])
         return ["Classes of n nodes that were set aside, by the model of each stage, in stages "
-                "that it has not seen; means over stages, weighted by nodes.", table,
+                "that it has not seen; means over stages, weighted by nodes. "
+                "Balanced: the mean recall of the classes; commonest: the accuracy of always "
+                "answering the most frequent class that was shown.", table,
                 *(["By the client that has the node:", by] if by.rows else [])]
 
     def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:

@@ -57,6 +57,7 @@ class Task(Protocol):
     - ``unit``: unit in which data are counted, "edges" or "nodes"
     - ``server_graph``: only methods whose server holds the graph can be scored
     - ``federated``: whether a federation of real machines supports it
+    - ``refits``: whether the model that answers may be fitted once more on all data
     - ``settings``: the table ``[tasks]`` of an experiment, None where there is none
     - ``scores``: names of the scores by key
     - ``main``: keys of the first table of a comparison
@@ -81,6 +82,7 @@ class Task(Protocol):
     unit: ClassVar[str] = "edges"
     server_graph: ClassVar[bool] = False
     federated: ClassVar[bool] = False
+    refits: ClassVar[bool] = False
     settings: ClassVar[type[BaseModel] | None] = None
     scores: ClassVar[dict[str, Score]] = {}
     main: ClassVar[tuple[str, ...]] = ()
@@ -208,6 +210,17 @@ class Task(Protocol):
         """Return the sentence why the task cannot be scored on these data; empty where it can."""
         return ""
 
+    def on_all(self, plan: Any) -> Any:
+        """Return the plan by which all is learned and nothing kept back for scores.
+
+        None where the task has no such plan, or ``plan`` is it.
+        """
+        return None
+
+    def learned(self, plan: Any, parts: Mapping[str, Any]) -> int:
+        """Return the number of rows with a label that ``plan`` lets clients learn of ``parts``."""
+        return 0
+
     def check(self, method: Any) -> None:
         """Raise :class:`FedvineError` for a method that cannot be scored with these settings."""
 
@@ -253,20 +266,21 @@ class Task(Protocol):
                     ("", [s + 1 for s in points], list(points.values()))], stages=True)
                 for key in self.compared if (points := by_stage(lines, key))]
 
-    def so_far(self, lines: Sequence[Line]) -> list[Lines | Matrix]:
+    def so_far(self, lines: Sequence[Line], names: Sequence[str] = ()) -> list[Lines | Matrix]:
         """Return the plots of a run that may still learn: of its lines alone, without a summary.
 
+        ``names`` are those of the classes of nodes, where they are known.
         A plot a main score; its first line is the mean over clients, then there is one a client
         where there are several.
         """
         newest, found = furthest(lines), []
         test = [line["stage"] + 1 for line in newest if line["period"] == "test"]
-        names = sorted({line["client"] for line in newest})
+        clients = sorted({line["client"] for line in newest})
         for key in self.main:
             if not (mean := by_stage(lines, key)):
                 continue
             series = [("mean", [s + 1 for s in mean], list(mean.values()))]
-            for name in names if len(names) > 1 else []:
+            for name in clients if len(clients) > 1 else []:
                 points = {line["stage"] + 1: line["scores"][key] for line in newest
                           if line["client"] == name and key in line["scores"]}
                 series.append((name, list(points), list(points.values())))

@@ -1,0 +1,175 @@
+"""Measures of a classification: confusion matrix, precision, recall, F1, calibration.
+
+A client measures its test nodes of a task (:func:`measured`) and sends sums, which are
+added over tasks and clients (:func:`summed`): measures of all clients are those of the sums, no
+means of means. Average precision needs the scores, which stay at the client: there the mean over
+tasks and clients, weighted by nodes of the class, is taken.
+
+m classes that share the highest score count 1 / m each, so that a constant answer is right in
+1 / C of the cases, whichever class has the number 0.
+
+Probabilities are the softmax of a method's scores, as ``fedvine predict`` shows them, also where
+the scores are not logits. Nodes are put into ``BINS`` = 10 bins of equal width by the probability
+p of their predicted class. The expected calibration error is
+
+    sum over the bins of |right answers - sum of p| / all nodes
+
+(Guo et al., ICML 2017, Eq. 3): 0 where of the nodes with p = 0.8 eight in ten are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedvine.core.expect_scores import BINS
+from fedvine.tasks import metrics
+
+
+def shares(scores: ArrayLike) -> NDArray[np.float64]:
+    """Return how far each answer names each class: 1, or 1 / m where m classes share the top.
+
+    Args:
+        scores: finite or minus infinity, [Q, C]; a row has a finite one.
+
+    Returns:
+        Shares float64 [Q, C]; rows come to 1.
+    """
+    array = np.asarray(scores, float)
+    best = array == array.max(1, keepdims=True, initial=-np.inf)
+    return best / best.sum(1, keepdims=True)
+
+
+def softmax(scores: np.ndarray) -> NDArray[np.float64]:
+    """Return exp(s_c) / sum_c exp(s_c) of scores float64 [N, C], by row."""
+    found = np.exp(scores - scores.max(1, keepdims=True, initial=-np.inf))
+    return found / found.sum(1, keepdims=True)
+
+
+def confusion(y: ArrayLike, named: ArrayLike) -> NDArray[np.float64]:
+    """Return the matrix float64 [C, C]: how many nodes of each class (row) are named what (column).
+
+    ``y`` are the classes int [Q], ``named`` the :func:`shares` [Q, C].
+    """
+    named = np.asarray(named, float)
+    found = np.zeros((named.shape[1], named.shape[1]))
+    np.add.at(found, np.asarray(y, np.int64), named)
+    return found
+
+
+def by_class(matrix: np.ndarray) -> dict[str, NDArray[np.float64]]:
+    """Return ``precision``, ``recall`` and ``f1`` of each class, float64 [C].
+
+    NaN where they are not defined: precision of a class that is never named, recall of one without
+    nodes, F1 of one that is neither.
+    """
+    right, true, named = np.diag(matrix), matrix.sum(1), matrix.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {"precision": right / named, "recall": right / true,
+                "f1": 2 * right / (true + named)}
+
+
+def overall(matrix: np.ndarray) -> dict[str, float]:
+    """Return ``accuracy``, ``balanced`` accuracy and ``f1_macro``, in [0, 1]; {} without nodes.
+
+    Balanced accuracy is the mean recall of the classes that have nodes; macro F1 the mean over the
+    classes that have nodes or are named.
+    """
+    if not matrix.sum():
+        return {}
+    found = by_class(matrix)
+    return {"accuracy": float(np.trace(matrix) / matrix.sum()),
+            "balanced": float(np.nanmean(found["recall"])),
+            "f1_macro": float(np.nanmean(found["f1"]))}
+
+
+def commonest(counts: ArrayLike, y: ArrayLike) -> float:
+    """Return the accuracy on classes ``y`` int [Q] of the class with the largest count.
+
+    Classes with equal counts are right by their share. NaN where Q is 0.
+    """
+    y = np.asarray(y, np.int64)
+    return float(shares(np.asarray(counts, float)[None])[0][y].mean()) if len(y) else float("nan")
+
+
+def calibration_error(bins: np.ndarray) -> float:
+    """Return the expected calibration error of ``BINS`` rows (nodes, sum of p, right)."""
+    bins = np.asarray(bins, float)
+    return float(np.abs(bins[:, 2] - bins[:, 1]).sum() / bins[:, 0].sum())
+
+
+# -- what a client sends, and the sums over clients ------------------------------------------------
+def measured(y: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
+    """Return what a client sends of its nodes for the test.
+
+    Args:
+        y: their classes, int [Q], Q at least 1.
+        scores: of all classes, [Q, C]; minus infinity where a class is not to choose.
+
+    Returns:
+        Values by number of the class or bin, as text; what is 0 is left out: ``confusion`` (nodes
+            by class and named class), ``ap`` (average precision of each class against the rest, by
+            its probability), ``bins`` (nodes, sum of their probabilities, right answers).
+    """
+    named, p = shares(scores), softmax(scores)
+    matrix, top = confusion(y, named), p.max(1)
+    at = np.minimum((top * BINS).astype(int), BINS - 1)
+    sums = np.stack([np.bincount(at, weights, minlength=BINS) for weights in (
+        np.ones(len(y)), top, named[np.arange(len(y)), y])], 1)
+    classes = np.unique(y)
+    return {"confusion": {str(c): {str(k): float(matrix[c, k]) for k in np.flatnonzero(matrix[c])}
+                          for c in classes},
+            "ap": {str(c): metrics.average_precision(p[y == c, c], p[y != c, c])
+                   for c in classes if len(classes) > 1},
+            "bins": {str(b): list(map(float, sums[b])) for b in np.flatnonzero(sums[:, 0])}}
+
+
+def summed(found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the measures of several tasks and clients together.
+
+    Args:
+        found: of :func:`measured`.
+
+    Returns:
+        A list each, by descending number of nodes: ``class`` (numbers), ``n``, ``precision``,
+            ``recall``, ``f1``, ``ap`` (in [0, 1], None where not defined) and ``confusion`` (a
+            row a class, nodes by predicted class); and ``bins``, ``BINS`` rows. {} without nodes.
+    """
+    cells: dict[tuple[int, int], float] = {}
+    ap: dict[int, list[tuple[float, float]]] = {}
+    bins = np.zeros((BINS, 3))
+    for one in found:
+        for c, row in one["confusion"].items():
+            for k, count in row.items():
+                cells[int(c), int(k)] = cells.get((int(c), int(k)), 0.0) + count
+            if c in one["ap"]:
+                ap.setdefault(int(c), []).append((one["ap"][c], sum(row.values())))
+        for b, sums in one["bins"].items():
+            bins[int(b)] += sums
+    if not cells:
+        return {}
+    numbers = np.unique(np.array(list(cells)))
+    matrix = np.zeros((len(numbers), len(numbers)))
+    for (c, k), count in cells.items():
+        matrix[np.searchsorted(numbers, c), np.searchsorted(numbers, k)] = count
+    order = np.argsort(-matrix.sum(1), kind="stable")
+    numbers, matrix = numbers[order], matrix[np.ix_(order, order)]
+    weighed = [ap.get(int(c), []) for c in numbers]
+    return {"class": numbers.tolist(), "n": matrix.sum(1).tolist(),
+            **{key: [None if v != v else v for v in values.tolist()]
+               for key, values in by_class(matrix).items()},
+            "ap": [sum(v * n for v, n in pairs) / total
+                   if (total := sum(n for _, n in pairs)) else None for pairs in weighed],
+            "confusion": matrix.tolist(), "bins": bins.tolist()}
+
+
+def scalars(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return ``accuracy``, ``balanced``, ``f1_macro``, ``ece`` of what :func:`summed` returns."""
+    if not found:
+        return {}
+    bins = np.array(found["bins"])
+    return overall(np.array(found["confusion"])) | (
+        {"ece": calibration_error(bins)} if bins[:, 0].sum() else {})
