@@ -1,7 +1,6 @@
 """Tasks of a labelled graph: which nodes, which edges, which labels a client sees, and when."""
 
 from dataclasses import replace
-from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -98,8 +97,7 @@ def test_test_nodes_are_the_lowest_of_their_class(seed, nodes, share):
     for found, groups in ((own, 2 * owner.of + y), (all_, y)):
         for group in np.unique(groups):
             mine = np.flatnonzero(groups == group)
-            of = sorted(mine, key=lambda n: int.from_bytes(
-                blake2b(f"n{n}".encode(), digest_size=8).digest(), "little"))
+            of = sorted(mine, key=lambda n: Ids.of([f"n{n}"]).uniform()[0])
             count = min(max(round(len(mine) * share), len(mine) >= 3 and share > 0), len(mine) - 1)
             assert {n for n in mine if found[n] == TEST} == set(of[:count])
 
