@@ -42,13 +42,14 @@ def made(tmp_path):
             csv.writer(file).writerows(table)
     return Experiment.model_validate({
         "data": {"source": str(tmp_path / "nodes.csv"), "edges": str(tmp_path / "edges.csv"),
-                 "client": "bank"}, "method": {"name": "power_plus", "rounds": 2}})
+                 "client": "bank"}, "stages": 2,
+        "method": {"name": "power_plus", "rounds": 2}})
 
 
 def on_all(experiment):
     """The run on a plan in which all labelled nodes are for training, by hand."""
     method, split, plan = experiment.open()
-    return run(method, split, replace(plan, shares=(1.0, 0.0, 0.0)), seed=0).finish()
+    return run(method, split, replace(plan, shares=(1.0, 0.0, 0.0), cuts=None), seed=0).finish()
 
 
 def test_labels_are_those_of_a_run_on_all_nodes_and_scores_those_without(made, tmp_path, capsys):
@@ -71,7 +72,8 @@ def test_labels_are_those_of_a_run_on_all_nodes_and_scores_those_without(made, t
     assert "fitted once more on all 128 labelled nodes" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["run", "power_plus", "--data", made.data.source, "--edges", made.data.edges,
-              "--client", "bank", "--set", "method.rounds=2", "--out", str(tmp_path / "run")])
+              "--client", "bank", "--stages", "2", "--set", "method.rounds=2",
+              "--out", str(tmp_path / "run")])
     assert "all 128 labelled nodes" in " ".join(capsys.readouterr().out.split())
 
 
@@ -115,7 +117,7 @@ def test_night_by_night_both_models_are_those_of_all_rows(tmp_path):
     assert [s.found for s in done.stages] == [s.found for s in plain.stages]
     assert dumps(pack(done.server.dump())) == dumps(pack(plain.server.dump()))
     kept = KeptGraph.open(tmp_path / "with" / "run" / "data")
-    plan = replace(OpenTaskPlan.of(kept.plan), shares=(1.0, 0.0, 0.0))
+    plan = replace(OpenTaskPlan.of(kept.plan), shares=(1.0, 0.0, 0.0), cuts=None)
     whole = run(done.method, kept.split, plan, seed=0).finish()
     assert Labels(done).table().equals(Labels(whole).table())
     assert Labels(reopened(tmp_path / "with" / "run")).table().equals(Labels(whole).table())

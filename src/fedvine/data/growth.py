@@ -109,6 +109,11 @@ def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventS
     if kept.bipartite:
         src, src_ids, src_new = _renumbered(rows.src, kept.src_ids, table.src_ids)
         dst, dst_ids, dst_new = _renumbered(rows.dst, kept.dst_ids, table.dst_ids)
+        if table.dst_table is not None:     # items that are listed now, without an edge so far
+            listed = np.flatnonzero(table.dst_table.known)
+            listed = listed[dst_ids.numbers(table.dst_ids.take(listed)) < 0]
+            dst_ids, dst_new = (dst_ids.joined(table.dst_ids.take(listed)),
+                                np.append(dst_new, listed))
     else:
         both = np.stack([rows.src, rows.dst], 1).reshape(-1)
         both, src_ids, src_new = _renumbered(both, kept.src_ids, table.src_ids)

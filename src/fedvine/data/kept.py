@@ -25,7 +25,15 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import append_rows, atomic, mapped
 from fedvine.core.lookup import find
 from fedvine.data.plan import Plan
-from fedvine.data.split import Split, elsewhere, ends, first_seen, owning_node, relabel
+from fedvine.data.split import (
+    Split,
+    elsewhere,
+    ends,
+    first_seen,
+    listed,
+    owning_node,
+    relabel,
+)
 from fedvine.data.stream import EventStream
 
 _VALUES = ("src", "dst", "t", "weight", "features", "label", "deleted")
@@ -132,12 +140,17 @@ class KeptRows:
                     mapped(self.folder / f"seen-{len(stream)}.npy"))
         parts = {name: [number, meta] for number, (name, meta) in enumerate(self.facts["parts"])}
         wanted = self.facts["clients"]
-        for k in np.unique(client).tolist():
+        table = rows.dst_table is not None
+        new = [k for k, name in enumerate(names) if name in parts] if (
+            table and rows.num_dst > stream.num_dst) else []        # items may be listed there
+        for k in np.unique(np.append(client, new)).astype(int).tolist():
             if wanted is None or names[k] in wanted:
-                number, _ = parts.get(names[k], (len(parts), None))
+                number, meta = parts.get(names[k], (len(parts), None))
+                before = np.arange(stream.num_dst if meta else 0)
+                more = listed(rows, before, k, owner) if table else None
                 parts[names[k]] = [number, self._add(number, split.parts.get(names[k]),
                                                      rows.take(np.flatnonzero(client == k)),
-                                                     f"{stream.name}/{names[k]}")]
+                                                     f"{stream.name}/{names[k]}", more)]
         described = _append(self.folder / "stream", stream, whole)
         found = self._committed(described, [[name, meta] for name, (_, meta) in parts.items()],
                                 plan, facts)
@@ -159,9 +172,12 @@ class KeptRows:
         _commit(self.folder, stream, parts, plan, {**same, **facts})
         return KeptRows.open(self.folder)
 
-    def _add(self, number: int, part: EventStream | None, rows: EventStream, name: str
-             ) -> dict[str, Any]:
-        """Add rows with the stream's numbers to a part; return the part's new sizes."""
+    def _add(self, number: int, part: EventStream | None, rows: EventStream, name: str,
+             more: np.ndarray | None = None) -> dict[str, Any]:
+        """Add rows with the stream's numbers to a part; return the part's new sizes.
+
+        ``more`` are items that are listed now, int64; a new part has all that are listed.
+        """
         folder = self.folder / f"part-{number}"
         sides = {"src": rows.src, "dst": rows.dst} if rows.bipartite else {
             "src": np.stack([rows.src, rows.dst], 1).reshape(-1)}
@@ -175,6 +191,8 @@ class KeptRows:
             place = np.where(at < 0, -1, order[at] if len(order) else -1).astype(np.int32)
             fresh, new[side] = relabel(column[place < 0])
             place[place < 0] = have + fresh
+            if side == "dst" and more is not None:
+                new[side] = np.append(new[side], np.setdiff1d(more, np.append(whole, new[side])))
             names = getattr(rows, f"{side}_ids").take(new[side])
             local[side] = place
             ids[side] = names if part is None else getattr(part, f"{side}_ids").joined(names)

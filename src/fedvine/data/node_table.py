@@ -20,7 +20,7 @@ from fedvine.core.files import append_rows, mapped
 EDGES = "edges"     # beside the sides: columns of edges (fedvine.data.edge_features)
 BUCKETS = 32        # of hashed categories, as inputs of a model
 FAR = 5.0           # deviations; an amount of a first stage says little about later ones
-SINCE = "since"     # the column that says from what time on a node is listed
+SINCE = "since"     # the column that says from what time on an item is listed
 _COLUMNS = ("known", "numbers", "codes", "since")
 
 

@@ -139,7 +139,7 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
         owner_of = np.asarray(module.partition(stream, k, seed))
         owner = owner_of[owning_node(stream)]
         names = [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)]
-    found = LazyParts(sorted(names), lambda: parts(stream, np.asarray(owner), names))
+    found = LazyParts(sorted(names), lambda: parts(stream, np.asarray(owner), names, owner_of))
     whole = Split(found, stream, by, owner_of, tuple(names), seed)
     return whole.only(clients) if clients else whole
 
@@ -157,8 +157,22 @@ def owning_node(stream: EventStream) -> np.ndarray:
     return np.where((src ^ dst) & 1, np.maximum(src, dst), np.minimum(src, dst))
 
 
-def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str, EventStream]:
-    """Cut one part a name, in order of names; ``owner`` int [E] holds positions in ``names``."""
+def parts(stream: EventStream, owner: np.ndarray, names: list[str],
+          owner_of: np.ndarray | None = None) -> dict[str, EventStream]:
+    """Cut one part a name, in order of names.
+
+    Items of the table of items without an edge at a client come after the others in its part: all
+    of them, or where a partition deals the items those of the client.
+
+    Args:
+        stream: the whole stream.
+        owner: positions in ``names`` of the edges' clients, int [E].
+        names: of the clients.
+        owner_of: positions of the items' clients, int; None: a column names the clients.
+
+    Returns:
+        The parts by name.
+    """
     stream, owner = ends(stream, owner)
     seen = first_seen(stream, owner)
     found = {}
@@ -166,6 +180,7 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
         part = stream.take(np.flatnonzero(owner == k))
         if part.bipartite:
             (src, users), (dst, items) = relabel(part.src), relabel(part.dst)
+            items = np.append(items, listed(stream, items, k, owner_of))
         else:
             both, users = relabel(np.stack([part.src, part.dst], 1).reshape(-1))
             src, dst, items = both[0::2].copy(), both[1::2].copy(), users
@@ -181,6 +196,18 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str]) -> dict[str,
             dst_table=None if stream.dst_table is None else stream.dst_table.take(items))
         found[name].dates = stream.dates
     return found
+
+
+def listed(stream: EventStream, items: np.ndarray, client: int, owner_of: np.ndarray | None
+           ) -> np.ndarray:
+    """Return the items of the table of items, int64, that are not among ``items`` of a client."""
+    if stream.dst_table is None:
+        return np.empty(0, np.int64)
+    mine = np.asarray(stream.dst_table.known).copy()
+    if owner_of is not None:
+        mine &= np.asarray(owner_of) == client
+    mine[items] = False
+    return np.flatnonzero(mine)
 
 
 def ends(stream: EventStream, owner: np.ndarray) -> tuple[EventStream, np.ndarray]:

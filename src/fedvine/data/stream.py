@@ -183,7 +183,7 @@ class EventStream:
         users = self.src_table
         if users is not None:
             users = users.padded(len(names)) if said is None else users.joined(
-                replace(users, **said))
+                replace(users, since=None, **said))
         return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
                              self.dst_ids if self.bipartite else None, weight=self.weight,
                              features=self.features, label=self.label, deleted=self.deleted,
@@ -191,6 +191,16 @@ class EventStream:
                              nodes=self.nodes, src_table=users, dst_table=self.dst_table,
                              edge_columns=self.edge_columns, directed=self.directed,
                              mirrored=self.mirrored, name=self.name)
+
+    def with_items(self, names: Sequence[str]) -> EventStream:
+        """Return the same edges with further items at the end of the dictionary, without an edge.
+
+        A table of items must have rows for them; any other is left out.
+        """
+        found = self[:]
+        found.notes, found.dst_ids = self.notes, self.dst_ids.extended(names)
+        found.dst_table = None
+        return found
 
     def with_tables(self, src: NodeTable | None, dst: NodeTable | None = None) -> EventStream:
         """Return the same edges with these tables of users and of items, in place of any other.

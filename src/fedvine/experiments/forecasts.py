@@ -272,13 +272,13 @@ class Forecasts:
               ) -> Iterator[Best]:
         """Yield blocks of users with their likeliest candidates."""
         part = self.parts[client]
-        every = len(self.task.outcomes(part))
+        every, barred = len(self.task.outcomes(part)), self.task.barred(part, self.plan)
         step = max(1, BLOCK // max(1, every))
         for start in range(0, len(users), step):
             some = users[start:start + step]
             score = self._ask(client, self.task.ask(part, self.plan, some, guests))
             yield best(self.task, part, some, score.reshape(len(some), every), count,
-                       lambda users, items: self._known(client, users, items))
+                       lambda users, items: self._known(client, users, items), barred)
 
 
 def _numbers(ids: Ids, names: list[str]) -> tuple[list[str], np.ndarray]:

@@ -17,7 +17,8 @@ BLOCK = 1 << 21     # pairs in one query; about 24 bytes each, twice
 
 
 def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, count: int,
-         known: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Best:
+         known: Callable[[np.ndarray, np.ndarray], np.ndarray],
+         barred: np.ndarray | None = None) -> Best:
     """Return the ``count`` most likely candidates of each user.
 
     Args:
@@ -27,11 +28,14 @@ def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, co
         score: scores of all candidates float64 [n, candidates].
         count: candidates a user.
         known: a function of users and candidates (same shape): whether the data have the pair.
+        barred: candidates that are not named, bool [candidates]; None: all may be.
 
     Returns:
         The candidates with their scores.
     """
     itself = users if task.no_self and not part.directed else None
+    if barred is not None:
+        score, count = np.where(barred, -np.inf, score), min(count, int((~barred).sum()))
     item = likeliest(score, count, itself)
     found = known(np.repeat(users, item.shape[1]), item.reshape(-1))
     return Best(users, item, np.take_along_axis(score, item, 1), found.reshape(item.shape))

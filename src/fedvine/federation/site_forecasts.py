@@ -24,7 +24,7 @@ class SiteForecasts:
         self.step = max(1, BLOCK // max(1, part.num_dst))
         self.blocks = -(-part.num_src // self.step)
         self.found: dict[int, Best] = {}
-        self._met = task.met(part, plan)
+        self._met, self._barred = task.met(part, plan), task.barred(part, plan)
 
     def _users(self, block: int) -> np.ndarray:
         return np.arange(block * self.step, min((block + 1) * self.step, self.part.num_src))
@@ -37,7 +37,8 @@ class SiteForecasts:
         """Keep the best of a block's answers [users x items]; return the number of users."""
         users = self._users(block)
         score = np.asarray(answer, float).reshape(len(users), self.part.num_dst)
-        self.found[block] = best(self.task, self.part, users, score, self.count, self._met)
+        self.found[block] = best(self.task, self.part, users, score, self.count, self._met,
+                                 self._barred)
         return len(users)
 
     def write(self, file: Path) -> None:

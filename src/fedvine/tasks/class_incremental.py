@@ -159,7 +159,7 @@ class ClassIncremental(Task):
 
     def on_all(self, plan: TaskPlan) -> TaskPlan | None:
         """Return the plan with all labelled nodes for training, None where they are already."""
-        return None if plan.shares[0] == 1 else replace(plan, shares=(1.0, 0.0, 0.0))
+        return None if plan.shares[0] == 1 else replace(plan, shares=(1.0, 0.0, 0.0), cuts=None)
 
     def learned(self, plan: TaskPlan, parts: Mapping[str, Graph]) -> int:
         """Return the number of training nodes of all tasks."""

@@ -247,6 +247,20 @@ class LinkPrediction(Task):
         """Return the items by number."""
         return part.dst_ids
 
+    def barred(self, part: EventStream, plan: Plan) -> np.ndarray | None:
+        """Return the items that are no candidates at the plan's end: listed ones without an edge.
+
+        With ``candidates = "catalogue"`` only those that are not listed yet.
+        """
+        table = part.dst_table
+        if table is None or not part.bipartite or self.candidates == "dataset":
+            return None
+        found = np.ones(part.num_dst, bool)
+        found[np.asarray(part.before(plan.bounds[-1]).dst)] = False
+        if self.candidates == "catalogue":
+            found &= ~(np.asarray(table.known) & (table.since <= plan.bounds[-1]))
+        return found if found.any() else None
+
     def ask(self, part: EventStream, plan: Plan, users: np.ndarray, guests: Sequence[str]
             ) -> dict[str, Any]:
         """Return every item for each of the users, at the time that the plan asks for."""

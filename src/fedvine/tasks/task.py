@@ -297,6 +297,10 @@ class Task(Protocol):
         raise FedvineError("This run names classes of nodes of a labelled graph; ask for labels "
                            "(--labels).")
 
+    def barred(self, part: Any, plan: Any) -> np.ndarray | None:
+        """Return which outcomes no forecast names, bool; None where all may be named."""
+        return None
+
     def labelled(self, part: Any) -> Labelled:
         """Return the nodes of a client's data with the classes that the data give them.
 

@@ -12,7 +12,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.io import doubts
 from fedvine.data.io.columns import NONE, Columns, is_date, timestamp
 from fedvine.data.io.read_graph import OneTable, opened_table
-from fedvine.data.node_table import NodeTable, code
+from fedvine.data.node_table import SINCE, NodeTable, code
 from fedvine.data.stream import EventStream
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
@@ -22,6 +22,9 @@ _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "
 def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, src: str = "src",
                 dst: str = "dst", sure: bool = False) -> EventStream:
     """Return a stream with tables of its users and items.
+
+    Items of the table without an edge come after all others in the stream's dictionary, so that
+    they can be candidates (:class:`fedvine.tasks.link_prediction.LinkPrediction`).
 
     Args:
         stream: the edges; a table that it has already stays where none is given.
@@ -45,16 +48,19 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
     tables, notes = dict(stream.tables()), list(stream.notes)
     for side, kind, table, key in (("src", "users", users, src), ("dst", "items", items, dst)):
         if table is not None:
+            ids, others = getattr(stream, f"{side}_ids"), list[str]()
             tables[side], more = read_nodes(table, kind if stream.bipartite else "nodes", key,
-                                            getattr(stream, f"{side}_ids"), sure)
+                                            ids, sure, others if side == "dst" else None)
             notes += more
+            if others:
+                stream = stream.with_items(others)
     found = stream.with_tables(tables.get("src"), tables.get("dst"))
     found.notes = tuple(notes)
     return found
 
 
-def read_nodes(source: Any, kind: str, key: str | None, ids: Ids,
-               sure: bool = False) -> tuple[NodeTable, list[str]]:
+def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = False,
+               unmet: list[str] | None = None) -> tuple[NodeTable, list[str]]:
     """Read what a table says of the nodes of a dictionary; rows of other nodes are left out.
 
     Every column but the key is used. Numbers, dates (as seconds since 1970) and truth values are
@@ -69,6 +75,9 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids,
         key: the column of names of nodes; None, or a name that the table does not have: the first.
         ids: the nodes.
         sure: accept a table none of whose keys is in ``ids``.
+        unmet: for items: gets the keys that are not in ``ids``, whose rows then follow those of
+            ``ids``, and the column ``since``, of numbers or dates, is also the time from which an
+            item is listed. None: such rows are left out.
 
     Returns:
         The table, and notes for people.
@@ -88,31 +97,59 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids,
         roles = {"k": name, **{f"c{i}": column for i, column in enumerate(others)}}
         raw = table.raw(roles)
         keys = _keys(table, raw, name)
-        sql = {role: _number(table, raw, role) for role in list(roles)[1:]}
+        sql = {role: _number(table, raw, role, "DOUBLE" if roles[role] == SINCE else "FLOAT")
+               for role in list(roles)[1:]}
         rows = table.arrow(", ".join([keys, *(
             f"CAST({role} AS VARCHAR) AS {role}" if number is None else f"{number} AS {role}"
             for role, number in sql.items())]))
+    listed = _since(table, roles, sql, rows) if unmet is not None else None
     numbers = {column: rows[role] for (role, column) in list(roles.items())[1:]
                if sql[role] is not None}
     texts = {column: rows[role] for (role, column) in list(roles.items())[1:]
              if sql[role] is None}
-    at = ids.numbers(rows["k"].to_pylist())
-    mine = np.flatnonzero(at >= 0)
-    if not len(mine) and not sure:
+    keys = rows["k"].to_pylist()
+    at = ids.numbers(keys)
+    count = int((at >= 0).sum())
+    if not count and not sure:
         raise FedvineError(f'{table.label}: no "{name}" is one of the {len(ids):,} {kind} of the '
                            f'edges, such as "{ids[0]}"; give the key column their names, or say '
                            "--sure." if len(ids) else f"{table.label}: the edges have no {kind}.")
-    found = NodeTable.empty(len(ids), tuple(numbers), tuple(texts))
+    if unmet is not None:
+        new = np.flatnonzero(at < 0)
+        unmet += [keys[i] for i in new.tolist()]
+        at[new] = len(ids) + np.arange(len(new))
+    mine = np.flatnonzero(at >= 0)
+    found = NodeTable.empty(len(ids) + len(unmet or ()), tuple(numbers), tuple(texts))
     found.known[at[mine]] = True
+    if listed is not None:
+        found.since[at[mine]] = listed[mine]
     for j, column in enumerate(numbers.values()):
         values = column.to_numpy(zero_copy_only=False).astype(np.float32)
         found.numbers[at[mine], j] = values[mine]
     for j, (name_, column) in enumerate(texts.items()):
         found.codes[at[mine], j] = _codes(name_, column)[mine]
-    notes = [f"{table.label}: {int(found.known.sum()):,} of {len(ids):,} {kind} have a row; "
+    notes = [f"{table.label}: {count:,} of {len(ids):,} {kind} have a row"
+             + (f", and {len(unmet):,} {kind} without an edge" if unmet else "") + "; "
              + "; ".join(f"{what}: {doubts.listed(list(held))}" for what, held in
                          (("numbers", numbers), ("categories", texts)) if held) + "."]
     return found, notes
+
+
+def _since(table: OneTable, roles: dict[str, str], sql: dict[str, str | None], rows: pa.Table
+           ) -> np.ndarray:
+    """Return the time from which each row's node is listed, float64 [n]; -inf where none is said.
+
+    Raises :class:`FedvineError` where the column of times holds text.
+    """
+    role = next((role for role, column in list(roles.items())[1:] if column == SINCE), None)
+    if role is None:
+        return np.full(len(rows), -np.inf)
+    if sql[role] is None:
+        raise FedvineError(f'{table.label}: column "{SINCE}" says from what time on a node is '
+                           "listed, and holds text; write dates or numbers, as in the column of "
+                           "times of the edges, or give the column another name.")
+    times = rows[role].to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(np.isnan(times), -np.inf, times)
 
 
 def _keys(table: OneTable, columns: Columns, name: str) -> str:
@@ -128,8 +165,11 @@ def _keys(table: OneTable, columns: Columns, name: str) -> str:
     return f"CAST({sql} AS VARCHAR) AS k"
 
 
-def _number(table: OneTable, columns: Columns, role: str) -> str | None:
-    """Return the SQL of a column of numbers as FLOAT, null where missing; None for categories."""
+def _number(table: OneTable, columns: Columns, role: str, kept: str) -> str | None:
+    """Return the SQL of a column of numbers, null where missing; None for categories.
+
+    ``kept`` is the type that the numbers have then.
+    """
     kind = columns.types[role]
     if kind in _NUMBERS or kind.startswith("DECIMAL"):
         value = f"CAST({role} AS DOUBLE)"
@@ -156,7 +196,7 @@ def _number(table: OneTable, columns: Columns, role: str) -> str | None:
     columns.refuse(role, f"NOT isnan({value}) AND (NOT isfinite({value}) OR "
                     f"TRY_CAST({value} AS FLOAT) IS NULL)", "which is no finite number",
                     "write a number, or leave the cell empty")
-    return f"CAST(CASE WHEN NOT isnan({value}) THEN {value} END AS FLOAT)"
+    return f"CAST(CASE WHEN NOT isnan({value}) THEN {value} END AS {kept})"
 
 
 def _codes(column: str, texts: pa.ChunkedArray) -> np.ndarray:
