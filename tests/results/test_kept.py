@@ -18,7 +18,9 @@ from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
 from fedvine.results.tune import tune
+from fedvine.results.tuned import found as searched
 from fedvine.results.work import Budget
+from fedvine.tasks.link_prediction import LinkPrediction
 
 
 def wanted(folder, *words):
@@ -145,14 +147,30 @@ def test_a_revision_and_other_content_make_another_cell(filled, monkeypatch):
     first, = wanted(folder)
     one, = cells([first], folder / "cells")
     assert one.finished
-    monkeypatch.setattr(Popularity, "revision", 2)
-    assert not cells([first], folder / "cells")[0].finished
-    assert cells([first], folder / "cells")[0].folder != one.folder
-    monkeypatch.undo()
+    for changed in (Popularity, LinkPrediction):
+        monkeypatch.setattr(changed, "revision", 2)
+        assert not cells([first], folder / "cells")[0].finished
+        assert cells([first], folder / "cells")[0].folder != one.folder
+        (folder / "shop.csv").rename(folder / "away.csv")       # nor where the data are not here
+        with pytest.raises(FedvineError, match=r"shop\.csv does not exist"):
+            cells([first], folder / "cells")
+        (folder / "away.csv").rename(folder / "shop.csv")
+        monkeypatch.undo()
     shop.write(folder, seed=1)
     assert not cells([first], folder / "cells")[0].finished
     shop.write(folder)
     assert cells([first], folder / "cells")[0].finished
+
+
+@pytest.mark.slow
+def test_a_search_under_another_protocol_is_not_taken(tmp_path, monkeypatch):
+    quick.here(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    first, = wanted(tmp_path)
+    tune(first, trials=1, folder=tmp_path / "cells", tell=len)
+    assert searched(first, 100, tmp_path / "cells") is not None
+    monkeypatch.setattr(LinkPrediction, "revision", 2)
+    assert searched(first, 100, tmp_path / "cells") is None
 
 
 def test_of_a_data_set_a_line_that_nobody_can_ask_for_goes(tmp_path):

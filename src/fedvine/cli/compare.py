@@ -110,7 +110,9 @@ def reproduce(
         if only or json or plot or str(markdown) == "-":
             raise FedvineError("--only, --json and --plot belong to one page; with all give "
                                "--markdown FOLDER.")
-        _pages(reproducing.reproduce_all(**how), markdown)
+        from fedvine.results import frozen
+        kept = frozen.names_in(markdown) if markdown else ()
+        _pages(reproducing.reproduce_all(**how, without=kept), markdown)
         return
     _show(reproducing.reproduce(name, only=only, **how), markdown, json, plot)
 

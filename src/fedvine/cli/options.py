@@ -29,6 +29,13 @@ def _png(file: Path | None) -> Path | None:
     return file
 
 
+def _page(file: Path | None) -> Path | None:
+    if file is not None:
+        from fedvine.results import frozen
+        frozen.check(file)
+    return file
+
+
 # -- the data, and its owners ----------------------------------------------------------------------
 Data = Annotated[str | None, typer.Option(
     autocompletion=completion.datasets,
@@ -99,7 +106,7 @@ Seeds = Annotated[int | None, typer.Option(
     min=1, help="How many seeds [default: 5, and 3 where a run takes over two minutes].")]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time.")]
 Markdown = Annotated[Path | None, typer.Option(
-    help="Write the tables to this file; - for the terminal.")]
+    callback=_page, help="Write the tables to this file; - for the terminal.")]
 Json = Annotated[Path | None, typer.Option(help="Write the scores to this file.")]
 Plot = Annotated[Path | None, typer.Option(
     callback=_png, help="Draw a picture into this .png file.")]

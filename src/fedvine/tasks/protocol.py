@@ -17,10 +17,13 @@ class Protocol(BaseModel):
     """Base of a task's settings.
 
     ``later`` names the settings that were added later, with the behaviour of before as default.
+    ``revision`` is raised when the same settings give other scores, so that kept cells of an
+    earlier one are not taken.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     later: ClassVar[tuple[str, ...]] = ("drift",)
+    revision: ClassVar[int] = 1
 
     task: str = ""
 
