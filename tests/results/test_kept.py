@@ -1,6 +1,7 @@
 """Kept cells: found by what scores depend on, written whole, enough for a page by themselves."""
 
 import json
+import platform
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +9,7 @@ import pytest
 import quick
 import shop
 
+from fedvine.core.device import processor
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods.popularity import Popularity
@@ -103,6 +105,7 @@ def test_a_line_holds_no_path_and_stands_in_order_of_keys(filled):
     assert [x["key"] for x in found] == sorted(x["key"] for x in found) and len(found) == 4
     assert str(folder) not in file.read_text() and found[0]["settings"]["data"]["source"] == "shop"
     one = found[0]
+    assert one["processor"] == processor() and platform.node() not in one["processor"].split()
     assert one["summary"]["seconds_cpu"] > 0 and one["summary"]["sizes"].keys() == {
         "ada", "bob", "cyd"} & one["summary"]["sizes"].keys()
     assert set(one["summary"]["scores"]) == {"test", "val"} and one["fedvine"]
