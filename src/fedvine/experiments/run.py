@@ -80,10 +80,12 @@ class Run:
             failed_at = done
             try:
                 assert self.server is not None
+                self.costs.begin(self.clients)
                 for stage in loop(self.method, self.server, self.clients, self.plan, done,
                                   self._round_done, self._known):
                     self._stage_done(stage, save=stage.t > done[0] or not self._is_end(*done))
                     yield stage
+                    self.costs.begin(self.clients)
                 break
             except RoundAborted as reason:
                 self.on_abort(str(reason))
@@ -119,6 +121,7 @@ class Run:
             self._save(at.t, at.r)
         if halted:
             raise KeyboardInterrupt
+        self.costs.begin(clients)
 
     def _stage_done(self, stage: StageScores, save: bool = True) -> None:
         """Keep a stage's scores; ``save`` False: the stage itself was learned and saved before."""
