@@ -29,7 +29,7 @@ class Timed(LocalClients):
 
 
 def test_the_rounds_of_a_stage_share_its_arrival(monkeypatch):
-    """By a clock that the test sets: server 1 s and clients 6 s in the arrival, then 2 s and 4 s."""
+    """By a clock that the test sets: server 1 s, clients 6 s in the arrival, then 2 s and 4 s."""
     clock = iter(range(1000))
     now = [0.0]
     monkeypatch.setattr(costs.time, "perf_counter", lambda: now[0])

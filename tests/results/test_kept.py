@@ -312,6 +312,18 @@ def test_a_page_takes_no_more_than_its_cap(tmp_path, monkeypatch, cost):
 
 
 @pytest.mark.slow
+def test_a_busy_machine_costs_no_seed(tmp_path, monkeypatch):
+    """The budget is of the processor: the clock may run as it likes."""
+    made = []
+    quick.here(monkeypatch, made)
+    monkeypatch.setattr(filling._Running, "look", lambda one: setattr(one, "cpu", 10.0))
+    ticks = iter(range(0, 10 ** 9, 10 ** 4))
+    monkeypatch.setattr(filling.time, "monotonic", lambda: float(next(ticks)))
+    assert len(fill(rows(tmp_path, "popularity"), budget=35.0)) == 1 and len(made) == 4
+    assert fill(rows(tmp_path, "popularity"), budget=35.0) == [] and len(made) == 5
+
+
+@pytest.mark.slow
 def test_a_row_that_fails_does_not_hold_up_the_others(tmp_path, monkeypatch):
     made = []
     quick.here(monkeypatch, made)

@@ -81,7 +81,8 @@ def reproduce(
         help="Only these experiments: numbers or parts of their names, with commas.")] = None,
     seeds: options.Seeds = None,
     budget: options.Budget = None,
-    cap: Annotated[str, typer.Option(help="CPU time that all runs of a page may take.")] = "60m",
+    cap: Annotated[str, typer.Option(help="Processor time that all runs of a page may take, "
+        "with the finished ones.")] = "60m",
     jobs: options.Jobs = 1,
     folder: options.Folder = Path("runs/cells"),
     plot: options.Plot = None,

@@ -101,7 +101,8 @@ Folder = Annotated[Path, typer.Option(
     "--folder", help="Where runs are made; finished cells are kept in docs/results/cells if that "
     "is here and no folder is named, else in kept below it.")]
 Budget = Annotated[str | None, typer.Option(
-    help="Time after which nothing more is started, such as 60m; the rest goes on next time.")]
+    help="Processor time that the runs of this call may take, such as 60m; then nothing more is "
+    "started, and the rest goes on next time.")]
 Seeds = Annotated[int | None, typer.Option(
     min=1, help="How many seeds [default: 5, and 3 where a run takes over two minutes].")]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time.")]

@@ -112,7 +112,8 @@ class Costs:
     def dump(self) -> dict[str, Any]:
         """Return the costs for a save, except :attr:`seconds`, which the save has itself."""
         return {"own": self.own, "arrival": self.arrival, "bytes": self.bytes,
-                "cpu": self.seconds_cpu, "rounds": [self.rounds, self.client, self.calls], "before": self.before}
+                "cpu": self.seconds_cpu, "before": self.before,
+                "rounds": [self.rounds, self.client, self.calls]}
 
     def load(self, state: dict[str, Any], seconds: float) -> None:
         """Continue from the costs of a save."""

@@ -74,7 +74,7 @@ def reproduce(name: str, *, only: str | None = None, seeds: int | None = None,
     ``only`` are the experiments wanted, by number or by a part of their name, with commas between
     them. ``seeds`` are :data:`fedvine.results.fill.SEEDS` if not said, and fewer where runs are
     slow. Cells that are kept are taken from there (:func:`fedvine.results.cells.cells`); others are
-    run and kept. ``budget`` (seconds of the clock) and ``jobs`` are those of
+    run and kept. ``budget`` (CPU seconds) and ``jobs`` are those of
     :func:`fedvine.results.fill.fill_pages`; the cells of a page take at most ``cap`` CPU seconds.
     What is left over is marked. Raises :class:`FedvineError` for an unknown name or experiment.
     """

@@ -39,7 +39,7 @@ def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str 
         folder: where the run folders go.
         partitions: run each seed on so many partitions of a labelled graph, each with orders of
             tasks and training nodes of its own; a seed is then an initialisation alone.
-        budget: seconds of the clock, see :func:`fedvine.results.fill.fill_pages`.
+        budget: CPU seconds of the runs, see :func:`fedvine.results.fill.fill_pages`.
         jobs: runs at a time.
         tell: function that gets a line for each finished cell.
 

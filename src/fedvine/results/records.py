@@ -73,8 +73,8 @@ def _choice(found: Mapping[str, Any]) -> list[RenderableType]:
              "left out" if one["left_out"] else "chosen" if one["name"] == found["chosen"] else ""]
             for one in found["candidates"]]
     return [str(found["why"]),
-            table(Rows(["candidate", str(found["score"]), "above the chosen", "time", "moved", ""],
-                       rows)),
+            table(Rows(["candidate", str(found["score"]), "above the chosen", "CPU time", "moved",
+                        ""], rows)),
             *(f"{one['name']} is left out: {one['left_out']}".rstrip(".") + "."
               for one in found["candidates"] if one["left_out"])]
 
