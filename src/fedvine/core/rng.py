@@ -65,13 +65,14 @@ def hashed_uniform(seed: int, keys: np.ndarray, width: int) -> np.ndarray:
         float32 [n, width].
     """
     with np.errstate(over="ignore"):
-        state = _mix(keys.astype(np.uint64) ^ np.uint64(key("rows", seed) & (2**64 - 1)))
+        state = mixed(keys.astype(np.uint64) ^ np.uint64(key("rows", seed) & (2**64 - 1)))
         columns = (np.arange(1, width + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        bits = _mix(state[:, None] + columns[None, :])
+        bits = mixed(state[:, None] + columns[None, :])
     return ((bits >> np.uint64(40)).astype(np.float32)) * np.float32(2.0**-23) - np.float32(1.0)
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
+def mixed(x: np.ndarray) -> np.ndarray:
+    """Return SplitMix64's finaliser of each number, uint64 [...]: all bits depend on all bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -12,6 +12,8 @@ from pydantic import (
     model_serializer,
 )
 
+REPLICATES = "replicates"       # the setting that changes no score
+
 
 class Protocol(BaseModel):
     """Base of a task's settings.
@@ -30,6 +32,9 @@ class Protocol(BaseModel):
     drift: bool | None = Field(default=None, description="measure how new each stage is, and "
                                "simple rivals on its queries; if not said where the plan has live "
                                "stages")
+    replicates: int = Field(default=0, ge=0, le=10_000, description="bootstrap replicates of the "
+                            "test period's scores over users, for intervals (fedvine compare sets "
+                            "it); it changes no score")
 
     def drifts(self, plan: Any) -> bool:
         """Return whether drift is measured, with this plan."""
@@ -42,5 +47,6 @@ class Protocol(BaseModel):
         Runs and kept cells from before there were such settings keep their identity.
         """
         fields = type(self).model_fields
-        same = {name for name in self.later if getattr(self, name) == fields[name].default}
+        same = {name for name in (*self.later, REPLICATES)
+                if getattr(self, name) == fields[name].default}
         return {name: value for name, value in dump(self).items() if name not in same}
