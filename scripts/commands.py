@@ -18,7 +18,8 @@ anywhere on the page says which commands are not simply run:
     <!-- machines `...`: what it needs -->                           never
     <!-- template `...`: what stands for what -->                    never
 
-The longest beginning counts; a mark that fits no command is an error. A slow command is stopped
+The longest beginning counts; a mark that fits no command is an error. A page with the line
+"> **Not up to date.** ..." near its top is text and has no commands. A slow command is stopped
 after --minutes and then counts as run as far as it came. Commands that make an environment are
 reported with the one made as they say.
 """
@@ -48,6 +49,7 @@ LINE = re.compile(r"(?:(?:hub|site)\s+)?((?:fedvine|scripts/[\w-]+|python3?|sour
 INLINE = re.compile(r"(?:[A-Z_]+=\S+ )?(?:fedvine \w|scripts/[a-z]|python -m |python examples/|"
                     r"pip install )")
 MARK = re.compile(rf"({'|'.join(KINDS)}) `([^`]+)`: (.+)", re.S)
+FROZEN = "> **Not up to date.**"    # near the top of a page: as in fedvine.results.frozen
 FILE = re.compile(r"# (\w+\.py)")
 OPEN = re.compile(r"\.\.\.|(?<=\s)(COMMAND|FILE|KIT|METHOD|NAME|RUN)(?=\s|$)")
 INSTALL = re.compile(r"python3? -m venv|source |(\S*/)?pip install")
@@ -70,7 +72,12 @@ def pages() -> list[Path]:
 
 
 def commands(page: str) -> list[Command]:
-    """The commands of a page's text. Raises ValueError for what is none, and for a loose mark."""
+    """The commands of a page's text. Raises ValueError for what is none, and for a loose mark.
+
+    A page of runs with an earlier protocol is text: it has none.
+    """
+    if any(line.startswith(FROZEN) for line in page.splitlines()[:6]):
+        return []
     found: list[tuple[int, str]] = []
     python = {page[:block.start(1)].count("\n") + 1: block[1]
               for block in re.finditer(r"^```python\n(.*?)^```$", page, re.S | re.M)}

@@ -17,3 +17,4 @@ def here(patch, made=None):
 
     patch.setattr(filling, "_start", start)
     patch.setattr(filling._Running, "speak", lambda self, tell: None)
+    patch.setattr(filling._Running, "look", lambda self: None)

@@ -129,7 +129,7 @@ def test_a_method_whose_server_holds_the_graph_is_not_compared_with_one_by_clien
 
 
 def test_what_does_not_fit_into_the_budget_is_left_out_and_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(Costs, "seconds", property(lambda self: float(len(self.rounds))))
+    monkeypatch.setattr(Costs, "seconds_cpu", property(lambda self: float(len(self.rounds))))
     split, plan = tiny_case()
     words, said = ["popularity", PLUS, "recency", "fedlink:rounds=1"], []
     found = run_auto(split, plan, out=tmp_path / "run", candidates=words, budget=2,

@@ -1,19 +1,23 @@
-"""Seconds that each client spends in rounds: arrivals and scores aside, and kept over a stop."""
+"""Seconds of rounds with their share of arrivals, without scores, and kept over a stop."""
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from fedvine import testing
+from fedvine.core.message import pack, unpack
+from fedvine.core.method import At
 from fedvine.engines.local import LocalClients
+from fedvine.experiments import costs
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.popularity import Popularity
 from fedvine.results.entry import Entry
 from fedvine.results.records import records
 
 SLOW = {"ada": 0.25, "bob": 2.0, "cyd": 0.5}       # seconds of any call
-CALLS = 2                                          # of a round of FedLink: choose, train
+CALLS = 2.5     # of a round of FedLink: choose, train, and half of the call of a stage's arrival
 
 
 class Timed(LocalClients):
@@ -22,6 +26,42 @@ class Timed(LocalClients):
     def exchange(self, letters):
         for name, reply, _ in super().exchange(letters):
             yield name, reply, SLOW[name]
+
+
+def test_the_rounds_of_a_stage_share_its_arrival(monkeypatch):
+    """By a clock that the test sets: server 1 s, clients 6 s in the arrival, then 2 s and 4 s."""
+    clock = iter(range(1000))
+    now = [0.0]
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: now[0])
+    clients = SimpleNamespace(log=[], traffic={n: dict.fromkeys(
+        ("down", "up", "seconds"), 0.0) for n in ("ada", "bob")})
+
+    def call(t, r, ada, bob):
+        clients.log.append({"t": t, "r": r, "call": next(clock), "clients": 2,
+                            "seconds": ada + bob})
+        for name, seconds in (("ada", ada), ("bob", bob)):
+            clients.traffic[name]["seconds"] += seconds
+        now[0] += ada + bob
+
+    made = costs.Costs()
+    for t in range(2):
+        made.begin(clients)
+        call(t, 0, 4.0, 2.0)
+        now[0] += 1.0
+        made.round_done(At(t, 0, 2), clients)
+        saved = costs.Costs()                       # a stop between arrival and rounds
+        saved.load(unpack(pack(made.dump())), 0.0)
+        made = saved
+        for r in (1, 2):
+            made.begin(clients)
+            call(t, r, 1.0, 3.0)
+            now[0] += 2.0
+            made.round_done(At(t, r, 2), clients)
+        call(t, 3, 50.0, 50.0)                      # scores, in no round
+    found = made.summary()
+    assert found["seconds_round"] == 4 + 2 + (6 + 1) / 2
+    assert found["seconds_server"] == 2 + 1 / 2 and found["seconds_client"] == (4 + 6 / 2) / 2
+    assert found["seconds_by_client"] == {"ada": 1 + 4 / 2, "bob": 3 + 2 / 2}
 
 
 def test_only_rounds_count():

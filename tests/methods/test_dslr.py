@@ -84,7 +84,7 @@ def test_the_link_model_learns_edges_from_random_pairs():
 
     def entropy(z):
         found = similarity(z, torch.cat([pairs, others], 1))
-        return float(torch.nn.functional.binary_cross_entropy(found, truth))
+        return float(torch.nn.functional.binary_cross_entropy(found, truth.to(found)))
 
     with torch.no_grad():
         before = client.model.first(graph)

@@ -92,6 +92,14 @@ def test_the_weight_of_a_node_is_its_gradient_by_the_logit_of_its_class():
     assert slope_weights(scores.detach(), truth, 7).tolist() == [1.0] * 7
 
 
+def test_the_weight_of_a_node_that_is_learned_well_has_all_its_digits():
+    """1 - sigmoid(s) of float32 has four digits where s is 8, and none where it is 20."""
+    scores = torch.tensor([[1.0, -1.0], [8.0, 0.0], [20.0, 0.0]])
+    truth = torch.tensor([[1.0, 0.0]] * 3)
+    torch.testing.assert_close(slope_weights(scores, truth, 1),
+                               slope_weights(scores.double(), truth.double(), 1).float())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_herding_takes_the_best_next_node_each_time(seed):
     draw = rng(seed, "herding")

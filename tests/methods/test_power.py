@@ -6,10 +6,12 @@ import tomlkit
 import torch
 
 from fedvine import testing
-from fedvine.core import registry
+from fedvine.core import registry, tree
 from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import Ledger
-from fedvine.core.message import Packed, unpack
+from fedvine.core.message import Packed, pack, unpack
+from fedvine.core.method import Server
+from fedvine.core.replies import Replies
 from fedvine.core.state import Client, World
 from fedvine.data.spec import load
 from fedvine.engines.faults import MockClients
@@ -183,6 +185,28 @@ def test_the_transfer_loss_is_equation_14():
         theirs[k, i].log_softmax(0), ours[i].softmax(0), reduction="sum")
         for k in range(2) for i in range(5))
     assert float(divergence(ours, theirs, share, "kl")) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_transfer_does_not_amplify_rounding():
+    """The transferred model moves no more than what rounding moved before: 1e-4 in float32."""
+    world = World(("ada", "bob"), 0, 1, {"features": 20, "classes": 3})
+    method, found = Power(hidden=8, server_epochs=10), []
+    draw = torch.Generator().manual_seed(3)
+    x, y = torch.rand(6, 20, generator=draw), torch.arange(6) % 3
+    models = [tree.map_tree(lambda p: p + 0.1 * torch.randn(p.shape, generator=draw),
+                            method.start(world).model) for _ in world.clients]
+    for noise in (0.0, 1e-7):
+        average = tree.map_tree(lambda p, q, e=noise: (p + q) / 2 * (1 + e), *models)
+        server = Server(model=average, x=x, y=y,
+                        trajectories={n: np.ones(3) for n in world.clients})
+        sent = Replies({n: pack({"model": m}) for n, m in zip(world.clients, models, strict=True)},
+                       [])
+        method.transfer_knowledge(server, sent, world)
+        found.append(server.model)
+    assert all(p.dtype == torch.float32 for p in found[0].values())
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=0, atol=1e-6)
+        assert not torch.equal(value, average[name])
 
 
 def test_the_buffer_graph_joins_neighbours_and_loops():

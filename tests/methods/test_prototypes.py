@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from fedvine.methods._power.equations import (
     class_means,
     encode,
     infer_labels,
+    largest,
     neighbours,
     reconstruct,
 )
@@ -247,6 +249,28 @@ def test_neighbours_against_a_plain_loop(count, k, block, seed):
     edges = neighbours(x, k, block)
     assert edges.dtype == torch.long and edges.shape == (2, len(pairs))
     assert list(map(tuple, edges.T.tolist())) == sorted(pairs)
+
+
+def test_of_equal_neighbours_the_lower_number_is_first_also_after_rounding():
+    for more in (0.0, 1e-7, -1e-7):         # 0 is as near to 1 as to 2, but for rounding
+        x = torch.tensor([[1.0, 0.0], [2.0, 9.0], [2.0 + more, -9.0], [0.0, -9.0]])
+        assert (0, 1) in list(map(tuple, neighbours(x.double(), 1).T.tolist()))
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(1, 12),
+       st.integers(0, 1000))
+def test_the_largest_are_the_same_after_rounding(scores, count, seed):
+    """Equal within a millionth: the lower number first; more than that apart: by size."""
+    exact = np.array(scores, float)
+    noise = torch.rand(len(exact), generator=torch_rng(seed)).numpy() * 1e-7
+    wanted = np.argsort(-exact, kind="stable")[:count]
+    assert largest(exact, count).tolist() == wanted.tolist()
+    assert largest(exact + noise * exact.max(), count).tolist() == wanted.tolist()
+
+
+def test_the_largest_of_numbers_that_are_none_come_last():
+    assert largest(np.array([np.nan, 1.0, -np.inf, 2.0]), 9).tolist() == [3, 1, 0, 2]
+    assert largest(np.full(3, np.nan), 2).tolist() == [0, 1]
 
 
 def test_class_means_are_means_of_shortened_nodes():

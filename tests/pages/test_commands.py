@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from fedvine.results import frozen
+
 ROOT = Path(__file__).parents[2]
 runner = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "commands.py"), run_name="runner"))
 
@@ -55,6 +57,11 @@ def test_what_counts_as_a_command_and_what_a_mark_makes_of_it():
     assert runner.commands(PAGE)[-1].code == "fedvine = 1\n"
     assert runner.extras(runner.commands(PAGE)) == {"demo", "flare"}
     assert runner.extras(runner.commands("`fedvine list`, the extra `metis`")) == set()
+
+
+def test_a_page_of_an_earlier_protocol_has_no_commands():
+    assert runner.FROZEN == frozen.MARK
+    assert runner.commands(f"# Title\n\n{frozen.MARK} The runs ...\n{PAGE}") == []
 
 
 @pytest.mark.parametrize(("page", "sentence"), [

@@ -13,6 +13,7 @@ from fedvine import testing
 from fedvine.cli import main
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods.fedlink import FedLink
+from fedvine.results.frozen import frozen
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -26,7 +27,12 @@ def code(page, language="python", number=0):
 
 
 def commands(page):
-    """All ``fedvine ...`` lines in the plain blocks of a page, without what follows a #."""
+    """All ``fedvine ...`` lines in the plain blocks of a page, without what follows a #.
+
+    None of a page that is frozen text.
+    """
+    if frozen(page):
+        return
     for block in (text for kind, text in BLOCK.findall(page.read_text()) if not kind):
         for line in block.replace("\\\n", " ").splitlines():
             found = re.search(r"(?:^|\s{2,})fedvine (.*)", line)

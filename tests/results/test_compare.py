@@ -132,7 +132,7 @@ def test_a_failing_run_is_reported_by_its_own_sentence(tmp_path):
 @pytest.mark.slow
 def test_a_spent_budget_stops_what_runs_and_the_next_call_finishes_it(tmp_path):
     cell, = cells(made(tmp_path, ":".join(["fedlink", *TINY])), tmp_path / "cells")
-    assert fill([[cell]], budget=0.1, tell=print) == [cell]     # no process starts in so little
+    assert fill([[cell]], budget=0.1, tell=print) == [cell]     # CPU seconds: Python starts in more
     assert not list((tmp_path / "cells").glob("*.log"))
     assert fill([[cell], [cell]], tell=print) == []
     assert cell.finished

@@ -1,6 +1,7 @@
 """Kept cells: found by what scores depend on, written whole, enough for a page by themselves."""
 
 import json
+import platform
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +9,7 @@ import pytest
 import quick
 import shop
 
+from fedvine.core.device import processor
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods.popularity import Popularity
@@ -18,7 +20,9 @@ from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
 from fedvine.results.tune import tune
+from fedvine.results.tuned import found as searched
 from fedvine.results.work import Budget
+from fedvine.tasks.link_prediction import LinkPrediction
 
 
 def wanted(folder, *words):
@@ -101,6 +105,7 @@ def test_a_line_holds_no_path_and_stands_in_order_of_keys(filled):
     assert [x["key"] for x in found] == sorted(x["key"] for x in found) and len(found) == 4
     assert str(folder) not in file.read_text() and found[0]["settings"]["data"]["source"] == "shop"
     one = found[0]
+    assert one["processor"] == processor() and platform.node() not in one["processor"].split()
     assert one["summary"]["seconds_cpu"] > 0 and one["summary"]["sizes"].keys() == {
         "ada", "bob", "cyd"} & one["summary"]["sizes"].keys()
     assert set(one["summary"]["scores"]) == {"test", "val"} and one["fedvine"]
@@ -145,14 +150,30 @@ def test_a_revision_and_other_content_make_another_cell(filled, monkeypatch):
     first, = wanted(folder)
     one, = cells([first], folder / "cells")
     assert one.finished
-    monkeypatch.setattr(Popularity, "revision", 2)
-    assert not cells([first], folder / "cells")[0].finished
-    assert cells([first], folder / "cells")[0].folder != one.folder
-    monkeypatch.undo()
+    for changed in (Popularity, LinkPrediction):
+        monkeypatch.setattr(changed, "revision", 2)
+        assert not cells([first], folder / "cells")[0].finished
+        assert cells([first], folder / "cells")[0].folder != one.folder
+        (folder / "shop.csv").rename(folder / "away.csv")       # nor where the data are not here
+        with pytest.raises(FedvineError, match=r"shop\.csv does not exist"):
+            cells([first], folder / "cells")
+        (folder / "away.csv").rename(folder / "shop.csv")
+        monkeypatch.undo()
     shop.write(folder, seed=1)
     assert not cells([first], folder / "cells")[0].finished
     shop.write(folder)
     assert cells([first], folder / "cells")[0].finished
+
+
+@pytest.mark.slow
+def test_a_search_under_another_protocol_is_not_taken(tmp_path, monkeypatch):
+    quick.here(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    first, = wanted(tmp_path)
+    tune(first, trials=1, folder=tmp_path / "cells", tell=len)
+    assert searched(first, 100, tmp_path / "cells") is not None
+    monkeypatch.setattr(LinkPrediction, "revision", 2)
+    assert searched(first, 100, tmp_path / "cells") is None
 
 
 def test_of_a_data_set_a_line_that_nobody_can_ask_for_goes(tmp_path):
@@ -288,6 +309,18 @@ def test_a_page_takes_no_more_than_its_cap(tmp_path, monkeypatch, cost):
     other = rows(tmp_path, "edgebank", seeds=1)             # on a page that has room
     assert len(fill_pages([table, other], budget=Budget(cpu=130.0))) == 2
     assert made[-1] == "edgebank on shop, seed 0"
+
+
+@pytest.mark.slow
+def test_a_busy_machine_costs_no_seed(tmp_path, monkeypatch):
+    """The budget is of the processor: the clock may run as it likes."""
+    made = []
+    quick.here(monkeypatch, made)
+    monkeypatch.setattr(filling._Running, "look", lambda one: setattr(one, "cpu", 10.0))
+    ticks = iter(range(0, 10 ** 9, 10 ** 4))
+    monkeypatch.setattr(filling.time, "monotonic", lambda: float(next(ticks)))
+    assert len(fill(rows(tmp_path, "popularity"), budget=35.0)) == 1 and len(made) == 4
+    assert fill(rows(tmp_path, "popularity"), budget=35.0) == [] and len(made) == 5
 
 
 @pytest.mark.slow

@@ -81,7 +81,8 @@ def reproduce(
         help="Only these experiments: numbers or parts of their names, with commas.")] = None,
     seeds: options.Seeds = None,
     budget: options.Budget = None,
-    cap: Annotated[str, typer.Option(help="CPU time that all runs of a page may take.")] = "60m",
+    cap: Annotated[str, typer.Option(help="Processor time that all runs of a page may take, "
+        "with the finished ones.")] = "60m",
     jobs: options.Jobs = 1,
     folder: options.Folder = Path("runs/cells"),
     plot: options.Plot = None,
@@ -110,7 +111,9 @@ def reproduce(
         if only or json or plot or str(markdown) == "-":
             raise FedvineError("--only, --json and --plot belong to one page; with all give "
                                "--markdown FOLDER.")
-        _pages(reproducing.reproduce_all(**how), markdown)
+        from fedvine.results import frozen
+        kept = frozen.names_in(markdown) if markdown else ()
+        _pages(reproducing.reproduce_all(**how, without=kept), markdown)
         return
     _show(reproducing.reproduce(name, only=only, **how), markdown, json, plot)
 

@@ -29,6 +29,13 @@ def _png(file: Path | None) -> Path | None:
     return file
 
 
+def _page(file: Path | None) -> Path | None:
+    if file is not None:
+        from fedvine.results import frozen
+        frozen.check(file)
+    return file
+
+
 # -- the data, and its owners ----------------------------------------------------------------------
 Data = Annotated[str | None, typer.Option(
     autocompletion=completion.datasets,
@@ -94,12 +101,13 @@ Folder = Annotated[Path, typer.Option(
     "--folder", help="Where runs are made; finished cells are kept in docs/results/cells if that "
     "is here and no folder is named, else in kept below it.")]
 Budget = Annotated[str | None, typer.Option(
-    help="Time after which nothing more is started, such as 60m; the rest goes on next time.")]
+    help="Processor time that the runs of this call may take, such as 60m; then nothing more is "
+    "started, and the rest goes on next time.")]
 Seeds = Annotated[int | None, typer.Option(
     min=1, help="How many seeds [default: 5, and 3 where a run takes over two minutes].")]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time.")]
 Markdown = Annotated[Path | None, typer.Option(
-    help="Write the tables to this file; - for the terminal.")]
+    callback=_page, help="Write the tables to this file; - for the terminal.")]
 Json = Annotated[Path | None, typer.Option(help="Write the scores to this file.")]
 Plot = Annotated[Path | None, typer.Option(
     callback=_png, help="Draw a picture into this .png file.")]

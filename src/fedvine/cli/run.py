@@ -73,7 +73,8 @@ def run(
     top: Annotated[int | None, typer.Option(
         min=1, help="Items a user in --forecasts [default: 5].")] = None,
     budget: Annotated[str | None, typer.Option(
-        help="Of auto: time for all candidates together, such as 90s or 1h [default: 5m].")] = None,
+        help="Of auto: processor time for all candidates together, such as 90s or 1h [default: "
+        "5m].")] = None,
     track: Annotated[str | None, typer.Option(
         metavar="mlflow|tensorboard|wandb", help="Tell this tracker scores, costs and settings; "
         'needs pip install "fedvine[track]".')] = None,

@@ -59,7 +59,8 @@ def tune(
         "--set", metavar="KEY=VALUE", help="Any key of the experiment; a method's field that is "
         "set is not searched.")] = None,
     budget: Annotated[str | None, typer.Option(
-        help="Time after which the search stops, such as 60m; the same command goes on.")] = None,
+        help="Processor time after which the search stops, such as 60m; the same command goes "
+        "on.")] = None,
     out: Annotated[Path | None, typer.Option(
         help="The search's folder [default: runs/tune/<method>-<data>-<digest>].")] = None,
     folder: Annotated[Path, typer.Option(
@@ -74,7 +75,7 @@ def tune(
     from fedvine.results import tune as tuning
     from fedvine.results.compare import experiments
     stopped_as_by_ctrl_c()
-    ends = None if budget is None else clock.monotonic() + options.seconds_of(budget)
+    ends = None if budget is None else clock.process_time() + options.seconds_of(budget)
     table: published.PaperTable | None = None
     wanted: list[tuple[str, Experiment]] = []
     if what in published.names():
@@ -104,7 +105,7 @@ def tune(
     for name, experiment in wanted:
         if name:
             options.tell(name)
-        left = None if ends is None else max(ends - clock.monotonic(), 0.0)
+        left = None if ends is None else max(ends - clock.process_time(), 0.0)
         try:
             found = tuning.tune(experiment, trials=trials or tuning.TRIALS,
                                 seed=tuning.SEED if seed is None else seed,

@@ -7,7 +7,11 @@ run to run where several edges add to one row.
 
 from __future__ import annotations
 
+import functools
+import platform
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedvine.core.errors import FedvineError
@@ -50,6 +54,18 @@ def check(method: Method) -> None:
     if isinstance(method, OnDevice) and method.device == GPU and not has_gpu():
         raise FedvineError('method.device is "cuda", and torch finds no GPU here; set it to "auto" '
                            'or "cpu", or install a torch with CUDA.')
+
+
+@functools.cache
+def processor() -> str:
+    """Return the architecture and the model of this machine's processor: "x86_64, AMD EPYC"."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+    except (OSError, ValueError):
+        found = None
+    model = found[1].strip() if found else platform.processor()
+    kind = platform.machine()
+    return kind if model in ("", kind) else f"{kind}, {model}"
 
 
 def without(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def run_auto(split: Any, plan: Any, *, out: str | os.PathLike[str], budget: str 
         split: the split data, as of :func:`fedvine.run`.
         plan: the stages.
         out: the run folder; where it has a choice already, that method goes on.
-        budget: time of the clock for all candidates together, such as ``"5m"``, or seconds. The
+        budget: processor time for all candidates together, such as ``"5m"``, or seconds. The
             first candidate is run whatever it takes.
         candidates: words such as ``"fedlink"`` or ``"fedlink:capacity=1000"``, from the simplest
             on; None: those of the task.
@@ -114,7 +114,7 @@ def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *,
         words: candidates, from the simplest on.
         start: prepares the run of a candidate in a folder.
         out: the run folder.
-        budget: time of the clock for all candidates, such as ``"5m"``, or seconds.
+        budget: processor time for all candidates, such as ``"5m"``, or seconds.
         say: gets a line for each candidate.
 
     Returns:
@@ -199,7 +199,7 @@ def _compared(words: Sequence[str], start: Start, out: Path, limit: float,
 def _measure(candidate: Candidate, start: Start, out: Path, limit: float | None) -> Task:
     """Run a candidate up to the test period, and enter its scores and costs; return its task.
 
-    Raises :class:`_Spent` after ``limit`` seconds, at the end of a round.
+    Raises :class:`_Spent` after ``limit`` CPU seconds, at the end of a round.
     """
     place = _place(out, candidate.word)
     made = start(candidate.word, place)
@@ -208,8 +208,8 @@ def _measure(candidate: Candidate, start: Start, out: Path, limit: float | None)
     found = json.loads(done.read_text("utf-8")) if done.exists() else None
     if found is None:
         def on_round(at: Any, clients: Any) -> None:
-            if limit is not None and made.costs.seconds > limit:
-                candidate.seconds = made.costs.seconds
+            if limit is not None and made.costs.seconds_cpu > limit:
+                candidate.seconds = made.costs.seconds_cpu
                 raise _Spent
 
         made.on_round = on_round
@@ -217,7 +217,7 @@ def _measure(candidate: Candidate, start: Start, out: Path, limit: float | None)
             with contextlib.closing(iter(made)) as stages:      # type: ignore[type-var]
                 next((stage for stage in stages if stage.t >= last), None)
         cost = made.costs
-        found = {"seconds": cost.seconds if last >= 0 else 0.0,
+        found = {"seconds": cost.seconds_cpu if last >= 0 else 0.0,
                  "bytes": cost.bytes["down"] + cost.bytes["up"], "scores": [
                      [t, name, value, n] for (t, name), (value, n) in
                      made.protocol.judged(made.stages, made.plan).items()] if last >= 0 else []}

@@ -18,7 +18,10 @@ FEW = 4             # pairs of scores below which the interval follows from numb
 
 @dataclass
 class Candidate:
-    """A candidate: its word, its scores by stage and client, its costs, or why it is left out."""
+    """A candidate: its word, its scores by stage and client, its costs, or why it is left out.
+
+    ``seconds`` are those of the processor.
+    """
 
     word: str
     scores: Judged = field(default_factory=dict)

@@ -18,10 +18,11 @@ _MOVED = ("down", "up", "seconds")
 class Costs:
     """The costs of a run, which the loop updates.
 
-    :meth:`begin` is called before a round, :meth:`round_done` after it, :meth:`count` for the log
-    of calls. Seconds of arrivals and of scores count in the total alone. Of a run of many rounds
-    the seconds of the last ones are kept, at least :data:`KEPT`, and their median is that of the
-    run; of earlier rounds there are sums.
+    :meth:`begin` is called before an arrival or a round, :meth:`round_done` after it,
+    :meth:`count` for the log of calls. The rounds of a stage share the seconds of its arrival
+    equally; those of scores and saves count only in the total. Of a run of many rounds the seconds
+    of the last ones are kept, at least :data:`KEPT`, and their median is that of the run; of
+    earlier rounds there are sums.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,8 @@ class Costs:
         self.calls: list[float] = []            # of all calls, by round
         self.before = [0, 0.0, 0.0, 0.0]        # rounds before these, and the sums of the three
         self.own: dict[str, float] | None = {}  # of rounds, by client; None: not known
+        # Of this stage's arrival: its seconds, of one client, of all calls; and by client.
+        self.arrival: tuple[list[float], dict[str, float]] = [0.0, 0.0, 0.0], {}
         self.bytes: dict[str, Any] = {"down": 0, "up": 0, "calls": 0, "by": {}}
         self._started = self._began = time.perf_counter()
         self._started_cpu = time.process_time()
@@ -40,24 +43,30 @@ class Costs:
         self._since: dict[str, dict[str, float]] | None = None  # ... of the process, before the run
 
     def begin(self, clients: Clients) -> None:
-        """Start the clock of a round."""
+        """Start the clock of an arrival or a round."""
         self._began = time.perf_counter()
         if self._since is None:
             self._since = _moved(clients)
         self._before = {name: its["seconds"] for name, its in clients.traffic.items()}
 
     def round_done(self, at: At, clients: Clients) -> None:
-        """Add the costs of the round ``at``, and start the clock of the next one."""
-        if at.r > 0:
-            self.rounds.append(time.perf_counter() - self._began)
-            calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
-            self.client.append(sum(c["seconds"] / max(c["clients"], 1) for c in calls))
-            self.calls.append(sum(c["seconds"] for c in calls))
-            self._shorten()
-            if self.own is not None:
-                self.own = {name: self.own.get(name, 0.0) + its["seconds"]
-                            - self._before.get(name, 0.0) for name, its in clients.traffic.items()}
-        self.begin(clients)
+        """Add the costs of the round ``at``, and its share of those of the stage's arrival."""
+        calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
+        spent = [time.perf_counter() - self._began,
+                 sum(c["seconds"] / max(c["clients"], 1) for c in calls),
+                 sum(c["seconds"] for c in calls)]
+        own = {name: its["seconds"] - self._before.get(name, 0.0)
+               for name, its in clients.traffic.items()}
+        if at.r == 0:
+            self.arrival = spent, own
+            return
+        for column, mine, shared in zip((self.rounds, self.client, self.calls), spent,
+                                        self.arrival[0], strict=True):
+            column.append(mine + shared / at.R)
+        self._shorten()
+        if self.own is not None:
+            self.own = {name: self.own.get(name, 0.0) + mine
+                        + self.arrival[1].get(name, 0.0) / at.R for name, mine in own.items()}
 
     def _shorten(self) -> None:
         if len(self.rounds) >= 2 * KEPT:
@@ -102,8 +111,9 @@ class Costs:
 
     def dump(self) -> dict[str, Any]:
         """Return the costs for a save, except :attr:`seconds`, which the save has itself."""
-        return {"own": self.own, "bytes": self.bytes, "cpu": self.seconds_cpu,
-                "rounds": [self.rounds, self.client, self.calls], "before": self.before}
+        return {"own": self.own, "arrival": self.arrival, "bytes": self.bytes,
+                "cpu": self.seconds_cpu, "before": self.before,
+                "rounds": [self.rounds, self.client, self.calls]}
 
     def load(self, state: dict[str, Any], seconds: float) -> None:
         """Continue from the costs of a save."""
@@ -111,6 +121,7 @@ class Costs:
         self.rounds, self.client, self.calls = state["rounds"]
         self.before = list(state.get("before", self.before))
         self.own = state.get("own")             # older saves have none
+        self.arrival = tuple(state.get("arrival", self.arrival))
         self._earlier = state.get("by_client", {})
         self.earlier_cpu = state.get("cpu", 0.0)
 

@@ -28,6 +28,7 @@ from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run_files import read_choice
 from fedvine.experiments.summary import lines, logged, summary
 from fedvine.tasks.by_name import of
+from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.task import Task
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
@@ -84,10 +85,12 @@ class Run:
             failed_at = done
             try:
                 assert self.server is not None
+                self.costs.begin(self.clients)
                 for stage in loop(self.method, self.server, self.clients, self.plan, done,
                                   self._round_done, self._known):
                     self._stage_done(stage, save=stage.t > done[0] or not self._is_end(*done))
                     yield stage
+                    self.costs.begin(self.clients)
                 break
             except RoundAborted as reason:
                 self.on_abort(str(reason))
@@ -137,9 +140,11 @@ class Run:
             self._save(at.t, at.r)
         if halted:
             raise KeyboardInterrupt
+        self.costs.begin(clients)
 
     def _stage_done(self, stage: StageScores, save: bool = True) -> None:
         """Keep a stage's scores; ``save`` False: the stage itself was learned and saved before."""
+        self._add_replicates(stage)
         before = [s for s in self.stages if s.t == stage.t]
         if before:
             before[0].found.update(stage.found)
@@ -151,6 +156,20 @@ class Run:
             if save:
                 self._save(stage.t, self.method.rounds_at(stage.t) + 1)
         self.on_stage(stage, self)
+
+    def _add_replicates(self, stage: StageScores) -> None:
+        """Add the replicates that scorers in this process keep to a stage's scores."""
+        server = self.clients.server_scorer
+        scorers = {"all": server} if server is not None else {
+            name: worker.scorer for name, worker in getattr(self.clients, "workers", {}).items()}
+        for scored, by in stage.found.items():
+            for name, result in by.items():
+                kept = getattr(scorers.get(name), "resampled", {})
+                if scored in kept:
+                    result[REPLICATES] = {part: {
+                        key: [float(x) if x == x else None for x in values]     # JSON has no NaN
+                        for key, values in of.items()}
+                        for part, of in kept.pop(scored).items()}
 
     def _is_end(self, t: int, r: int) -> bool:
         """Return whether round ``r`` of stage ``t`` is the place after its scores."""

@@ -12,6 +12,7 @@ from fedvine.experiments.loop import StageScores
 from fedvine.experiments.prepare import Prepared
 from fedvine.experiments.run_files import read_lines
 from fedvine.tasks.drift import drift
+from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.task import Task
 
 
@@ -27,7 +28,8 @@ def logged(folder: Path) -> list[StageScores]:
     found: dict[int, dict[int, dict[str, Any]]] = {}
     for line in read_lines(folder, "metrics.jsonl"):
         found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = {
-            key: line[key] for key in ("n", "scores", "classes", "parts", "drift") if key in line}
+            key: line[key] for key in ("n", "scores", "classes", "parts", "drift", REPLICATES)
+            if key in line}
     return [StageScores(t, by) for t, by in sorted(found.items())]
 
 
@@ -49,6 +51,8 @@ def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: C
              **costs.summary(), "sizes": {name: len(part) for name, part in ready.parts.items()}}
     if names := ready.class_names:
         found["classes"] = list(names)
+    if replicates := ready.protocol.replicates_of(stages, plan):
+        found[REPLICATES] = replicates
     if ready.dates:
         found |= {"dates": True, "bounds": list(getattr(plan, "bounds", ()))}
     bounds: Any = getattr(plan, "bounds", ())

@@ -41,7 +41,7 @@ from torch.nn import functional
 
 from fedvine.core import tree
 from fedvine.core.method import Client, Field
-from fedvine.methods._power.equations import distances, largest, select
+from fedvine.methods._power.equations import TIE, distances, largest, select
 from fedvine.methods._power.remembering import Isolated, Replaying
 from fedvine.nn.gat import Inputs, below, joined, packed, unpacked
 
@@ -50,6 +50,7 @@ class Dslr(Replaying):
     """FedAvg with replay of diverse nodes and of their learned neighbours (Fed-DSLR)."""
 
     name: ClassVar[str] = "dslr"
+    revision: ClassVar[int] = 2         # the link model in float64; ties
     space: ClassVar[dict[str, Any]] = {"balanced": [True, False], "epsilon": [0.1, 0.2, 0.3],
                                        "neighbours": [0, 5], "similar": [0.7, 0.8, 0.9]}
 
@@ -98,13 +99,18 @@ class Dslr(Replaying):
         client.near_x, client.near_of = packed(rows), np.concatenate([client.near_of, of + first])
 
     def linked(self, client: Client) -> torch.Tensor:
-        """Train the link model, and return its embeddings z [N, hidden] of the task's nodes."""
+        """Train the link model, and return its embeddings z [N, hidden] of the task's nodes.
+
+        It is computed in float64, as POWER's transfer is, and for the same reason.
+        """
         graph, nodes, y = self.labelled(client)
-        net = tree.load(self.placed(client.world), tree.weights(client.model))
+        graph = graph._replace(x=graph.x.double())
+        net = tree.load(self.placed(client.world), tree.weights(client.model)).double()
         optimizer = torch.optim.Adam(net.parameters(), self.link_learning_rate)
         draw = client.torch_rng("links")
         there = torch.stack([graph.src, graph.dst])[:, graph.src != graph.dst]
-        truth = torch.cat([torch.ones(there.shape[1]), torch.zeros(there.shape[1])]).to(self.where)
+        truth = torch.cat([torch.ones(there.shape[1]), torch.zeros(there.shape[1])]).to(
+            self.where, torch.float64)
         for _ in range(self.link_epochs):
             step = torch.randint(1, max(len(graph.x), 2), there.shape[1:], generator=draw).to(
                 self.where)
@@ -174,7 +180,7 @@ def neighbours(graph: Inputs, h: torch.Tensor, z: torch.Tensor, nodes: np.ndarra
         scores = similarity(z, torch.stack([torch.full((len(every),), node),
                                             torch.from_numpy(every)]).to(z.device)).cpu().numpy()
         best = largest(scores, most)
-        best = best[scores[best] > similar]
+        best = best[scores[best] > similar + TIE]
         found.append(every[best])
         of.append(np.full(len(best), i))
     return np.concatenate(found), np.concatenate(of)

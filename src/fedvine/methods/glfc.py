@@ -49,7 +49,7 @@ from torch.nn import functional
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._power import uploads
-from fedvine.methods._power.equations import by_class, encode
+from fedvine.methods._power.equations import by_class, encode, largest
 from fedvine.methods._power.remembering import Buffering
 from fedvine.methods._power.synthesis import alone
 from fedvine.methods.ergnn import nearest_mean
@@ -62,6 +62,7 @@ class Glfc(Buffering):
     """Replay with compensated gradients, and distillation from a chosen old global model."""
 
     name: ClassVar[str] = "glfc"
+    revision: ClassVar[int] = 2         # slopes without cancellation; ties
     space: ClassVar[dict[str, Any]] = {"compensation": (0.1, 1.0), "distillation": (0.0, 1.0)}
 
     criterion: Literal["binary-sum"] = Field(  # type: ignore[assignment]
@@ -172,7 +173,7 @@ def slope_weights(scores: torch.Tensor, truth: torch.Tensor, new: int) -> torch.
     ``scores`` [B, C] are logits, ``truth`` [B, C] is one-hot; the first ``new`` rows are of new
     classes. Without old nodes all weigh 1.
     """
-    slopes = ((scores.sigmoid() - truth).abs() * truth).sum(1)
+    slopes = (-(scores * truth).sum(1)).sigmoid()   # 1 - sigmoid, which would lose its digits
     if new == len(slopes):
         return torch.ones_like(slopes)
     groups = (slopes[:new], slopes[new:])
@@ -191,7 +192,7 @@ def herded(h: torch.Tensor, y: np.ndarray, per_class: int) -> np.ndarray:
         for count in range(1, min(per_class, len(nodes)) + 1):
             far = ((total + rows) / count - mean).norm(dim=1)
             far[chosen] = torch.inf
-            chosen.append(int(far.argmin()))
+            chosen.append(int(largest(-far.cpu().numpy(), 1)[0]))
             total = total + rows[chosen[-1]]
         return np.array(chosen, np.int64)
     return by_class(y, best)

@@ -55,6 +55,7 @@ class Power(PrototypeSums):
     """Experience replay at clients, prototypes and trajectory-aware transfer at the server."""
 
     name: ClassVar[str] = "power"
+    revision: ClassVar[int] = 2         # transfer in float64; ties
     space: ClassVar[dict[str, Any]] = {  # with beta, what the paper and its code search
         "epsilon": [0.01, 0.1, 0.5], "phi": (0.0, 1.0), "server_epochs": [3, 5, 10]}
 
@@ -189,17 +190,19 @@ class Power(PrototypeSums):
     def transfer_knowledge(self, server: Server, sent: Any, world: World) -> None:
         """Train the global model for E_g epochs on the buffer graph, Eq. (14).
 
-        Of each class it learns from the clients' models in proportion to their trajectories.
+        Of each class it learns from the clients' models in proportion to their trajectories. It is
+        computed in float64: a score that every neighbour of a node has alike changes no attention,
+        so that its slope is 0 but for rounding, and Adam would make full steps of the rounding.
         """
         if not len(server.y) or not self.server_epochs:
             return
         near = self.near if self.transfer == "kl" else 0
-        graph = buffer_graph(server.x.to(self.where), near)                         # (13)
+        graph = buffer_graph(server.x.double().to(self.where), near)                # (13)
         unseen = np.zeros(world.facts["classes"])
         seen = torch.from_numpy(np.stack([server.trajectories.get(n, unseen)
                                           for n in sent.names]))
-        share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y].float()          # [K, V]
-        share, net = share.to(self.where), self.placed(world)
+        share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y]                  # [K, V]
+        share, net = share.to(self.where), self.placed(world).double()
         with torch.no_grad():
             local = torch.stack([tree.load(net, m)(graph) for m in self.bounded(
                 sent.each("model"), server.model)])
@@ -211,7 +214,7 @@ class Power(PrototypeSums):
             loss.backward()
             optimizer.step()
         if all(p.isfinite().all() for p in net.parameters()):  # whatever a client has sent
-            server.model = tree.weights(net)
+            server.model = tree.weights(net.float())
 
     # -- parts -----------------------------------------------------------------------------------
     def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:

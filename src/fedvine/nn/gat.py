@@ -123,11 +123,16 @@ class GatLayer(nn.Module):
 
         ``h`` [N, width] is x W; alpha_ij is the first divided by the second of its target. The
         largest e_ij of a node is subtracted before, so that no exponential overflows.
+
+        Where all e_ij of a node are on one side of 0, a_dst . h_i changes no alpha. Its gradient is
+        exactly 0 then, edge by edge: a sum that is 0 but for rounding would become full steps of
+        Adam, which differ from one kind of processor to another.
         """
-        e = nn.functional.leaky_relu((h @ self.source).index_select(0, graph.src)
-                                     + (h @ self.target).index_select(0, graph.dst), 0.2)
-        top = h.new_full((len(h),), -torch.inf).scatter_reduce_(0, graph.dst, e.detach(), "amax")
-        a = (e - top.index_select(0, graph.dst)).exp()
+        near = (h @ self.source).index_select(0, graph.src)
+        own = (h @ self.target).index_select(0, graph.dst)
+        top = h.new_full((len(h),), -torch.inf).scatter_reduce_(0, graph.dst, near.detach(), "amax")
+        a = (nn.functional.leaky_relu(near + own, 0.2) - nn.functional.leaky_relu(
+            top.index_select(0, graph.dst) + own, 0.2)).exp()
         return a, h.new_zeros(len(h)).index_add(0, graph.dst, a)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fedvine.core.errors import FedvineError, near
@@ -42,6 +42,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
     **fedlink.STUDIES, **fedlink_buffers.STUDIES, **refresh.STUDIES,
     **tgb.STUDIES, **forecasts.STUDIES}
 ALL = "all"
+LEFT_OUT = "left as it is, as its page says."
 
 
 def names() -> list[str]:
@@ -73,7 +74,7 @@ def reproduce(name: str, *, only: str | None = None, seeds: int | None = None,
     ``only`` are the experiments wanted, by number or by a part of their name, with commas between
     them. ``seeds`` are :data:`fedvine.results.fill.SEEDS` if not said, and fewer where runs are
     slow. Cells that are kept are taken from there (:func:`fedvine.results.cells.cells`); others are
-    run and kept. ``budget`` (seconds of the clock) and ``jobs`` are those of
+    run and kept. ``budget`` (CPU seconds) and ``jobs`` are those of
     :func:`fedvine.results.fill.fill_pages`; the cells of a page take at most ``cap`` CPU seconds.
     What is left over is marked. Raises :class:`FedvineError` for an unknown name or experiment.
     """
@@ -106,21 +107,23 @@ def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
 
 def reproduce_all(*, seeds: int | None = None, budget: float | None = None,
                   cap: float | None = CAP, jobs: int = 1, folder: str | Path = FOLDER,
-                  tell: Tell = print) -> dict[str, TableSet | str]:
+                  tell: Tell = print, without: Collection[str] = ()
+                  ) -> dict[str, TableSet | str]:
     """Run what is missing of every table and figure, then make all pages.
 
-    First seeds are run before second ones, the cheapest first. Returns the page of each name, or
-    the sentence why there is none.
+    First seeds are run before second ones, the cheapest first. Names in ``without`` are left out.
+    Returns the page of each name, or the sentence why there is none.
     """
     with opened_once():
-        return _all(_count(seeds), Budget(budget, cap, fewer=seeds is None), jobs, folder, tell)
+        return _all(_count(seeds), Budget(budget, cap, fewer=seeds is None), jobs, folder, tell,
+                    without)
 
 
-def _all(seeds: int, limit: Budget, jobs: int, folder: str | Path, tell: Tell
-         ) -> dict[str, TableSet | str]:
+def _all(seeds: int, limit: Budget, jobs: int, folder: str | Path, tell: Tell,
+         without: Collection[str]) -> dict[str, TableSet | str]:
     pages: dict[str, Rows] = {}
-    found: dict[str, TableSet | str] = {}
-    for name in names():
+    found: dict[str, TableSet | str] = {name: LEFT_OUT for name in names() if name in without}
+    for name in (name for name in names() if name not in without):
         try:
             pages[name] = list(planned(study(name), None, seeds, folder).cells.values())
         except FedvineError as error:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fedvine
+from fedvine.core.device import processor
 from fedvine.core.errors import FedvineError
 from fedvine.data.identity import digest, names
 from fedvine.experiments import run_folder
@@ -97,7 +98,7 @@ class Job:
         return {"method": self.experiment.method.name, "data": self.data, "edges": self.edges,
                 "seed": self.experiment.seed, "content": self.content,
                 "revision": self.identity.revision, "fedvine": fedvine.__version__,
-                "made": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "processor": processor(), "made": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 "settings": self.identity.settings, "summary": rounded(short),
                 "logs": rounded(cell_logs.of(self.folder))}
 

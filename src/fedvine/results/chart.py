@@ -11,6 +11,7 @@ from fedvine.core.text import drawn
 from fedvine.core.units import seconds, size
 from fedvine.results.comparison import Comparison, asked
 from fedvine.results.entry import Entry
+from fedvine.results.intervals import SEEDS, USERS
 from fedvine.results.plot_style import COLOURS, DARK, GREY, MARKS, names_on_y, png
 from fedvine.results.tables import FEW_SEEDS
 from fedvine.tasks.shown import Axis
@@ -36,7 +37,7 @@ def chart(found: Comparison, file: str | Path) -> None:
     *scored, time, moved = figure.subplots(1, len(task.axes) + 2, sharey=True, gridspec_kw={
         "width_ratios": [*([3] * len(task.axes)), 1.5, 1.9]})
     for axes, axis in zip(scored, task.axes, strict=True):
-        _scores(axes, entries, axis)
+        _scores(axes, found, entries, axis)
     first = scored[0] if scored else time
     first.set_yticks(list(names), list(names.values()))
     for label, entry in zip(first.get_yticklabels(), entries.values(), strict=True):
@@ -58,7 +59,7 @@ def chart(found: Comparison, file: str | Path) -> None:
         figure.legend(handles, kinds, loc="outside lower left", ncols=2, frameon=False,
                       fontsize=9)
     figure.text(0.995, 0.022, " ".join(x for x in (
-        task.footnote(), _about(list(entries.values())), "Italic: without a model.") if x),
+        task.footnote(), _about(found, list(entries.values())), "Italic: without a model.") if x),
         ha="right", fontsize=8, color=DARK)
     with atomic(Path(file)) as handle:
         handle.write(png(figure, f"{drawn(found.data)}: test scores, {found.runs}"))
@@ -77,13 +78,13 @@ def _rows(found: Comparison) -> list[Entry | str]:
                         "under another heading:")]
 
 
-def _scores(axes: Any, entries: dict[int, Entry], axis: Axis) -> None:
+def _scores(axes: Any, found: Comparison, entries: dict[int, Entry], axis: Axis) -> None:
     """Draw the scores of one axis, with intervals; ``entries`` by their place on y."""
     single = len(axis.scores) == 1
     for (key, label), (colour, mark, up) in zip(axis.scores, _KINDS, strict=False):
         up = 0.0 if single else up
-        points = [(y, mean, _whisker(entry, key)) for y, entry in entries.items()
-                  if (mean := entry.estimate(key)[0]) is not None]
+        points = [(y, mean, half if half == half else 0.0) for y, entry in entries.items()
+                  for mean, half, *_ in [found.estimate(entry, key)] if mean is not None]
         for y, entry in entries.items():
             _seeds(axes, entry, key, y + up, colour)
         if points:
@@ -98,17 +99,14 @@ def _scores(axes: Any, entries: dict[int, Entry], axis: Axis) -> None:
     axes.margins(x=0.08)
 
 
-def _about(entries: list[Entry]) -> str:
+def _about(found: Comparison, entries: list[Entry]) -> str:
     """Return the sentence that explains the marks beside the means."""
     counts = [len(e.records) for e in entries]
-    said = ["whiskers: 95 % intervals"] if any(c >= FEW_SEEDS for c in counts) else []
+    over = {found.estimate(e, key).over for e in entries for axis in found.task.axes
+            for key, _ in axis.scores} & {SEEDS, USERS}
+    said = [f"whiskers: 95 % intervals over {' or '.join(sorted(over))}"] if over else []
     said += ["strokes: seeds"] if any(1 < c < FEW_SEEDS for c in counts) else []
     return f"{'; '.join(said).capitalize()}." if said else ""
-
-
-def _whisker(entry: Entry, key: str) -> float:
-    """Return the half width of the 95 % interval; 0 for few seeds, which are drawn one by one."""
-    return entry.estimate(key)[1] if len(entry.values(key)) >= FEW_SEEDS else 0.0
 
 
 def _seeds(axes: Any, entry: Entry, key: str, y: float, colour: str) -> None:

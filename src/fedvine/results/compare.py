@@ -1,8 +1,10 @@
 """Methods side by side on the same data, seed by seed: scores, paired differences, costs.
 
-Within a seed all methods answer the same queries, so that differences are paired. The interval is
-that of the mean over seeds (initialisation, order of training, queries); the data, the split and
-the stages are the same in all runs, so that a result may differ on other data.
+Within a seed all methods answer the same queries, so that differences are paired. An interval is
+that of the mean over seeds (initialisation, order of training, queries), or, of methods in which
+seeds change nothing else than the queries and of few seeds, over users
+(:mod:`fedvine.results.comparison`). The data, the split and the stages are the same in all runs, so
+that a result may differ on other data.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
 from fedvine.results.labels import labels, unsaid
 from fedvine.results.work import SEEDS, Budget, Rows, Tell
+from fedvine.tasks.protocol import REPLICATES
+from fedvine.tasks.resampled import COUNT
 
 
 def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str | Path = FOLDER, *,
@@ -39,7 +43,7 @@ def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str 
         folder: where the run folders go.
         partitions: run each seed on so many partitions of a labelled graph, each with orders of
             tasks and training nodes of its own; a seed is then an initialisation alone.
-        budget: seconds of the clock, see :func:`fedvine.results.fill.fill_pages`.
+        budget: CPU seconds of the runs, see :func:`fedvine.results.fill.fill_pages`.
         jobs: runs at a time.
         tell: function that gets a line for each finished cell.
 
@@ -51,6 +55,8 @@ def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str 
     """
     if not wanted or (seeds is not None and seeds < 1):
         raise FedvineError("Give one method or more, and one seed or more.")
+    wanted = [e.updated({"protocol": {REPLICATES: e.protocol.replicates or COUNT}})
+              if e.protocol.resampled else e for e in wanted]
     _same(wanted)
     names = labels(wanted)
     start, drawn = wanted[0].seed, range(partitions or 0)

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedvine.core.units import seconds, size
+from fedvine.results import bootstrap, intervals
 from fedvine.results.entry import Entry, score
-from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds, spread
-from fedvine.tasks import metrics
+from fedvine.results.intervals import EACH, NONE, SEEDS, USERS, Estimate
+from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds
+from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Score
 from fedvine.tasks.task import Task
 
 COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
          "bytes_up": ("sent up", size), "bytes_down": ("sent down", size),
          "peak_memory_bytes": ("peak memory", size)}
+_TESTS = {SEEDS: "a paired t test over seeds", USERS: "a paired bootstrap over users"}
 UNBEATEN = ("† Does not beat every simple rival in the table (those without a model): the paired "
             "difference to one of them, less its interval, is not above 0.")
 UNBEATEN_FEW = UNBEATEN.replace("paired difference", "mean paired difference").replace(
@@ -36,33 +39,31 @@ class Comparison:
     drawn: bool = True      # whether a seed draws the partition
     settings: dict[str, str] = field(default_factory=dict)  # by label, those that it does not say
 
-    def difference(self, entry: Entry, to: Entry, key: str) -> tuple[float | None, float, float]:
-        """Return the mean of ``entry - to`` over common seeds, its half width and p value (paired).
+    def difference(self, entry: Entry, to: Entry, key: str) -> Estimate:
+        """Return ``entry - to`` over common seeds; see :mod:`fedvine.results.intervals`."""
+        return intervals.difference(entry, to, key, self.task.simple)
 
-        The mean is None where there is no common seed, or the queries differ; see
-        :func:`fedvine.tasks.metrics.paired`.
-        """
-        mine, other = self._paired(entry, to, key)
-        if not mine:
-            return None, float("nan"), float("nan")
-        return metrics.paired(mine, other)
-
-    def _paired(self, entry: Entry, to: Entry, key: str) -> tuple[list[float], list[float]]:
-        """Return the values of both in the seeds that both have, in order."""
-        mine, other = entry.values(key), to.values(key)
-        both = sorted(mine.keys() & other.keys()) if entry.comparable(to) else []
-        return [mine[s] for s in both], [other[s] for s in both]
+    def estimate(self, entry: Entry, key: str, client: str | None = None) -> Estimate:
+        """Return a score of a method; see :mod:`fedvine.results.intervals`."""
+        return intervals.estimate(entry, key, self.task.simple, client)
 
     def _score(self, key: str) -> Score:
         """Return how a score is shown, by the task or by any task."""
         return self.task.scores.get(key) or score(key)
 
-    def difference_text(self, entry: Entry, to: Entry, key: str) -> str:
-        """Return the difference as text with its p value; of few seeds the difference of each."""
-        mine, other = self._paired(entry, to, key)
-        text = spread([a - b for a, b in zip(mine, other, strict=True)], self._score(key).digits,
-                      "+")
-        p = self.difference(entry, to, key)[2]
+    def _differences(self) -> list[list[Estimate]]:
+        """Return the differences to the first method, a row a method, with Holm's correction.
+
+        The p values are corrected over all of the table.
+        """
+        first, *others = self.entries
+        found = [[self.difference(e, first, k) for k in self.task.main] for e in others]
+        corrected = iter(bootstrap.holm([d.p for row in found for d in row]))
+        return [[d._replace(p=next(corrected)) for d in row] for row in found]
+
+    def difference_text(self, found: Estimate, key: str) -> str:
+        """Return a difference as text with its p value; of few seeds the difference of each."""
+        text, p = found.text(self._score(key).digits, "+"), found.p
         if "±" not in text or p != p:
             return text
         return f"{text} p{'<.001' if p < 0.001 else f'={p:.3f}'.replace('0.', '.')}"
@@ -70,12 +71,13 @@ class Comparison:
     def beats(self, entry: Entry, rival: Entry, key: str) -> bool:
         """Return whether the paired difference, less its half width, is above 0.
 
-        With fewer than :data:`fedvine.results.tables.FEW_SEEDS` common seeds the mean alone counts:
-        their interval is too wide to tell anything, and is not shown.
+        Where there is no interval the mean alone counts, and so it does with fewer than
+        :data:`fedvine.results.tables.FEW_SEEDS` common seeds: their interval is too wide to tell
+        anything, and is not shown.
         """
-        mean, half, _ = self.difference(entry, rival, key)
-        few = len(self._paired(entry, rival, key)[0]) < FEW_SEEDS
-        return mean is not None and mean - (0 if few else half) > 0
+        found = self.difference(entry, rival, key)
+        return found.mean is not None and found.mean - (
+            found.half if found.over in (SEEDS, USERS) else 0) > 0
 
     def unbeaten(self, entry: Entry, key: str) -> list[Entry]:
         """Return the simple rivals with the same queries that ``entry`` does not beat."""
@@ -88,7 +90,7 @@ class Comparison:
     def score(self, entry: Entry, key: str) -> str:
         """Return mean and half width as text, with † where a simple rival is not beaten."""
         mark = "†" if self.unbeaten(entry, key) else ""
-        return entry.text(key) + mark
+        return self.estimate(entry, key).text(self._score(key).digits) + mark
 
     @property
     def title(self) -> str:
@@ -119,17 +121,18 @@ class Comparison:
         made = [scores(self.title, main), *(scores(*group) for group in self.task.more)]
         made = [table for table in made if len(table.columns) > 1 or table is made[0]]
         if others:
-            rows = [[e.label, *(self.difference_text(e, first, k) for k in main)] for e in others]
-            test = " (paired t test)" if any(" p" in x for row in rows for x in row[1:]) else ""
-            made.append(Table(f"Difference to {first.label}{test}",
-                              ["method", *(name[k] for k in main)], rows))
+            made.append(Table(f"Difference to {first.label}",
+                              ["method", *(name[k] for k in main)], [
+                [e.label, *(self.difference_text(d, k) for d, k in zip(row, main, strict=True))]
+                for e, row in zip(others, self._differences(), strict=True)]))
         made.append(Table("What a run costs", ["method", *(name for name, _ in COSTS.values())],
                           [[e.label, *("-" if (c := e.cost(k)) is None else show(c)
                                        for k, (_, show) in COSTS.items())] for e in self.entries]))
         clients = list(dict.fromkeys(c for e in self.entries for c in e.clients))
         names = ["client", *(e.label for e in self.entries)]
         return [*made, *(Table(f"{name[k]} by client", names,
-                               [[c, *(e.text(k, c) for e in self.entries)] for c in clients])
+                               [[c, *(self.estimate(e, k, c).text(self._score(k).digits)
+                                      for e in self.entries)] for c in clients])
                          for k in self.task.by_client)]
 
     def notes(self) -> list[str]:
@@ -137,11 +140,38 @@ class Comparison:
         said = "; ".join(f"{label} {text}" for label, text in self.settings.items())
         return [self.task.questions(bool(self.partitions), self.drawn),
                 *([f"Settings other than the defaults: {said}."] if said else []),
-                *about_seeds((len(e.records) for e in self.entries),
-                             "all runs" if self.partitions else "seeds"),
-                *self.rivalry(), *self.unlike(),
+                *self.about_intervals(), *self.same(), *self.rivalry(), *self.unlike(),
                 *(f"Not run (budget): {cell}." for cell in self.missing),
                 *(f"Not run: {cell}: {why}" for cell, why in self.absent.items())]
+
+    def about_intervals(self) -> list[str]:
+        """Return the sentences on intervals and tests: what they are over, and how corrected."""
+        main, over = self.task.main, "all runs" if self.partitions else "seeds"
+        found = [(e, self.estimate(e, k)) for e in self.entries for k in main if e.values(k)]
+        by_users = list(dict.fromkeys(e.label for e, x in found if x.over == USERS))
+        none = list(dict.fromkeys(e.label for e, x in found if x.over == NONE))
+        apart = [d for row in self._differences() for d in row] if self.entries[1:] else []
+        tests = {d.over: None for d in apart if d.p == d.p}
+        said = about_seeds((len(e.records) for e, x in found if x.over in (SEEDS, EACH)), over)
+        if by_users:
+            said.append(f"± of {', '.join(by_users)} is the half width of the 95 % interval over "
+                        "users, by a bootstrap that counts each with all their queries: of a "
+                        "method without a model seeds change only the queries, and fewer than "
+                        f"{FEW_SEEDS} seeds give no interval.")
+        if none:
+            said.append(f"No interval for {', '.join(none)}: seeds change only the queries, and "
+                        "the runs have no replicates of users.")
+        if tests:
+            said.append("p values are those of " + " or ".join(_TESTS[over] for over in tests)
+                        + f", with Holm's correction over the {sum(d.p == d.p for d in apart)} "
+                        "differences of the table.")
+        return said
+
+    def same(self) -> list[str]:
+        """Return a sentence for methods that have the same scores in all runs."""
+        return [f"{', '.join(e.label for e in group[:-1])} and {group[-1].label} have exactly the "
+                "same scores in every run: with these data and settings they compute the same."
+                for group in intervals.alike(self.entries)]
 
     def rivalry(self) -> list[str]:
         """Return the sentences about simple rivals that are not beaten or not in the table."""
@@ -180,8 +210,8 @@ class Comparison:
 
     def records(self) -> list[dict[str, Any]]:
         """Return all records; where two settings of a method occur, ``method`` is the label."""
-        return [{**r, "method": e.label} for e in self.entries
-                for found in e.records.values() for r in found]
+        return [{**{k: v for k, v in r.items() if k != REPLICATES}, "method": e.label}
+                for e in self.entries for found in e.records.values() for r in found]
 
     def sheet(self) -> TableSet:
         """Return tables, sentences and records, to show or to write."""

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from fedvine.results.tables import spread
 from fedvine.tasks import metrics
 from fedvine.tasks.by_name import every
+from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Score
 
 #: Costs in seconds of the clock, which other work on the machine adds to.
@@ -28,6 +31,11 @@ class Entry:
         """Return a score by seed, without the seeds in which it is not defined."""
         return {seed: record["scores"][key] for seed, found in self.records.items()
                 for record in found if record["client"] == client and key in record["scores"]}
+
+    def replicates(self, key: str) -> dict[int, np.ndarray]:
+        """Return the replicates [B] of a mean score by seed, of the runs that have them."""
+        return {seed: np.array(record[REPLICATES][key], float)
+                for seed, found in self.records.items() for record in found if key in record.get(REPLICATES, {})}
 
     def estimate(self, key: str, client: str | None = None) -> tuple[float | None, float]:
         """Return the mean over seeds (None without values) and the half width of its 95 % interval.

@@ -8,6 +8,7 @@ three CPU seconds, and has no figure of memory.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -41,15 +42,16 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
 
     Every row gets its first seed before any gets its second; among those the cheapest come first,
     by the costs of similar cells. A finished run is kept at once, and its saves, which may be
-    large, are removed. When the time of the budget is over nothing more is started and running
-    cells are stopped; the same call again goes on there. A cell is left out if with it each page
-    that wants it would take more than ``budget.cpu`` seconds, and if its data are not available.
+    large, are removed. When the runs have taken the processor time of the budget nothing more is
+    started and running cells are stopped; the same call again goes on there. A cell is left out if
+    with it each page that wants it would take more than ``budget.cpu`` seconds, and if its data are
+    not available.
     Where a run fails its row is left out and the others go on.
 
     Args:
         pages: rows of cells, by page.
         jobs: runs at a time.
-        budget: limits; a number is seconds of the clock.
+        budget: limits; a number is CPU seconds of these runs, all processes and threads.
         tell: function that gets a line for each finished cell, and now and then of a long run.
 
     Returns:
@@ -65,15 +67,19 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
             cell.drop_saves()
     work, running, forks = Work(pages, budget), [], ForkServer()
     failed: list[FedvineError] = []
+    spent = 0.0     # CPU seconds of the runs that have ended
     try:
-        while not budget.spent:
+        while not budget.spent(spent + sum(one.cpu for one in running)):
             while len(running) < max(1, jobs) and (cell := work.next()) is not None:
                 running.append(_start(cell, forks if work.measured(cell) else None))
             if not running:
                 break
             time.sleep(0.05)
+            for one in running:
+                one.look()
             for one in [r for r in running if r.process.poll() is not None]:
                 running.remove(one)
+                spent += one.cpu
                 try:
                     _check(one)
                 except FedvineError as error:
@@ -101,6 +107,17 @@ class _Running:
     def __init__(self, cell: Job, process: subprocess.Popen | Fork, log: Path) -> None:
         self.cell, self.process, self.log = cell, process, log
         self.began = self.spoke = time.monotonic()
+        self.cpu = 0.0      # CPU seconds so far, of all threads and of children that have ended
+
+    def look(self) -> None:
+        """Read the CPU seconds; where the system does not tell them, seconds since the start."""
+        try:
+            text = Path(f"/proc/{self.process.pid}/stat").read_text("utf-8", "replace")
+            ticks = map(int, text.rpartition(")")[2].split()[11:15])
+            self.cpu = max(self.cpu, sum(ticks) / os.sysconf("SC_CLK_TCK"))
+        except (OSError, ValueError):
+            if not Path("/proc/self/stat").exists():
+                self.cpu = time.monotonic() - self.began
 
     def keep(self) -> None:
         """Keep the line of the finished run; the memory of a fork is not that of a new process."""

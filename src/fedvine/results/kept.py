@@ -7,7 +7,7 @@ from it without any run folder, and without the data.
 A line counts as a wanted cell if method, seed, the data's content and all settings are equal. A
 setting that is not in the line did not exist when the line was written; it counts as equal if it is
 wanted at its present default. A setting of a line that no longer exists is a difference. On which
-``device`` a method computes is no setting here.
+``device`` a method computes is no setting here, nor is the number of ``replicates``.
 ``revision`` of a method, protocol or partition is raised when the same settings give other scores;
 lines of an older one are not used, nor those of a method's own file before it was changed.
 """
@@ -33,6 +33,7 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.experiments.experiment import Experiment
+from fedvine.tasks.protocol import REPLICATES
 
 FOLDER = "docs/results/cells"
 Line = dict[str, Any]
@@ -62,6 +63,7 @@ class Identity:
         for path in ("folder", "edges"):            # the digest of the content covers them
             data.pop(path, None)
         data["source"] = self.data                  # no path of a machine
+        tables["protocol"][0].pop(REPLICATES, None)     # changes no score
         run = {"stages", "threads", "quorum"}
         tables["method"] = without(tables["method"][0]), without(tables["method"][1])
         tables["run"] = (made.model_dump(mode="json", include=run),

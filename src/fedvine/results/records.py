@@ -15,6 +15,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.units import seconds, size
 from fedvine.experiments import run_folder
+from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Rows
 from fedvine.tasks.task import Task
 
@@ -32,7 +33,8 @@ def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     ``seconds_total``, ``seconds_cpu`` (of all threads), ``peak_memory_bytes``, ``bytes_up``,
     ``bytes_down``. ``seconds_own`` are the seconds of the client itself in a round (mean), in the
     record of the mean those of the slowest client; None where the run does not have rounds, or was
-    made before they were recorded. Raises :class:`FedvineError` if the run is not finished.
+    made before they were recorded. The record of the mean also has ``replicates`` by key, where the
+    run was asked for them. Raises :class:`FedvineError` if the run is not finished.
     """
     experiment, summary = run_folder.read_experiment(folder), run_folder.read_summary(folder)
     if summary is None:
@@ -46,9 +48,12 @@ def listed(shared: Mapping[str, Any], summary: Mapping[str, Any]) -> list[dict[s
     """Return the records of a run with this summary; ``shared`` has its method, data and seed."""
     found, own = summary["scores"]["test"], dict(summary.get("seconds_by_client") or {})
     own[None] = max(own.values(), default=None)
-    return [{**shared, "client": client, "scores": scores, **{c: summary.get(c) for c in _COSTS},
+    made = [{**shared, "client": client, "scores": scores, **{c: summary.get(c) for c in _COSTS},
              "seconds_own": own.get(client)}
             for client, scores in [(None, found["mean"]), *found["client"].items()]]
+    if REPLICATES in summary:
+        made[0][REPLICATES] = summary[REPLICATES]
+    return made
 
 
 def write_json(found: list[dict[str, Any]], file: str | os.PathLike[str]) -> None:
@@ -73,8 +78,8 @@ def _choice(found: Mapping[str, Any]) -> list[RenderableType]:
              "left out" if one["left_out"] else "chosen" if one["name"] == found["chosen"] else ""]
             for one in found["candidates"]]
     return [str(found["why"]),
-            table(Rows(["candidate", str(found["score"]), "above the chosen", "time", "moved", ""],
-                       rows)),
+            table(Rows(["candidate", str(found["score"]), "above the chosen", "CPU time", "moved",
+                        ""], rows)),
             *(f"{one['name']} is left out: {one['left_out']}".rstrip(".") + "."
               for one in found["candidates"] if one["left_out"])]
 

@@ -137,7 +137,7 @@ class Study:
 
     def spent(self) -> bool:
         """Return whether the time is over."""
-        return self.ends is not None and time.monotonic() >= self.ends
+        return self.ends is not None and time.process_time() >= self.ends
 
 
 def suggested(trial: Any, name: str, what: Any) -> Any:

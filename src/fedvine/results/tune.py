@@ -59,7 +59,7 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
         score: key of the score to search by; the task's if not given.
         out: folder of the journal and of ``experiment.toml`` with the chosen settings.
         folder: where the run folders go.
-        budget: seconds of the clock; then the running trial is stopped and goes on next time.
+        budget: CPU seconds of this process; then the running trial is stopped, to go on next time.
         tell: function that gets a line for each trial.
 
     Returns:
@@ -96,7 +96,7 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
         raise FedvineError(f"{place} holds another search; choose another folder with --out.")
     with atomic(mark, "w") as file:
         json.dump(key, file)
-    ends = None if budget is None else time.monotonic() + budget
+    ends = None if budget is None else time.process_time() + budget
     state = Study(base, range(seed, seed + seeds), score, place, folder, space, tell, ends)
     if not state.study.trials:
         state.study.enqueue_trial(state.shipped())

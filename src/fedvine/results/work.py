@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,25 +20,24 @@ Rows = Sequence[Sequence[Job]]     # cells that differ in their seed alone, a ro
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of a fill: ``seconds`` of the clock, ``cpu`` seconds of all cells of a page.
+    """The limits of a fill, both in processor time, whatever else the machine does.
 
-    ``fewer``: rows whose runs are slow get :data:`SLOW_SEEDS`.
+    ``seconds`` are those of the runs of this fill, ``cpu`` those of all cells of a page, with the
+    finished ones. ``fewer``: rows whose runs are slow get :data:`SLOW_SEEDS`.
     """
 
     seconds: float | None = None
     cpu: float | None = None
     fewer: bool = False
-    began: float = field(default_factory=time.monotonic)
 
     @staticmethod
     def of(value: Budget | float | None) -> Budget:
-        """Return a budget; a number is seconds of the clock."""
+        """Return a budget; a number is CPU seconds of the runs of a fill."""
         return value if isinstance(value, Budget) else Budget(value)
 
-    @property
-    def spent(self) -> bool:
-        """Return whether the time is over, so that nothing more is started."""
-        return self.seconds is not None and time.monotonic() - self.began >= self.seconds
+    def spent(self, seconds: float) -> bool:
+        """Return whether runs that took so many CPU seconds are all that this fill may start."""
+        return self.seconds is not None and seconds >= self.seconds
 
     def wanted(self, row: Sequence[Job]) -> list[Job]:
         """Return the cells of a row to run: all, or of a slow row the first few and finished."""

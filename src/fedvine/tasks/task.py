@@ -72,6 +72,7 @@ class Task(Protocol):
     - ``means``: what the scores of a whole run are, after "Scores are"
     - ``axes``: axes of the picture of a comparison
     - ``ranked_by``: keys that order the methods in it
+    - ``resampled``: whether its scorers keep replicates (:mod:`fedvine.tasks.resampled`)
     - ``partitions``: whether an experiment may be repeated on several partitions
     - ``no_pairs``: why single pairs are not answered; empty where they are
     - ``no_self``: whether a node is never its own candidate where edges have no direction
@@ -96,6 +97,7 @@ class Task(Protocol):
     means: ClassVar[str] = "means over clients"
     axes: ClassVar[tuple[Axis, ...]] = ()
     ranked_by: ClassVar[tuple[str, ...]] = ()
+    resampled: ClassVar[bool] = False
     partitions: ClassVar[bool] = False
     no_pairs: ClassVar[str] = ""
     no_self: ClassVar[bool] = False
@@ -192,6 +194,10 @@ class Task(Protocol):
         where they are at the sites of a federation.
         """
         return self
+
+    def replicates_of(self, stages: list[Any], plan: Any) -> dict[str, list[float | None]]:
+        """Return the replicates [B] of the test period's mean scores, by key; empty without any."""
+        return {}
 
     def judged_until(self, plan: Any) -> int:
         """Return the last stage to learn before methods are chosen between; -1: none is scored."""

@@ -26,6 +26,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.nn.gradient_matching import Encoder, factors, match, mismatch, sizes, solve
 from fedvine.privacy.class_means import class_sums
 
+TIE = 1e-6     # numbers that differ by less than this share of their scale are equal
 BLOCK = 512    # rows of distances at a time, so that n nodes take O(n) memory
 REACHED = 0.9  # the authors' code starts again when this share of a class is covered
 
@@ -76,7 +77,11 @@ def radii(z: Tensor, epsilon: float, code: bool = False) -> Tensor:
 
 
 def coverage(z: Tensor, radius: Tensor, of: Tensor | None = None) -> np.ndarray:
-    """Count C(v) of Eq. (3), int64 [n]: the rows ``of`` (all of ``z``) within v's radius."""
+    """Count C(v) of Eq. (3), int64 [n]: the rows ``of`` (all of ``z``) within v's radius.
+
+    A row at the radius, to within :data:`TIE`, is outside.
+    """
+    radius = radius * (1 - TIE)
     found = [(d < radius[a:a + BLOCK, None]).sum(1)                          # (3)
              for a, d in zip(range(0, len(z), BLOCK), distances(z, z if of is None else of),
                              strict=True)]
@@ -91,7 +96,7 @@ def _greedy(z: Tensor, epsilon: float, count: int, reached: float) -> np.ndarray
         open_ = np.where(covered, 0, left)
         open_[chosen] = -1
         chosen.append(int(open_.argmax()))
-        near = torch.cdist(z[chosen[-1:]], z, compute_mode=_EXACT)[0] < radius
+        near = torch.cdist(z[chosen[-1:]], z, compute_mode=_EXACT)[0] < radius * (1 - TIE)
         gone = near.cpu().numpy() & ~covered
         covered |= gone
         if covered.sum() >= reached * len(z):
@@ -109,8 +114,19 @@ def by_class(y: np.ndarray, best: Callable[[np.ndarray], np.ndarray]) -> np.ndar
 
 
 def largest(score: np.ndarray, count: int) -> np.ndarray:
-    """Return the positions of the ``count`` largest scores; of equal ones the lower first."""
-    return np.argsort(-score, kind="stable")[:count]
+    """Return the positions of the ``count`` largest scores; of equal ones the lower first.
+
+    Scores are equal within :data:`TIE` of the largest magnitude: sums in another order, as another
+    kind of processor makes them, do not decide. What is not a number comes last.
+    """
+    lowest = -np.finfo(float).max
+    left = np.nan_to_num(np.asarray(score, float), nan=lowest, neginf=lowest)
+    slack = TIE * np.abs(left, where=left > lowest, out=np.zeros_like(left)).max(initial=0.0)
+    chosen = np.empty(min(count, len(left)), np.int64)
+    for i in range(len(chosen)):
+        chosen[i] = (left >= left.max() - slack).argmax()
+        left[chosen[i]] = -np.inf
+    return chosen
 
 
 _EXACT = "donot_use_mm_for_euclid_dist"  # equal rows are at 0, whatever the block
@@ -220,14 +236,20 @@ def neighbours(prototypes: Tensor, k: int, block: int = 1024) -> Tensor:
 
     The result is an edge index int64 [2, E]: both directions, sorted, no loops, each pair once. The
     sigmoid of Eq. (13) changes no order and is left out (it would round large products to equal
-    ones). Only ``block`` rows of products are in memory at a time.
+    ones). Of products that are equal within :data:`TIE` the lower number is first. Only ``block``
+    rows of products are in memory at a time.
     """
     count = len(prototypes)
     near = [torch.empty(0, min(k, max(count - 1, 0)), dtype=torch.long, device=prototypes.device)]
     for begin in range(0, count, block):
         products = prototypes[begin:begin + block] @ prototypes.T
+        slack = TIE * products.abs().amax(1, keepdim=True)
         products.diagonal(begin).fill_(-math.inf)
-        near.append(products.topk(near[0].shape[1]).indices)
+        near.append(products.new_empty(len(products), near[0].shape[1], dtype=torch.long))
+        for column in near[-1].unbind(1):
+            first = products >= products.amax(1, keepdim=True) - slack
+            column.copy_(first.to(torch.uint8).argmax(1))
+            products.scatter_(1, column[:, None], -math.inf)
     to = torch.cat(near)
     at = torch.arange(count, device=to.device)[:, None].expand_as(to)
     pairs = torch.unique(torch.cat([at * count + to, to * count + at]))

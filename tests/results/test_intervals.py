@@ -1,0 +1,152 @@
+"""What a comparison's intervals are over, the sentences that say so, and replicates end to end."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import quick
+import shop
+
+from fedvine.core.rng import rng
+from fedvine.results import intervals
+from fedvine.results.compare import compare, experiments
+from fedvine.results.comparison import Comparison
+from fedvine.results.entry import Entry
+from fedvine.results.intervals import EACH, NONE, SEEDS, USERS
+from fedvine.results.kept import read
+from fedvine.tasks.link_means import summarise
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.link_scorer import Scorer
+from fedvine.tasks.resampled import COUNT, auc, mean, period_means, weights
+
+TASK = LinkPrediction(negatives=5)
+NOISE = rng(1, "noise").normal(size=(2, 50))
+
+
+def entry(label, method, values, spread=None, level=0.0):
+    """Values by seed, with replicates around them that move by ``spread`` of a shared noise."""
+    def record(value):
+        more = {} if spread is None else {"replicates": {"auc_new": (
+            value + spread * NOISE[0] + level * NOISE[1]).tolist()}}
+        return {"client": None, "scores": {"auc_new": value}, **more}
+    return Entry(label, method, {s: [record(v)] for s, v in enumerate(values)})
+
+
+LEARNED = [0.70, 0.71, 0.72, 0.71]
+STEADY = [0.6] * 4
+
+
+@pytest.mark.parametrize(("found", "over"), [
+    (entry("a", "fedlink", LEARNED), SEEDS),
+    (entry("a", "fedlink", LEARNED, 0.01), SEEDS),
+    (entry("a", "fedlink", LEARNED[:3], 0.01), USERS),
+    (entry("a", "fedlink", LEARNED[:3]), EACH),
+    (entry("a", "fedlink", STEADY), NONE),
+    (entry("a", "popularity", STEADY, 0.01), USERS),
+    (entry("a", "popularity", [0.6, 0.601, 0.6, 0.6], 0.01), USERS),
+    (entry("a", "popularity", [0.6, 0.601, 0.6, 0.6]), NONE),
+    (entry("a", "popularity", STEADY[:1], 0.0), EACH)])
+def test_what_an_interval_is_over(found, over):
+    made = intervals.estimate(found, "auc_new", TASK.simple)
+    assert made.over == over and (made.half == made.half) == (over in (SEEDS, USERS))
+
+
+def test_two_methods_without_chance_have_no_certainty_from_seeds():
+    """A difference of .001 in every seed: by users it is within the interval, or outside it."""
+    near = entry("recency", "recency", [x + 0.001 for x in STEADY], 0.01, 0.002)
+    bank = entry("edgebank", "edgebank", STEADY, 0.01)
+    found = intervals.difference(near, bank, "auc_new", TASK.simple)
+    assert found.over == USERS and found.p > 0.3 and found.half > 0.001
+    sure = entry("recency", "recency", [x + 0.001 for x in STEADY], 0.01, 0.0001)
+    assert intervals.difference(sure, bank, "auc_new", TASK.simple).p < 0.001
+    bare = [Entry(e.label, e.method, {s: [{k: r[k] for k in ("client", "scores")}]
+                                      for s, (r,) in e.records.items()}) for e in (near, bank)]
+    found = intervals.difference(*bare, "auc_new", TASK.simple)
+    assert found.over == NONE and math.isnan(found.p) and math.isnan(found.half)
+    table = Comparison("x", 4, TASK, bare[::-1])
+    assert [row[1] for row in table.grids()[0].rows] == ["0.600", "0.601"]
+    assert any(n.startswith("No interval for edgebank, recency") for n in table.notes())
+
+
+def test_the_sentences_say_what_was_used_and_how_it_was_corrected():
+    first = entry("fedlink", "fedlink", LEARNED, 0.01)
+    other = entry("stfl", "stfl", [0.69, 0.69, 0.73, 0.7], 0.01)
+    bank = entry("popularity", "popularity", STEADY, 0.01, 0.03)
+    found = Comparison("x", 4, TASK, [first, other, bank])
+    notes = found.notes()
+    assert "± is the half width of the 95 % interval over seeds." in notes
+    assert any(n.startswith("± of popularity is") and "over users" in n for n in notes)
+    assert any("paired t test over seeds or a paired bootstrap over users" in n
+               and "Holm's correction over the 2 differences" in n for n in notes)
+    raw = [found.difference(e, first, "auc_new").p for e in (other, bank)]
+    shown = [row[1].split("p")[1] for row in next(
+        g for g in found.grids() if g.title.startswith("Difference")).rows]
+    least = min(raw)
+    assert shown[raw.index(least)] == ("<.001" if 2 * least < 0.001 else
+                                       f"={2 * least:.3f}".replace("0.", "."))
+
+
+def test_methods_with_the_same_scores_are_named():
+    one, same = entry("fedlink", "fedlink", LEARNED), entry("stfl", "stfl", LEARNED)
+    other = entry("local", "fedlink_local", [0.70, 0.71, 0.72, 0.7100001])
+    found = Comparison("x", 4, TASK, [one, other, same])
+    assert sum("exactly the same scores" in n for n in found.notes()) == 1
+    assert "fedlink and stfl have exactly the same scores" in " ".join(found.notes())
+
+
+class Keeping(Scorer):
+    """A scorer that keeps replicates of AUC and MRR of all pairs, as a scorer is to do."""
+
+    def measure(self, t, answer):
+        found = super().measure(t, answer)
+        B, (_, _, extra) = self.protocol.replicates, self._current
+        count = len(extra["masks"]["all"])
+        if B and count:
+            scores = np.asarray(self.answered(answer), float)
+            users = np.array([hash_of(self.part.src_ids[int(u)]) for u in
+                              self._current[1].src[:count]], np.uint64)
+            w = weights(users, B)
+            wide = scores[4 * count:][:count * extra["wide"]].reshape(count, -1)
+            above = (wide > scores[:count, None]).sum(1) + (wide == scores[:count, None]).sum(1) / 2
+            self.__dict__.setdefault("resampled", {})[t] = {
+                "n": {"n": w.sum(1)}, "scores": {
+                    "auc": auc(scores[:count], scores[count:2 * count], w),
+                    "mrr": mean(1 / (1 + above), w)}}
+        return found
+
+
+def hash_of(name):
+    return int.from_bytes(str(name).encode()[:8].ljust(8), "little")
+
+
+@pytest.mark.slow
+def test_replicates_reach_the_table_and_change_nothing_else(tmp_path, monkeypatch):
+    quick.here(monkeypatch)
+    data = {"source": str(shop.write(tmp_path)), **shop.COLUMNS}
+    asked = experiments(["popularity", "edgebank"], {"data": data, "stages": "400s"},
+                        ["protocol.negatives=5"])
+    plain = compare(asked, 1, tmp_path / "plain")
+    assert all(e.replicates("auc") == {} for e in plain.entries)
+    monkeypatch.setattr(LinkPrediction, "resampled", True)
+    monkeypatch.setattr(LinkPrediction, "scorer", lambda self, part, plan, name, seed: Keeping(
+        self, part, plan, name, seed))
+    monkeypatch.setattr(LinkPrediction, "replicates_of", lambda self, stages, plan: period_means(
+        stages, plan, lambda _: "n", {k: list(summarise(stages, plan)["client"])
+                                      for k in ("auc", "mrr")}))
+    found = compare(asked, 1, tmp_path / "cells")
+    for before, after in zip(plain.entries, found.entries, strict=True):
+        assert before.values("auc") == after.values("auc")
+        assert before.cost("bytes_up") == after.cost("bytes_up")    # replicates are not sent
+        replicates = after.replicates("auc")[0]
+        assert len(replicates) == COUNT
+        assert abs(np.mean(replicates) - after.values("auc")[0]) < 3 * np.std(replicates)
+        made = found.estimate(after, "auc")
+        assert made.over == USERS and 0.001 < made.half < 0.3
+    assert any(d.over == USERS for row in found._differences() for d in row)
+    assert not any("replicates" in r for r in found.records())
+    line = read(tmp_path / "cells" / "kept" / "shop.jsonl")[0]
+    assert "replicates" not in line["settings"]["protocol"]         # no setting of a score
+    assert json.loads(json.dumps(line["summary"]["replicates"]))["mrr"]
+    again = compare(asked, 1, tmp_path / "plain")       # kept ones are taken as they are
+    assert again.entries[0].replicates("auc") == {}
