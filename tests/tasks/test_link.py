@@ -312,3 +312,17 @@ def test_a_client_without_a_score_does_not_count_in_its_mean():
     told = summarise([StageScores(0, {1: found})], Plan((0.0, 1.0, 2.0), val=0, test=1))
     assert told["mean"] == pytest.approx({"auc": 0.6, "auc_new": 0.9})
     assert told["mean_edges"] == pytest.approx({"auc": 0.55, "auc_new": 0.9})
+
+
+def test_replicates_with_one_of_each_user_are_the_scores(case, monkeypatch):
+    made = scorer(case, ranking=True, replicates=3)
+    monkeypatch.setattr("fedvine.tasks.resampled.weights",
+                        lambda users, count: np.ones((count, len(users)), np.uint8))
+    scores = np.round(rng("replicates").normal(size=len(made.queries(3))), 1)
+    found, kept = made.measure(3, scores), made.resampled[3]
+    for key, values in kept["scores"].items():
+        assert values == pytest.approx([found["scores"][key]] * 3), key
+    for key, values in kept["n"].items():
+        assert values.tolist() == [found["n"][key]] * 3, key
+    assert {"auc", "auc_new", "mrr", "ndcg", "ndcg_new", "no_list"} <= set(kept["scores"])
+    assert 2 not in made.resampled      # of the test period alone

@@ -160,7 +160,7 @@ class Run:
     def _add_replicates(self, stage: StageScores) -> None:
         """Add the replicates that scorers in this process keep to a stage's scores."""
         server = self.clients.server_scorer
-        scorers = {"all": server} if server is not None else {
+        scorers = getattr(server, "clients", {"all": server}) if server is not None else {
             name: worker.scorer for name, worker in getattr(self.clients, "workers", {}).items()}
         for scored, by in stage.found.items():
             for name, result in by.items():

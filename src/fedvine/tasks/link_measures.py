@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedvine.tasks import metrics, rankings
+from fedvine.tasks import resampled as replicates
 from fedvine.tasks.rankings import Lists
 
 #: Endings of the keys of subsets of the positives; "all" has none.
@@ -21,6 +22,7 @@ class Group:
     - ``own``, ``wide``: of each negative for the ranks its positive, in 0..n - 1, and its position,
       int64 [m]
     - ``masks``: which positives belong to a subset, bool [n], by name of the subset
+    - ``users``: of the positives, int64 [n]
     """
 
     positive: np.ndarray
@@ -28,6 +30,7 @@ class Group:
     own: np.ndarray
     wide: np.ndarray
     masks: dict[str, np.ndarray]
+    users: np.ndarray
 
 
 @dataclass
@@ -38,7 +41,6 @@ class Asked:
     - ``groups``: of positives; the first has all
     - ``historical``, ``inductive``: positions of these negatives of the first group, int64 [n]
     - ``k``: places of a list, and of hits
-    - ``users``: of the positives of the first group, int64 [n]
     - ``lists``: of users, where lists are measured
     - ``nodes``: positions of pairs of random nodes, int64
     """
@@ -48,7 +50,6 @@ class Asked:
     historical: np.ndarray
     inductive: np.ndarray
     k: int
-    users: np.ndarray
     lists: Lists | None = None
     nodes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -103,7 +104,7 @@ def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
     if len(first.positive):
         found["accuracy"] = metrics.accuracy(scores[first.positive], scores[first.random])
     if asked.lists is not None:
-        users, lists = rankings.ranked(scores, asked.lists, asked.k)
+        users, lists, _ = rankings.ranked(scores, asked.lists, asked.k)
         n, found = n | users, found | lists
     if across is not None:
         ours, other = (scores[at][across[at]] for at in (first.positive, first.random))
@@ -115,3 +116,40 @@ def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
         if len(ours) and len(other):
             found["ap_nodes_across"] = metrics.average_precision(ours, other)
     return n, found
+
+
+def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int
+              ) -> dict[str, dict[str, np.ndarray]]:
+    """Return what counts and scores would be with other users (:mod:`fedvine.tasks.resampled`).
+
+    Args:
+        scores: float [P], in the order of the queries.
+        asked: what was asked.
+        names: hashes of the names of users, uint64.
+        count: number of replicates, B.
+
+    Returns:
+        ``n`` and ``scores``, each [B] by key; scores are those that are means over positives or
+            users, and pooled AUC.
+    """
+    n: dict[str, np.ndarray] = {}
+    found: dict[str, np.ndarray] = {}
+    for group in asked.groups:
+        weight = replicates.weights(names[group.users], count)
+        positive, random = scores[group.positive], scores[group.random]
+        ranks, within = metrics.ragged_ranks(positive, scores[group.wide], group.own)
+        for subset, mask in group.masks.items():
+            end = "" if subset == "all" else f"_{subset}"
+            mine = weight[:, mask]
+            n[f"n{end}"] = mine.sum(1, dtype=float)
+            if mask.any():
+                found |= {f"auc{end}": replicates.auc(positive[mask], random[mask], mine),
+                          f"auc_within{end}": replicates.mean(within[mask], mine),
+                          f"mrr{end}": replicates.mean(1 / ranks[mask], mine),
+                          f"hits_sampled{end}": replicates.mean(ranks[mask] <= asked.k, mine)}
+    if asked.lists is not None:
+        for key, (users, values) in rankings.ranked(scores, asked.lists, asked.k)[2].items():
+            weight = replicates.weights(names[users], count)
+            n[counted(key)] = weight.sum(1, dtype=float)
+            found[key] = replicates.mean(values, weight)
+    return {"n": n, "scores": found}

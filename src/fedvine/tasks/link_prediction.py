@@ -32,9 +32,10 @@ from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import rankings
 from fedvine.tasks.asked_by_client import AskedByClient
-from fedvine.tasks.link_means import summarise
+from fedvine.tasks.link_means import LEAST, summarise
 from fedvine.tasks.link_measures import SUBSETS, counted
 from fedvine.tasks.link_scorer import EdgeQueries, Scorer, lists_are_cheap
+from fedvine.tasks.resampled import period_means
 from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score
 from fedvine.tasks.task import Line, Task
 
@@ -53,6 +54,7 @@ class LinkPrediction(Task):
         (*SUBSETS[1:], "unknown", "unasked", "unasked_new", "few", "users", "users_new"),
         counted=counted, above={"novelty": 64.0})
     federated: ClassVar[bool] = True
+    resampled: ClassVar[bool] = True
     scores: ClassVar[dict[str, Score]] = {
         "auc_new": Score("AUC new"), "mrr_new": Score("MRR new"), "auc": Score("AUC all"),
         "mrr": Score("MRR all"), "ndcg_new": Score("NDCG@k new"), "ndcg": Score("NDCG@k all"),
@@ -108,8 +110,8 @@ class LinkPrediction(Task):
         "without directions each of an edge's two ends counts as one")
     ranking: bool | None = Field(
         default=None, description="also measure lists of the k most likely of all candidates, for "
-        "users with an edge in the stage, at most 2,000; if not said where that takes at most as "
-        "many pairs as the other scores, and not in a federation")
+        "users with an edge in the stage, at most 2,000, from the validation period on; if not "
+        "said where that takes at most as many pairs as the other scores, and not in a federation")
     k: int = Field(default=10, ge=1, description="places of a list: the k of hit@k, recall@k, "
                    "NDCG@k, MAP@k and of sampled hits")
     lead: int = Field(default=1, ge=1, description="how many stages ahead is scored; 2 leaves one "
@@ -184,6 +186,13 @@ class LinkPrediction(Task):
         """Return ``{"test": ..., "val": ...}``, and ``"live"`` if any; see :func:`summarise`."""
         live = ("live",) if plan.live is not None and len(plan) > plan.live else ()
         return {period: summarise(stages, plan, period) for period in ("test", "val", *live)}
+
+    def replicates_of(self, stages: list[Any], plan: Plan) -> dict[str, list[float | None]]:
+        """Return the replicates of the test period's means, over the clients that these are of."""
+        found = summarise(stages, plan)
+        return period_means(stages, plan, counted, {
+            key: [name for name in found["client"] if key in found["client"][name]
+                  and found["n"][name].get(counted(key), 0) >= LEAST] for key in found["mean"]})
 
     # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:

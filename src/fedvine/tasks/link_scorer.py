@@ -17,7 +17,7 @@ from fedvine.core.rng import mixed
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import negatives
-from fedvine.tasks.link_measures import Asked, Group, measured
+from fedvine.tasks.link_measures import Asked, Group, measured, resampled
 from fedvine.tasks.negatives import Candidates
 from fedvine.tasks.rankings import Lists
 from fedvine.tasks.rivals import Rivals, new_shares
@@ -85,6 +85,7 @@ class Scorer:
         self.drift, self._rivals = protocol.drifts(plan), Rivals(part.num_dst)
         self._forget()
         self._current: tuple[int, EdgeQueries, Asked] | None = None
+        self.resampled: dict[int, dict[str, Any]] = {}      # replicates by stage
         self.learned = -1       # the last learned stage, where the server holds the graph
         self.whole = False      # whether this is that server's scorer, which adds random pairs
 
@@ -268,9 +269,9 @@ class Scorer:
         groups = [
             Group(positive, random, own, there[:len(own)], {
                 "all": np.ones(len(rows), bool), "travelled": away,
-                "arrived": away & (self._users[src[rows]] >= t)}),
+                "arrived": away & (self._users[src[rows]] >= t)}, src[rows]),
             Group(positive[new], random_new, of_new, there[len(own):],
-                  {"new": np.ones(len(new), bool)})]
+                  {"new": np.ones(len(new), bool)}, src[rows[new]])]
         if protocol.cold and len(listed):
             catalogue = Candidates(listed, names)
             cold = np.flatnonzero((self._items[dst] >= t + 1 - protocol.lead)
@@ -282,9 +283,9 @@ class Scorer:
             groups.append(Group(
                 ask(cold, dst[cold]), ask(cold, wide[np.cumsum(count) - count]),
                 np.repeat(np.arange(len(cold)), count), ask(np.repeat(cold, count), wide),
-                {"cold": np.ones(len(cold), bool)}))
-        asked = Asked(n, groups, historical, inductive, protocol.k, src[rows])
-        if protocol.ranking:
+                {"cold": np.ones(len(cold), bool)}, src[cold]))
+        asked = Asked(n, groups, historical, inductive, protocol.k)
+        if protocol.ranking and self.plan.period(t) != "train":     # others are never reported
             asked.lists = self._lists(t, events, items, pairs)
         if self.whole:      # pairs of random nodes; those at two clients count
             people = Candidates(np.flatnonzero(self._users < t + 1 - protocol.lead), users)
@@ -378,7 +379,7 @@ class Scorer:
         new = lost[find(self._known, lost) < 0]
         return Lists(at, known, wanted, barred,
                      mixed(row[seen][:, None] ^ names[items][None, :]),
-                     len(np.unique(lost // width)), len(np.unique(new // width)),
+                     asked, np.unique(lost // width), np.unique(new // width),
                      self._edges_of[items])
 
     def by_client(self, t: int, answer: Any) -> dict[str, dict[str, Any]]:
@@ -412,7 +413,11 @@ class Scorer:
         answer, across = self.answered(answer), None
         if isinstance(answer, Mapping):
             answer, across = answer["scores"], np.asarray(answer["across"], bool)
-        n, found = measured(np.asarray(answer, float).reshape(-1), asked, across)
+        scores = np.asarray(answer, float).reshape(-1)
+        n, found = measured(scores, asked, across)
+        if self.protocol.replicates and self.plan.period(t) == "test":
+            self.resampled[t] = resampled(scores, asked, self._hashes()[0],
+                                          self.protocol.replicates)
         return {"n": n, "scores": found} | ({"drift": self._drift(t)} if self.drift else {})
 
     def _drift(self, t: int) -> dict[str, Any]:

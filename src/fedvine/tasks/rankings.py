@@ -19,8 +19,8 @@ class Lists:
     - ``wanted``: pairs that meet in it, bool [U, M]
     - ``barred``: pairs that no list holds, bool [U, M]
     - ``ties``: by which equal scores are ordered, the lowest first, uint64 [U, M]
-    - ``lost``, ``lost_new``: further users with an edge in the stage (a new pair) who can have no
-      list, and count as misses
+    - ``users``: int64 [U]; and ``lost``, ``lost_new``: further users with an edge in the stage (a
+      new pair) who can have no list, and count as misses, int64
     - ``edges``: of each candidate before the stage, [M]
     """
 
@@ -29,13 +29,15 @@ class Lists:
     wanted: np.ndarray
     barred: np.ndarray
     ties: np.ndarray
-    lost: int
-    lost_new: int
+    users: np.ndarray
+    lost: np.ndarray
+    lost_new: np.ndarray
     edges: np.ndarray
 
 
-def ranked(scores: np.ndarray, lists: Lists, k: int) -> tuple[dict[str, int], dict[str, float]]:
-    """Return counts of users and the scores of their lists.
+def ranked(scores: np.ndarray, lists: Lists, k: int
+           ) -> tuple[dict[str, int], dict[str, float], dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Return counts of users, the scores of their lists, and those of each user.
 
     With the relevant items R of a user, which are those that the user meets in the stage, and the
     list L of the k candidates with the highest scores: ``hit`` is 1 if L holds one of R, ``recall``
@@ -54,32 +56,34 @@ def ranked(scores: np.ndarray, lists: Lists, k: int) -> tuple[dict[str, int], di
         k: places of a list.
 
     Returns:
-        ``n_users`` and ``n_users_new``, and scores by key; what is not defined is left out.
+        ``n_users`` and ``n_users_new``; scores by key, without what is not defined; and of those
+            that are means over users the users int64 [n] and their values float64 [n].
     """
     users, size = lists.known.shape
-    n, found = {}, {}
+    n, found, by_user = {}, {}, {}
     for end, barred, wanted, lost in (
             ("", lists.barred, lists.wanted, lists.lost),
             ("_new", lists.barred | lists.known, lists.wanted & ~lists.known, lists.lost_new)):
-        has = wanted.any(1)
-        n[f"n_users{end}"] = total = int(has.sum()) + lost
+        has = np.flatnonzero(wanted.any(1))
+        n[f"n_users{end}"] = total = len(has) + len(lost)
         if not total:
             continue
         values = np.where(barred, -np.inf, scores[lists.at].reshape(users, size))
-        each, places = np.zeros((int(has.sum()), 4)), np.zeros(size)
-        for i, u in enumerate(np.flatnonzero(has)):
+        each, places = np.zeros((total, 4)), np.zeros(size)
+        for i, u in enumerate(has):
             items = first(values[u], lists.ties[u], k)
             each[i] = _measures(wanted[u, items], int(wanted[u].sum()), k)
             places[items] += 1
-        found |= {f"{key}{end}": float(value) for key, value in zip(
-            SCORES[:4], each.sum(0) / total, strict=True)}
+        who = np.append(lists.users[has], lost)
+        by_user |= {f"{key}{end}": (who, value)
+                    for key, value in zip(SCORES[:4], each.T, strict=True)}
         if not end:
-            found["no_list"] = lost / total
+            by_user["no_list"] = who, np.repeat([0.0, 1.0], [len(has), len(lost)])
             if places.any():
                 share = (lists.edges + 1) / (lists.edges.sum() + size)
                 found |= {"coverage": float((places > 0).mean()),
                           "novelty": float(-places @ np.log2(share) / places.sum())}
-    return n, found
+    return n, {key: float(v.mean()) for key, (_, v) in by_user.items()} | found, by_user
 
 
 def first(values: np.ndarray, ties: np.ndarray, k: int) -> np.ndarray:
