@@ -203,12 +203,16 @@ def check_client_order(method: Method) -> None:
 
 
 def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
-    """Keep only the edges or nodes of the stages ``keep[name]`` of a client (all if not named)."""
+    """Keep only the edges or nodes of the stages ``keep[name]`` of a client (all if not named).
+
+    Nodes without a class are of all stages.
+    """
     parts = {}
     for name, part in split.parts.items():
         stage = (plan.assign(part)[0] if isinstance(split, GraphSplit) else
                  np.searchsorted(plan.bounds, part.t, side="right") - 1)
-        kept = np.flatnonzero(np.isin(stage, list(keep.get(name, range(len(plan))))))
+        wanted = [*keep.get(name, range(len(plan)))]
+        kept = np.flatnonzero(np.isin(stage, [*wanted, -1] if wanted else wanted))
         parts[name] = part.induced(kept, part.name) if isinstance(split, GraphSplit) else kept
     if isinstance(split, GraphSplit):
         return GraphSplit(parts, split.stream, split.by)

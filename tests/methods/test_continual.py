@@ -80,7 +80,7 @@ def test_two_runs_are_the_same_byte_for_byte(name):
 @pytest.mark.slow
 def test_fedavg_forgets_replay_forgets_less_and_joint_nothing():
     fedavg, joint = mean("fedavg"), mean("joint")
-    assert fedavg["fm"] > 40 and joint["fm"] < 15 and joint["am"] > fedavg["am"] + 15
+    assert fedavg["fm"] > 30 and joint["fm"] < 15 and joint["am"] > fedavg["am"] + 15
     for name in ("ergnn", "ergnn_isolated", "replay"):
         found = mean(name)
         assert found["fm"] < fedavg["fm"] - 15 and found["am"] > fedavg["am"] + 5, name

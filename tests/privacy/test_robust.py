@@ -127,9 +127,9 @@ def graphs(clients=5):
     from federation.labelled import whole
 
     from fedvine.tasks.task_plan import by_task
-    graph = whole(300, 4, 1)
+    graph = whole(600, 4, 1)
     parts = graph.split("hash", k=clients, seed=0)
-    return parts, by_task(graph, 4, seed=0)
+    return parts, by_task(graph, 4, shares=(0.4, 0.1, 0.5), seed=0)
 
 
 def accuracy(robust, engine, **more):
@@ -150,7 +150,7 @@ def test_an_attack_that_ruins_an_average_does_not_ruin_a_rule(rule):
     fair, ruined, kept = (am(accuracy(r, e)) for r, e in (
         ("none", LocalClients), ("none", Attacked), (rule, Attacked)))
     assert fair > 60 and ruined < fair - 20
-    assert kept > fair - 15 and kept > ruined + 15
+    assert kept > fair - 20 and kept > ruined + 15
 
 
 @pytest.mark.slow
