@@ -197,9 +197,9 @@ class KeptRows:
             local[side] = place
             ids[side] = names if part is None else getattr(part, f"{side}_ids").joined(names)
             if side in rows.tables():
-                more = rows.tables()[side].take(new[side])
-                tables[f"{side}_table"] = (more if part is None else
-                                           part.tables()[side].joined(more))
+                said = rows.tables()[side].take(new[side])
+                tables[f"{side}_table"] = (said if part is None else
+                                           part.tables()[side].joined(said))
         src = local["src"] if rows.bipartite else local["src"][0::2].copy()
         dst = local["dst"] if rows.bipartite else local["src"][1::2].copy()
         values = {c: getattr(rows, c) for c in (*_VALUES[3:], "arrived")}

@@ -105,8 +105,9 @@ class Popularity(Method):
     @staticmethod
     def popularity(client: Client, items: np.ndarray) -> np.ndarray:
         """Return the counts of ``items`` (local numbers, int64 [Q]), float64 [Q]; 0 if not seen."""
-        return sum(np.append(count, 0.0)[np.minimum(items, len(count))]
-                   for count in (client.count, client.away))
+        here, away = (np.append(count, 0.0)[np.minimum(items, len(count))]
+                      for count in (client.count, client.away))
+        return here + away
 
     def below_one(self, client: Client, items: np.ndarray) -> np.ndarray:
         """Return :meth:`popularity` as a share of the highest one and more, in [0, 1)."""

@@ -178,10 +178,8 @@ class Scorer:
         """Return the items that a forecast of stage ``t`` could name, and those that are listed.
 
         A forecast of stage t is made ``lead`` stages before it has ended. Listed are the items of
-        the table of items, from the time in its column ``since`` on; none without a table.
-
-        Returns:
-            Both ascending int64.
+        the table of items, from the time in its column ``since`` on; none without a table. Both are
+        ascending int64.
         """
         self._learn(t)
         rule, begin = self.protocol.candidates, t + 1 - self.protocol.lead
@@ -289,8 +287,8 @@ class Scorer:
             asked.lists = self._lists(t, events, items, pairs)
         if self.whole:      # pairs of random nodes; those at two clients count
             people = Candidates(np.flatnonzero(self._users < t + 1 - protocol.lead), users)
-            at, *ends = self._random_pairs(row[rows], people, candidates, now)
-            asked.nodes = pairs.add(*ends, time[rows[at]])
+            at, left, right = self._random_pairs(row[rows], people, candidates, now)
+            asked.nodes = pairs.add(left, right, time[rows[at]])
         return pairs.queries(), asked
 
     def _with_met(self, row: np.ndarray, src: np.ndarray, count: np.ndarray, wide: np.ndarray,
@@ -332,8 +330,7 @@ class Scorer:
                       ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Draw two pairs of a random user and a random item for each row, if they are not of now.
 
-        Returns:
-            Rows, users and items, int64 [at most 2 P].
+        These are rows, users and items, int64 [at most 2 P].
         """
         count, src = users.drawn(mixed(row + np.uint64(1)), 2)
         many, dst = items.drawn(mixed(row + np.uint64(2)), 2)

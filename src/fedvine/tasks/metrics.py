@@ -175,7 +175,7 @@ def ragged_ranks(positive: ArrayLike, negative: ArrayLike, own: ArrayLike
     high, low = _finite(positive, "positive scores"), _finite(negative, "negative scores")
     own = np.asarray(own, np.int64)
     against = high[own]
-    above = np.bincount(own, (low > against) + 0.5 * (low == against), len(high))
+    above = np.bincount(own, (low > against) + 0.5 * (low == against), len(high)).astype(float)
     with np.errstate(invalid="ignore"):
         return 1 + above, 1 - above / np.bincount(own, minlength=len(high))
 

@@ -231,10 +231,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
 
 def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray,
              met: np.ndarray | None = None) -> np.ndarray:
-    """Return how well each variant of the weights ranks sampled edges, float64 [1 + 4 V].
-
-    The first number is 1, or 0 without any edge; then come by variant AUC and mean reciprocal rank
-    of new pairs (of all where none is new), and of all pairs.
+    """Return how well each variant of the weights ranks sampled edges.
 
     Args:
         sampled: differences of features, float32 [n, m, F], NaN where there is no negative.
@@ -242,6 +239,10 @@ def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray,
         variants: float64 [V, F].
         met: which negatives their user met before, bool [n, m]; a new pair is not compared with
             these. None: they are not known.
+
+    Returns:
+        Numbers float64 [1 + 4 V]: 1, or 0 without any edge; then by variant AUC and mean reciprocal
+            rank of new pairs (of all where none is new), and of all pairs.
     """
     found = np.zeros((len(variants), 4))
     there = ~np.isnan(sampled[:, :, 0])
