@@ -22,8 +22,10 @@ def tables(tmp_path, days=60, listed=LISTED):
         f"u{i % 7},{'abcdef'[i % 6] if i % 31 or i < 40 else 'late'},2024-{1 + i // 30:02}-"
         f"{1 + i % 28:02},{'xy'[i % 2]},1" for i in range(days)]))
     (tmp_path / "items.csv").write_text("\n".join(listed))
+    (tmp_path / "users.csv").write_text("user,age\nu0,30\nu1,40\n")
     return fv.read(str(tmp_path / "sales.csv"), src="user", dst="item", time="time",
-                   client="shop", items=str(tmp_path / "items.csv"))
+                   client="shop", items=str(tmp_path / "items.csv"),
+                   users=str(tmp_path / "users.csv"))
 
 
 def named(part):
