@@ -89,8 +89,9 @@ def reproduce(
     markdown: options.Markdown = None,
     json: options.Json = None,
     check: Annotated[bool, typer.Option(
-        "--check", help="Run nothing; fail if a row of a paper's table is not built, not tuned, or "
-        "has too few seeds.")] = False,
+        "--check", help="Run nothing; say what a paper's table lacks. The exit code is 0 if it is "
+        "complete, 1 if a row is not built or has too few seeds, 3 if one is not tuned, 4 if only "
+        "data are not at hand.")] = False,
 ) -> None:
     """Show our numbers beside a paper's; the runs are kept, so the next time is quick.
 
@@ -98,11 +99,11 @@ def reproduce(
     """
     from fedvine.papers import reproduce as reproducing
     if check:
-        lines = reproducing.lacks(name, only=only, seeds=seeds, folder=folder)
-        typer.echo("\n".join(lines) or f"{name} is complete.")
-        if lines:
-            raise typer.Exit(1)
-        return
+        from fedvine.papers.complete import worst
+        found = reproducing.lacks(name, only=only, seeds=seeds, folder=folder)
+        for table, lacks in found.items():
+            typer.echo("\n".join(f"{table}, {said}" for said in lacks.sentences()))
+        raise typer.Exit(worst(lacks.code for lacks in found.values()))
     how: dict[str, Any] = {"seeds": seeds, "jobs": jobs, "folder": folder, "tell": options.tell,
                                "budget": options.seconds_of(budget) if budget else None,
                                "cap": options.seconds_of(cap)}
