@@ -503,7 +503,7 @@ def test_a_site_is_told_when_a_run_begins_ends_and_leaves_forecasts(tmp_path, mo
     monkeypatch.setattr(site_news, "time", clock)
     monkeypatch.setattr(site_news.tied, "runs", lambda mark, word: bool(works))
     (tmp_path / "memory").mkdir()
-    news = site_news.News(tmp_path, "MARK=1", said.append)
+    news = site_news.SiteNews(tmp_path, "MARK=1", said.append)
 
     def after(*functions, **more):
         for function in functions:

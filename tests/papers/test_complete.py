@@ -14,14 +14,16 @@ from fedvine.datasets import at_hand
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published
 from fedvine.papers.ahead import ahead
+from fedvine.papers.complete import Lacks
 from fedvine.papers.published import PaperTable
 from fedvine.papers.reproduce import lacks
 from fedvine.results.entry import Entry
+from fedvine.tasks.link_prediction import LinkPrediction
 
 
 @pytest.mark.slow
 def test_an_empty_folder_lacks_every_row(tmp_path):
-    lines = lacks("power-table2", only="Squirrel", folder=tmp_path)
+    lines = lacks("power-table2", only="Squirrel", folder=tmp_path)["power-table2"].missing
     rows = [row.name for row in PaperTable.named("power-table2").row]
     for name in rows:
         assert any(f" {name} has 0 of 5 seeds" in line for line in lines) or not lines
@@ -38,9 +40,8 @@ def test_what_cannot_be_checked_is_told_from_what_is_unknown(tmp_path):
 
 def test_all_are_checked_and_each_line_names_its_table(tmp_path, monkeypatch):
     monkeypatch.setattr("fedvine.papers.reproduce.lacking",
-                        lambda table, *_: [f"1: {table.title} is not built yet."])
-    lines = lacks("all", folder=tmp_path)
-    assert [line.split(",")[0] for line in lines] == sorted(published.names())
+                        lambda table, *_: Lacks([f"1: {table.title} is not built yet."]))
+    assert list(lacks("all", folder=tmp_path)) == sorted(published.names())
 
 
 @pytest.mark.slow
@@ -54,19 +55,34 @@ def test_what_is_lacking_is_said_without_a_download(tmp_path, monkeypatch):
     store = tmp_path / "cells" / "kept"
     store.mkdir(parents=True)
     shutil.copy(kept / "wikipedia-early.jsonl", store)
-    lines = lacks("fedlink-table1", only="5", folder=tmp_path / "cells")
-    assert not any("has 0 of" in line for line in lines)        # by the lines, whatever the content
+    monkeypatch.setattr(LinkPrediction, "revision", 1)          # of the lines that were copied
+    found = lacks("fedlink-table1", only="5", folder=tmp_path / "cells")["fedlink-table1"]
+    assert not found.missing and not found.absent               # by the lines, whatever the content
+    found = lacks("fedlink-table1", only="5,6", folder=tmp_path / "cells")["fedlink-table1"]
+    assert (found.code, len(found.absent)) == (4, 1)
+    assert found.sentences()[0].startswith("complete except for data that are not at hand: ")
     with at_hand(), pytest.raises(FedvineError, match="not at hand, and nothing is downloaded"):
         Experiment.model_validate({"data": "wikipedia", "method": "recency"}).data.open()
 
 
-def test_the_command_fails_where_something_is_lacking(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedvine.papers.reproduce.lacks", lambda *_, **__: ["Cora: a lacks."])
-    found = CliRunner().invoke(app, ["reproduce", "power-table2", "--check"])
-    assert found.exit_code == 1 and "Cora: a lacks." in found.output
-    monkeypatch.setattr("fedvine.papers.reproduce.lacks", lambda *_, **__: [])
-    found = CliRunner().invoke(app, ["reproduce", "power-table2", "--check"])
-    assert found.exit_code == 0 and "is complete" in found.output
+@pytest.mark.parametrize(("found", "code", "said"), [
+    (Lacks(searched=True), 0, ["complete."]),
+    (Lacks(), 0, ["complete; its rows are not tuned, and have the settings of its file."]),
+    (Lacks(absent=["Flickr", "OGB"], searched=True), 4,
+     ["complete except for data that are not at hand: Flickr, OGB."]),
+    (Lacks(untuned={"Cora": ["TWP", "DSLR"], "OTC": ["TGN"]}, searched=True), 3,
+     ["not tuned: Cora: TWP, DSLR; OTC: TGN."]),
+    (Lacks(["Cora: a has 0 of 5 seeds."], {"Cora": ["a"]}, ["Flickr"], True), 1,
+     ["Cora: a has 0 of 5 seeds.", "not tuned: Cora: a.",
+      "data that are not at hand: Flickr."])])
+def test_the_command_tells_what_is_lacking_by_its_exit_code(found, code, said, monkeypatch):
+    assert found.code == code and found.sentences() == said
+    monkeypatch.setattr("fedvine.papers.reproduce.lacks", lambda *_, **__: {
+        "power-table2": found, "power-table3": Lacks(searched=True)})
+    ended = CliRunner().invoke(app, ["reproduce", "all", "--check"])
+    assert ended.exit_code == code
+    assert ended.output.splitlines() == [*(f"power-table2, {line}" for line in said),
+                                         "power-table3, complete."]
 
 
 def test_ours_is_set_beside_the_best_rival_and_not_beside_a_ceiling():

@@ -33,7 +33,7 @@ def test_bytes_of_every_snapshot_are_those_of_the_reports(tmp_path, monkeypatch)
     for cell in made:
         cell.experiment.run(cell.folder).finish()
     page = carry_out(figure.figure5(), folder=tmp_path, **options)
-    assert page.picture is not None and page.picture[:4] == b"\x89PNG"
+    assert page.picture is not None and page.picture.rendered()[:4] == b"\x89PNG"
     assert [r["line"] for r in page.records] == list(figure.LINES)
     for record, cell in zip(page.records, made, strict=True):
         passes = [p for p in cell.summary["report"]["passes"] if p["passes"]]

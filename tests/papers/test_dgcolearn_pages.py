@@ -89,7 +89,7 @@ def test_every_study_shows_what_is_finished_and_says_what_is_not(name, ran):
         assert grid.rows and all(len(row) == len(grid.columns) for row in grid.rows)
     assert any("were not made, the budget was spent" in note for note in sheet.notes)
     assert (sheet.picture is None) == ("table" in name)
-    assert sheet.picture is None or sheet.picture[:4] == b"\x89PNG"
+    assert sheet.picture is None or sheet.picture.rendered()[:4] == b"\x89PNG"
     nothing = carry_out(NAMES[name](), folder=ran / "none", **OPTIONS)     # no cell is finished
     assert not nothing.records and nothing.picture is None
     assert not any(note.startswith("Ours") for note in nothing.notes)

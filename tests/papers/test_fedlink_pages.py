@@ -69,7 +69,7 @@ def test_every_figure_has_tables_and_a_picture_and_says_what_is_not_here(name):
     assert name in reproduce.names() and sheet.records
     for grid in sheet.grids:
         assert grid.rows and all(len(row) == len(grid.columns) for row in grid.rows)
-    assert sheet.picture and sheet.picture[:4] == b"\x89PNG"
+    assert sheet.picture and sheet.picture.rendered()[:4] == b"\x89PNG"
     assert sheet.notes[0].startswith("The paper")
     gone = [note for note in sheet.notes if "Wikipedia is not here." in note]
     assert len(gone) == {"fedlink-figure2": 1, "fedlink-figurec3": 1, "fedlink-figure3": 2}.get(

@@ -63,7 +63,7 @@ def test_a_small_figure_is_run_read_back_and_drawn(tmp_path, monkeypatch, heat):
     cells = [c for row in found.grids[0].rows for c in row[1:]]
     assert cells == [f"{mean[v, o]:.1f}" for o in ([0.01, 0.1] if heat else [None])
                      for v in (0, 2)]
-    assert found.picture is not None and found.picture[:4] == b"\x89PNG"
+    assert found.picture is not None and found.picture.rendered()[:4] == b"\x89PNG"
     told.clear()
     again = carry_out(small, seeds=1, folder=tmp_path / "cells", tell=told.append)
     assert again.records == found.records and not told                  # nothing was run twice

@@ -25,7 +25,8 @@ def test_the_page_has_what_each_run_forgot(tmp_path, monkeypatch):
         cell.experiment.run(cell.folder).finish()
     page = carry_out(figure14(), only="patent", seeds=1, folder=tmp_path, budget=0)
     grid, = page.grids
-    assert [row[0] for row in grid.rows] == list(LINES) and page.picture[:4] == b"\x89PNG"
+    assert [row[0] for row in grid.rows] == list(LINES)
+    assert page.picture.rendered()[:4] == b"\x89PNG"
     for record, row in zip(page.records, grid.rows, strict=True):
         assert len(record["forgetting"]) == 3                           # after stages 1, 2, 3
         assert row[1] == f"{record['forgetting'][-1]:.3f}"

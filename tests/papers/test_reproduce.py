@@ -172,7 +172,7 @@ def test_all_pages_are_filled_together_and_written(small, tmp_path, monkeypatch,
     assert again.markdown() == (tmp_path / "pages" / "small.md").read_text()
     with pytest.raises(SystemExit):
         main.main(["reproduce", "all", "--only", "shop"])
-    assert "--only, --json and --plot belong to one page" in capsys.readouterr().err
+    assert "--only, --json, --table and --plot belong to one page" in capsys.readouterr().err
 
 
 @pytest.fixture

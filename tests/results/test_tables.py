@@ -1,14 +1,22 @@
 """Tables and pictures of comparisons show every number and label whole, and what they are of."""
 
+import csv
 import io
 import re
+import shutil
+import subprocess
 
 import pytest
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
+from fedvine.cli.main import app
+from fedvine.core.errors import FedvineError
 from fedvine.core.text import Terminal
 from fedvine.results import chart as charts
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
+from fedvine.results.plot_style import Drawing
 from fedvine.results.tables import Table, TableSet
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -72,15 +80,15 @@ def test_a_title_says_how_many_seeds_were_run():
     assert title([4, 3], 2, ["a"], partitions=2) == "2 partitions x 2 seeds (3 to 4 of 4 runs)"
 
 
-@pytest.mark.parametrize(("seeds", "end"), [(1, "first"), (3, "first"),
-                                            (4, "first (paired t test)")])
-def test_a_test_is_named_where_one_is_made(seeds, end):
+@pytest.mark.parametrize("seeds", [1, 3, 4])
+def test_a_test_is_named_where_one_is_made(seeds):
     found = Comparison("x", seeds, LinkPrediction(negatives=5), [
         entry("first", "fedlink", seeds), Entry("second", "stfl", {
             s: [{**r, "scores": {"auc_new": 0.4 + s ** 2 / 90}} for r in records]
             for s, records in entry("", "", seeds).records.items()})])
-    grid = next(g for g in found.grids() if g.title.startswith("Difference"))
-    assert grid.title == f"Difference to {end}"
+    grid = next(g for g in found.grids() if g.title == "Difference to first")
+    named = any("paired t test over seeds" in note for note in found.notes())
+    assert named == (seeds == 4) == (" p" in grid.rows[0][1])
 
 
 @pytest.fixture
@@ -88,7 +96,11 @@ def drawn(monkeypatch):
     """Draw a comparison, and return its figure and title."""
     def draw(found, file):
         kept = []
-        monkeypatch.setattr(charts, "png", lambda *given: kept.extend(given) or b"")
+
+        def drawing(*given):
+            kept.extend(given)
+            return Drawing(*given)
+        monkeypatch.setattr(charts, "Drawing", drawing)
         charts.chart(found, file)
         return kept
     return draw
@@ -119,3 +131,66 @@ def test_a_picture_keeps_those_apart_that_were_asked_something_else(drawn, tmp_p
         "Asked at 2 clients (a, b)", "high", "low", "Asked about one whole graph", "whole"]
     alike = drawn(Comparison("x", 2, ClassIncremental(), entries[::2]), tmp_path / "b.png")[0]
     assert texts(alike) == ["low", "high"] and not alike.axes[0].texts
+
+
+NAMES = ["a_b & 50 % of {x} #1", "\\input{/etc/passwd}", "$x^2$~<y>|z", "=1+2", "+0.012 ±0.004"]
+
+
+@pytest.fixture
+def sheet():
+    first = Table("50 % of a_b", ["method", "AUC, new"], [[n, "0.712 ±0.004†"] for n in NAMES])
+    return TableSet([first, Table("Second", ["method"], [["x"]])], ["One note.\nTwo lines."], [],
+                    Drawing(Figure(), "Title"))
+
+
+def test_latex_has_no_command_of_a_name(sheet, tmp_path):
+    sheet.write(table=tmp_path / "a.tex")
+    text = (tmp_path / "a.tex").read_text()
+    assert text.startswith("% 50 % of a_b\n\\begin{tabular}{lr}\n\\hline\n"
+                           "method & AUC, new \\\\\n\\hline\n"
+                           "a\\_b \\& 50 \\% of \\{x\\} \\#1 & 0.712 $\\pm$0.004\\dag{} \\\\\n")
+    assert "\\textbackslash{}input\\{/etc/passwd\\}" in text and "\\input" not in text
+    assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == 2
+    assert text.endswith("% One note.\n% Two lines.\n")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(sheet, tmp_path):
+    (tmp_path / "a.tex").write_text("\\documentclass{article}\\begin{document}" + sheet.latex()
+                                    + "\n\\end{document}")
+    subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"],
+                   cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_csv_has_every_cell_and_no_formula(sheet, tmp_path):
+    sheet.write(table=tmp_path / "a.csv")
+    with open(tmp_path / "a.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[:2] == [["50 % of a_b"], ["method", "AUC, new"]]
+    assert [row[0] for row in rows[2:7]] == [*NAMES[:3], "'=1+2", "+0.012 ±0.004"]
+    assert rows[7:] == [[], ["Second"], ["method"], ["x"]]
+    assert sheet.write(table=tmp_path / "a.md") is None
+    assert (tmp_path / "a.md").read_text() == sheet.markdown()
+
+
+@pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("pdf", b"%PDF"),
+                                             ("svg", b"<?xml")])
+def test_a_picture_is_of_the_kind_of_its_name_and_the_same_each_time(sheet, kind, begin, tmp_path):
+    sheet.write(plot=tmp_path / f"a.{kind}")
+    found = (tmp_path / f"a.{kind}").read_bytes()
+    assert found.startswith(begin) and found == sheet.picture.rendered(kind)
+    with pytest.raises(FedvineError, match="no picture"):
+        TableSet([], [], []).write(plot=tmp_path / f"b.{kind}")
+
+
+@pytest.mark.parametrize(("option", "file"), [("--table", "x.xlsx"), ("--plot", "x.gif")])
+def test_a_file_of_another_kind_is_refused_before_anything_runs(option, file, tmp_path):
+    found = CliRunner().invoke(app, ["reproduce", "power-table4", option, str(tmp_path / file)])
+    assert isinstance(found.exception, FedvineError) and "ends in none of" in str(found.exception)
+
+
+@pytest.mark.parametrize("kind", ["pdf", "svg"])
+def test_the_chart_of_a_comparison_is_of_the_kind_of_its_name(kind, tmp_path):
+    found = Comparison("x", 4, LinkPrediction(negatives=5), [entry("a", "fedlink", 4)])
+    charts.chart(found, tmp_path / f"a.{kind}")
+    assert (tmp_path / f"a.{kind}").read_bytes()[:5] in (b"%PDF-", b"<?xml")

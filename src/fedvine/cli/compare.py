@@ -51,23 +51,24 @@ def compare(
     folder: options.Folder = Path("runs/cells"),
     plot: options.Plot = None,
     markdown: options.Markdown = None,
+    table: options.Table = None,
     json: options.Json = None,
 ) -> None:
     """Compare methods on the same data and seeds: scores with intervals, paired tests, costs."""
     from fedvine.results import compare as comparing
     stopped_as_by_ctrl_c()
     wanted = comparing.experiments(methods, options.values(context.params), settings or [])
-    table = wanted[0].data
-    if not table.edges and (table.weight or table.features or not table.dataset):
+    source = wanted[0].data
+    if not source.edges and (source.weight or source.features or not source.dataset):
         from fedvine.experiments.prepare import unused
-        stream = table.open()
+        stream = source.open()
         notes = [note for one in wanted for note in unused(one.method, stream.edge_columns)]
-        for note in (*(() if table.dataset else stream.notes), *notes):
+        for note in (*(() if source.dataset else stream.notes), *notes):
             options.tell(f"Note: {note}")
     found = comparing.compare(wanted, seeds, folder, jobs=jobs, tell=options.tell,
                               partitions=partitions,
                               budget=options.seconds_of(budget) if budget else None)
-    _show(found.sheet(), markdown, json)
+    _show(found.sheet(), markdown, json, table=table)
     if plot:
         from fedvine.results.chart import chart
         chart(found, plot)
@@ -87,10 +88,12 @@ def reproduce(
     folder: options.Folder = Path("runs/cells"),
     plot: options.Plot = None,
     markdown: options.Markdown = None,
+    table: options.Table = None,
     json: options.Json = None,
     check: Annotated[bool, typer.Option(
-        "--check", help="Run nothing; fail if a row of a paper's table is not built, not tuned, or "
-        "has too few seeds.")] = False,
+        "--check", help="Run nothing; say what a paper's table lacks. The exit code is 0 if it is "
+        "complete, 1 if a row is not built or has too few seeds, 3 if one is not tuned, 4 if only "
+        "data are not at hand.")] = False,
 ) -> None:
     """Show our numbers beside a paper's; the runs are kept, so the next time is quick.
 
@@ -98,24 +101,24 @@ def reproduce(
     """
     from fedvine.papers import reproduce as reproducing
     if check:
-        lines = reproducing.lacks(name, only=only, seeds=seeds, folder=folder)
-        typer.echo("\n".join(lines) or f"{name} is complete.")
-        if lines:
-            raise typer.Exit(1)
-        return
+        from fedvine.papers.complete import worst
+        found = reproducing.lacks(name, only=only, seeds=seeds, folder=folder)
+        for page, lacks in found.items():
+            typer.echo("\n".join(f"{page}, {said}" for said in lacks.sentences()))
+        raise typer.Exit(worst(lacks.code for lacks in found.values()))
     how: dict[str, Any] = {"seeds": seeds, "jobs": jobs, "folder": folder, "tell": options.tell,
                                "budget": options.seconds_of(budget) if budget else None,
                                "cap": options.seconds_of(cap)}
     stopped_as_by_ctrl_c()
     if name == reproducing.ALL:
-        if only or json or plot or str(markdown) == "-":
-            raise FedvineError("--only, --json and --plot belong to one page; with all give "
-                               "--markdown FOLDER.")
+        if only or json or plot or table or str(markdown) == "-":
+            raise FedvineError("--only, --json, --table and --plot belong to one page; with all "
+                               "give --markdown FOLDER.")
         from fedvine.results import frozen
         kept = frozen.names_in(markdown) if markdown else ()
         _pages(reproducing.reproduce_all(**how, without=kept), markdown)
         return
-    _show(reproducing.reproduce(name, only=only, **how), markdown, json, plot)
+    _show(reproducing.reproduce(name, only=only, **how), markdown, json, plot, table)
 
 
 def _pages(found: dict[str, Any], folder: Path | None) -> None:
@@ -130,11 +133,12 @@ def _pages(found: dict[str, Any], folder: Path | None) -> None:
         print(f"{name}: {sheet.notes[:2][-1]}")
 
 
-def _show(sheet: Any, markdown: Path | None, json: Path | None, plot: Path | None = None) -> None:
+def _show(sheet: Any, markdown: Path | None, json: Path | None, plot: Path | None = None,
+          table: Path | None = None) -> None:
     if str(markdown) == "-":
         print(sheet.markdown(), end="")
         markdown = None
     else:
         from fedvine.core.text import Terminal
         sheet.show(Terminal())
-    sheet.write(markdown=markdown, json=json, plot=plot)
+    sheet.write(markdown=markdown, json=json, plot=plot, table=table)

@@ -22,11 +22,19 @@ _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirecte
             "bipartite", "sure", "database", "append_only", "users", "items", "weight", "features")
 
 
-def _png(file: Path | None) -> Path | None:
-    if file is not None and file.suffix.lower() != ".png":
-        raise FedvineError(f"Pictures are PNG files, and {file} does not end in .png; name "
-                           f"{file.with_suffix('.png')} with --plot.")
-    return file
+def _one_of(option: str, kinds: tuple[str, ...], file: Path | None) -> Path | None:
+    if file is not None and file.suffix.lower() not in kinds:
+        raise FedvineError(f"{file} ends in none of {', '.join(kinds)}; name for example "
+                           f"{file.with_suffix(kinds[0])} with {option}.")
+    return _page(file)
+
+
+def _picture(file: Path | None) -> Path | None:
+    return _one_of("--plot", (".png", ".pdf", ".svg"), file)
+
+
+def _table(file: Path | None) -> Path | None:
+    return _one_of("--table", (".tex", ".csv", ".md"), file)
 
 
 def _page(file: Path | None) -> Path | None:
@@ -110,7 +118,11 @@ Markdown = Annotated[Path | None, typer.Option(
     callback=_page, help="Write the tables to this file; - for the terminal.")]
 Json = Annotated[Path | None, typer.Option(help="Write the scores to this file.")]
 Plot = Annotated[Path | None, typer.Option(
-    callback=_png, help="Draw a picture into this .png file.")]
+    callback=_picture,
+    help="Draw a picture into this .png, .pdf or .svg file.")]
+Table = Annotated[Path | None, typer.Option(
+    callback=_table,
+    help="Write the tables to this .tex, .csv or .md file.")]
 
 
 def values(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from rich.text import Text
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _NUMBER = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
 _FORMULA = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+_LATEX = {**{c: f"\\{c}" for c in "{}$&#_%"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
+          "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+          "|": r"\textbar{}", "±": r"$\pm$", "×": r"$\times$", "†": r"\dag{}", "‡": r"\ddag{}"}
 _LONGEST = 40       # characters of a name in a picture
 
 
@@ -72,6 +75,17 @@ def marked(name: str) -> str:
     """Escape for a title or cell of Markdown: no tag, entity or link, on one line."""
     name = re.sub(r"&(?=#?\w+;)", "&amp;", name.replace("\n", " "))
     return tagless(name).replace("](", r"]\(").replace("|", r"\|")
+
+
+def latex(text: str) -> str:
+    """Escape for LaTeX, on one line: no command, and no character that means something to TeX."""
+    return "".join(_LATEX.get(c, c) for c in shown(text.replace("\n", " ")))
+
+
+def plain(text: str) -> str:
+    """Escape for one field of CSV: an apostrophe before what a spreadsheet takes as a formula."""
+    formula = re.match(_FORMULA, text) and not re.match(rf"{_NUMBER}(?![\w(])", text)
+    return f"'{text}" if formula else text
 
 
 def unguarded(name: str) -> str:

@@ -20,7 +20,7 @@ from fedvine.federation import roster, tied
 from fedvine.federation.logs import drop_jobs, tidy
 from fedvine.federation.order import Order
 from fedvine.federation.site_file import known, read_site, write_site
-from fedvine.federation.site_news import News
+from fedvine.federation.site_news import SiteNews
 from fedvine.federation.spare import ONE_HEAP
 
 STEADY = 60.0  # seconds within which a process that ends has failed to start
@@ -137,7 +137,7 @@ def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
     """Keep this site's client running until Ctrl-C.
 
     ``values`` are those of :func:`fedvine.federation.site_file.write_site`, None if it was written
-    before. The policy is said before anything is sent, and then what :class:`News` has.
+    before. The policy is said before anything is sent, and then what :class:`SiteNews` has.
     """
     kit = kit.absolute()
     kept = Kept(kit, "client", f"FEDVINE_SITE={kit}", say)
@@ -145,7 +145,7 @@ def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
         found = read_site(kit) if values is None else write_site(kit, values)
         for line in known(found):
             say(line)
-        news = News(kit, kept.mark, say)
+        news = SiteNews(kit, kept.mark, say)
         say(f"joining as {roster.site_name(kit)}; Ctrl-C leaves")
         try:
             while True:

@@ -17,7 +17,7 @@ EVERY = 5.0     # seconds between two looks at whether a job runs
 JOB = "worker_process"      # in the command of a job's process at a site
 
 
-class News:
+class SiteNews:
     """The news of a site, each said once; ``mark`` is that of the site's process.
 
     Args:

@@ -17,7 +17,7 @@ from fedvine.results.plot_style import COLOURS
 Numbers = Mapping[tuple[str, str], Any]
 
 
-def bars(names: Sequence[str], lines: Sequence[str], ms: Numbers, title: str) -> bytes:
+def bars(names: Sequence[str], lines: Sequence[str], ms: Numbers, title: str) -> plot_style.Drawing:
     """Draw ``ms``, milliseconds of partition and of exchange, one on the other."""
     drawing, plots = plot_style.plots(names)
     for axes, d in zip(plots[0], names, strict=True):
@@ -31,12 +31,12 @@ def bars(names: Sequence[str], lines: Sequence[str], ms: Numbers, title: str) ->
         axes.set_xticks(range(len(lines)), lines, rotation=30, ha="right", fontsize=8)
     plots[0][0].set_ylabel("ms, a whole run")
     plot_style.legend(drawing, plots[0][0])
-    return plot_style.png(drawing, title)
+    return plot_style.Drawing(drawing, title)
 
 
 def curves(names: Sequence[str], lines: Sequence[str], keys: dict[str, str],
            values: dict[tuple[str, str, str], np.ndarray], limits: dict[str, float],
-           title: str, *, first: int = 1, floor: float | None = 0) -> bytes:
+           title: str, *, first: int = 1, floor: float | None = 0) -> plot_style.Drawing:
     """Draw means over seeds by snapshot, and bands from the lowest to the highest.
 
     ``values`` are [seeds, snapshots] by (key, data, line), from snapshot ``first`` on; ``keys`` are
@@ -60,11 +60,11 @@ def curves(names: Sequence[str], lines: Sequence[str], keys: dict[str, str],
         axes.set_xlabel("snapshot")
         axes.set_ylabel(keys[key] if j == 0 else "")
     plot_style.legend(drawing, plots[0][0])
-    return plot_style.png(drawing, title)
+    return plot_style.Drawing(drawing, title)
 
 
 def boxes(names: Sequence[str], lines: Sequence[str], values: Numbers, cov: Numbers,
-          title: str) -> bytes:
+          title: str) -> plot_style.Drawing:
     """Draw a box of each line's ``values``, named with its coefficient of variation."""
     drawing, plots = plot_style.plots(names)
     for axes, d in zip(plots[0], names, strict=True):
@@ -75,4 +75,4 @@ def boxes(names: Sequence[str], lines: Sequence[str], values: Numbers, cov: Numb
             axes.set_xticks(range(1, len(here) + 1), [
                 f"{line}\nCoV {cov[d, line]:.2f}" for line in here], fontsize=7)
     plots[0][0].set_ylabel("accuracy of a client")
-    return plot_style.png(drawing, title)
+    return plot_style.Drawing(drawing, title)

@@ -121,7 +121,7 @@ def _figure3(found: Found) -> TableSet:
         _draw_costs(found) if found.records else None)
 
 
-def _draw_costs(found: Found) -> bytes:
+def _draw_costs(found: Found) -> plot_style.Drawing:
     lines = list(dict.fromkeys(line for _, line in found.cells))
     drawing, plots = plot_style.plots([p.name for p in found.panels], len(COSTS))
     for row, (label, (key, unit)) in zip(plots, COSTS.items(), strict=True):
@@ -137,7 +137,7 @@ def _draw_costs(found: Found) -> bytes:
             axes.grid(axis="x", color=plot_style.FAINT, linewidth=0.8)
         row[0].set_ylabel("AUC")
     plot_style.legend(drawing, plots[0][0])
-    return plot_style.png(drawing, "FedLink, Figure 3")
+    return plot_style.Drawing(drawing, "FedLink, Figure 3")
 
 
 # -- Figures 4 and C.5: thinned data -----------------------------------------------------------
@@ -165,7 +165,7 @@ def _figure4(found: Found) -> TableSet:
         *found.seeds, *found.gaps], found.records, _draw_shares(found) if found.records else None)
 
 
-def _draw_shares(found: Found) -> bytes:
+def _draw_shares(found: Found) -> plot_style.Drawing:
     measures: dict[str, Callable[[Entry], float | None]] = {
         "AUC": lambda e: e.estimate("auc")[0],
         **{label: lambda e, key=key, unit=unit: None if (c := e.cost(key)) is None else c / unit
@@ -182,7 +182,7 @@ def _draw_shares(found: Found) -> bytes:
     for axes in plots[-1]:
         axes.set_xlabel("edges that are kept")
     plot_style.legend(drawing, plots[0][0])
-    return plot_style.png(drawing, "FedLink, Figures 4 and C.5")
+    return plot_style.Drawing(drawing, "FedLink, Figures 4 and C.5")
 
 
 # -- Figure C.4: rounds ------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _figurec4(found: Found) -> TableSet:
         _draw_rounds(found) if found.records else None)
 
 
-def _draw_rounds(found: Found) -> bytes:
+def _draw_rounds(found: Found) -> plot_style.Drawing:
     drawing, plots = plot_style.plots([p.name for p in found.panels])
     for axes, panel in zip(plots[0], found.panels, strict=True):
         draw_clients(axes, found, panel, ROUNDS)
@@ -211,7 +211,7 @@ def _draw_rounds(found: Found) -> bytes:
         axes.set_xlabel("rounds a stage")
         axes.legend(fontsize=7, frameon=False, ncols=2)
     plots[0][0].set_ylabel("AUC")
-    return plot_style.png(drawing, "FedLink, Figure C.4")
+    return plot_style.Drawing(drawing, "FedLink, Figure C.4")
 
 
 STUDIES: dict[str, Callable[[], Study]] = {

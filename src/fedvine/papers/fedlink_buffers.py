@@ -84,7 +84,7 @@ def _against(found: Found, name: str, best: int) -> list[str]:
             difference("auc"), difference("auc_new")]
 
 
-def _drawn(found: Found, best: Mapping[str, int | None]) -> bytes:
+def _drawn(found: Found, best: Mapping[str, int | None]) -> plot_style.Drawing:
     drawing, plots = plot_style.plots([p.name for p in found.panels], 2)
     for (top, low), panel in zip(plots.T, found.panels, strict=True):
         name, marks, fixed = panel.name, _capacities(found, panel.name), best[panel.name]
@@ -104,7 +104,7 @@ def _drawn(found: Found, best: Mapping[str, int | None]) -> bytes:
         low.set_xlabel("edges of a buffer")
     plots[0][0].set_ylabel("AUC")
     plots[1][0].set_ylabel("peak memory, MB")
-    return plot_style.png(drawing, "FedLink, Figures 2 and C.3")
+    return plot_style.Drawing(drawing, "FedLink, Figures 2 and C.3")
 
 
 STUDIES: dict[str, Callable[[], Study]] = {

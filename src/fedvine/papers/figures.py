@@ -147,7 +147,7 @@ def _grids(figure: Figure, panel: Panel, score: str, found: Entries) -> list[Tab
             for line in figure.row]
 
 
-def picture(figure: Figure, panels: Sequence[Panel], found: Entries) -> bytes:
+def picture(figure: Figure, panels: Sequence[Panel], found: Entries) -> plot_style.Drawing:
     """Draw lines with bands, a column a panel and a row a score; or heat maps."""
     if figure.other is not None:
         maps = [(p, line) for p in panels for line in figure.row]
@@ -155,7 +155,7 @@ def picture(figure: Figure, panels: Sequence[Panel], found: Entries) -> bytes:
         for row, score in zip(plots, figure.scores, strict=True):
             for axes, (panel, line) in zip(row, maps, strict=True):
                 _heat(axes, figure, panel, line, score, found)
-        return plot_style.png(drawing, figure.title)
+        return plot_style.Drawing(drawing, figure.title)
     drawing, plots = plot_style.plots([p.name for p in panels], len(figure.scores))
     for row, score in zip(plots, figure.scores, strict=True):
         for axes, panel in zip(row, panels, strict=True):
@@ -169,7 +169,7 @@ def picture(figure: Figure, panels: Sequence[Panel], found: Entries) -> bytes:
             axes.set_xlabel(axis.name)
         row[0].set_ylabel(shown(score).name + (", %" if shown(score).unit else ""))
     plot_style.legend(drawing, plots[0][0])
-    return plot_style.png(drawing, figure.title)
+    return plot_style.Drawing(drawing, figure.title)
 
 
 def _heat(axes: Any, figure: Figure, panel: Panel, line: Line, score: str,

@@ -114,7 +114,7 @@ def am_by_round(cell: Job) -> list[float]:
             for r in rounds]
 
 
-def _drawn(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) -> bytes:
+def _drawn(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) -> plot_style.Drawing:
     drawing, plots = plot_style.plots(names)
     for axes, d in zip(plots[0], names, strict=True):
         for m, colour in zip(METHODS, plot_style.COLOURS, strict=False):
@@ -124,7 +124,7 @@ def _drawn(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) -> bytes
         axes.set_xlabel("round of the last task")
     plots[0][0].set_ylabel("AM, %")
     plot_style.legend(drawing, plots[0][0])
-    return plot_style.png(drawing, "POWER, Figure 6: AM by round of the last task")
+    return plot_style.Drawing(drawing, "POWER, Figure 6: AM by round of the last task")
 
 
 # -- what decides FedAvg's number --------------------------------------------------------------

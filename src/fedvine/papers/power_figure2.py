@@ -123,13 +123,13 @@ def _experts(experiment: Experiment, one: str, t: int) -> dict[tuple[int, str], 
     return found
 
 
-def _drawn(met: Any, scores: Any, curve: Any, experts: Any, last: int) -> bytes:
+def _drawn(met: Any, scores: Any, curve: Any, experts: Any, last: int) -> plot_style.Drawing:
     drawing, plots = plot_style.plots(["(a) what clients meet", "(b) Iso-, Fed-"], 2, width=5.6)
     _bars_of_classes(plots[0][0], met)
     _bars_of_scores(plots[0][1], scores)
     _curves(plots[1][0], curve, last)
     _bars_of_models(plots[1][1], experts, last)
-    return plot_style.png(drawing, "POWER, Figure 2 on Cora")
+    return plot_style.Drawing(drawing, "POWER, Figure 2 on Cora")
 
 
 def _bars_of_classes(axes: Any, met: dict[str, list[dict[str, int]]]) -> None:

@@ -25,7 +25,7 @@ from fedvine.papers import (
     tables,
     tgb,
 )
-from fedvine.papers.complete import lacking
+from fedvine.papers.complete import Lacks, lacking
 from fedvine.papers.figures import Figure
 from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Study, carry_out, planned
@@ -83,11 +83,11 @@ def reproduce(name: str, *, only: str | None = None, seeds: int | None = None,
 
 
 def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
-          folder: str | Path = FOLDER) -> list[str]:
+          folder: str | Path = FOLDER) -> dict[str, Lacks]:
     """Return what a paper's table lacks, see :func:`fedvine.papers.complete.lacking`; run nothing.
 
     Nothing is downloaded: where data are not at hand, the content of kept cells is not compared.
-    With ``name`` :data:`ALL` these are the sentences of all papers' tables.
+    With ``name`` :data:`ALL` it is that of each of the papers' tables, by name.
 
     Raises :class:`FedvineError` for a name that is no paper's table.
     """
@@ -95,14 +95,13 @@ def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
     if name == ALL:
         if only:
             raise FedvineError("--only belongs to one page; leave it out.")
-        return [f"{table}, {line}" for table in sorted(tables)
-                for line in lacks(table, seeds=seeds, folder=folder)]
+        return {table: lacks(table, seeds=seeds, folder=folder)[table] for table in sorted(tables)}
     _known(name)
     if name not in tables:
         raise FedvineError(f"{name} is no paper's table with rows to check; --check is for all, or "
                            f"for one of {', '.join(sorted(tables))}.")
     with at_hand():
-        return lacking(PaperTable.named(name), only, _count(seeds), folder)
+        return {name: lacking(PaperTable.named(name), only, _count(seeds), folder)}
 
 
 def reproduce_all(*, seeds: int | None = None, budget: float | None = None,

@@ -12,7 +12,7 @@ from fedvine.core.units import seconds, size
 from fedvine.results.comparison import Comparison, asked
 from fedvine.results.entry import Entry
 from fedvine.results.intervals import SEEDS, USERS
-from fedvine.results.plot_style import COLOURS, DARK, GREY, MARKS, names_on_y, png
+from fedvine.results.plot_style import COLOURS, DARK, GREY, MARKS, Drawing, names_on_y
 from fedvine.results.tables import FEW_SEEDS
 from fedvine.tasks.shown import Axis
 
@@ -21,10 +21,10 @@ _KINDS = tuple(zip(COLOURS, MARKS, (0.11, -0.11), strict=False))
 
 
 def chart(found: Comparison, file: str | Path) -> None:
-    """Write a PNG: the task's scores with 95 % intervals, seconds and bytes; best method on top.
+    """Write a PNG, PDF or SVG, by the file's name: scores with intervals, seconds and bytes.
 
-    Methods are sorted by the task's first score. Only methods with a finished run are drawn; where
-    not all were asked the same, those that were are under a heading.
+    Methods are sorted by the task's first score, the best on top. Only methods with a finished run
+    are drawn; where not all were asked the same, those that were are under a heading.
     """
     from matplotlib.figure import Figure
     task = found.task
@@ -62,7 +62,8 @@ def chart(found: Comparison, file: str | Path) -> None:
         task.footnote(), _about(found, list(entries.values())), "Italic: without a model.") if x),
         ha="right", fontsize=8, color=DARK)
     with atomic(Path(file)) as handle:
-        handle.write(png(figure, f"{drawn(found.data)}: test scores, {found.runs}"))
+        handle.write(Drawing(figure, f"{drawn(found.data)}: test scores, {found.runs}").rendered(
+            Path(file).suffix[1:].lower()))
 
 
 def _rows(found: Comparison) -> list[Entry | str]:

@@ -35,8 +35,8 @@ class Entry:
     def replicates(self, key: str) -> dict[int, np.ndarray]:
         """Return the replicates [B] of a mean score by seed, of the runs that have them."""
         return {seed: np.array(record[REPLICATES][key], float)
-                for seed, found in self.records.items() for record in found
-                if key in record.get(REPLICATES, {})}
+                for seed, found in self.records.items()
+                for record in found if key in record.get(REPLICATES, {})}
 
     def estimate(self, key: str, client: str | None = None) -> tuple[float | None, float]:
         """Return the mean over seeds (None without values) and the half width of its 95 % interval.

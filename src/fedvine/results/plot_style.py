@@ -1,9 +1,10 @@
-"""The style that all pictures share: colours, axes, lines, legends, and how a PNG is written."""
+"""The style that all pictures share: colours, axes, lines, legends, and how they are written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -14,6 +15,10 @@ BLACK, GREY, PURPLE = "#000000", "#B4B4B4", "#7A0177"
 SHADE = "#FFF3B0"       # behind a value that stands out
 FAINT = "#E4E4E4"       # lines of the grid
 DARK = "#404040"        # small print
+#: Kinds of files, each with what it is to leave out, so that the same data give the same bytes.
+KINDS: dict[str, dict[str, Any]] = {
+    "png": {"Software": ""}, "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}
 MEAN = {"color": BLACK, "linewidth": 2.2, "marker": "o", "markersize": 4}
 
 
@@ -113,13 +118,24 @@ def legend(figure: Any, axes: Any) -> None:
                       fontsize=9)
 
 
-def png(figure: Any, title: str = "") -> bytes:
-    """Return the figure as a PNG, with a bold title at its left.
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with a bold title at its left, to be written in one of :data:`KINDS`."""
 
-    The same data give the same bytes.
-    """
-    if title:
-        figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
-    out = BytesIO()
-    figure.savefig(out, format="png", metadata={"Software": ""})
-    return out.getvalue()
+    figure: Any
+    title: str = ""
+
+    def rendered(self, kind: str = "png") -> bytes:
+        """Return the picture as a PNG, PDF or SVG; the same data give the same bytes."""
+        import matplotlib as mpl
+        if self.title:
+            self.figure.suptitle(self.title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+        out = BytesIO()
+        with mpl.rc_context({"svg.hashsalt": "fedvine"}):   # names of its parts, else random
+            self.figure.savefig(out, format=kind, metadata=KINDS[kind])
+        return out.getvalue()
+
+
+def png(figure: Any, title: str = "") -> bytes:
+    """Return the figure as a PNG."""
+    return Drawing(figure, title).rendered()

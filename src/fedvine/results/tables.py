@@ -1,11 +1,13 @@
-"""Tables of text that are shown on a terminal and written as Markdown from the same cells."""
+"""Tables of text, shown on a terminal or written as Markdown, LaTeX or CSV from the same cells."""
 
 from __future__ import annotations
 
+import csv
 import json as jsons
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from rich.console import Console, Group
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
-from fedvine.core.text import marked, tagless
+from fedvine.core.text import latex, marked, plain, shown, tagless
+from fedvine.results.plot_style import Drawing
 from fedvine.tasks import metrics
 
 LONGEST = 30        # characters of a word that a column is never narrower than
@@ -69,6 +72,16 @@ class Table:
                           *map(line, self.rows)])
 
 
+    def latex(self) -> str:
+        """Return a ``tabular`` under a comment with the title; the first column is to the left."""
+        def line(cells: Sequence[str]) -> str:
+            return " & ".join(map(latex, cells)) + r" \\"
+        return "\n".join([f"% {shown(self.title)}".replace("\n", " "),
+                          rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\hline",
+                          line(self.columns), r"\hline", *map(line, self.rows), r"\hline",
+                          r"\end{tabular}", ""])
+
+
 @dataclass(frozen=True)
 class TableSet:
     """The output of a command: tables, the sentences under them, and the same as plain records."""
@@ -76,7 +89,7 @@ class TableSet:
     grids: Sequence[Table]
     notes: Sequence[str]
     records: Sequence[dict[str, Any]]
-    picture: bytes | None = None
+    picture: Drawing | None = None
 
     def show(self, console: Console) -> None:
         """Print tables and sentences on a terminal."""
@@ -90,13 +103,32 @@ class TableSet:
         text = "\n\n".join([*(g.markdown() for g in self.grids), *map(tagless, self.notes)])
         return re.sub(r"(?m)(^- .*)\n\n(?=- )", r"\1\n", text) + "\n"
 
+    def latex(self) -> str:
+        """Return everything as LaTeX: a ``tabular`` a table, which needs no package, and comments.
+
+        The title of a table is the comment above it, the notes are comments at the end.
+        """
+        notes = [f"% {shown(line)}" for note in self.notes for line in note.splitlines()]
+        return "\n".join([*(grid.latex() for grid in self.grids), *notes]) + "\n"
+
+    def csv(self) -> str:
+        """Return all tables as CSV, one below the other, with their titles and an empty line."""
+        out = StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        for i, grid in enumerate(self.grids):
+            writer.writerows([*([[]] if i else []), [plain(grid.title)], map(plain, grid.columns),
+                              *(map(plain, row) for row in grid.rows)])
+        return out.getvalue()
+
     def write(self, *, markdown: str | Path | None = None, json: str | Path | None = None,
-              plot: str | Path | None = None) -> None:
-        """Write files, each whole or not at all.
+              plot: str | Path | None = None, table: str | Path | None = None) -> None:
+        """Write files, each whole or not at all; the suffix of ``table`` names its kind.
 
         Raises :class:`FedvineError` for a plot where there is no picture, after the other files.
         """
-        for file, text in ((markdown, self.markdown), (json, self._json)):
+        kinds = {".md": self.markdown, ".tex": self.latex, ".csv": self.csv}
+        for file, text in ((markdown, self.markdown), (json, self._json), (
+                table, kinds[Path(table or ".md").suffix.lower() or ".md"])):
             if file is not None:
                 with atomic(Path(file), "w") as handle:
                     handle.write(text())
@@ -104,7 +136,7 @@ class TableSet:
             if self.picture is None:
                 raise FedvineError("There is no picture of this; leave out --plot.")
             with atomic(Path(plot)) as handle:
-                handle.write(self.picture)
+                handle.write(self.picture.rendered(Path(plot).suffix[1:].lower()))
 
     def _json(self) -> str:
         return jsons.dumps(list(self.records), indent=1)
