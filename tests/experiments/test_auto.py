@@ -14,6 +14,8 @@ from fedvine.experiments.costs import Costs
 from fedvine.experiments.run import run
 from fedvine.experiments.run_files import read_choice, read_summary
 from fedvine.methods.popularity import Popularity
+from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.judging import key_of
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.testing import PROTOCOL, tiny_case, tiny_graphs, tiny_stream
 
@@ -83,7 +85,7 @@ def test_no_candidate_is_scored_on_the_test_period(tmp_path):
         kept[word] = run(auto.method_of(word), split, plan, protocol=PROTOCOL, out=folder)
         return kept[word]
 
-    choose(QUICK, start, tmp_path / "run", say=quiet)
+    choose(QUICK, start, tmp_path / "run", by="auc", say=quiet)
     for made in kept.values():
         assert {plan.period(s) for stage in made.stages for s in stage.found} <= {"train", "val"}
 
@@ -94,9 +96,9 @@ def test_the_simpler_is_taken_within_the_interval_and_not_outside_of_it():
     worse = {key: (score - 0.05, n) for key, (score, n) in better.items()}
     simple, other = Candidate("simple", equal), Candidate("other", better)
     task = LinkPrediction()
-    assert chosen([simple, other], [simple, other], task, 1)["chosen"] == "simple"
+    assert chosen([simple, other], [simple, other], task, 1, "auc")["chosen"] == "simple"
     simple = Candidate("simple", worse)
-    assert chosen([simple, other], [simple, other], task, 1)["chosen"] == "other"
+    assert chosen([simple, other], [simple, other], task, 1, "auc")["chosen"] == "other"
 
 
 def test_of_few_scores_the_interval_follows_from_the_number_of_queries():
@@ -173,6 +175,45 @@ def test_a_choice_stays(tmp_path):
     assert again.method.name == "recency" and again.summary is not None
 
 
+@pytest.mark.parametrize(("by", "beside", "name"), [
+    ("auc_new", "n_new", "AUC new"), ("ndcg", "n_users", "NDCG@10 all"),
+    ("map_new", "n_users_new", "MAP@10 new"), ("auc_historical", "n", "AUC hist.")])
+def test_the_choice_may_be_by_any_score_of_the_task(by, beside, name, tmp_path):
+    """Its mean is over what was measured, and the counts beside are those of its pairs or users."""
+    split, plan = tiny_case()
+    plain = LinkPrediction(negatives=5, positives=40)
+    found = run_auto(split, plan, out=tmp_path / "run", candidates=["popularity"], by=by,
+                     protocol=plain, say=quiet)
+    lists = by in ("ndcg", "map_new")
+    assert found.protocol.ranking is (True if lists else plain.settled(found.parts, plan).ranking)
+    alone = run(Popularity(), split, plan, protocol=plain.model_copy(update={"ranking": True}))
+    known = alone.finish().stages
+    expected = {(t, client): (one["scores"][by], one["n"][beside]) for stage in known
+                for t, by_client in stage.found.items() if plan.period(t) == "val"
+                for client, one in by_client.items() if by in one["scores"]}
+    assert alone.protocol.judged(known, plan, by) == expected and expected
+    choice = read_choice(tmp_path / "run")
+    assert (choice["by"], choice["score"]) == (by, name)
+    assert choice["candidates"][0]["score"] == pytest.approx(
+        np.mean([score for score, _ in expected.values()]))
+    again = run_auto(split, plan, out=tmp_path / "run", candidates=["popularity"],
+                     protocol=plain, say=quiet)     # the choice stays, with the score that it is by
+    assert again.protocol == found.protocol
+
+
+@pytest.mark.parametrize(("task", "by", "sentence"), [
+    (LinkPrediction, "ndgc", 'by "ndgc" (did you mean "ndcg"?); choose by auc_new, mrr_new'),
+    (LinkPrediction, "no_list", 'by "no_list", of which less is better; choose by auc_new'),
+    (LinkPrediction, "novelty", 'by "novelty"'), (LinkPrediction, "coverage", 'by "coverage"'),
+    (ClassIncremental, "fm", 'by "fm", of which less is better; choose by am.'),
+    (ClassIncremental, "accuracy", 'by "accuracy"; choose by am.')])
+def test_a_score_that_says_nothing_of_what_is_better_is_refused(task, by, sentence):
+    with pytest.raises(FedvineError) as raised:
+        key_of(task, by)
+    assert sentence in str(raised.value)
+    assert key_of(task, None) == task.chosen_by == key_of(task, task.chosen_by)
+
+
 @pytest.mark.slow
 def test_classes_of_a_labelled_graph_are_chosen_for(tmp_path):
     found = run_auto(*tiny_graphs(), out=tmp_path / "run", say=quiet,
@@ -211,11 +252,12 @@ FEW = ["--set", f"method.candidates={QUICK}"]
 
 @pytest.mark.slow
 def test_the_command_chooses_and_the_same_command_goes_on(place, capsys):
-    assert command("run", "auto", *TABLE, *FEW) == 0
+    assert command("run", "auto", *TABLE, *FEW, "--by", "ndcg") == 0
     first = capsys.readouterr()
-    assert "is taken: " in first.out and "Kept in runs/auto-shop-s0" in first.out
+    assert "is taken: " in first.out and "NDCG@10 all" in first.out
+    assert "Kept in runs/auto-shop-s0" in first.out
     assert first.err.count("before the test period") == 3
-    assert command("run", "auto", *TABLE, *FEW) == 0
+    assert command("run", "auto", *TABLE, *FEW, "--by", "ndcg") == 0
     again = capsys.readouterr()
     assert again.out == first.out and "before the test period" not in again.err
     assert command("predict", "runs/auto-shop-s0", "--all", "--out", "all.csv") == 0
@@ -254,6 +296,8 @@ def test_an_experiments_file_may_ask_for_a_choice_and_a_table_may_grow(place, ca
     (["run", "auto", "--data", "absent.csv"], "absent.csv"),
     (["run", "recency", *TABLE, "--budget", "5m"], "--budget belongs to fedvine run auto"),
     (["compare", "auto", "recency", *TABLE], "auto is not a method"),
+    (["run", "auto", *TABLE, "--by", "ndgc"], 'did you mean "ndcg"?'),
+    (["run", "recency", *TABLE, "--by", "ndcg"], "--by belongs to fedvine run auto"),
     (["run", "auto", *TABLE, "--out", "."], "has other things in it"),
     (["run", "auto", *TABLE, "--out", "shop.csv"], "shop.csv"),
 ])

@@ -75,6 +75,9 @@ def run(
     budget: Annotated[str | None, typer.Option(
         help="Of auto: processor time for all candidates together, such as 90s or 1h [default: "
         "5m].")] = None,
+    by: Annotated[str | None, typer.Option(
+        "--by", metavar="KEY", help="Of auto: the score to choose by, such as ndcg, mrr or "
+        "auc_new [default: the task's, auc for links].")] = None,
     track: Annotated[str | None, typer.Option(
         metavar="mlflow|tensorboard|wandb", help="Tell this tracker scores, costs and settings; "
         'needs pip install "fedvine[track]".')] = None,
@@ -99,9 +102,11 @@ def run(
         values, name = automatic
         out = out or Path("runs") / f"{name}-s{values.get('seed', 0)}"
         with _stoppable(out):
-            experiment = command.chosen(values, out, budget=budget, keep=keep, say=options.tell)
-    elif budget is not None:
-        raise FedvineError("--budget belongs to fedvine run auto; leave it out.")
+            experiment = command.chosen(values, out, budget=budget, by=by, keep=keep,
+                                        say=options.tell)
+    elif budget is not None or by is not None:
+        raise FedvineError(f"--{'budget' if budget is not None else 'by'} belongs to fedvine run "
+                           "auto; leave it out.")
     else:
         experiment, name = command.from_command(what, *words)
         out = out or Path("runs") / f"{name}-s{experiment.seed}"

@@ -45,7 +45,8 @@ class Measured:
     above: Mapping[str, float] = field(default_factory=dict)
     classes: bool = False
 
-    def _count(self, key: str) -> str:
+    def count(self, key: str) -> str:
+        """Return the key of the count that a score is a mean over."""
         if self.counted is not None:
             return self.counted(key)
         return next((f"n_{s}" for s in self.subsets if key.endswith(f"_{s}")), "n")
@@ -62,7 +63,7 @@ class Measured:
         for key, score in value["scores"].items():
             check(score, Number(0.0, self.above[key]) if key in self.above else
                   Number(self.low, self.high), f"{where}['scores']", sizes)
-            if value["n"].get(self._count(key), 0) < 1:
+            if value["n"].get(self.count(key), 0) < 1:
                 raise Refused(f"{where}['scores'] has {key:.50}, of which nothing was counted")
         if "classes" in value:
             _classes(value["classes"], value["n"]["n"], f"{where}['classes']", sizes)

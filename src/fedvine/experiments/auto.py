@@ -30,6 +30,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.auto_choice import Candidate, chosen, incomparable, line
 from fedvine.experiments.run import Run, run
 from fedvine.experiments.run_files import CHOICE, read_choice
+from fedvine.tasks import judging
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task
@@ -45,8 +46,9 @@ class _Spent(Exception):
 
 
 def run_auto(split: Any, plan: Any, *, out: str | os.PathLike[str], budget: str | float = BUDGET,
-             candidates: Sequence[str] | None = None, seed: int = 0, protocol: Task | None = None,
-             say: Callable[[str], object] = print, **options: Any) -> Run:
+             candidates: Sequence[str] | None = None, by: str | None = None, seed: int = 0,
+             protocol: Task | None = None, say: Callable[[str], object] = print,
+             **options: Any) -> Run:
     """Choose a method for the data, and return its run, which goes on to the end.
 
     Args:
@@ -57,6 +59,8 @@ def run_auto(split: Any, plan: Any, *, out: str | os.PathLike[str], budget: str 
             first candidate is run whatever it takes.
         candidates: words such as ``"fedlink"`` or ``"fedlink:capacity=1000"``, from the simplest
             on; None: those of the task.
+        by: key of the score to choose by, such as ``"ndcg"``, for which lists are then measured;
+            None: the task's own (``chosen_by``).
         seed: all randomness comes from it.
         protocol: the task; None: links of a stream, tasks of classes of a labelled graph.
         say: gets a line for each candidate.
@@ -66,14 +70,19 @@ def run_auto(split: Any, plan: Any, *, out: str | os.PathLike[str], budget: str 
         The run of the chosen method.
 
     Raises:
-        FedvineError: where no candidate can be run, or the folder has another run.
+        FedvineError: where no candidate can be run, the folder has another run, or ``by`` is no
+            score to choose by.
     """
     task = protocol or (ClassIncremental() if isinstance(split, GraphSplit) else LinkPrediction())
+    key = judging.key_of(task, by)
+    needed = task.settings_for(key)
 
     def start(word: str, folder: Path) -> Run:
-        return run(method_of(word), split, plan, seed=seed, protocol=task, out=folder, **options)
+        return run(method_of(word), split, plan, seed=seed, out=folder,
+                   protocol=task.model_copy(update=needed), **options)
 
-    found = choose(words_of(task, candidates), start, out, budget=budget, say=say)
+    found = choose(words_of(task, candidates), start, out, by=key, budget=budget, say=say)
+    needed = found["protocol"]
     return start(found["chosen"], Path(out))
 
 
@@ -104,7 +113,7 @@ def method_of(word: str) -> Method:
     return build(found, values, under="method.")
 
 
-def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *,
+def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *, by: str,
            budget: str | float = BUDGET, say: Callable[[str], object] = print) -> dict[str, Any]:
     """Run the candidates up to the test period and choose one; return what ``auto.json`` has.
 
@@ -114,11 +123,13 @@ def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *,
         words: candidates, from the simplest on.
         start: prepares the run of a candidate in a folder.
         out: the run folder.
+        by: key of the score to choose by, which :func:`fedvine.tasks.judging.key_of` gave.
         budget: processor time for all candidates, such as ``"5m"``, or seconds.
         say: gets a line for each candidate.
 
     Returns:
-        ``chosen`` (a candidate), ``why``, ``score``, and ``candidates`` with scores and costs.
+        ``chosen`` (a candidate), ``why``, ``score`` (a name), ``by`` (its key), ``protocol``
+            (settings that it needs), and ``candidates`` with scores and costs.
 
     Raises:
         FedvineError: where no candidate can be run, the folder has other things in it, or another
@@ -142,7 +153,7 @@ def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *,
         found = read_choice(out)
         if found is None:
             try:
-                found = _compared(words, start, out, limit, say)
+                found = _compared(words, start, out, limit, by, say)
             except FedvineError:
                 if new:
                     shutil.rmtree(out, ignore_errors=True)
@@ -162,7 +173,7 @@ def seconds_of(budget: str | float) -> float:
     return found
 
 
-def _compared(words: Sequence[str], start: Start, out: Path, limit: float,
+def _compared(words: Sequence[str], start: Start, out: Path, limit: float, by: str,
               say: Callable[[str], object]) -> dict[str, Any]:
     """Run the candidates and return the choice."""
     tried: list[Candidate] = []
@@ -177,7 +188,7 @@ def _compared(words: Sequence[str], start: Start, out: Path, limit: float,
             candidate.left_out = "the budget was spent"
         else:
             try:
-                task = _measure(candidate, start, out, limit - spent if ran else None)
+                task = _measure(candidate, start, out, limit - spent if ran else None, by)
             except _Spent:
                 candidate.left_out = "it did not fit into the budget"
             except FedvineError as error:
@@ -186,17 +197,17 @@ def _compared(words: Sequence[str], start: Start, out: Path, limit: float,
                 shutil.rmtree(_place(out, word), ignore_errors=True)
                 candidate.left_out = str(error)
                 failures.append(error)
-        say(line(candidate, task))
+        say(line(candidate, by))
     left = [c for c in tried if c.left_out is None]
     if not left:
         raise failures[0]
     for candidate in (apart := incomparable(left)):
-        say(line(candidate, task))
+        say(line(candidate, by))
     left = [c for c in left if c not in apart]
-    return chosen(tried, left, task, limit)
+    return chosen(tried, left, task, limit, by)
 
 
-def _measure(candidate: Candidate, start: Start, out: Path, limit: float | None) -> Task:
+def _measure(candidate: Candidate, start: Start, out: Path, limit: float | None, by: str) -> Task:
     """Run a candidate up to the test period, and enter its scores and costs; return its task.
 
     Raises :class:`_Spent` after ``limit`` CPU seconds, at the end of a round.
@@ -220,7 +231,7 @@ def _measure(candidate: Candidate, start: Start, out: Path, limit: float | None)
         found = {"seconds": cost.seconds_cpu if last >= 0 else 0.0,
                  "bytes": cost.bytes["down"] + cost.bytes["up"], "scores": [
                      [t, name, value, n] for (t, name), (value, n) in
-                     made.protocol.judged(made.stages, made.plan).items()] if last >= 0 else []}
+                     made.protocol.judged(made.stages, made.plan, by).items()] if last >= 0 else []}
         with atomic(done, "w") as file:
             json.dump(found, file)
     candidate.scores = {(t, name): (value, n) for t, name, value, n in found["scores"]}

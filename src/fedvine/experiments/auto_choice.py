@@ -71,13 +71,17 @@ def incomparable(left: Sequence[Candidate]) -> list[Candidate]:
     return apart
 
 
-def chosen(tried: Sequence[Candidate], left: Sequence[Candidate], task: Task, limit: float
-            ) -> dict[str, Any]:
-    """Return the choice among the candidates that are ``left``, from the simplest on."""
+def chosen(tried: Sequence[Candidate], left: Sequence[Candidate], task: Task, limit: float,
+           by: str) -> dict[str, Any]:
+    """Return the choice among the candidates that are ``left``, from the simplest on.
+
+    ``by`` is the key of their scores.
+    """
     best = max(left, key=lambda c: c.mean)
     taken = next(c for c in left if c is best or not _ahead(best, c))
-    name = task.scores[task.chosen_by].name if task.chosen_by in task.scores else task.chosen_by
-    return {"chosen": taken.word, "why": _why(taken, best, left, name), "score": name,
+    name = task.name_of(by)
+    return {"chosen": taken.word, "why": _why(taken, best, left, name), "score": name, "by": by,
+            "protocol": task.settings_for(by),
             "budget_seconds": limit, "candidates": [
                 {"name": c.word, "score": c.mean if c.scores else None, "scores": len(c.scores),
                  "seconds": c.seconds, "bytes": c.bytes, "left_out": c.left_out,
@@ -93,8 +97,8 @@ def _ahead(best: Candidate, other: Candidate) -> bool:
 def _why(taken: Candidate, best: Candidate, left: Sequence[Candidate], name: str) -> str:
     """Return the sentence on the choice."""
     if not taken.scores:
-        return (f"{taken.word} is taken: no stage before the test period is scored, so there is "
-                "nothing to choose by, and it is the simplest.")
+        return (f"{taken.word} is taken: no stage before the test period has a score {name}, so "
+                "there is nothing to choose by, and it is the simplest.")
     if len(left) == 1:
         return f"{taken.word} is taken: no other candidate is left to compare it with."
     if taken is not best:
@@ -108,11 +112,11 @@ def _why(taken: Candidate, best: Candidate, left: Sequence[Candidate], name: str
             f"±{half:.3f} above {other.word}, the next best.")
 
 
-def line(candidate: Candidate, task: Task | None) -> str:
-    """Return the line about a candidate."""
+def line(candidate: Candidate, by: str) -> str:
+    """Return the line about a candidate; ``by`` is the key of its scores."""
     if candidate.left_out is not None:
         return f"{candidate.word}: left out, {candidate.left_out}"
-    if not candidate.scores or task is None:
+    if not candidate.scores:
         return f"{candidate.word}: nothing is scored before the test period"
-    return (f"{candidate.word}: {task.chosen_by} {candidate.mean:.3f} before the test period, "
+    return (f"{candidate.word}: {by} {candidate.mean:.3f} before the test period, "
             f"{seconds(candidate.seconds)}, {size(candidate.bytes)}")

@@ -20,6 +20,7 @@ from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_choice
 from fedvine.tasks import by_name
 from fedvine.tasks.class_incremental import ClassIncremental
+from fedvine.tasks.judging import key_of
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task
 
@@ -34,6 +35,7 @@ class Auto(BaseModel):
 
     name: Literal["auto"] = "auto"
     budget: str = auto.BUDGET
+    by: str | None = None
     candidates: list[str] | None = None
 
 
@@ -93,13 +95,16 @@ def automatic(what: str, options: dict[str, Any], settings: Iterable[str]) -> tu
 
 
 def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str | None = None,
-           keep: bool = True, say: Callable[[str], object] = print) -> Experiment:
+           by: str | None = None, keep: bool = True,
+           say: Callable[[str], object] = print) -> Experiment:
     """Return the experiment with the method that is best before its test period.
 
     Args:
-        values: those of :func:`automatic`; ``method`` may have ``budget`` and ``candidates``.
+        values: those of :func:`automatic`; ``method`` may have ``budget``, ``by``
+            and ``candidates``.
         out: the run folder, which gets the choice and the chosen run so far.
-        budget: time of the clock for all candidates; None: that of ``values``.
+        budget: processor time for all candidates; None: that of ``values``.
+        by: key of the score to choose by; None: that of ``values``, or the task's own.
         keep: the folder gets a copy of the data.
         say: gets a line for each candidate.
 
@@ -107,16 +112,17 @@ def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str |
         The experiment of the chosen method; its run in ``out`` goes on.
 
     Raises:
-        FedvineError: for a setting that does not fit, data that cannot be read, a folder with
-            another run, and where no candidate can be run.
+        FedvineError: for a setting or score that does not fit, data that cannot be read, a folder
+            with another run, and where no candidate can be run.
     """
     settings = build(Auto, values["method"], under="method.")
     limit = auto.seconds_of(budget or settings.budget)
 
     def experiment(word: str) -> Experiment:
-        return build(Experiment, {**values, "method": auto.values_of(word)})
+        return build(Experiment, merged({**values, "method": auto.values_of(word)},
+                                        {"protocol": needed} if needed else {}))
 
-    table = None
+    table, key = None, ""
 
     def start(word: str, folder: Path) -> Run:
         return experiment(word).run(folder, keep=keep, table=table)
@@ -124,12 +130,14 @@ def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str |
     known = read_choice(out)
     if known is None:
         table = build(Data, values["data"], under="data.").open()
-        words = auto.words_of(_task(values, table), settings.candidates)
+        task = _task(values, table)
+        words, key = auto.words_of(task, settings.candidates), key_of(task, by or settings.by)
+        needed = task.settings_for(key)
         for word in words:
             registry.method(auto.values_of(word)["name"])
     else:
-        words = [known["chosen"]]
-    return experiment(auto.choose(words, start, out, budget=limit, say=say)["chosen"])
+        words, needed = [known["chosen"]], known["protocol"]
+    return experiment(auto.choose(words, start, out, by=key, budget=limit, say=say)["chosen"])
 
 
 def _task(values: dict[str, Any], table: Any) -> type[Task]:

@@ -16,7 +16,7 @@ from fedvine.results.tables import Table, TableSet
 
 DATA = "wikipedia"
 STEPS: tuple[str | int, ...] = ("stage", 200, "event")
-SIMPLE, LEARNED = ("edgebank", "recency", "popularity"), ("fedlink",)
+SIMPLE, LEARNED = ("edgebank", "recency", "frequency", "popularity"), ("fedlink",)
 SCORES = (("all pairs", (("MRR", "mrr"), ("AUC", "auc"))),
           ("pairs not met before the stage", (("MRR", "mrr_new"), ("AUC", "auc_new"))))
 

@@ -74,6 +74,11 @@ class ClassIncremental(Task):
         return frozenset(cls.scores)
 
     @classmethod
+    def choices(cls) -> frozenset[str]:
+        """Return AM alone: of nodes for validation no other score is kept."""
+        return frozenset(["am"])
+
+    @classmethod
     def default_split(cls, column: str | None) -> dict[str, Any]:
         """Return three clients by Louvain's communities, or those of a column."""
         return {"by": column} if column else {"by": "louvain", "k": 3}
@@ -150,7 +155,7 @@ class ClassIncremental(Task):
         """Return the last task, after which all tasks are scored."""
         return len(plan) - 1
 
-    def judged(self, stages: Sequence[Any], plan: TaskPlan) -> Judged:
+    def judged(self, stages: Sequence[Any], plan: TaskPlan, key: str) -> Judged:
         """Return the accuracy on nodes for validation after the last task, by task and client."""
         return {(j, name): (result["scores"]["accuracy_val"], result["n"]["n_val"])
                 for stage in stages if stage.t == len(plan) - 1

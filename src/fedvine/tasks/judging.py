@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedvine.core.errors import FedvineError, near
+
 Judged = dict[tuple[int, str], tuple[float, int]]   # by stage and client: a score, and its count
 
 
@@ -13,8 +15,23 @@ def until(task: Any, plan: Any) -> int:
     return _period(task, plan)[1]
 
 
-def judged(task: Any, stages: Sequence[Any], plan: Any) -> Judged:
-    """Return the scores ``task.chosen_by`` of the validation period, by stage and client.
+def key_of(task: Any, by: str | None) -> str:
+    """Return the key of the score to choose by: ``by``, or the task's default.
+
+    Raises :class:`FedvineError` for a key that the task does not choose by.
+    """
+    known = task.choices()
+    if by is None or by in known:
+        return by or task.chosen_by
+    shown = [key for key in task.scores if key in known]
+    less = by in task.scores and task.scores[by].falling
+    raise FedvineError(f'A method cannot be chosen by "{by}"'
+                       + (", of which less is better" if less else near(by, known))
+                       + f"; choose by {', '.join(shown)}.")
+
+
+def judged(task: Any, stages: Sequence[Any], plan: Any, key: str) -> Judged:
+    """Return a score of the validation period, by stage and client.
 
     Where no stage of that period is scored they are those of the training period.
 
@@ -22,15 +39,17 @@ def judged(task: Any, stages: Sequence[Any], plan: Any) -> Judged:
         task: the task of the run.
         stages: the scored stages of a run, of type :class:`fedvine.experiments.loop.StageScores`.
         plan: the plan of the run.
+        key: of the score.
 
     Returns:
-        Scores in [0, 1] with the numbers of queries that they are means of.
+        Scores in [0, 1] with the numbers of queries, or users, that they are means of.
     """
     period, _ = _period(task, plan)
-    return {(s, name): (result["scores"][task.chosen_by], result["n"]["n"])
+    count = task.measured.count(key)
+    return {(s, name): (result["scores"][key], result["n"][count])
             for stage in stages for s, by in stage.found.items()
             if task.period(plan, stage.t, s) == period
-            for name, result in by.items() if task.chosen_by in result["scores"]}
+            for name, result in by.items() if key in result["scores"]}
 
 
 def _period(task: Any, plan: Any) -> tuple[str, int]:

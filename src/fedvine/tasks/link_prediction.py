@@ -142,9 +142,23 @@ class LinkPrediction(Task):
     def score_keys(cls) -> frozenset[str]:
         """Return the keys of all scores, of all subsets; see :mod:`fedvine.tasks.link_measures`."""
         plain = ("auc", "auc_within", "ap", "mrr", "hits_sampled", "auc_historical",
-                 "auc_inductive", *rankings.SCORES)
+                 "auc_inductive")
         ends = ("", *(f"_{subset}" for subset in SUBSETS[1:]))
         return frozenset([*cls.scores, *(key + end for key in plain for end in ends)])
+
+    @classmethod
+    def choices(cls) -> frozenset[str]:
+        """Return the keys to choose by; coverage says what lists hold, not how good they are."""
+        return super().choices() - {"coverage"}
+
+    @classmethod
+    def settings_for(cls, key: str) -> dict[str, Any]:
+        """Return that lists are to be measured, for their scores."""
+        return {"ranking": True} if key.removesuffix("_new") in rankings.SCORES else {}
+
+    def name_of(self, key: str) -> str:
+        """Return the name of a score, with the k of its lists."""
+        return super().name_of(key).replace("@k", f"@{self.k}")
 
     @property
     def step(self) -> int | None:

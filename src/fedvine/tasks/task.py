@@ -63,7 +63,8 @@ class Task(Protocol):
     - ``main``: keys of the first table of a comparison
     - ``more``: its other tables
     - ``by_client``: keys that get a table with a row a client
-    - ``chosen_by``: the key that ``fedvine tune`` searches by, and ``fedvine run auto`` chooses by
+    - ``chosen_by``: the key that ``fedvine tune`` searches by and ``fedvine run auto`` chooses by,
+      where none is named
     - ``tried``: methods that ``fedvine run auto`` chooses from, from the cheapest on
     - ``judged_by``: the key by which methods are compared with simple ones, and the first words of
       the sentence about it
@@ -111,6 +112,18 @@ class Task(Protocol):
     def score_keys(cls) -> frozenset[str]:
         """Return the keys of all scores that a run may have; empty where they are not known."""
         return frozenset()
+
+    @classmethod
+    def choices(cls) -> frozenset[str]:
+        """Return the keys of scores that methods may be chosen by: in [0, 1], more is better."""
+        return frozenset(key for key in cls.score_keys() or cls.scores
+                         if key not in cls.measured.above
+                         and not (key in cls.scores and cls.scores[key].falling))
+
+    @classmethod
+    def settings_for(cls, key: str) -> dict[str, Any]:
+        """Return the settings of the protocol without which a score may not be measured."""
+        return {}
 
     @classmethod
     def plan_of(cls, facts: Mapping[str, Any]) -> Any:
@@ -203,9 +216,9 @@ class Task(Protocol):
         """Return the last stage to learn before methods are chosen between; -1: none is scored."""
         return judging.until(self, plan)
 
-    def judged(self, stages: Sequence[Any], plan: Any) -> judging.Judged:
+    def judged(self, stages: Sequence[Any], plan: Any, key: str) -> judging.Judged:
         """Return the scores that methods are chosen by; see :mod:`fedvine.tasks.judging`."""
-        return judging.judged(self, stages, plan)
+        return judging.judged(self, stages, plan, key)
 
     @property
     def step(self) -> int | None:
@@ -257,6 +270,10 @@ class Task(Protocol):
         return Rows(["client", *(self.scores[k].name for k in keys)], [
             [name, *(self.text(k, values.get(k)) for k in keys)]
             for name, values in [*found["client"].items(), ("mean", found["mean"])]], total=True)
+
+    def name_of(self, key: str) -> str:
+        """Return the name of a score; the key itself where it has none."""
+        return self.scores[key].name if key in self.scores else key
 
     def text(self, key: str, value: float | None) -> str:
         """Return a score as text with its number of digits; "-" for None."""
