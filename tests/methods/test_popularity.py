@@ -1,12 +1,16 @@
 """Popularity under the contract suite, and against its formula."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedvine import testing
 from fedvine.core.state import Client, World
+from fedvine.data.stream import EventStream
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.link_prediction import EdgeQueries
 
@@ -14,6 +18,12 @@ from fedvine.tasks.link_prediction import EdgeQueries
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
 def test_contract(check):
     check(Popularity.tiny())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda c: c.__name__)
+def test_contract_of_shared_counts(check):
+    check(Popularity(share="all"))
 
 
 @pytest.mark.slow
@@ -47,3 +57,55 @@ def test_an_event_that_removes_an_edge_makes_nothing_popular():
     expected = [int(((client.stage.dst == i) & ~client.stage.deleted).sum()) for i in items]
     asked = EdgeQueries(np.zeros_like(items), items, np.zeros(len(items)))
     assert method.predict(client, asked).tolist() == expected
+
+
+def shared(made, decay, plan, parts):
+    """The decayed sum over stages of the edges at all clients, by name of an item."""
+    found, last = {}, len(plan) - 1
+    for part in parts.values():
+        for u, i, when, gone in zip(part.src, part.dst, part.t,
+                                    np.zeros(len(part), bool) if part.deleted is None
+                                    else part.deleted, strict=True):
+            s = int(np.searchsorted(plan.bounds, when, side="right")) - 1
+            for end, ids in (((i, part.dst_ids),) if part.directed else
+                             ((u, part.src_ids), (i, part.dst_ids))):
+                if not gone:
+                    name = str(ids[int(end)])
+                    found[name] = found.get(name, 0) + decay ** (last - s)
+    return found
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(decay=st.floats(0, 1), seed=st.integers(0, 99), deleted=st.booleans(),
+       kind=st.sampled_from(["users and items", "one kind"]))
+def test_shared_counts_are_those_of_all_clients(decay, seed, deleted, kind):
+    stream = testing.tiny_stream(120, seed)
+    towns = np.arange(120) % 3                  # items, and users, of several clients
+    if kind == "one kind":
+        stream = EventStream(stream.src, stream.src[::-1].copy(), stream.t, stream.src_ids,
+                             stream.src_ids, directed=False, name="friends")
+    stream = replace(stream, codes={"client": towns.astype(np.int32)},
+                     categories={"client": list(testing.NAMES)})
+    if deleted:
+        stream.deleted = np.arange(120) % 3 == 0
+    parts, plan = testing.tiny_case(stream)
+    method = Popularity(decay=decay, share="all")
+    made = testing._run(method, (parts, plan)).finish()
+    expected = shared(made, decay, plan, parts.parts)
+    for name, part in parts.parts.items():
+        client, ends = made.clients.workers[name].client, part.dst
+        items = np.unique(ends if part.directed else np.append(part.src, part.dst))
+        score = method.predict(client, EdgeQueries(np.zeros_like(items), items,
+                                                   np.zeros(len(items))))
+        np.testing.assert_allclose(
+            score, [expected.get(str(part.dst_ids[int(i)]), 0.0) for i in items], atol=1e-9)
+
+
+def test_a_client_learns_nothing_of_items_that_it_did_not_meet():
+    split, plan = testing.tiny_case()           # each item is of one client
+    alone, shared = (testing._run(Popularity(share=share), (split, plan)).finish()
+                     for share in ("none", "all"))
+    assert json.dumps(alone.scores) == json.dumps(shared.scores)
+    for name in split.parts:
+        assert not shared.clients.workers[name].client.away.any()
