@@ -91,7 +91,7 @@ def wanted(*said: str) -> Experiment:
 def test_the_device_is_no_part_of_a_cell():
     auto, cpu = Identity(wanted(), "x"), Identity(wanted("method.device=cpu"), "x")
     assert auto.key == cpu.key and "device" not in auto.settings["method"]
-    line = {"method": "fedlink", "seed": 0, "content": "x",
+    line = {"method": "fedlink", "seed": 0, "content": "x", "revision": auto.revision,
             "settings": json.loads(json.dumps(auto.settings))}
     assert cpu.stands(line)
     line["settings"]["method"]["device"] = "cpu"            # of an earlier release

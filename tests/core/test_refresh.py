@@ -178,13 +178,13 @@ def test_what_a_method_cannot_afford_is_refused_in_a_sentence():
         run(STFL.tiny(), parts, plan, protocol=LinkPrediction(refresh=7))
 
 
-def test_runs_that_do_not_refresh_are_known_by_what_they_were_known_by(tmp_path):
+def test_the_refresh_is_part_of_what_a_run_is_known_by(tmp_path):
     plain = Experiment.model_validate({"data": "flights", "method": "edgebank"})
     said = plain.with_settings(["protocol.refresh=stage"])
     fresh = plain.with_settings(["protocol.refresh=event"])
-    assert "refresh" not in plain.plain()["protocol"]
     assert plain.identity() == said.identity() != fresh.identity()
-    line = {"method": "edgebank", "seed": 0, "content": "x", "settings": Identity(plain).settings}
+    line = {"method": "edgebank", "seed": 0, "content": "x", "settings": Identity(plain).settings,
+            "revision": Identity(plain).revision}
     assert Identity(said).stands(line) and not Identity(fresh).stands(line)
     other = {**line, "settings": Identity(fresh).settings}
     assert Identity(fresh).stands(other) and not Identity(plain).stands(other)
