@@ -116,7 +116,8 @@ class Task(Protocol):
     @classmethod
     def choices(cls) -> frozenset[str]:
         """Return the keys of scores that methods may be chosen by: in [0, 1], more is better."""
-        return frozenset(key for key in cls.score_keys() or cls.scores if key not in cls.measured.above
+        return frozenset(key for key in cls.score_keys() or cls.scores
+                         if key not in cls.measured.above
                          and not (key in cls.scores and cls.scores[key].falling))
 
     @classmethod
@@ -257,6 +258,13 @@ class Task(Protocol):
 
     def footnote(self) -> str:
         """Return the sentence under a comparison's picture; empty if there is nothing to say."""
+        return ""
+
+    def partial(self, found: Mapping[str, tuple[int, int]]) -> str:
+        """Return the sentence on means that are over fewer clients than have the score.
+
+        ``found`` has both numbers by key; empty if there is nothing to say.
+        """
         return ""
 
     def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
