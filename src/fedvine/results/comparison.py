@@ -140,9 +140,19 @@ class Comparison:
         said = "; ".join(f"{label} {text}" for label, text in self.settings.items())
         return [self.task.questions(bool(self.partitions), self.drawn),
                 *([f"Settings other than the defaults: {said}."] if said else []),
-                *self.about_intervals(), *self.same(), *self.rivalry(), *self.unlike(),
+                *self.partial(), *self.about_intervals(), *self.same(), *self.rivalry(),
+                *self.unlike(),
                 *(f"Not run (budget): {cell}." for cell in self.missing),
                 *(f"Not run: {cell}: {why}" for cell, why in self.absent.items())]
+
+    def partial(self) -> list[str]:
+        """Return the sentence on means that are not over all clients; of several runs the least."""
+        found: dict[str, tuple[int, int]] = {}
+        for record in (r for e in self.entries for given in e.records.values() for r in given):
+            for key, (of, total) in record.get("of", {}).items():
+                if key in self.task.scores:
+                    found[key] = min(found.get(key, (of, total)), (of, total))
+        return [said] if (said := self.task.partial(found)) else []
 
     def about_intervals(self) -> list[str]:
         """Return the sentences on intervals and tests: what they are over, and how corrected."""
@@ -210,7 +220,7 @@ class Comparison:
 
     def records(self) -> list[dict[str, Any]]:
         """Return all records; where two settings of a method occur, ``method`` is the label."""
-        return [{**{k: v for k, v in r.items() if k != REPLICATES}, "method": e.label}
+        return [{**{k: v for k, v in r.items() if k not in (REPLICATES, "of")}, "method": e.label}
                 for e in self.entries for found in e.records.values() for r in found]
 
     def sheet(self) -> TableSet:

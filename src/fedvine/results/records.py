@@ -34,7 +34,9 @@ def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     ``bytes_down``. ``seconds_own`` are the seconds of the client itself in a round (mean), in the
     record of the mean those of the slowest client; None where the run does not have rounds, or was
     made before they were recorded. The record of the mean also has ``replicates`` by key, where the
-    run was asked for them. Raises :class:`FedvineError` if the run is not finished.
+    run was asked for them, and ``of``: of scores that are no mean of all clients that have them
+    both numbers of clients, 0 where the mean is over queries. Raises :class:`FedvineError` if the
+    run is not finished.
     """
     experiment, summary = run_folder.read_experiment(folder), run_folder.read_summary(folder)
     if summary is None:
@@ -51,6 +53,11 @@ def listed(shared: Mapping[str, Any], summary: Mapping[str, Any]) -> list[dict[s
     made = [{**shared, "client": client, "scores": scores, **{c: summary.get(c) for c in _COSTS},
              "seconds_own": own.get(client)}
             for client, scores in [(None, found["mean"]), *found["client"].items()]]
+    having = {key: sum(key in scores for scores in found["client"].values())
+              for key in found.get("of", {})}
+    if few := {key: [of, having[key]] for key, of in found.get("of", {}).items()
+               if of < having[key]}:
+        made[0]["of"] = few
     if REPLICATES in summary:
         made[0][REPLICATES] = summary[REPLICATES]
     return made

@@ -16,7 +16,7 @@ is the mean of both, so that it cannot depend on the order in which the ends wer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -26,11 +26,10 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect_scores import Measured
 from fedvine.core.lookup import find
 from fedvine.core.refresh import check_refresh, step_of
-from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.tasks import rankings
+from fedvine.tasks import link_tables, rankings
 from fedvine.tasks.asked_by_client import AskedByClient
 from fedvine.tasks.link_means import LEAST, summarise
 from fedvine.tasks.link_measures import SUBSETS, counted
@@ -40,8 +39,6 @@ from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score
 from fedvine.tasks.task import Line, Task
 
 __all__ = ["EdgeQueries", "LinkPrediction", "Scorer"]
-_SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "arrived",
-            "_cold": "cold"}
 
 
 class LinkPrediction(Task):
@@ -210,44 +207,23 @@ class LinkPrediction(Task):
 
     # -- tables and plots ------------------------------------------------------------------------
     def questions(self, partitions: bool = False, drawn: bool = True) -> str:
-        """Return the sentences that name the negatives of each score."""
-        many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
-        return ("Negatives are items of the client that the user does not meet in the stage: one "
-                f"random item a positive for AUC and AP, {many} for MRR; historical ones are "
-                "pairs met before, inductive ones pairs first met since validation began."
-                + ("" if self.step is None else " Clients let their own new events into their "
-                   f"state after {'each' if self.step == 1 else f'every {self.step:,}'} of them, "
-                   "before any round learned them."))
+        """Return the sentences that name candidates, the negatives of each score, and k."""
+        return link_tables.questions(self)
 
     def footnote(self) -> str:
         """Return the sentence that names the negatives of the two axes."""
-        many = "all other" if self.negatives == "all" else f"{self.negatives:,} random"
-        return f"Negatives: one random item of the client for AUC, {many} ones for MRR."
+        return link_tables.footnote(self)
+
+    def partial(self, found: Mapping[str, tuple[int, int]]) -> str:
+        """Return the sentence on means that are not over all clients."""
+        return link_tables.partial(found)
 
     def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
-        """Return scores by client: new and all pairs, then travelled and arrived users, if any.
+        """Return scores by client: new and all pairs, travelled, arrived and cold ones, and lists.
 
-        ``n`` is the number of positives.
+        ``n`` is the number of positives, or of users; sentences say what was not asked.
         """
-        found = summary["scores"]["test"]
-        live = summary["scores"].get("live", {"client": {}})
-        if not (found["client"] or live["client"]):
-            return [_unscored(summary)]
-        many = "all" if self.negatives == "all" else f"{self.negatives:,} random"
-        pairs = (f"for n positives: pairs new to their client, all pairs, and pairs of users who "
-                 f"travelled or just arrived. Negatives are items of the client that the user does "
-                 f"not meet in the stage: one random item a positive for AUC and AP, {many} for "
-                 "MRR.")
-        made: list[str | Rows] = []
-        if found["client"]:
-            made += [f"Scores of the test period, {pairs}", *_by_client(found)]
-        if live["client"]:
-            made += ["Scores of the stages since then, each scored before it was learned"
-                     + ("." if made else f", {pairs}"), *_by_client(live)]
-        if (loops := summary.get("self_loops_left_out")) is not None:
-            made.append("Edges have no direction: each is asked from both of its ends, and n "
-                        "counts both." + _without_loops(loops))
-        return made
+        return link_tables.tables(self, summary)
 
     def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
         """Return the AUC of new and of all pairs by stage; the test period is shaded."""
@@ -301,58 +277,3 @@ class LinkPrediction(Task):
         seen = part.before(plan.bounds[-1]).both_ways()
         met = np.sort(seen.src.astype(np.int64) * part.num_dst + seen.dst)
         return lambda users, items: find(met, users.astype(np.int64) * part.num_dst + items) >= 0
-
-
-def _unscored(summary: Mapping[str, Any]) -> str:
-    """Return the sentence of a run without scores: why, and what stages and times it has."""
-    known = summary.get("unscored", {})     # earlier runs do not have it
-    step, times = known.get("step"), known.get("times")
-    if times and np.nextafter(times[0], np.inf) >= times[1]:
-        only = sum(summary.get("sizes", {}).values()) == 1
-        return ("Nothing was scored: " + ("there is one edge, at" if only else "all edges are at")
-                + f" the time {moment(times[0], bool(summary.get('dates')))}, and a forecast is "
-                "scored on later edges; add rows of later times, or name another column with "
-                "--time.")
-    if step == 1:
-        return ("Nothing was scored: the test period holds no stage that has one before it, and no "
-                "stage is shorter than one edge; add rows of later times.")
-    wanted = ("shorter stages" if step is None else f"stages of fewer than {step:,} edges"
-              if isinstance(step, int) else f"stages shorter than {step}")
-    dates = bool(summary.get("dates"))
-    span = "" if not times else " (times go from {} to {}{})".format(
-        *(moment(t, dates) for t in times),
-        "" if dates or isinstance(step, int) else ", which count as seconds")
-    return ("Nothing was scored: the test period holds no stage that has one before it; choose "
-            f"{wanted}{span}.")
-
-
-def _without_loops(count: int) -> str:
-    """Return the sentence on edges from a node to itself; empty where there are none."""
-    if not count:
-        return ""
-    edges = "1 edge from a node to itself is" if count == 1 else (
-        f"{count:,} edges from a node to itself are")
-    return f" {edges} left out of the stream."
-
-
-def _by_client(found: Mapping[str, Any]) -> Iterator[Rows]:
-    """Yield the tables of a period: new and all pairs, then travelled and arrived users, if any."""
-    names = list(found["client"])
-    total = {key: sum(found["n"][name].get(key, 0) for name in names)
-             for key in found["n"][names[0]]}
-    for pair in (("_new", ""), ("_travelled", "_arrived"), ("_cold",)):
-        ends = [end for end in pair if total.get(f"n{end}")]
-        if ends:
-            yield Rows(
-                ["client", *(f"{c}" for end in ends for c in (f" n {_SUBSETS[end]}", "AUC", "AP",
-                                                             "MRR"))],
-                [*([name, *_cells(found["client"][name], found["n"][name], ends)]
-                   for name in names), ["mean, sum", *_cells(found["mean"], total, ends)]],
-                total=True)
-
-
-def _cells(scores: Mapping[str, float], n: Mapping[str, int], ends: Sequence[str]) -> list[str]:
-    """Return number, AUC, AP and MRR of each subset as text."""
-    return [text for end in ends for text in (
-        f"{n.get(f'n{end}', 0):,}", *(f"{scores[f'{k}{end}']:.3f}" if f"{k}{end}" in scores else "-"
-                                      for k in ("auc", "ap", "mrr")))]

@@ -260,6 +260,13 @@ class Task(Protocol):
         """Return the sentence under a comparison's picture; empty if there is nothing to say."""
         return ""
 
+    def partial(self, found: Mapping[str, tuple[int, int]]) -> str:
+        """Return the sentence on means that are over fewer clients than have the score.
+
+        ``found`` has both numbers by key; empty if there is nothing to say.
+        """
+        return ""
+
     def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
         """Return sentences and tables about the test period of a run with this summary."""
         return [f"Scores by client, {self.mean_over}.", self.by_key(summary["scores"]["test"])]

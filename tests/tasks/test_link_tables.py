@@ -1,0 +1,90 @@
+"""What tables of links say of candidates, of what was not asked, and of means."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from fedvine.results.comparison import Comparison
+from fedvine.results.entry import Entry
+from fedvine.results.records import listed, tables
+from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.shown import Rows
+
+
+def scores(**given):
+    return dict.fromkeys(("auc", "ap", "mrr"), 0.5) | given
+
+
+def summary(of, n=(), **more):
+    """Scores of two clients; both have all pairs, new ones and lists, ``n`` counts of each."""
+    client = {c: scores(auc_new=0.25, ndcg=0.4, hit=0.5, recall=0.3) for c in ("ada", "bob")}
+    counts = {c: {"n": 60, "n_new": 20, "n_users": 40} | dict(n) for c in client}
+    return {"scores": {"test": {
+        "client": client, "n": counts, "of": of,
+        "mean": client["ada"] | {"coverage": 0.125, "no_list": 0.25}}}} | more
+
+
+def text(task, found):
+    return [t for t in task.tables(found) if isinstance(t, str)]
+
+
+@pytest.mark.parametrize(("candidates", "said"), [
+    ("known", "Candidates are items known at the client before the stage."),
+    ("catalogue", "known at the client or listed in the table of items before the stage."),
+    ("dataset", "all items of the data, also later ones (TGB's rule)."),
+    ("roland", "by which an item that nobody met before it is nearly always right).")])
+def test_candidates_and_negatives_are_named(candidates, said):
+    task = LinkPrediction(candidates=candidates, negatives=7, k=3)
+    for given in (task.questions(), text(task, summary({}))[0]):
+        assert said in given and "each at most once" in given
+        assert "for new pairs those that the user has never met" in given
+        assert "one for AUC and AP, 7 for MRR." in given
+    assert "k is 3" in task.questions()
+    assert "all for MRR" in LinkPrediction(negatives="all", historical=0.5).questions()
+    assert "7 for MRR, 50% of them met before" in LinkPrediction(
+        negatives=7, historical=0.5).questions()
+    assert "2 stages ahead" in LinkPrediction(lead=2).questions()
+
+
+def test_what_was_not_asked_is_counted_over_clients():
+    task = LinkPrediction(negatives=7)
+    found = summary({}, {"n_unknown": 3, "n_unasked": 1, "n_few": 10})
+    said = " ".join(text(task, found))
+    assert ("Positives not asked: 6 whose item is no candidate, 2 without a negative. "
+            "20 of 120 positives had fewer than 7 negatives: all there were.") in said
+    assert "All 120 positives had fewer" in " ".join(text(task, summary({}, {"n_few": 60})))
+    assert "not asked" not in " ".join(text(task, summary({}, {"n_unknown": 0, "n_few": 0})))
+
+
+def test_lists_have_a_table_of_their_own_where_they_were_measured():
+    task = LinkPrediction(k=4)
+    *_, said, rows = task.tables(summary({}))
+    assert "Lists of the 4 likeliest" in said and "12.5 % of the candidates" in said
+    assert "25.0 % of the users have no list" in said
+    assert isinstance(rows, Rows) and rows.rows[0] == ["ada", "40", "0.400", "0.500", "0.300"]
+    assert rows.rows[-1][1] == "80"
+    found = summary({})
+    del found["scores"]["test"]["mean"]["ndcg"]
+    assert not any("Lists" in t for t in text(task, found))
+    console = Console(width=80, record=True, file=io.StringIO())
+    for table in tables(summary({}), task):
+        console.print(table)
+    assert max(map(len, console.export_text().splitlines())) <= 80
+
+
+def test_means_that_are_not_over_all_clients_are_said_in_run_and_compare():
+    task, of = LinkPrediction(), {"auc": 2, "mrr": 2, "auc_new": 1, "ndcg": 0}
+    words = ("Means are over clients with at least 30 queries: 1 of 2 for new pairs. "
+             "No client has 30 for lists: the mean is over queries.")
+    found = summary(of)
+    assert words in " ".join(text(task, found))
+    records = listed({"method": "ours", "data": "toys", "seed": 0}, found)
+    assert records[0]["of"] == {"auc_new": [1, 2], "ndcg": [0, 2]}
+    whole = listed({"method": "other", "data": "toys", "seed": 0}, summary({"auc": 2}))
+    assert "of" not in whole[0]
+    made = Comparison("toys", 1, task, [Entry("ours", "ours", {0: records}),
+                                        Entry("other", "other", {0: whole})])
+    assert words in made.notes() and all("of" not in r for r in made.records())
+    assert not any("Means are over" in note for note in Comparison(
+        "toys", 1, task, [Entry("other", "other", {0: whole})]).notes())
