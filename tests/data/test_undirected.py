@@ -101,11 +101,13 @@ def test_both_ends_are_asked_and_nobody_is_a_negative_of_itself(many):
     half = len(asked) // 2                          # all pairs, and all of them turned round
     assert (asked.src[:half] == asked.dst[half:]).all()
     assert (asked.dst[:half] == asked.src[half:]).all()
-    stage = PLAN.stage(part, 3)
-    Q = len(stage)
+    stage, known = PLAN.stage(part, 3), set(PLAN.past(part, 2).src.tolist())
+    ends = list(zip(stage.src.tolist(), stage.dst.tolist(), strict=True))
+    assert sorted(ends) == sorted((v, u) for u, v in ends)
+    wanted = [(u, v) for u, v in ends if v in known]    # from either end, about who was known
+    Q, now = len(wanted), set(ends)
     positive = list(zip(asked.src[:Q].tolist(), asked.dst[:Q].tolist(), strict=True))
-    assert sorted(positive) == sorted((v, u) for u, v in positive)      # from either end
-    now = set(positive)
+    assert sorted(positive) == sorted(wanted) and {u for u, _ in positive} - known
     others = list(zip(asked.src[Q:half].tolist(), asked.dst[Q:half].tolist(), strict=True))
     own = set(range(2 * Q, 4 * Q))                  # historical ones may be of other users
     assert all(u != v for n, (u, v) in enumerate(others))
@@ -113,6 +115,7 @@ def test_both_ends_are_asked_and_nobody_is_a_negative_of_itself(many):
         assert not now & {p for n, p in enumerate(others) if n + Q not in own}
     result = scorer.measure(3, np.zeros(len(asked)))
     assert result["n"]["n"] == Q and result["scores"]["auc"] == 0.5
+    assert result["n"]["n_unknown"] == len(ends) - Q > 0
 
 
 def test_scores_of_all_negatives_equal_a_slow_reference():
@@ -121,11 +124,11 @@ def test_scores_of_all_negatives_equal_a_slow_reference():
     asked, draw = scorer.queries(3), np.random.default_rng(1)
     value = draw.normal(size=(part.num_src, part.num_src))
     score = (value + value.T) / 2
-    stage, past = PLAN.stage(part, 3), PLAN.past(part, 3)
+    stage, past = PLAN.stage(part, 3), PLAN.past(part, 2)
     known, pairs = set(past.src.tolist()), list(zip(stage.src.tolist(), stage.dst.tolist(),
                                                     strict=True))
     ranks = [1 + sum(score[u, w] > score[u, v] for w in known - {u} if (u, w) not in pairs)
-             for u, v in pairs]
+             for u, v in pairs if v in known]
     found = scorer.measure(3, value[asked.src, asked.dst])["scores"]
     assert found["mrr"] == pytest.approx(metrics.mrr(ranks))
 
