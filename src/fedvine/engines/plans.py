@@ -47,8 +47,8 @@ def times_of(names: Iterable[str], send: Send, every: str | float, deadline: flo
     names, time_ = sorted(names), Number(-LATEST, LATEST)
 
     def facts(name: str) -> dict[str, Any]:
-        more = {"again": True, "stages": str(every)} if again else {}
-        found = ask(send, name, deadline, do="facts", **more)
+        found = ask(send, name, deadline, do="facts", stages=str(every),
+                    **({"again": True} if again else {}))
         check(found, {"edges": Number(0, 2 ** 53, whole=True), "first": Maybe(time_),
                       "last": Maybe(time_), "dates": Flag(),
                       **{key: kind for key, kind in {"tables": Flag(), "far": time_}.items()
@@ -82,7 +82,8 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
         test: share of the edges for the test.
         deadline: seconds that an answer may take.
         quorum: share of the sites that must be left.
-        found: the sites' times; None: they are asked.
+        found: the sites' times, from which those of sites that refuse are deleted; None: they are
+            asked.
         slack: make an open plan (:mod:`fedvine.data.open_plan`): its stages are those that are
             whole at a quorum of the sites, this long after their end; None: a closed plan.
 
@@ -94,6 +95,7 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
         FedvineError: if no site has edges, all refused, or no stage of an open plan is whole.
     """
     found = times_of(names, send, every, deadline, quorum)[0] if found is None else found
+    _compared(found, send, deadline, quorum)
     times = [f[end] for f in found.values() for end in ("first", "last") if f[end] is not None]
     if not times:
         raise FedvineError("No site has any edges; there is nothing to train on.")
@@ -119,6 +121,28 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     enough(counts, missing, quorum)
     made = periods(bounds, np.sum(list(counts.values()), axis=0), val, test)
     return made if slack is None else replace(made, live=len(made))
+
+
+def _compared(found: Times, send: Send, deadline: float, quorum: float) -> None:
+    """Tell each site the span of the others' times; delete those that refuse, as theirs is apart.
+
+    Raises :class:`RoundAborted` if fewer are left than the quorum needs.
+    """
+    spans = {n: (f["first"], f["last"]) for n, f in found.items() if f["first"] is not None}
+
+    def told(name: str) -> None:
+        others = [span for n, span in spans.items() if n != name]
+        counts = ask(send, name, deadline, do="known", bounds=[], others=[
+            min(first for first, _ in others), max(last for _, last in others)])
+        check(counts, Array("int64", (0,)))
+
+    if len(spans) < 2:
+        return
+    with ThreadPoolExecutor(len(spans)) as threads:
+        met, lost = gathered({n: threads.submit(told, n) for n in spans}, "known")
+    enough(met, lost, quorum)
+    for name in lost:
+        del found[name]
 
 
 _TEXTS, _ANY, _SQUARE = Several(Text(most=1000), 10_000), Number(-1e150, 1e150), Number(0, 1e150)

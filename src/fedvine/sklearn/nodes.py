@@ -113,7 +113,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         table = _joined(graph, new, self._numbers(values, names), names,
                         np.concatenate([self._edges, pairs], 1))
         learned = self.learned_.copy()
-        grown = growing_graph.grown(table, learned.folder, now=True)
+        grown = growing_graph.grown(table, learned.folder, now=True, sure=True)
         learned.now(run(before.method, grown.split, grown.plan,  # type: ignore[arg-type]
                         seed=before.ready.world.seed, protocol=before.protocol, out=learned.folder,
                         source=_source(learned), save_every=np.inf).finish())
