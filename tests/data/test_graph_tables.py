@@ -173,7 +173,7 @@ def changed(rows, row, column, value):
 
 
 REFUSED = [
-    (changed(NODES, 3, 0, "a"), EDGES, {}, r'nodes.csv: column "id" holds "a" in row 1 and in row 3'),
+    (changed(NODES, 3, 0, "a"), EDGES, {}, 'column "id" holds "a" in row 1 and in row 3'),
     (changed(NODES, 2, 0, ""), EDGES, {}, 'nodes.csv: column "id" is empty in row 2'),
     (NODES, changed(EDGES, 2, 1, "zz"), {}, 'edges.csv: column "dst" holds "zz" in row 2, which is '
                                             "no node of .*nodes.csv"),

@@ -112,9 +112,9 @@ def test_clients_whose_names_are_nearly_the_same_are_said():
     table("user,item,at,town", [f"u{i},v{i},{i},{('JFK', 'jfk ', 'LGA')[i % 3]}" for i in range(9)])
     named = {"src": "user", "dst": "item", "time": "at", "client": "town"}
     note, = read("t.csv", **named).notes
-    assert note == ('t.csv: 2 names of "town" differ only in case, spaces or form from another one, '
-                    'such as "JFK" and "jfk"; they count as different: if they are one, write them '
-                    "in one way.")
+    assert note == (
+        't.csv: 2 names of "town" differ only in case, spaces or form from another one, such as '
+        '"JFK" and "jfk"; they count as different: if they are one, write them in one way.')
 
 
 @pytest.mark.slow

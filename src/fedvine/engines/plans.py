@@ -12,6 +12,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Text, check
+from fedvine.data.far import apart
 from fedvine.data.node_features import SIDES, scales
 from fedvine.data.node_table import EDGES
 from fedvine.data.open_plan import later_bounds
@@ -124,23 +125,24 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
 
 
 def _compared(found: Times, send: Send, deadline: float, quorum: float) -> None:
-    """Tell each site the span of the others' times; delete those that refuse, as theirs is apart.
+    """Ask sites whose times are apart from all others' to be sure; delete those that refuse.
 
     Raises :class:`RoundAborted` if fewer are left than the quorum needs.
     """
     spans = {n: (f["first"], f["last"]) for n, f in found.items() if f["first"] is not None}
+    others = {}
+    for name, span in spans.items():
+        rest = [one for n, one in spans.items() if n != name]
+        if rest and apart(span, hull := [min(a for a, _ in rest), max(b for _, b in rest)]):
+            others[name] = hull
 
-    def told(name: str) -> None:
-        others = [span for n, span in spans.items() if n != name]
-        counts = ask(send, name, deadline, do="known", bounds=[], others=[
-            min(first for first, _ in others), max(last for _, last in others)])
-        check(counts, Array("int64", (0,)))
+    def sure(name: str) -> None:
+        check(ask(send, name, deadline, do="known", bounds=[], others=others[name]),
+              Array("int64", (0,)))
 
-    if len(spans) < 2:
-        return
-    with ThreadPoolExecutor(len(spans)) as threads:
-        met, lost = gathered({n: threads.submit(told, n) for n in spans}, "known")
-    enough(met, lost, quorum)
+    with ThreadPoolExecutor(max(1, len(others))) as threads:
+        _, lost = gathered({n: threads.submit(sure, n) for n in others}, "known")
+    enough({n: None for n in found if n not in lost}, lost, quorum)
     for name in lost:
         del found[name]
 

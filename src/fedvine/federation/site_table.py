@@ -12,7 +12,7 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.data.dates import moment
-from fedvine.data.far import believed
+from fedvine.data.far import apart, believed
 from fedvine.data.node_features import sums
 from fedvine.data.plan import known
 from fedvine.data.stream import EventStream
@@ -93,11 +93,9 @@ class SiteTable:
         """
         table = self.edges()
         if others is not None and not self.sure and len(table):
-            first, last = float(table.t[0]), float(table.t[-1])
-            empty = max(first - others[1], others[0] - last)
-            if empty > max(last - first, others[1] - others[0]):
-                mine, its = (" to ".join(moment(t, True) for t in span)
-                             for span in ((first, last), others))
+            own = float(table.t[0]), float(table.t[-1])
+            if apart(own, others):
+                mine, its = (" to ".join(moment(t, True) for t in span) for span in (own, others))
                 raise Refusal("span", text=f"{table.name}: times go from {mine}, and those of the "
                               f"other sites from {its}, if all are seconds since 1970; write them "
                               "alike, or set sure = true under [data] of site.toml.")

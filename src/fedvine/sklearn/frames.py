@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -131,6 +132,13 @@ def ends(edges: Any, count: int, named: bool) -> np.ndarray:
 
 
 def numbered(pairs: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """Return edges by name as numbers in ``names``, int64 [2, E']; those to other nodes are out."""
+    """Return edges by name as numbers in ``names``, int64 [2, E']; those to other nodes are out.
+
+    Where not one of them is among these nodes, their first one is warned of.
+    """
     found = pd.Index(names).get_indexer(pairs.reshape(-1)).reshape(2, -1)
-    return found[:, (found >= 0).all(0)].astype(np.int64)
+    here = (found >= 0).all(0)
+    if pairs.size and not (found >= 0).any():
+        warnings.warn(f"None of {pairs.shape[1]:,} edges has an end among the {len(names):,} "
+                      f'nodes; the first joins "{pairs[0, 0]}" and "{pairs[1, 0]}".', stacklevel=4)
+    return found[:, here].astype(np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -143,7 +144,8 @@ class LinkForecaster(OfMethod):
         """Return the likeliest destination of each row's source, object [n].
 
         ``X`` needs the column ``src``, and that of the clients where there are several. It is None
-        for a source that no client has seen, and at a client that was not there.
+        for a source that no client has seen, and at a client that was not there; a warning counts
+        these rows.
         """
         found = self._tops(X, 1)
         return np.array([best[0].item if best else None for best in found], object)
@@ -182,6 +184,8 @@ class LinkForecaster(OfMethod):
             name: pa.array([values[i] for i in here], pa.string())
             for name, values in (("client", clients), ("user", users), ("item", items))}))
         scores[here] = found["score"].to_numpy()
+        _count(np.isnan(scores), [f'"{user}" and "{item}"' for user, item in zip(
+            users, items, strict=True)], "have no score, as they are not known there")
         return scores
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -247,6 +251,8 @@ class LinkForecaster(OfMethod):
             best = self._forecasts().tops(str(client), [users[i] for i in rows], n)
             for row, one in zip(rows, best, strict=True):
                 found[row] = one
+        _count(np.array([not best for best in found], bool), [f'"{user}"' for user in users],
+               "have no forecast, as no client that was learned from has seen them")
         return found
 
     def _of(self, X: Any, count: int) -> list[str]:
@@ -268,3 +274,10 @@ class LinkForecaster(OfMethod):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "learned_")
+
+
+def _count(missing: np.ndarray, names: list[str], what: str) -> None:
+    """Warn of the rows that were not found, bool [n], by their number and the first one's name."""
+    if missing.any():
+        warnings.warn(f"{int(missing.sum()):,} of {len(missing):,} rows {what}; the first is "
+                      f"{names[int(missing.argmax())]}.", stacklevel=4)

@@ -30,7 +30,7 @@ STAGES = 1_000      # stages of a number of rows above which there is a question
 LATE = 1e11         # times from which on they are hardly seconds: this is the year 5138
 JUMP = 30           # times by which times of one unit jump to those of the next, 1,000 times finer
 FAR = 100           # times another feature's largest value
-LISTED = 8          # columns whose scales are proposed
+LISTED = 4          # columns whose scales are proposed
 _1900, _YEAR = -2_208_988_800, 366 * 86_400
 _UNITS = ("", "seconds", "milliseconds", "microseconds", "nanoseconds")
 _AMOUNT = re.compile(r"amount|price|cost|value|weight|rating|score|quantity|qty|total|balance",
@@ -362,15 +362,19 @@ def ask_about_scales(label: str, x: np.ndarray, names: Sequence[str]) -> None:
     least, most = int(there[0 if len(there) <= FEW else len(there) // 2]), int(there[-1])
     if size[most] < FAR * size[least]:
         return
+    said = (f'{label}: "{short(names[most])}" goes up to {size[most]:,.4g} and '
+            f'"{short(names[least])}" to {size[least]:,.4g}, of which methods then see nothing; '
+            "say ")
+    if len(there) > FEW and (x >= 0).all() and (x == np.trunc(x)).all():
+        raise FedvineError(f"{said}--set data.options.unit=true (in Python unit=True), which "
+                           "divides the counts of each node by their length, or say --sure.")
     large = np.flatnonzero(size > FAR * size[least] / 10)
     large = large[np.argsort(-size[large], kind="stable")][:LISTED]
     scales = ", ".join(f'"{names[j]}" = [{x[:, j].mean(dtype=float):.3g}, '
                        f"{x[:, j].std(dtype=float) or 1.0:.3g}]" for j in large.tolist())
     raise FedvineError(
-        f'{label}: "{names[most]}" goes up to {size[most]:,.4g} and "{names[least]}" to '
-        f"{size[least]:,.4g}, of which methods then see nothing; say --set "
-        f"'data.options.scales={{{scales}}}' (in Python scales=), which takes away a mean and "
-        "divides by a deviation, or say --sure.")
+        f"{said}--set 'data.options.scales={{{scales}}}' (in Python scales=), which takes away a "
+        "mean and divides by a deviation, or say --sure.")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ The table is ``raw`` on a DuckDB connection, one column a role (``src``, ``dst``
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 
 import duckdb
@@ -22,6 +23,7 @@ _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "
           "UBIGINT", "HUGEINT", "UHUGEINT"}
 _COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
 GROUPS = "[+-]?[0-9]{1,3}(,[0-9]{3})+([.][0-9]+)?"   # 93,374 or 1,234.5
+_YEARS = 100 * 366 * 86_400.0    # seconds of a century
 _EXACT = 2 ** 53        # whole numbers below this one are exact in float64
 _EXACT_FLOAT = 2 ** 24  # and below this one in float32
 HASHES = 2 ** 24        # of categories of edges: whole numbers below it are exact in float32
@@ -74,7 +76,7 @@ class Columns:
         elif kind.startswith("DECIMAL"):
             self.refuse(role, f"{role} <> trunc({role})", "which is no whole number",
                         "give whole numbers, or names that are text")
-            value = f"split_part(CAST({role} AS VARCHAR), '.', 1)"
+            value = f"CAST({role} AS HUGEINT)"
         elif kind in _WHOLE:
             value = role
         elif kind in ("BLOB", "INTERVAL") or not re.fullmatch(r"[A-Z_0-9 ]+|ENUM\(.*", kind,
@@ -225,14 +227,21 @@ class Columns:
 
     # -- refusing ------------------------------------------------------------------------------
     def _forms(self, role: str) -> list[str]:
-        """Return the first two forms of a date that all cells have."""
-        text = f"trim({role})"
-        counts = self._row("SELECT " + ", ".join(
-            f"bool_and(try_strptime({text}, {literal(form)}) IS NOT NULL)" for form in _FORMS)
-            + " FROM (SELECT * FROM raw LIMIT 1000)")
-        found = [form for form, all_ in zip(_FORMS, counts, strict=True) if all_ and self._all(
-            f"try_strptime({text}, {literal(form)}) IS NOT NULL")]
-        return ([form for form in found if "%y" in form] or found)[:2]  # %Y reads 24 as year 24
+        """Return up to two forms of a date that all cells have, those with the shortest spans.
+
+        Two-digit years come first, as a year of 24 is none.
+        """
+        read = {form: f"epoch(try_strptime(trim({role}), {literal(form)}))" for form in _FORMS}
+        some = self._row("SELECT " + ", ".join(f"bool_and({x} IS NOT NULL)" for x in read.values())
+                         + " FROM (SELECT * FROM raw LIMIT 1000)")
+        spans = {}
+        for (form, x), fits in zip(read.items(), some, strict=True):
+            if fits and self._all(f"{x} IS NOT NULL"):
+                least, most = self._row(f"SELECT min({x}), max({x}) FROM raw")
+                spans[form] = most - least + (_YEARS if most > time.time() + _YEARS / 100 else 0)
+        spans = {form: span for form, span in spans.items() if "%y" in form} or spans
+        first = min(spans.values(), default=0.0)
+        return [form for form, span in spans.items() if span <= 10 * first + 366 * 86_400][:2]
 
     def _refuse_form(self, role: str, forms: list[str]) -> None:
         ways = " or ".join(f'"{form}"' for form in forms)

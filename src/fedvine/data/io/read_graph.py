@@ -112,7 +112,8 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         if not sure:
             notes += checks.of_alike(table.label, label, classes)
             notes += checks.of_alike(table.label, columns.names["node"], ids)
-            checks.ask_about_scales(table.label, x, taken)
+            if not unit:
+                checks.ask_about_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
     with opened_table(edges, "edges", [src, dst], database) as table:
         ends = _ends(table, {"src": src, "dst": dst}, ids, origin)
