@@ -98,7 +98,10 @@ def _too_many(values: int, rows: int) -> bool:
 
 
 class Times(NamedTuple):
-    """A column of times: ``typed`` is its SQL over table ``raw``, in seconds where it has dates."""
+    """A column of times: ``typed`` is its SQL over table ``raw``, in seconds where it has dates.
+
+    Table ``edges`` has the same times, typed and sorted, as ``t``.
+    """
 
     columns: Columns
     typed: str
@@ -160,8 +163,8 @@ def _unit(times: Times) -> str | None:
         return None
     bands = {band: found for band, *found in times.connection.execute(
         "SELECT CASE WHEN v < 1e8 THEN 0 WHEN v < 1e11 THEN 1 WHEN v < 1e14 THEN 2 WHEN v < 1e17 "
-        f"THEN 3 ELSE 4 END AS band, count(*), min(v), max(v) FROM (SELECT {times.typed} AS v "
-        "FROM raw) GROUP BY band").fetchall()}
+        f"THEN 3 ELSE 4 END AS band, count(*), min(v), max(v) FROM (SELECT t AS v FROM edges) "
+        "GROUP BY band").fetchall()}
     there = sorted(band for band in bands if band)
     for low, high in pairwise(there):
         if bands[high][1] > JUMP * bands[low][2]:
@@ -209,8 +212,7 @@ def _far_from_today(times: Times) -> str | None:
     last = time.time() + _YEAR
     (rows, seconds, early, late), = times.connection.execute(
         f"SELECT count(*), count(*) FILTER (v BETWEEN 1e8 AND {last}), count(*) FILTER (v < "
-        f"{_1900}), count(*) FILTER (v > {last}) FROM (SELECT {times.typed} AS v FROM raw)"
-        ).fetchall()
+        f"{_1900}), count(*) FILTER (v > {last}) FROM (SELECT t AS v FROM edges)").fetchall()
     dates = times.columns.dates
     if not dates and 2 * seconds <= rows:       # they count no seconds since 1970
         return None

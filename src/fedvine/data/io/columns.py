@@ -265,7 +265,7 @@ class Columns:
         kind = self.types[role]
         self._refuse_empty(role, f"{role} IS NULL" + (
             f" OR isnan({role})" if kind in ("FLOAT", "DOUBLE") else
-            f" OR trim({role}) = ''" if kind == "VARCHAR" else ""))
+            f" OR {role} = ''" if kind == "VARCHAR" else ""))
 
     def _refuse_empty(self, role: str, empty: str) -> None:
         count, first = self._row(f"SELECT count(*), min(rowid) FROM raw WHERE {empty}")

@@ -130,8 +130,6 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     typed |= {"file": "file"} if wanted.files else {}
     notes = []
     if not wanted.sure:
-        checks.ask_about_time(checks.Times(columns, typed["t"], source, wanted.names()),
-                              wanted.time_format is not None)
         if wanted.client is not None:
             held = dict(connection.execute(
                 f"SELECT {typed['client']} AS name, count(*) FROM raw GROUP BY name").fetchall())
@@ -142,6 +140,9 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     picked = ", ".join(f"{sql} AS {role}" for role, sql in typed.items())
     connection.execute(f"CREATE TABLE edges AS SELECT {picked} FROM raw "
                        f"ORDER BY {typed['t']}, raw.rowid")
+    if not wanted.sure:
+        checks.ask_about_time(checks.Times(columns, typed["t"], source, wanted.names()),
+                              wanted.time_format is not None)
     connection.execute("DROP TABLE raw")
     same = [role for role in ("src", "dst", "t", "client") if role in wanted.roles]
     (rows, distinct), = connection.execute(
