@@ -403,3 +403,28 @@ def test_returns_are_noted_once():
     csv("g.csv", "user,item,t,qty", [f"a,b,{i},{-1 if i == 3 else 2}" for i in range(9)])
     note, = read("g.csv", **NAMED, weight="qty").notes[:1]
     assert '"qty" is negative in 1 rows' in note and "returns" in note
+
+
+def test_tables_of_users_and_items_may_be_queries_of_the_database():
+    import sqlite3
+    with sqlite3.connect("shop.db") as base:
+        base.executescript("CREATE TABLE sales (user, item, t); CREATE TABLE people (id, age, town)"
+                           "; CREATE TABLE goods (sku, price);"
+                           "INSERT INTO people VALUES ('u0', 30, 'Rome'), ('u1', 40, NULL)")
+        base.executemany("INSERT INTO sales VALUES (?, ?, ?)",
+                         [(f"u{i % 6}", f"{100 + i % 7}", i) for i in range(60)])
+        base.executemany("INSERT INTO goods VALUES (?, ?)", [(100 + i, i / 2) for i in range(7)])
+    base.close()
+    many = ["--database", "sqlite:shop.db", "--users", "SELECT id AS user, age, town FROM people",
+            "--items", "SELECT * FROM goods"]
+    go = ["run", "popularity", "--data", "SELECT * FROM sales", *SHOP[2:], *many, "--k", "1",
+          "--split", "hash", "--out", "r"]
+    code, _, said = fedvine(*go)
+    assert code == 0 and "2 of 6 users have a row" in said and "7 of 7 items have a row" in said
+    assert fedvine("predict", "r", "--all", "--out", "o.csv")[0] == 0
+    csv("g.csv", "user,item,t", [f"u{i % 6},{100 + i % 7},{i}" for i in range(60)])
+    code, _, said = fedvine("run", "popularity", *SHOP, *many, "--k", "1", "--split", "hash",
+                            "--out", "r2")
+    assert code == 0 and "2 of 6 users have a row" in said
+    said = fedvine("run", "popularity", *SHOP, "--database", "sqlite:shop.db")[2]
+    assert "g.csv is no query" in said

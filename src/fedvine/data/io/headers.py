@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.text import short
+from fedvine.data.io.sql import literal
 from fedvine.data.names import name_of
 
 _VALUE = re.compile(r"[+-]?[0-9]+([.,:/-][0-9]+)*( [0-9:]+)?")     # a number or a date, no name
@@ -65,9 +66,9 @@ def _refuse(path: Path, names: list[str], wanted: Sequence[str]) -> None:
     """Raise :class:`FedvineError` where the first line holds values, or blanks separate names."""
     if len(names) == 1 and len(words := names[0].split()) > 1 and (
             set(words) & set(wanted) or all(map(_VALUE.fullmatch, words))):
+        query = f"SELECT * FROM read_csv({literal(path.name)}, delim = ' ')"
         raise FedvineError(f"{path} has blanks between its columns; name it as a query, such as "
-                           f"\"SELECT * FROM read_csv('{path.name}', delim = ' ')\", or write "
-                           "commas.")
+                           f'"{query}", or write commas.')
     if any(map(_VALUE.fullmatch, names)):
         raise FedvineError(f"{path} starts with values ({short(', '.join(names))}) and not with "
                            "the names of its columns; write these above them.")

@@ -9,7 +9,7 @@ import duckdb
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.text import short
-from fedvine.data.io.sql import identifier
+from fedvine.data.io.sql import identifier, literal
 
 if TYPE_CHECKING:
     from fedvine.data.io.source import Source
@@ -21,6 +21,13 @@ class Part(NamedTuple):
     relation: str
     columns: dict[str, str]
     types: dict[str, str]
+
+
+def parquet_head(connection: duckdb.DuckDBPyConnection, path: str) -> dict[str, str]:
+    """Return the type of each column of a Parquet file."""
+    return {row[0]: row[1] for row in connection.execute(
+        f"DESCRIBE SELECT * FROM read_parquet({literal(path)}, hive_partitioning = false)"
+        ).fetchall()}
 
 
 def together(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], files: Sequence[str],

@@ -112,6 +112,10 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         if not sure:
             notes += checks.of_alike(table.label, label, classes)
             notes += checks.of_alike(table.label, columns.names["node"], ids)
+            for column, names in ((columns.names["node"], ids.to_pylist()), *(
+                    [(client, [owner.names[i] for i in owner.of])] if owner is not None else [])):
+                notes += checks.of_missing(table.label, column, Counter(
+                    name for name in names if naming.in_words(name)))
             if not unit:
                 checks.ask_about_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
@@ -316,8 +320,10 @@ def _owner(table: OneTable, columns: Columns, client: str) -> Owner:
 def _features_of(table: OneTable, features: Any, taken: set[str]) -> list[str]:
     """Return the columns of features, or those that may be features."""
     if features is None:
-        kinds = {} if table.source.untyped else {row[0]: row[1] for row in table.rows(
-            f"DESCRIBE SELECT * FROM {table.source.relation}")}
+        known = table.source.columns
+        kinds = {} if table.source.untyped else dict(zip(known, (row[1] for row in table.rows(
+            f"DESCRIBE SELECT {', '.join(known.values())} FROM {table.source.relation}")),
+            strict=True))
         return [c for c in table.source.columns if c not in taken
                 and (table.source.untyped or _NUMBER.fullmatch(kinds[c]))]
     features = [features] if isinstance(features, str) else features

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io.frames import in_arrow
 from fedvine.data.io.headers import header
 from fedvine.data.io.look import FILE, Look
-from fedvine.data.io.parts import Part, together
+from fedvine.data.io.parts import Part, parquet_head, together
 from fedvine.data.io.sql import identifier, literal
 from fedvine.data.io.typed import READERS, read_whole
 
@@ -112,10 +113,11 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str, time: str | No
     # Where there is no such file, DuckDB searches a folder of that name; its error names both.
     named |= {f"{name}/**/*.{kind}" for name in named for kind in ("csv", "parquet", "json")
               if not exists(name)}
-    fitting = [file for name in named for file, in connection.execute(
-        "SELECT file FROM glob(?)", [name]).fetchall()]
-    shut(connection, [*named, *fitting])
-    connection.execute(f"CREATE TEMP VIEW query AS {read_whole(connection, found[0])}")
+    fitting = {name: [file for file, in connection.execute(
+        "SELECT file FROM glob(?)", [name]).fetchall()] for name in named}
+    shut(connection, [*named, *chain.from_iterable(fitting.values())])
+    text = read_whole(connection, found[0], fitting)
+    connection.execute(f"CREATE TEMP VIEW query AS {text}")
     opened = _described(connection, "query")._replace(steady=False)
     if look is None or time not in opened.columns:
         return opened
@@ -164,7 +166,7 @@ def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wan
     exact = [re.sub(r"([*?\[])", r"[\1]", path) for path in plain]
     shut(connection, plain + exact)
     parquet = kinds[0] == "Parquet"
-    heads: list[Any] = ([_parquet_head(connection, path) for path in exact] if parquet else
+    heads: list[Any] = ([parquet_head(connection, path) for path in exact] if parquet else
                         [header(path, kinds[0] == "gzip", wanted) for path in paths])
 
     def part(chosen: Sequence[str], head: Any) -> Part:
@@ -186,12 +188,6 @@ def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wan
         names = [str(paths[i]) for i in starts]
         found = together(connection, groups, names, wanted, whole, FILE if named else None)
     return found._replace(untyped=not parquet, parts=parts)
-
-
-def _parquet_head(connection: duckdb.DuckDBPyConnection, path: str) -> dict[str, str]:
-    """Return the type of each column of a Parquet file."""
-    return {row[0]: row[1] for row in connection.execute(
-        f"DESCRIBE SELECT * FROM {_parquet([path])}").fetchall()}
 
 
 def _parquet(paths: Sequence[str], head: Any = None, kind: str = "", named: bool = False) -> str:

@@ -8,15 +8,17 @@ stays text), and columns of many files are joined by name with their widest type
 
 from __future__ import annotations
 
+import glob
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.parts import Part, parquet_head, together
 from fedvine.data.io.sql import identifier, literal
 from fedvine.data.names import WHOLE
 
@@ -34,10 +36,12 @@ _KINDS = {"BIGINT": "(0|-?[1-9][0-9]*)", "DOUBLE": _FLOAT, "BOOLEAN": "true|fals
 _OWN_TYPES = {"columns", "types", "dtypes", "column_types", "all_varchar", "auto_detect"}
 
 
-def read_whole(connection: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> str:
+def read_whole(connection: duckdb.DuckDBPyConnection, tree: dict[str, Any],
+               fitting: Mapping[str, Sequence[str]]) -> str:
     """Return a query as text, with a view in place of each file that it reads.
 
-    ``tree`` is what ``json_serialize_sql`` returned. The views are made on the connection.
+    ``tree`` is what ``json_serialize_sql`` returned, ``fitting`` the files of each name in it. The
+    views are made on the connection.
     """
     views: dict[str, str] = {}
 
@@ -45,7 +49,9 @@ def read_whole(connection: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> s
         key = f"{kind} {call}"
         if key not in views:
             views[key] = f"fedvine_file_{len(views)}"
-            select = _of_csv(connection, call) if kind == "csv" else f"SELECT * FROM {call}"
+            select = (_of_csv(connection, call) if kind == "csv" else
+                      _of_parquet(connection, call, fitting) if kind == "parquet" else
+                      f"SELECT * FROM {call}")
             connection.execute(f"CREATE TEMP VIEW {views[key]} AS {select}")
         return views[key]
 
@@ -125,6 +131,22 @@ def _of_csv(connection: duckdb.DuckDBPyConnection, call: str) -> str:
         column = identifier(name)
         picked.append(column if kind == "VARCHAR" else f"CAST({column} AS {kind}) AS {column}")
     return f"SELECT {', '.join(picked)} FROM {text}"
+
+
+def _of_parquet(connection: duckdb.DuckDBPyConnection, call: str,
+                fitting: Mapping[str, Sequence[str]]) -> str:
+    """Return a SELECT of Parquet files; of files with other types than the first one the widest."""
+    one = re.fullmatch(r"\w+\('((?:[^']|'')*)', union_by_name = true\)", call)
+    files = sorted(fitting.get(one[1].replace("''", "'"), ())) if one else []
+    heads = [parquet_head(connection, glob.escape(file)) for file in files]
+    if len(files) < 2 or heads.count(heads[0]) == len(heads):
+        return f"SELECT * FROM {call}"
+    found = together(connection, [
+        Part(f"read_parquet({literal(glob.escape(file))}, hive_partitioning = false)",
+             {name: identifier(name) for name in head}, head)
+        for file, head in zip(files, heads, strict=True)], files, [], True, None)
+    picked = ", ".join(f"{sql} AS {identifier(name)}" for name, sql in found.columns.items())
+    return f"SELECT {picked} FROM {found.relation}"
 
 
 def _names(connection: duckdb.DuckDBPyConnection, call: str) -> list[str]:
