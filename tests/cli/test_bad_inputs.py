@@ -37,7 +37,6 @@ TABLES = {
     "no user": (GOOD + ",i1,1000,a\n", '"who"', "row 61"),
     "no item": (GOOD + "u1,,1000,a\n", '"what"', "row 61"),
     "no client": (GOOD + "u1,i1,1000,\n", '"where"', "row 61"),
-    "ids are halves": (GOOD.replace("u", "1.").replace("i", "2."), '"1.', "no whole number"),
     "too many fields": (GOOD + "u1,i1,1000,a,b\n", "Line: 62", "Found: 5"),
     "too few fields": (GOOD + "u1,i1\n", "Line: 62", "Found: 2"),
     "open quote": (GOOD + '"u1,i1,1000,a\n', "Line: 62", "quote")}

@@ -75,7 +75,7 @@ def test_types_of_a_parquet_file_are_used():
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("id,age\nu1,1\nu2,2\nu1,3\n", 'nodes.csv: column "id" holds "u1" in rows 1 and 3'),
+    ("id,age\nu1,1\nu2,2\nu1,3\n", 'nodes.csv: column "id" holds "u1" in row 1 and in row 3'),
     ("id,age\nu1,1\n,2\n", 'column "id" is empty in row 2'),
     ("id\nu1\n", 'no column beside its key "id"'),
     ("id,age\n", "has no rows"),

@@ -106,6 +106,6 @@ def test_a_query_that_fails(cache, query, words):
 
 
 def test_not_a_frame(cache):
-    with pytest.raises(FedvineError, match="A dict is no table"):
-        from_frame({"user": [1]}, **NAMED)
+    with pytest.raises(FedvineError, match="A list is no table"):
+        from_frame([{"user": 1}], **NAMED)
     assert list(cache.iterdir()) == []

@@ -96,7 +96,7 @@ def test_pairs_of_a_frame_a_table_a_list(table):
     assert found["score"][0].as_py() == best[part.dst_ids[1]]
     assert len(opened.score([])) == 0
     for bad, words in (([("ada", "x")], "Row 1"), (frame[["user", "item"]], 'no column "client"'),
-                       ([("ada", None, "x")], '"user" of the pairs is empty in row 1'),
+                       ([("ada", None, "x")], '"user" is empty in row 1'),
                        ([("adda", "x", "y")], 'did you mean "ada"')):
         with pytest.raises(FedvineError, match=words):
             opened.score(bad)

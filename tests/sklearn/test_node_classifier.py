@@ -213,7 +213,7 @@ def test_a_name_that_is_there_twice_or_empty_is_refused(frame):
     table = table.drop(columns="town")
     with pytest.raises(ValueError, match='node "n1" twice'):
         classifier(node="who").fit(table.assign(who=["n1"] * 90), y)
-    with pytest.raises(ValueError, match='Row 0 of X has an empty "who"'):
+    with pytest.raises(ValueError, match='column "who" is empty in row 1'):
         classifier(node="who").fit(table.assign(who=[None, *table.who[1:]]), y)
 
 

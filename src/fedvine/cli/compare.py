@@ -33,6 +33,8 @@ def compare(
     label: options.Label = None,
     bipartite: options.Bipartite = None,
     sure: options.Sure = None,
+    missing: options.Missing = None,
+    key: options.Key = None,
     database: options.Database = None,
     undirected: options.Undirected = None,
     stages: options.Stages = None,

@@ -19,7 +19,8 @@ from fedvine.core.names import names_in
 
 _OF = "Column of a table: "
 _COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
-            "bipartite", "sure", "database", "append_only", "users", "items", "weight", "features")
+            "bipartite", "sure", "missing", "key", "database", "append_only", "users", "items",
+            "weight", "features")
 
 
 def _one_of(option: str, kinds: tuple[str, ...], file: Path | None) -> Path | None:
@@ -59,8 +60,8 @@ Edges = Annotated[str | None, typer.Option(
 Node = Annotated[str | None, typer.Option(help="Column of a table of nodes: ids.")]
 Label = Annotated[str | None, typer.Option(help="Column of a table of nodes: classes.")]
 Users = Annotated[str | None, typer.Option(
-    help="A table of users (of all nodes, where they are of one kind): a key column, called as "
-    "--src is or the first one, and columns of numbers and categories.")]
+    help="A table of users (of all nodes, where they are of one kind), or a query: a key column, "
+    "called as --src is or the first one, and columns of numbers and categories.")]
 Items = Annotated[str | None, typer.Option(
     help="A table of items, likewise; its key column is called as --dst is, or the first one.")]
 Weight = Annotated[str | None, typer.Option(
@@ -73,8 +74,12 @@ Bipartite = Annotated[str | None, typer.Option(
     metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")]
 Sure = Annotated[bool | None, typer.Option(
     "--sure", help="Columns and times are meant as they are, also where a question is asked.")]
+Missing = Annotated[str | None, typer.Option(
+    help="Words, with commas between them, whose cells count as empty, such as NA,unknown.")]
+Key = Annotated[str | None, typer.Option(
+    help=f"{_OF}what errors name a row by, such as the number of a sale.")]
 Database = Annotated[str | None, typer.Option(
-    help="Where the query of --data runs: sqlite:FILE or postgres://USER@HOST/NAME.")]
+    help="Where queries of --data, --users and --items run: sqlite:FILE or postgres://USER@HOST/NAME.")]
 AppendOnly = Annotated[str | None, typer.Option(
     metavar="yes|DURATION", help="Rows are only added, and the same command later reads new ones "
     "alone; of a query also those that came late by up to this time.")]

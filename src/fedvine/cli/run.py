@@ -38,6 +38,8 @@ def run(
     label: options.Label = None,
     bipartite: options.Bipartite = None,
     sure: options.Sure = None,
+    missing: options.Missing = None,
+    key: options.Key = None,
     database: options.Database = None,
     append_only: options.AppendOnly = None,
     undirected: options.Undirected = None,

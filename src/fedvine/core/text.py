@@ -31,6 +31,11 @@ def shown(text: str) -> str:
     return _CONTROL.sub("?", text)
 
 
+def short(text: str, most: int = 60) -> str:
+    """Return ``text`` cut to ``most`` characters, for a sentence that names a cell or a type."""
+    return text if len(text) <= most else text[:most - 3] + "..."
+
+
 class Terminal(Console):
     """A console that prints text as it is: ``[red]`` and ``:smile:`` are not markup."""
 

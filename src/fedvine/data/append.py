@@ -5,14 +5,16 @@ rows that wait for the end of their stage. Of a query they are the rows from the
 on, and those that are late by up to a stated time.
 
 What is known of each file lies in ``rows.json`` under ``files``, and is written together with the
-rows: path -> [size in bytes, time of change in ns, upto, waiting]. All of its rows before the time
-``upto`` are learned, and no later one (None: none at all); ``waiting`` is the number of the others.
+rows: path -> [size in bytes, time of change in ns, digest of parts, upto, waiting]. All of its rows
+before the time ``upto`` are learned, and no later one (None: none at all); ``waiting`` is the
+number of the others.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +22,14 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import cache_folder
-from fedvine.data.growth import News, check_columns, news
+from fedvine.data.growth import News, check_columns, like, news
 from fedvine.data.io import source as sources
+from fedvine.data.io.cache import state
 from fedvine.data.io.look import FILE, Look
 from fedvine.data.io.wanted import Empty
 from fedvine.data.kept import KeptRows
 from fedvine.data.plan import seconds
-from fedvine.data.stream import CATEGORY, EventStream, as_time
+from fedvine.data.stream import EventStream, as_time
 
 if TYPE_CHECKING:
     from fedvine.data.spec import Data
@@ -59,8 +62,8 @@ def _of_query(data: Data, kept: KeptRows) -> tuple[News, Facts]:
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
     late = 0.0 if isinstance(data.append_only, bool) else seconds(data.append_only or 0)
     since = learned - late
-    table = _read(data, Look(since=since, dates=stream.dates, form=data.time_format,
-                             text=_text(stream), categories=_categories(stream)))
+    table = _read(data, replace(like(stream, _column(kept)), since=since, dates=stream.dates,
+                                form=data.time_format))
     if table is None:
         table = stream[:0]
     check_columns(stream, table)
@@ -68,26 +71,26 @@ def _of_query(data: Data, kept: KeptRows) -> tuple[News, Facts]:
     # Of the learned rows those of this time are compared; late ones may stand further on.
     first = int(np.searchsorted(stream.order, as_time(stream.t, since)))
     held = first + np.flatnonzero(np.asarray(stream.t[first:]) >= as_time(stream.t, since))
-    return (news(stream.take(held), table, learned, _column(kept)),
+    return (news(stream.take(held), table, learned, _column(kept), kept.folder.parent),
             lambda _: {"read": None, "files": None})
 
 
 def _of_files(data: Data, kept: KeptRows, now: bool) -> tuple[News, Facts] | None:
     known: dict[str, list[Any]] = kept.facts.get("files") or {}
-    state = {str(path): [path.stat().st_size, path.stat().st_mtime_ns]
-             for path in map(Path.absolute, sources.files(data.source))}
+    now_are = {str(path): list(state(path))
+               for path in map(Path.absolute, sources.files(data.source))}
     for name, entry in known.items():
-        if state.get(name) != entry[:2]:
+        if now_are.get(name) != entry[:3]:
             raise FedvineError(
-                f"{name} {'has changed' if name in state else 'is gone'} since it was read, and "
+                f"{name} {'has changed' if name in now_are else 'is gone'} since it was read, and "
                 "data.append_only says that files are only added; put it back as it was, or leave "
                 "out append_only once, and all rows are compared.")
-    if not (now or state.keys() - known.keys()):
+    if not (now or now_are.keys() - known.keys()):
         return None
-    wanted = [name for name in state if name not in known or known[name][3]]
+    wanted = [name for name in now_are if name not in known or known[name][4]]
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
-    form = {"text": _text(stream), "categories": _categories(stream)} if known else {}
-    table = _read(data, Look(tuple(map(Path, wanted)), **form)) if wanted else None
+    table = _read(data, replace(like(stream, _column(kept)), files=tuple(map(Path, wanted)))
+                  ) if wanted else None
     if table is None:       # files without a row
         table, number = stream[:0], np.empty(0, np.int64)
     else:
@@ -95,15 +98,15 @@ def _of_files(data: Data, kept: KeptRows, now: bool) -> tuple[News, Facts] | Non
         number = np.array(names, np.int64)[table.codes.pop(FILE)]
     if known:
         check_columns(stream, table)
-        least = np.array([as_time(table.t, -np.inf if known.get(name, (None,) * 4)[2] is None else
-                                  known[name][2]) for name in wanted], table.t.dtype)
+        least = np.array([as_time(table.t, -np.inf if known.get(name, (None,) * 5)[3] is None else
+                                  known[name][3]) for name in wanted], table.t.dtype)
         stay = np.flatnonzero(np.asarray(table.t) >= least[number])
         table, number = table.take(stay), number[stay]
         end = table._rank(learned)
         found = News(table, np.arange(end), np.arange(end, len(table)))
-        upto = [known[name][2] if name in known else None for name in wanted]
+        upto = [known[name][3] if name in known else None for name in wanted]
     else:
-        found = news(stream, table, learned, _column(kept))
+        found = news(stream, table, learned, _column(kept), kept.folder.parent)
         before = np.bincount(number[:table._rank(learned)], minlength=len(wanted))
         late = np.bincount(number[found.late], minlength=len(wanted))
         # A file with learned and with late rows cannot be described until these are learned.
@@ -119,7 +122,7 @@ def _of_files(data: Data, kept: KeptRows, now: bool) -> tuple[News, Facts] | Non
             rows = np.arange(table._rank(bound), len(table))
         waiting = np.bincount(number[rows], minlength=len(wanted)).tolist()
         return {"read": None, "files": {**known, **{
-            name: [*state[name], (upto or [None])[i] if bound is None else bound, waiting[i]]
+            name: [*now_are[name], (upto or [None])[i] if bound is None else bound, waiting[i]]
             for i, name in enumerate(wanted)}}}
 
     return found, facts
@@ -135,14 +138,6 @@ def _read(data: Data, wanted: Look) -> EventStream | None:
             return data.open(wanted, Path(folder) / "stream")
         except Empty:
             return None
-
-
-def _text(stream: EventStream) -> tuple[bool, bool]:
-    return len(stream.src_ids.columns()) > 1, len(stream.dst_ids.columns()) > 1
-
-
-def _categories(stream: EventStream) -> tuple[str, ...]:
-    return tuple(name for name, kind in stream.edge_columns.items() if kind == CATEGORY)
 
 
 def _column(kept: KeptRows) -> str | None:

@@ -6,6 +6,8 @@ come late.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedvine.core.errors import FedvineError
@@ -49,6 +51,12 @@ def gap(order: np.ndarray, stages: int | str, since: float = -np.inf) -> int | N
     found = (other > 0) & (empty > STAGES * length) & (empty > TIMES * other)
     found[:first - 1] = False
     return int(found.argmax()) + 1 if found.any() else None
+
+
+def apart(span: Sequence[float], others: Sequence[float]) -> bool:
+    """Return whether the time between two spans (first, last) is longer than both of them."""
+    empty = max(span[0] - others[1], others[0] - span[1])
+    return empty > max(span[1] - span[0], others[1] - others[0])
 
 
 def ask(label: str, order: np.ndarray, stages: int | str, dates: bool, since: float = -np.inf

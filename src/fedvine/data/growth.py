@@ -8,6 +8,7 @@ is ever renumbered. A node keeps what its table said when it was first read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,8 +18,9 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import find
 from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
+from fedvine.data.io.look import Look
 from fedvine.data.node_table import NodeTable
-from fedvine.data.stream import EventStream, as_time
+from fedvine.data.stream import WEIGHT, EventStream, as_time
 
 _VALUES = ("weight", "features", "label", "deleted")
 
@@ -35,7 +37,8 @@ class News:
     rest: np.ndarray
 
 
-def news(kept: EventStream, table: EventStream, learned: float, column: str | None = None) -> News:
+def news(kept: EventStream, table: EventStream, learned: float, column: str | None = None,
+         where: str | os.PathLike[str] = "this run") -> News:
     """Return the rows of ``table`` that ``kept`` does not have.
 
     Args:
@@ -43,6 +46,7 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
         table: the table as it is now, sorted by time.
         learned: the time up to which the run has learned; rows from then on are new.
         column: the column of clients, where it is part of a row's key beside src, dst and t.
+        where: the folder of the run, for messages.
 
     Returns:
         The new rows.
@@ -65,9 +69,10 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
                                                                       minlength=count)
     if gone.any():
         row = int(ours[np.flatnonzero(gone[key[:len(few)]])[0]])
-        raise FedvineError(f"{table.name} has lost {_row(kept, row, column)}, which was learned; "
-                           "put it back, or write its deletion as a row of its own, with true in "
-                           "the column that --set data.options.deleted=COLUMN names.")
+        raise FedvineError(f"{table.name} has lost {_row(kept, row, column)}, which was learned in "
+                           f"{where}; put it back, or write its deletion as a row of its own, with "
+                           "true in the column that --set data.options.deleted=COLUMN names; to "
+                           "forget it begin a new run with another --out.")
     values = [_values(few), _values(before)]
     row, count = _numbered(*(np.concatenate([k, v], 1) for k, v in zip(numbers, values,
                                                                       strict=True)))
@@ -77,8 +82,8 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
     if short.any():
         row = int(ours[np.flatnonzero(short[mine])[0]])
         raise FedvineError(f"{table.name} has other values for {_row(kept, row, column)}, which "
-                           "was learned; put the old ones back, or append the change as an event "
-                           "of its own.")
+                           f"was learned in {where}; put the old ones back, and append the change "
+                           "as an event of its own, or begin a new run with another --out.")
     return News(table, other[_beyond(theirs, have)], rest)
 
 
@@ -93,8 +98,29 @@ def check_columns(kept: EventStream, table: EventStream) -> None:
             raise FedvineError(f'Column "{name}" of {table.name} was a {kind} when the run began, '
                                f"and is a {table.edge_columns[name]} now; write it as it was.")
     if kept.t.dtype != table.t.dtype and kept.t.dtype.kind in "iu":
-        raise FedvineError(f"The times of {table.name} have fractions now, and those that were "
-                           "learned are whole numbers; begin a new run with another --out.")
+        row = int(np.argmax(np.asarray(table.t) % 1 != 0))
+        raise FedvineError(f"{table.name} has a time with a fraction in {_row(table, row, None)}, "
+                           "and those that were learned are whole numbers; write it as a whole "
+                           "number, or begin a new run with another --out.")
+
+
+def like(kept: EventStream, column: str | None) -> Look:
+    """Return how a table is read so that its columns have the kinds that a run began with.
+
+    ``column`` is that of clients.
+    """
+    roles = ("src", "dst", *(["client"] if column in kept.codes else []))
+    return Look(whole={role: role in kept.whole for role in roles},
+                kinds={name: kind for name, kind in kept.edge_columns.items() if kind != WEIGHT})
+
+
+def as_before(kept: EventStream, table: EventStream) -> bool:
+    """Return whether a table's columns have the kinds that a run began with, as far as they count.
+
+    Names that were whole numbers then may be written with a point.
+    """
+    return set(kept.whole) <= set(table.whole) and all(
+        table.edge_columns.get(name, kind) == kind for name, kind in kept.edge_columns.items())
 
 
 def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventStream:
@@ -139,7 +165,7 @@ def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventS
                        edge_columns=kept.edge_columns,
                        src_table=_longer(kept.src_table, table.src_table, src_new),
                        dst_table=_longer(kept.dst_table, table.dst_table, dst_new))
-    made.dates = kept.dates
+    made.dates, made.whole = kept.dates, kept.whole
     return made
 
 

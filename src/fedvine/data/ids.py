@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,20 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import append_rows, atomic, mapped
 from fedvine.core.rng import mixed
 from fedvine.data.name_index import NameIndex, hashed, whole_number
+from fedvine.data.names import name_of
 
 
 def named(name: Any, what: str) -> str:
     """Return a name that a person gave as text; 3, and 3.0 as frames have it, are "3".
 
-    Raises :class:`FedvineError` for all else that is not text; ``what`` is named, such as "user".
+    Raises :class:`FedvineError` for what is no name, such as a list or a number with a fraction;
+    ``what`` is named, such as "user".
     """
-    if isinstance(name, str):
-        return name
-    if isinstance(name, int | float | np.integer | np.floating) and not isinstance(name, bool) and (
-            float(name).is_integer()):
-        return str(int(name))
-    raise FedvineError(f"The {what} is {name!r}, but must be text or a whole number.")
+    found = name_of(name) if isinstance(name, str | Number) and not isinstance(
+        name, bool) else None
+    if found is None or (not isinstance(name, str) and "." in found):
+        raise FedvineError(f"The {what} is {name!r}, but must be text or a whole number.")
+    return found
 
 
 class Ids:

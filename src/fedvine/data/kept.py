@@ -206,7 +206,7 @@ class KeptRows:
         made = EventStream(src, dst, rows.t, ids["src"], ids.get("dst"), directed=rows.directed,
                            mirrored=rows.mirrored, name=name,
                            edge_columns=rows.edge_columns, **tables, **values)
-        made.dates = rows.dates
+        made.dates, made.whole = rows.dates, rows.whole
         for side, numbers in new.items():
             if part is not None:
                 append_rows(folder / f"whole-{side}.npy", len(getattr(part, f"{side}_ids")),

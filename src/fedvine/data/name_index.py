@@ -6,12 +6,14 @@ compared, so that names of equal hash do not matter. Whole numbers are sorted as
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from fedvine.core.errors import near
 from fedvine.core.lookup import find
+from fedvine.data.names import WHOLE
 
 _PRIME = np.uint64(0x100000001B3)
 _ENDS, _CLOSE = 8, 500      # bytes of either end that are compared, and names that difflib compares
@@ -138,8 +140,8 @@ def hashed(offsets: np.ndarray, text: np.ndarray) -> np.ndarray:
 
 
 def whole_number(name: str) -> int | None:
-    """Return the whole number that ``name`` is the text of, None for any other text."""
-    if not name.lstrip("-").isdecimal() or len(name) > 20:
+    """Return the whole number that ``name`` is the text of, also 3.0; None for any other text."""
+    if not re.fullmatch(WHOLE, name) or len(name) > 40:
         return None
-    number = int(name)
-    return number if str(number) == name and -2**63 <= number < 2**63 else None
+    number = int(name.partition(".")[0])
+    return number if -2**63 <= number < 2**63 else None

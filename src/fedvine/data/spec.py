@@ -22,8 +22,8 @@ from fedvine.data.stream import EventStream
 
 _COLUMNS = ("src", "dst", "time", "client", "weight")
 # Other arguments of reading.
-_READ = ("features", "time_format", "bipartite", "sure", "database")
-_OF_GRAPHS = ("node", "label", "client", "src", "dst")
+_READ = ("features", "time_format", "bipartite", "sure", "database", "missing", "key")
+_OF_GRAPHS = ("node", "label", "client", "src", "dst", "sure", "missing", "database")
 
 
 class Data(BaseModel):
@@ -49,6 +49,10 @@ class Data(BaseModel):
                                              "of edges: numbers, and text as categories")
     time_format: str | None = Field(default=None, description="how its times are written, such as "
                                     "%d.%m.%Y %H:%M; ISO dates and numbers need none")
+    missing: tuple[str, ...] | None = Field(default=None, description="words such as NA, whose "
+                                            "cells count as empty")
+    key: str | None = Field(default=None, description="its column by which errors name a row, such "
+                            "as the number of a sale; they count rows if not said")
     bipartite: bool | None = Field(default=None, description="false: users and items are nodes of "
                                    "one kind, with one dictionary; true if not said")
     sure: bool | None = Field(default=None, description="true: columns that are doubted (amounts "
@@ -75,7 +79,7 @@ class Data(BaseModel):
         default_factory=dict, description="more arguments of the data set's load, of read or of "
         "read_graph, such as features")
 
-    @field_validator("features", mode="before")
+    @field_validator("features", "missing", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
         """Read names with commas between them, as the command line has them."""
@@ -129,7 +133,8 @@ class Data(BaseModel):
     def _fitting(self) -> Data:
         """Refuse ``database`` and ``append_only`` for sources that they do not fit."""
         query = is_query(self.source)
-        if self.database and not query:
+        if self.database and not any(map(is_query, (self.source, self.edges, self.users,
+                                                    self.items))):
             raise FedvineError(f"{self.source} is no query; write what of the database is read, "
                                "such as SELECT * FROM sales.")
         if self.append_only and (self.edges or self.share or self.dataset):
@@ -172,7 +177,8 @@ class Data(BaseModel):
                 raise FedvineError("A labelled graph has its features in its table of nodes; leave "
                                    "out users and items.")
             found = with_tables(found, self.users, self.items, src=self.src or "src",
-                                dst=self.dst or "dst", sure=look is not None or bool(self.sure))
+                                dst=self.dst or "dst", sure=look is not None or bool(self.sure),
+                                database=self.database)
         return found if self.share is None else thinned(found, self.share)
 
     def _whole(self, part: dict[str, Any]) -> Any:
@@ -186,7 +192,7 @@ class Data(BaseModel):
                                f'"{columns[twice[0]]}" of {self.source}; name two.')
         if self.dataset:
             given = [*(c for c in columns if c != "weight"), *(
-                k for k in ("edges", "node", "label", "time_format", "bipartite")
+                k for k in ("edges", "node", "label", "time_format", "bipartite", "missing", "key")
                 if getattr(self, k) is not None)]
             if given:
                 raise FedvineError(f"{self.source} is a data set that knows its columns; "
@@ -204,7 +210,8 @@ class Data(BaseModel):
                 raise FedvineError("Edges without a direction join nodes of one kind; leave out "
                                    "bipartite or undirected.")
             kind = {"bipartite": False} if self.undirected else {}
-            how = {key: getattr(self, key) for key in _READ if getattr(self, key) is not None}
+            how = {key: getattr(self, key) for key in _READ if getattr(self, key) is not None
+                   and (key != "database" or is_query(self.source))}
             if self.features and "features" in self.options:
                 raise FedvineError("There are features under data and under data.options; leave "
                                    "out one of them.")
@@ -235,11 +242,10 @@ class Data(BaseModel):
 
     def _graph(self) -> Graph:
         from fedvine.data.io.read_graph import read_graph
-        for key in ("time", "weight", "features", "folder", "time_format", "bipartite"):
+        for key in ("time", "weight", "features", "folder", "time_format", "bipartite", "key"):
             if getattr(self, key) is not None:
                 raise FedvineError(f"A labelled graph of two tables has no {key}; leave it out.")
-        columns = {c: getattr(self, c) for c in (*_OF_GRAPHS, "sure")
-                   if getattr(self, c) is not None}
+        columns = {c: getattr(self, c) for c in _OF_GRAPHS if getattr(self, c) is not None}
         try:
             return _call(read_graph, self.source, self.edges, **{**columns, **self.options})
         except FedvineError as error:

@@ -194,7 +194,7 @@ def parts(stream: EventStream, owner: np.ndarray, names: list[str],
             nodes=None if stream.nodes is None else stream.nodes.of(users),
             src_table=None if stream.src_table is None else stream.src_table.take(users),
             dst_table=None if stream.dst_table is None else stream.dst_table.take(items))
-        found[name].dates = stream.dates
+        found[name].dates, found[name].whole = stream.dates, stream.whole
     return found
 
 

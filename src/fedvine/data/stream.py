@@ -51,6 +51,7 @@ class EventStream:
       item beforehand; both are the same where nodes are of one kind
     - ``notes``: remarks of the reader of the table, for people
     - ``dates``: whether ``t`` are seconds since 1970 UTC; False also where it is not known
+    - ``whole``: of src, dst and client those whose names in the table are whole numbers
 
     There are two id spaces when ``bipartite`` (users and items), else one that both columns share.
     ``directed`` False: (u, v) and (v, u) are one edge (one id space only). ``mirrored`` True: such
@@ -78,6 +79,7 @@ class EventStream:
         self.directed, self.mirrored = directed, mirrored
         self.notes: tuple[str, ...] = ()
         self.dates = False
+        self.whole: tuple[str, ...] = ()
         if not len(src) == len(dst) == len(t):
             raise FedvineError(f"{name}: columns src, dst and t do not have the same length.")
 
@@ -139,7 +141,7 @@ class EventStream:
             first_seen_elsewhere=self.first_seen_elsewhere, nodes=self.nodes,
             src_table=self.src_table, dst_table=self.dst_table, edge_columns=self.edge_columns,
             directed=self.directed, mirrored=self.mirrored, name=self.name, **columns)
-        found.dates = self.dates
+        found.dates, found.whole = self.dates, self.whole
         return found
 
     def with_direction(self, directed: bool) -> EventStream:
@@ -273,6 +275,7 @@ class EventStream:
                 "categories": {k: list(v) for k, v in self.categories.items()},
                 "notes": list(self.notes), "names": [self.num_src, self.num_dst],
                 "arrived": self.arrived is not None, **({"dates": True} if self.dates else {}),
+                **({"whole": list(self.whole)} if self.whole else {}),
                 **({} if self.directed else {"directed": False, "mirrored": self.mirrored}),
                 **({"edge_columns": self.edge_columns} if self.edge_columns else {}),
                 **({"classes": list(self.nodes.classes)} if self.nodes is not None else {}),
@@ -298,9 +301,9 @@ class EventStream:
         files may hold more rows and names than it counts (:mod:`fedvine.data.growth`). Raises
         :class:`FedvineError` if the folder is not a stream or a column is cut short.
         """
-        columns, notes, dates = stream_files.read(Path(folder), meta)
+        columns, others = stream_files.read(Path(folder), meta)
         stream = EventStream(**columns)
-        stream.notes, stream.dates = notes, dates
+        stream.notes, stream.dates, stream.whole = others
         return stream
 
 

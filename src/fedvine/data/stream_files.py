@@ -51,8 +51,8 @@ def write(stream: EventStream, folder: Path) -> None:
 
 
 def read(folder: Path, meta: dict[str, Any] | None
-         ) -> tuple[dict[str, Any], tuple[str, ...], bool]:
-    """Return the arguments of the stream in ``folder``, its notes, and whether times are dates.
+         ) -> tuple[dict[str, Any], tuple[tuple[str, ...], bool, tuple[str, ...]]]:
+    """Return the arguments of the stream in ``folder``, and its ``notes``, ``dates``, ``whole``.
 
     ``meta`` None: that of ``stream.json``. Raises :class:`FedvineError` if this is not a stream or
     a column is cut short.
@@ -84,4 +84,5 @@ def read(folder: Path, meta: dict[str, Any] | None
     if count != rows or any(len(v) != rows for v in codes.values()):
         raise FedvineError(f"{folder} holds {count} of {rows} edges; "
                            "delete it and let it be made again.")
-    return found, tuple(meta.get("notes", ())), meta.get("dates", False) is True
+    return found, (tuple(meta.get("notes", ())), meta.get("dates", False) is True,
+                   tuple(meta.get("whole", ())))

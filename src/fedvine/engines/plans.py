@@ -12,6 +12,7 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Text, check
+from fedvine.data.far import apart
 from fedvine.data.node_features import SIDES, scales
 from fedvine.data.node_table import EDGES
 from fedvine.data.open_plan import later_bounds
@@ -47,8 +48,8 @@ def times_of(names: Iterable[str], send: Send, every: str | float, deadline: flo
     names, time_ = sorted(names), Number(-LATEST, LATEST)
 
     def facts(name: str) -> dict[str, Any]:
-        more = {"again": True, "stages": str(every)} if again else {}
-        found = ask(send, name, deadline, do="facts", **more)
+        found = ask(send, name, deadline, do="facts", stages=str(every),
+                    **({"again": True} if again else {}))
         check(found, {"edges": Number(0, 2 ** 53, whole=True), "first": Maybe(time_),
                       "last": Maybe(time_), "dates": Flag(),
                       **{key: kind for key, kind in {"tables": Flag(), "far": time_}.items()
@@ -82,7 +83,8 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
         test: share of the edges for the test.
         deadline: seconds that an answer may take.
         quorum: share of the sites that must be left.
-        found: the sites' times; None: they are asked.
+        found: the sites' times, from which those of sites that refuse are deleted; None: they are
+            asked.
         slack: make an open plan (:mod:`fedvine.data.open_plan`): its stages are those that are
             whole at a quorum of the sites, this long after their end; None: a closed plan.
 
@@ -94,6 +96,7 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
         FedvineError: if no site has edges, all refused, or no stage of an open plan is whole.
     """
     found = times_of(names, send, every, deadline, quorum)[0] if found is None else found
+    _compared(found, send, deadline, quorum)
     times = [f[end] for f in found.values() for end in ("first", "last") if f[end] is not None]
     if not times:
         raise FedvineError("No site has any edges; there is nothing to train on.")
@@ -119,6 +122,29 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
     enough(counts, missing, quorum)
     made = periods(bounds, np.sum(list(counts.values()), axis=0), val, test)
     return made if slack is None else replace(made, live=len(made))
+
+
+def _compared(found: Times, send: Send, deadline: float, quorum: float) -> None:
+    """Ask sites whose times are apart from all others' to be sure; delete those that refuse.
+
+    Raises :class:`RoundAborted` if fewer are left than the quorum needs.
+    """
+    spans = {n: (f["first"], f["last"]) for n, f in found.items() if f["first"] is not None}
+    others = {}
+    for name, span in spans.items():
+        rest = [one for n, one in spans.items() if n != name]
+        if rest and apart(span, hull := [min(a for a, _ in rest), max(b for _, b in rest)]):
+            others[name] = hull
+
+    def sure(name: str) -> None:
+        check(ask(send, name, deadline, do="known", bounds=[], others=others[name]),
+              Array("int64", (0,)))
+
+    with ThreadPoolExecutor(max(1, len(others))) as threads:
+        _, lost = gathered({n: threads.submit(sure, n) for n in others}, "known")
+    enough({n: None for n in found if n not in lost}, lost, quorum)
+    for name in lost:
+        del found[name]
 
 
 _TEXTS, _ANY, _SQUARE = Several(Text(most=1000), 10_000), Number(-1e150, 1e150), Number(0, 1e150)

@@ -39,6 +39,14 @@ SENTENCES = {
     "columns": "its columns of features are not those of the run; name the same ones at all sites, "
                "in one order",
     "table": "its table cannot be opened; its account says why",
+    "new-class": "a class that is new in its table is nearly a known one, or has one row only; "
+                 "its account says which: correct it there, or set sure = true under [data] of its "
+                 "site.toml",
+    "far": "a time of its table is far from all others there; its account says which: correct it "
+           "there, or set sure = true under [data] of its site.toml",
+    "span": "its times are far from those of all other sites, as of another unit or dates that are "
+            "written in another way; write them alike, or set sure = true under [data] of its "
+            "site.toml",
     "rows": "its table has lost or changed rows that the run has learned, or cannot be kept; its "
             "account says which",
     "changed": "its table (or the shared key) has changed since this run began; put back the one "

@@ -89,7 +89,8 @@ def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: Even
                            "table could be compared; leave out --at.")
     kept = KeptRows.open(place)
     stream = kept.split.stream
-    found = news(stream, table, learned, None if kept.split.owner is not None else kept.split.by)
+    found = news(stream, table, learned, None if kept.split.owner is not None else kept.split.by,
+                 folder)
     rows = taken(stream, found, learned, float(np.nextafter(max([learned, *table.t[-1:]]), np.inf)))
     if not len(rows):
         return

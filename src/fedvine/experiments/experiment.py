@@ -297,7 +297,7 @@ class Experiment(BaseModel):
         made = self.resolved()
         data_fits.check(self, stream)
         if self.open_end:
-            growing.check(self, stream)
+            growing.check(self)
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
         split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
                               made.tasks, made.seed)

@@ -13,8 +13,10 @@ from pyarrow import csv, parquet
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
-from fedvine.core.text import cells
-from fedvine.data.ids import Ids, named
+from fedvine.core.text import cells, short
+from fedvine.data.ids import Ids
+
+WANTED = ("client", "user", "item")
 
 
 class Best(NamedTuple):
@@ -40,38 +42,37 @@ def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Be
                         "known": pa.array(best.known.reshape(-1))})
 
 
-def read_pairs(path: Path) -> pa.Table:
-    """Return all columns of a CSV or Parquet file, with client, user and item as text."""
-    import duckdb
+def read_pairs(pairs: Any, kind: str = "pairs") -> pa.Table:
+    """Return all columns of a table, with client, user and item as text.
 
-    from fedvine.data.io import source as sources
-    from fedvine.data.io.source import CLOSED, identifier
-    from fedvine.data.io.store import sentence
-    wanted = ("client", "user", "item")
-    sources.first_bytes(path)
-    try:
-        with duckdb.connect(config=CLOSED) as connection:
-            source = sources.from_files(connection, [path], wanted)
-            for name in wanted:
-                if name not in source.columns:
-                    raise FedvineError(f'{path} has no column "{name}"; it needs client, user and '
-                                       f"item and has {', '.join(source.columns)}.")
-            for name in ("score", "known"):
-                if name in source.columns:
-                    raise FedvineError(f'{path} has a column "{name}" already, which is to be '
-                                       "written; rename it.")
-            picked = ", ".join(
-                f"{f'CAST({sql} AS VARCHAR)' if name in wanted else sql} AS {identifier(name)}"
-                for name, sql in source.columns.items())
-            table = connection.sql(f"SELECT {picked} FROM {source.relation}").to_arrow_table()
-    except duckdb.Error as error:
-        raise FedvineError(sentence(error, str(path))) from error
-    for name in wanted:
-        if table[name].null_count:
-            row = table[name].is_null().to_pylist().index(True) + 1
-            raise FedvineError(f'{path}: column "{name}" is empty in row {row}; fill it in or '
-                               "leave that row out.")
-    return table
+    Args:
+        pairs: a CSV or Parquet file, a pandas or polars frame, or a pyarrow table.
+        kind: what the table is of, for messages.
+
+    Returns:
+        The table.
+
+    Raises:
+        FedvineError: for a table that cannot be read, lacks a column, or has one called score or
+            known, and for a name that is empty.
+    """
+    from fedvine.data.io.read_graph import opened_table
+    from fedvine.data.io.sql import identifier
+    with opened_table(pairs, kind, WANTED) as table:
+        known = list(table.source.columns)
+        for name in WANTED:
+            if name not in known:
+                raise FedvineError(f'{table.label} has no column "{name}"; it needs client, user '
+                                   f"and item and has {short(', '.join(known), 200)}.")
+        for name in ("score", "known"):
+            if name in known:
+                raise FedvineError(f'{table.label} has a column "{name}" already, which is to be '
+                                   "written; rename it.")
+        roles = {f"r{i}": name for i, name in enumerate(known)}
+        columns = table.raw(roles)
+        return table.arrow(", ".join(
+            (f"CAST({columns.name(role)[0]} AS VARCHAR)" if name in WANTED else role)
+            + f" AS {identifier(name)}" for role, name in roles.items()))
 
 
 def pairs_of(pairs: Any) -> pa.Table:
@@ -80,29 +81,14 @@ def pairs_of(pairs: Any) -> pa.Table:
     ``pairs`` is a pandas or polars frame, a pyarrow table, or a list of tuples or dictionaries.
     Raises :class:`FedvineError` for anything else, and for a value that is missing.
     """
-    wanted = ("client", "user", "item")
-    columns: dict[str, list[Any]]
-    if isinstance(pairs, pa.Table):
-        columns = {name: pairs[name].to_pylist() for name in wanted if name in pairs.column_names}
-    elif hasattr(pairs, "columns"):
-        columns = {name: list(pairs[name]) for name in wanted if name in pairs.columns}
-    else:
-        rows = [tuple(row[name] for name in wanted if name in row) if isinstance(row, Mapping)
-                else tuple(row) for row in pairs]
-        bad = next((i for i, row in enumerate(rows) if len(row) != 3), None)
-        if bad is not None:
-            raise FedvineError(f"Row {bad + 1} of the pairs is not a client, a user and an item.")
-        columns = {name: [row[i] for row in rows] for i, name in enumerate(wanted)}
-    for name in wanted:
-        if name not in columns:
-            raise FedvineError(f'The pairs have no column "{name}"; they need client, user and '
-                               "item.")
-        for i, value in enumerate(columns[name]):
-            if value is None or value != value:     # a NaN is not itself
-                raise FedvineError(f'Column "{name}" of the pairs is empty in row {i + 1}; fill it '
-                                   "in or leave that row out.")
-    return pa.table({name: pa.array([named(v, name) for v in columns[name]], pa.string())
-                     for name in wanted})
+    if isinstance(pairs, pa.Table) or hasattr(pairs, "columns"):
+        return read_pairs(pairs).select(list(WANTED))
+    rows = [tuple(row[name] for name in WANTED if name in row) if isinstance(row, Mapping)
+            else tuple(row) for row in pairs]
+    bad = next((i for i, row in enumerate(rows) if len(row) != 3), None)
+    if bad is not None:
+        raise FedvineError(f"Row {bad + 1} of the pairs is not a client, a user and an item.")
+    return read_pairs({name: [row[i] for row in rows] for i, name in enumerate(WANTED)})
 
 
 def write_tables(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int:

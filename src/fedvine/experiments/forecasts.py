@@ -245,7 +245,9 @@ class Forecasts:
         if file is None:
             return None, key
         from fedvine.data.io.source import exists, is_query
-        return file if is_query(file) or exists(file) else None, key
+        # A folder that was handed over does not make this machine connect to a database.
+        asked = is_query(file) and data.get("database") is None
+        return file if asked or exists(file) else None, key
 
     def _ask(self, client: str, query: dict[str, Any]) -> np.ndarray:
         """Return the scores float64 that answer a query, in its order."""

@@ -9,7 +9,8 @@ A run keeps the rows that it has learned. The table is read again and compared w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ from fedvine.core.errors import FedvineError
 from fedvine.data import append, far
 from fedvine.data.append import Facts
 from fedvine.data.dates import moment
-from fedvine.data.growth import News, news, taken
+from fedvine.data.growth import News, as_before, like, news, taken
 from fedvine.data.identity import digest, names
+from fedvine.data.io.checks import ask_about_new
 from fedvine.data.kept import KeptRows
 from fedvine.data.kept_graph import KeptGraph
 from fedvine.data.open_plan import grown as longer
@@ -65,9 +67,13 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
         return _appended(experiment, Path(out), now), source
     table = experiment.data.open() if table is None else table
     if graph:
-        return growing_graph.grown(table, Path(out), now), source
-    folder, read = Path(out) / "data", digest(table) + names(table)
+        return growing_graph.grown(table, Path(out), now, bool(experiment.data.sure)), source
+    folder = Path(out) / "data"
     kept = KeptRows.open(folder)
+    if isinstance(table, EventStream) and not as_before(kept.split.stream, table) and (
+            experiment.data.dataset is None):
+        table = experiment.data.open(like(kept.split.stream, kept.split.by))
+    read = digest(table) + names(table)
     if kept.facts.get("read") != read or now:
         check(experiment)
         if not isinstance(table, EventStream):
@@ -116,7 +122,7 @@ def take_in(kept: KeptRows, table: EventStream, read: str, now: bool = False, su
     :class:`FedvineError` where a learned row is gone or has other values, or a time is doubted.
     """
     column = kept.split.by if kept.split.owner is None else None
-    found = news(kept.split.stream, table, kept.plan.bounds[-1], column)
+    found = news(kept.split.stream, table, kept.plan.bounds[-1], column, kept.folder.parent)
     return merged(kept, found, lambda _: {"read": read, "files": None}, now, sure)
 
 
@@ -143,7 +149,32 @@ def merged(kept: KeptRows, found: News, facts: Facts, now: bool = False, sure: b
     rows = taken(stream, found, learned, more.bounds[-1])
     rest = len(found.late) + len(found.rest) - len(rows)
     return kept.take(rows, more, **facts(more.bounds[-1]), waiting=[rest, 0],
+                     new=[*_new_notes(kept, table), *_new_clients(kept, rows, sure)],
+                     noted=_without_counts([*stream.notes, *table.notes, *kept.facts.get(
+                         "noted", [])]),
                      late=kept.facts["late"] + len(found.late), next=_next(more, order, step))
+
+
+def _without_counts(notes: Iterable[str]) -> list[str]:
+    """Return notes, each once, without the numbers in them, which change from day to day."""
+    return list(dict.fromkeys(re.sub(r"\b[0-9][0-9,.]*", "*", note) for note in notes))
+
+
+def _new_notes(kept: KeptRows, table: EventStream) -> list[str]:
+    """Return the notes on a table that the run does not have, except for numbers in them."""
+    known = {*_without_counts(kept.split.stream.notes), *kept.facts.get("noted", [])}
+    return [note for note in table.notes if _without_counts([note])[0] not in known]
+
+
+def _new_clients(kept: KeptRows, rows: EventStream, sure: bool) -> list[str]:
+    """Return notes on clients of ``rows`` that the run does not have; ask unless ``sure``."""
+    column = kept.split.by
+    if kept.split.owner is not None or column not in rows.codes:
+        return []
+    known, every = kept.split.stream.categories[column], rows.categories[column]
+    counts = np.bincount(rows.codes[column], minlength=len(every)).tolist()
+    return ask_about_new("client", known, dict(zip(every[len(known):], counts[len(known):],
+                                                   strict=True)), kept.split.stream.name, sure)
 
 
 def _next(plan: Plan, order: np.ndarray, step: int | str) -> float | None:
@@ -169,19 +200,14 @@ def sentences(kept: KeptRows | Grown) -> list[str]:
     if late:
         found.append(f"{late:,} of them came late: their times are before the end of the last "
                      "learned stage.")
+    found += facts.get("new", [])
     if facts["late"]:
         found.append(f"{facts['late']:,} learned rows came late, each in the stage after it came.")
     return found
 
 
-def check(experiment: Experiment, table: Any = None) -> None:
-    """Raise :class:`FedvineError` where a protocol scores more than one stage ahead.
-
-    Also where a time of ``table``, the data of a new run, is far from all others.
-    """
+def check(experiment: Experiment) -> None:
+    """Raise :class:`FedvineError` where a protocol scores more than one stage ahead."""
     if getattr(experiment.protocol, "lead", 1) != 1:
         raise FedvineError("protocol.lead is above 1, and each stage of a run that grows is scored "
                            "right before it is learned; set protocol.lead = 1.")
-    if isinstance(table, EventStream) and not experiment.data.sure:
-        far.ask(table.name, table.order, experiment.protocol.stage_size(
-            table, experiment.resolved().stages), table.dates)

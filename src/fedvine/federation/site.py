@@ -124,7 +124,7 @@ class Site(SiteTable):
         """Return this site's labelled graph; raise :class:`Refusal` for a table of edges."""
         digest = hashlib.sha256(str(number).encode()).hexdigest()[:12]
         return SiteGraph(self.read(), self.folder / f"{plain(run)}-{digest}-graph", self.openly,
-                         self.grain)
+                         self.grain, self.sure)
 
     def grow(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], seed: int, since: int) -> None:

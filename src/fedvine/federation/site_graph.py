@@ -20,6 +20,7 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Came, Graph
 from fedvine.data.growing_graph import first, merged
+from fedvine.data.io.checks import ask_about_new
 from fedvine.data.kept_graph import KeptGraph
 from fedvine.engines.refusals import Refusal
 from fedvine.federation.class_names import Named, keys, sealed, shown
@@ -65,12 +66,15 @@ class SiteGraph:
         folder: where the graph of a run that lives is kept.
         openly: whether this site lets the server read names of classes.
         grain: counts are given as multiples of it.
+        sure: new classes are meant as they are.
     """
 
-    def __init__(self, table: Any, folder: Path, openly: bool, grain: int = 1) -> None:
+    def __init__(self, table: Any, folder: Path, openly: bool, grain: int = 1, sure: bool = False
+                 ) -> None:
         if not isinstance(table, Graph):
             raise Refusal("no-nodes")
         self.table, self.folder, self.openly, self.grain = table, folder, openly, grain
+        self.sure = sure
         self.secret = table.names().secret
 
     def described(self, named: Named, plan: Mapping[str, Any] | None,
@@ -152,7 +156,21 @@ class SiteGraph:
                 assert graph.came is not None
                 graph = replace(graph, came=Came(*(of + np.int32(block) for of in graph.came)))
                 return KeptGraph.write(self.folder, graph, {}).graph
-            graph, news = merged(KeptGraph.open(self.folder).graph, self.table, block)
+            was = KeptGraph.open(self.folder).graph
+            graph, news = merged(was, self.table, block)
+            self._ask_about_new(was, graph)
             return KeptGraph.write(self.folder, graph, {}).graph if any(news) else graph
+        except Refusal:
+            raise
         except FedvineError as error:       # it names a node
             raise Refusal("rows", text=str(error)) from error
+
+    def _ask_about_new(self, was: Graph, now: Graph) -> None:
+        """Raise :class:`Refusal` for a new class that may be a known one, unless sure."""
+        counts = np.bincount(now.y[now.y >= 0], minlength=len(now.classes)).tolist()
+        new = dict(zip(now.classes, counts, strict=True))
+        try:
+            ask_about_new("class", was.classes, {name: count for name, count in new.items()
+                                                 if name not in was.classes}, now.name, self.sure)
+        except FedvineError as error:
+            raise Refusal("new-class", text=str(error)) from error

@@ -44,7 +44,7 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
     kept = KeptRows.open(folder)
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
     if plan.bounds[-1] > learned:
-        found = news(stream, table, learned) if len(stream) else _all(table, learned)
+        found = news(stream, table, learned, where=folder) if len(stream) else _all(table, learned)
         kept = kept.take(taken(stream, found, learned, plan.bounds[-1]), plan)
     found = kept.split.stream[:]
     found.src_ids.secret, found.dst_ids.secret = table.src_ids.secret, table.dst_ids.secret

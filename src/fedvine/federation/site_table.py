@@ -11,7 +11,8 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
-from fedvine.data.far import believed
+from fedvine.data.dates import moment
+from fedvine.data.far import apart, believed
 from fedvine.data.node_features import sums
 from fedvine.data.plan import known
 from fedvine.data.stream import EventStream
@@ -66,7 +67,8 @@ class SiteTable:
 
         ``again``: read the table again. With ``stages``, a duration, rows whose times are far from
         all others do not count for the first and the last time, unless the site is sure of them
-        (:mod:`fedvine.data.far`); ``far`` is then the time of one.
+        (:mod:`fedvine.data.far`); ``far`` is then the time of one. In a run that does not live they
+        raise :class:`Refusal`.
         """
         if again:
             self.table = None
@@ -74,13 +76,29 @@ class SiteTable:
         t, far = np.asarray(table.t), None
         if stages is not None and not self.sure:
             t, far = believed(t, stages)
+        if far is not None and not again:
+            raise Refusal("far", text=f"{table.name}: {moment(far, table.dates)} is far from all "
+                          "other times of this site; correct it, or set sure = true under [data] "
+                          "of site.toml.")
         return {"edges": coarse(len(table), self.grain), "first": float(t[0]) if len(t) else None,
                 "last": float(t[-1]) if len(t) else None, "dates": self.read().dates,
                 **({"tables": True} if table.tables() or table.edge_columns else {}),
                 **({} if far is None else {"far": far})}
 
-    def known(self, bounds: list[float]) -> np.ndarray:
-        """Count the edges of the table at or before each bound, int64."""
+    def known(self, bounds: list[float], others: list[float] | None = None) -> np.ndarray:
+        """Count the edges of the table at or before each bound, int64.
+
+        ``others`` are the first and the last time of all other sites. Raises :class:`Refusal` where
+        this site's times are further from them than either span is long, unless it is sure.
+        """
+        table = self.edges()
+        if others is not None and not self.sure and len(table):
+            own = float(table.t[0]), float(table.t[-1])
+            if apart(own, others):
+                mine, its = (" to ".join(moment(t, True) for t in span) for span in (own, others))
+                raise Refusal("span", text=f"{table.name}: times go from {mine}, and those of the "
+                              f"other sites from {its}, if all are seconds since 1970; write them "
+                              "alike, or set sure = true under [data] of site.toml.")
         return coarse(known(self.edges().both_ways(), bounds), self.grain)
 
     def tables(self, stop: float) -> dict[str, Any]:

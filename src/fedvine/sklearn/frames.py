@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from scipy.sparse import issparse
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.read_graph import names_of
 
 ALL = "all"     # name of the one client where there is no column of clients
 
@@ -50,13 +52,10 @@ def nodes(table: Any, node: str | None, client: str | None) -> Nodes:
                 column == node and columns and node in ("index", x.index.name)):
             raise FedvineError(f'X has no column "{column}"; give a frame that has it.')
     count = x.shape[0] if x.ndim else 0
-    names = (np.arange(count) if node is None else
-             np.asarray(x[node] if node in columns else x.index))
-    owners = np.full(count, ALL) if client is None else np.asarray(x[client])
-    for column, values in ((node, names), (client, owners)):
-        if column is not None and (empty := pd.isna(values)).any():
-            raise FedvineError(f'Row {int(empty.argmax())} of X has an empty "{column}".')
-    names = names.astype(str).astype(object)
+    names = np.array(np.arange(count).astype(str) if node is None else names_of(
+        x[node] if node in columns else x.index, node, "nodes"), object)
+    owners = np.array([ALL] * count if client is None else names_of(
+        x[client], client, "nodes"), object)
     twice = pd.Index(names).duplicated()
     if twice.any():
         raise FedvineError(f'X has the node "{names[int(twice.argmax())]}" twice.')
@@ -64,7 +63,7 @@ def nodes(table: Any, node: str | None, client: str | None) -> Nodes:
     x = x.drop(columns=left) if left else x
     if columns:
         _check_numbers(x)
-    return Nodes(x, names, owners.astype(str).astype(object))
+    return Nodes(x, names, owners)
 
 
 def _check_numbers(x: pd.DataFrame) -> None:
@@ -110,6 +109,9 @@ def ends(edges: Any, count: int, named: bool) -> np.ndarray:
     if edges is None:
         return np.empty((2, 0), object)
     table = frame(edges)
+    if isinstance(table, pd.DataFrame) and named and table.shape[1] >= 2:
+        return np.array([names_of(table.iloc[:, i], str(table.columns[i]), "edges")
+                         for i in (0, 1)], object).reshape(2, -1)
     found = (table.iloc[:, :2].to_numpy().T if isinstance(table, pd.DataFrame) else
              np.asarray(table))
     if found.ndim == 2 and found.shape[0] != 2 and found.shape[1] == 2:
@@ -124,11 +126,19 @@ def ends(edges: Any, count: int, named: bool) -> np.ndarray:
             raise FedvineError(f"An edge joins the node {int(numbers[outside][0])}, but X has rows "
                                f"0 to {count - 1}; where nodes have names, say the column with "
                                "node=.")
-        found = numbers
-    return found.astype(str).astype(object)
+        return numbers.astype(str).astype(object)
+    return np.array([names_of(end, f"{i + 1}", "edges") for i, end in enumerate(found)],
+                    object).reshape(2, -1)
 
 
 def numbered(pairs: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """Return edges by name as numbers in ``names``, int64 [2, E']; those to other nodes are out."""
+    """Return edges by name as numbers in ``names``, int64 [2, E']; those to other nodes are out.
+
+    Where not one of them is among these nodes, their first one is warned of.
+    """
     found = pd.Index(names).get_indexer(pairs.reshape(-1)).reshape(2, -1)
-    return found[:, (found >= 0).all(0)].astype(np.int64)
+    here = (found >= 0).all(0)
+    if pairs.size and not (found >= 0).any():
+        warnings.warn(f"None of {pairs.shape[1]:,} edges has an end among the {len(names):,} "
+                      f'nodes; the first joins "{pairs[0, 0]}" and "{pairs[1, 0]}".', stacklevel=4)
+    return found[:, here].astype(np.int64)

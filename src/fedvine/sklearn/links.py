@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,11 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from fedvine.core.errors import FedvineError, near
+from fedvine.data import far
 from fedvine.data.dates import moment
 from fedvine.data.growth import News, check_columns, taken
 from fedvine.data.io.read import from_frame
+from fedvine.data.io.read_graph import names_of
 from fedvine.data.kept import KeptRows
 from fedvine.data.stream import EventStream
 from fedvine.experiments import growing, run_folder
@@ -82,6 +84,8 @@ class LinkForecaster(OfMethod):
         split = stream.split(**({"by": "hash", "k": 1} if self.client is None else
                                 {"by": self.client}))
         step = task.stage_size(stream, self.stages)
+        if not self.sure:
+            far.ask("the frame", stream.order, step, stream.dates)
         plan = stream.by_time(step) if isinstance(step, str) else stream.by_count(step)
         made = run(method, split, plan, seed=seed, out=learned.folder, step=step,
                    save_every=np.inf).finish()
@@ -129,8 +133,6 @@ class LinkForecaster(OfMethod):
             raise FedvineError(f"X is {'a sparse array' if issparse(X) else 'an array'}, which is "
                                "not supported; give a frame with the columns "
                                f"{self.src}, {self.dst} and {self.time}.")
-        if isinstance(X, Mapping):
-            X = pa.table({str(name): pa.array(np.asarray(column)) for name, column in X.items()})
         number = sum(1 for _ in learned.folder.parent.iterdir())
         return from_frame(X, src=self.src, dst=self.dst, time=self.time, client=self.client,
                           weight=self.weight, features=list(self.features),
@@ -142,7 +144,8 @@ class LinkForecaster(OfMethod):
         """Return the likeliest destination of each row's source, object [n].
 
         ``X`` needs the column ``src``, and that of the clients where there are several. It is None
-        for a source that no client has seen, and at a client that was not there.
+        for a source that no client has seen, and at a client that was not there; a warning counts
+        these rows.
         """
         found = self._tops(X, 1)
         return np.array([best[0].item if best else None for best in found], object)
@@ -181,6 +184,8 @@ class LinkForecaster(OfMethod):
             name: pa.array([values[i] for i in here], pa.string())
             for name, values in (("client", clients), ("user", users), ("item", items))}))
         scores[here] = found["score"].to_numpy()
+        _count(np.isnan(scores), [f'"{user}" and "{item}"' for user, item in zip(
+            users, items, strict=True)], "have no score, as they are not known there")
         return scores
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -246,6 +251,8 @@ class LinkForecaster(OfMethod):
             best = self._forecasts().tops(str(client), [users[i] for i in rows], n)
             for row, one in zip(rows, best, strict=True):
                 found[row] = one
+        _count(np.array([not best for best in found], bool), [f'"{user}"' for user in users],
+               "have no forecast, as no client that was learned from has seen them")
         return found
 
     def _of(self, X: Any, count: int) -> list[str]:
@@ -255,17 +262,22 @@ class LinkForecaster(OfMethod):
         return self._columns(X, self.client)[0]
 
     def _columns(self, X: Any, *names: str) -> list[list[str]]:
-        """Return columns of a frame as text."""
+        """Return columns of a frame as names, as :meth:`fit` reads them."""
         found = []
         for name in names:
             try:
                 column = X[name]
             except (KeyError, IndexError, TypeError, ValueError, LookupError) as error:
                 raise FedvineError(f'The frame has no column "{name}".') from error
-            values = column.to_pylist() if hasattr(column, "to_pylist") else np.asarray(
-                column).tolist()
-            found.append([str(value) for value in values])
+            found.append(names_of(column, name, "rows"))
         return found
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "learned_")
+
+
+def _count(missing: np.ndarray, names: list[str], what: str) -> None:
+    """Warn of the rows that were not found, bool [n], by their number and the first one's name."""
+    if missing.any():
+        warnings.warn(f"{int(missing.sum()):,} of {len(missing):,} rows {what}; the first is "
+                      f"{names[int(missing.argmax())]}.", stacklevel=4)

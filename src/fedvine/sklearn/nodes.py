@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
+from fedvine.data.names import in_words
 from fedvine.experiments import growing_graph, run_folder
 from fedvine.experiments.run import run
 from fedvine.sklearn.frames import Nodes, ends, nodes, numbered
@@ -113,7 +115,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         table = _joined(graph, new, self._numbers(values, names), names,
                         np.concatenate([self._edges, pairs], 1))
         learned = self.learned_.copy()
-        grown = growing_graph.grown(table, learned.folder, now=True)
+        grown = growing_graph.grown(table, learned.folder, now=True, sure=True)
         learned.now(run(before.method, grown.split, grown.plan,  # type: ignore[arg-type]
                         seed=before.ready.world.seed, protocol=before.protocol, out=learned.folder,
                         source=_source(learned), save_every=np.inf).finish())
@@ -125,6 +127,10 @@ class NodeClassifier(ClassifierMixin, OfMethod):
             raise FedvineError(f"{method.name} does not name classes of a labelled graph's nodes; "
                                "choose a method that does, such as power or power_plus.")
         found, values = self._given(X, y, reset=True)
+        words = sorted({str(v) for v in values[~self._missing(values)] if in_words(str(v))})
+        if words:
+            warnings.warn(f"y has the class {words[0]!r}; if it says that the class is not known, "
+                          f"give unlabelled={words[0]!r}.", stacklevel=3)
         pairs, names = ends(edges, len(found.names), self.node is not None), self._known(values)
         known = names if classes is None else np.unique(np.asarray(classes))
         self._check_classes(names.tolist(), known)

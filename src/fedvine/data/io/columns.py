@@ -7,60 +7,100 @@ The table is ``raw`` on a DuckDB connection, one column a role (``src``, ``dst``
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 
 import duckdb
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.io.source import literal
+from fedvine.core.text import short
+from fedvine.data import names as naming
+from fedvine.data.io.source import Source
+from fedvine.data.io.sql import literal
 from fedvine.data.stream import CATEGORY, NUMBER
 
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
           "UBIGINT", "HUGEINT", "UHUGEINT"}
 _COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
-_EXACT = 2 ** 53        # whole numbers up to this one are exact in float64
+GROUPS = "[+-]?[0-9]{1,3}(,[0-9]{3})+([.][0-9]+)?"   # 93,374 or 1,234.5
+_YEARS = 100 * 366 * 86_400.0    # seconds of a century
+_EXACT = 2 ** 53        # whole numbers below this one are exact in float64
+_EXACT_FLOAT = 2 ** 24  # and below this one in float32
 HASHES = 2 ** 24        # of categories of edges: whole numbers below it are exact in float32
 # What people write into an empty cell of a column of numbers.
-NONE = "('', 'na', 'n/a', 'nan', 'null', 'none', '-', '?')"
+NONE = f"({', '.join(literal(word) for word in ('', *naming.MISSING))})"
+# Ways to write a date that a person may have to name, because they are read in no other way.
+_FORMS = tuple(f"{day}{clock}" for clock in ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+               for sign in "/.-" for year in "yY"
+               for day in (f"%d{sign}%m{sign}%{year}", f"%m{sign}%d{sign}%{year}",
+                           *([f"%y{sign}%m{sign}%d"] if year == "y" else [])))
 
 
 class Columns:
     """SQL for each role of ``raw``; every method raises :class:`FedvineError` on a bad value.
 
-    ``names`` are the roles' columns at the source, for messages; ``untyped`` is true for a source
-    without types, where text that is a whole number throughout becomes one.
+    Args:
+        connection: to DuckDB, with table ``raw``.
+        label: name of the table in messages.
+        names: the roles' columns at the source, for messages.
+        source: where the rows come from; where it has no types, text that is a whole number
+            throughout becomes one.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, source: str,
-                 names: Mapping[str, str], untyped: bool) -> None:
-        self.connection, self.source, self.names = connection, source, names
-        self.untyped = untyped
+    def __init__(self, connection: duckdb.DuckDBPyConnection, label: str,
+                 names: Mapping[str, str], source: Source) -> None:
+        self.connection, self.table, self.names, self.source = connection, label, names, source
+        self.untyped = source.untyped
         self.dates = False      # whether the times that were read are dates
         self.types: dict[str, str] = {row[0]: row[1] for row
                                       in connection.execute("DESCRIBE raw").fetchall()}
 
-    def ids(self, role: str, text: bool = False) -> tuple[str, bool]:
-        """Return the SQL of names of nodes, and whether they are whole numbers (BIGINT) or text.
+    def name(self, role: str, whole: bool | None = None) -> tuple[str, bool]:
+        """Return SQL of the names in a column, and whether they are whole numbers (BIGINT) or text.
 
-        ``text``: text of an untyped source stays as it is.
+        The rule is that of :mod:`fedvine.data.names`. ``whole``: the names of this column were
+        whole numbers (True) or text (False) when a run began, and so they are now.
         """
         self._refuse_missing(role)
-        kind, value = self.types[role], role
-        if text and kind == "VARCHAR":
-            return role, False
-        if kind == "VARCHAR" and self.untyped:
-            if self._all(f"CAST(TRY_CAST({role} AS BIGINT) AS VARCHAR) = {role}"):
-                return f"CAST({role} AS BIGINT)", True
-            if self._has_points(role):
-                kind, value = "DOUBLE", f"CAST({role} AS DOUBLE)"
-        if _is_float(kind):
-            self.refuse(role, f"NOT ({value} = trunc({value}) AND abs({value}) <= {_EXACT})",
-                         "which is no whole number",
-                         "give nodes whole numbers, or names that are text")
+        kind = self.types[role]
+        if kind == "VARCHAR":
+            return self._text_name(role, whole)
+        if kind in ("FLOAT", "DOUBLE"):
+            most = _EXACT if kind == "DOUBLE" else _EXACT_FLOAT
+            self.refuse(role, f"NOT ({role} = trunc({role}) AND abs({role}) < {most})",
+                        "which is no whole number" if self._row(
+                            f"SELECT bool_or({role} <> trunc({role})) FROM raw")[0] else
+                        f"which {kind.lower()}s do not hold exactly",
+                        "give whole numbers, or names that are text")
+            value = f"CAST({role} AS BIGINT)"
+        elif kind.startswith("DECIMAL"):
+            self.refuse(role, f"{role} <> trunc({role})", "which is no whole number",
+                        "give whole numbers, or names that are text")
+            value = f"CAST({role} AS HUGEINT)"
+        elif kind in _WHOLE:
+            value = role
+        elif kind in ("BLOB", "INTERVAL") or not re.fullmatch(r"[A-Z_0-9 ]+|ENUM\(.*", kind,
+                                                              re.DOTALL):
+            raise FedvineError(f'{self.table}: column "{self.names[role]}" is of type '
+                               f"{short(kind)}, which is no name; turn it into text.")
+        else:
+            return f"CAST({role} AS VARCHAR)", False
+        if whole is not False and self._all(f"TRY_CAST({value} AS BIGINT) IS NOT NULL"):
             return f"CAST({value} AS BIGINT)", True
-        if kind in _WHOLE and self._all(f"TRY_CAST({role} AS BIGINT) IS NOT NULL"):
+        return f"CAST({value} AS VARCHAR)", False
+
+    def _text_name(self, role: str, whole: bool | None) -> tuple[str, bool]:
+        free = self.untyped and whole is None       # to be whole numbers, as it seems
+        if free and self._all(f"CAST(TRY_CAST({role} AS BIGINT) AS VARCHAR) = {role}"):
             return f"CAST({role} AS BIGINT)", True
-        return f"CAST({role} AS VARCHAR)", False
+        text = role if self._all(naming.is_clean(role)) else naming.cleaned(role)
+        if text != role:
+            self._refuse_empty(role, f"{text} = ''")
+        if free and self._all(naming.is_whole(text)):
+            if self._all(f"TRY_CAST({naming.digits(text)} AS BIGINT) IS NOT NULL"):
+                return f"CAST({naming.digits(text)} AS BIGINT)", True
+            return naming.digits(text), False
+        return naming.digits(text) if whole and self.untyped else text, False
 
     def time(self, role: str, form: str | None = None) -> str:
         """Return SQL of BIGINT where all times are whole, else DOUBLE.
@@ -74,20 +114,27 @@ class Columns:
         if kind in _WHOLE:
             self._refuse_time(role, f"TRY_CAST({role} AS BIGINT) IS NULL")
             return f"CAST({role} AS BIGINT)"
-        if _is_float(kind):
+        if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
             return self._float_time(role)
         if is_date(kind):
             return self._date_time(role, timestamp(role, kind))
         if kind != "VARCHAR":
-            raise FedvineError(f'{self.source}: column "{self.names[role]}" is of type {kind}, '
-                               "which is no time; a time is a number, a date or a timestamp.")
+            raise FedvineError(f'{self.table}: column "{self.names[role]}" is of type '
+                               f"{short(kind)}, which is no time; a time is a number, a date or a "
+                               "timestamp.")
         number, date = f"TRY_CAST({role} AS DOUBLE)", f"TRY_CAST({role} AS TIMESTAMPTZ)"
-        numbers, dates = self._row(f"SELECT count({number}), count({date}) FROM raw")
-        if numbers and dates and numbers + dates == self._row("SELECT count(*) FROM raw")[0]:
+        rows, numbers, dates, whole_years = self._row(
+            f"SELECT count(*), count({number}), count({date}), count({strict_date(role)}) FROM raw")
+        if numbers and dates and numbers + dates == rows:
             self._refuse_mixed(role, number)
         if dates > numbers:
-            self._refuse_time(role, f"{date} IS NULL")
+            if whole_years < rows:
+                if forms := self._forms(role):
+                    self._refuse_form(role, forms)
+                self._refuse_time(role, f"{strict_date(role)} IS NULL")
             return self._date_time(role, f"CAST({date} AS TIMESTAMP)")
+        if not numbers and (forms := self._forms(role)):
+            self._refuse_form(role, forms)
         self._refuse_time(role, f"{number} IS NULL")
         if self._all(f"regexp_full_match(trim({role}), '[+-]?[0-9]+')"):
             self._refuse_time(role, f"TRY_CAST({role} AS BIGINT) IS NULL")
@@ -103,24 +150,24 @@ class Columns:
                      "which is no finite number", "write a number")
         return value
 
-    def feature(self, role: str, category: bool = False) -> tuple[str, str]:
+    def feature(self, role: str, known: str | None = None) -> tuple[str, str]:
         """Return SQL of FLOAT, and its kind: a number, or a hash 0..HASHES - 1 of a category.
 
         Text is a category, but not where a source has no types and all cells are numbers, or all
         are true or false. An empty cell of a category is -1; of numbers it is refused.
-        ``category``: it is one in any case.
+        ``known``: the kind that it had when a run began, and has now.
         """
         kind, name = self.types[role], self.names[role]
         if is_date(kind):
             self._refuse_missing(role)
             return f"CAST(epoch({timestamp(role, kind)}) AS FLOAT)", NUMBER
         text = kind == "VARCHAR" or kind.startswith("ENUM")
-        if not category and (not text or (
+        if known == NUMBER or (known is None and (not text or (
                 self.untyped and (self.truths(role) or self._all(
                     f"TRY_CAST({role} AS DOUBLE) IS NOT NULL OR {role} IS NULL OR "
-                    f"lower(trim({role})) IN {NONE}")))):
+                    f"lower(trim({role})) IN {NONE}"))))):
             return self.number(role), NUMBER
-        cell = f"trim(coalesce(CAST({role} AS VARCHAR), ''))"
+        cell = naming.cleaned(f"coalesce(CAST({role} AS VARCHAR), '')")
         return (f"CASE WHEN {cell} = '' THEN -1::FLOAT ELSE CAST(md5_number_lower("
                 f"{literal(name + ': ')} || {cell}) % {HASHES} AS FLOAT) END", CATEGORY)
 
@@ -140,15 +187,6 @@ class Columns:
                      "which is neither true nor false", "write true, false, 1 or 0")
         return f"coalesce({value}, false)"
 
-    def category(self, role: str) -> str:
-        """Return SQL of VARCHAR, never empty; floats that are all whole, as 1.0, lose their .0."""
-        self._refuse_missing(role)
-        kind, value = self.types[role], f"CAST({role} AS DOUBLE)"
-        if (_is_float(kind) or self._has_points(role)) and self._all(
-                f"{value} = trunc({value}) AND abs({value}) <= {_EXACT}"):
-            return f"CAST(CAST({value} AS BIGINT) AS VARCHAR)"
-        return f"CAST({role} AS VARCHAR)"
-
     def truths(self, role: str) -> bool:
         """Return whether a column of a source without types says true or false in all cells.
 
@@ -161,12 +199,6 @@ class Columns:
     def truth(self, role: str) -> str:
         """Return SQL of DOUBLE of a column of :meth:`truths`, null where a cell is neither."""
         return f"CASE lower(trim({role})) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END::DOUBLE"
-
-    def _has_points(self, role: str) -> bool:
-        """Return whether a source without types has numbers alone in a column, some as 1.0."""
-        return self.types[role] == "VARCHAR" and self.untyped and (
-            self._all(f"regexp_full_match({role}, '-?[0-9]+([.][0-9]+)?')")
-            and not self._all(f"NOT contains({role}, '.')"))
 
     def _formed_time(self, role: str, form: str) -> str:
         try:
@@ -194,25 +226,53 @@ class Columns:
                 else f"{micro} / 1000000.0::DOUBLE")
 
     # -- refusing ------------------------------------------------------------------------------
+    def _forms(self, role: str) -> list[str]:
+        """Return up to two forms of a date that all cells have, those with the shortest spans.
+
+        Two-digit years come first, as a year of 24 is none.
+        """
+        read = {form: f"epoch(try_strptime(trim({role}), {literal(form)}))" for form in _FORMS}
+        some = self._row("SELECT " + ", ".join(f"bool_and({x} IS NOT NULL)" for x in read.values())
+                         + " FROM (SELECT * FROM raw LIMIT 1000)")
+        spans = {}
+        for (form, x), fits in zip(read.items(), some, strict=True):
+            if fits and self._all(f"{x} IS NOT NULL"):
+                least, most = self._row(f"SELECT min({x}), max({x}) FROM raw")
+                spans[form] = most - least + (_YEARS if most > time.time() + _YEARS / 100 else 0)
+        spans = {form: span for form, span in spans.items() if "%y" in form} or spans
+        first = min(spans.values(), default=0.0)
+        return [form for form, span in spans.items() if span <= 10 * first + 366 * 86_400][:2]
+
+    def _refuse_form(self, role: str, forms: list[str]) -> None:
+        ways = " or ".join(f'"{form}"' for form in forms)
+        python = " or ".join(f'time_format="{form}"' for form in forms)
+        self.refuse(role, f"{strict_date(role)} IS NULL", "a date that can be read in several ways"
+                    if len(forms) > 1 else "a date whose year does not come first in four digits",
+                    f"say --time-format {ways} (in Python {python})")
+
     def _refuse_time(self, role: str, where: str) -> None:
         self.refuse(role, where, "which is no time",
                     "write numbers, or dates such as 2012-04-03 18:00:06, or say --time-format "
                     "(in Python time_format=)")
 
     def _refuse_mixed(self, role: str, number: str) -> None:
-        one, other = (self._row(f"SELECT min(rowid) FROM raw WHERE {number} IS {what}")[0] + 1
-                      for what in ("NOT NULL", "NULL"))
-        raise FedvineError(f'{self.source}: column "{self.names[role]}" has numbers, as in row '
-                           f"{one}, and dates, as in row {other}; write all times in one way.")
+        one, other = (self.place(self._row(f"SELECT min(rowid) FROM raw WHERE {number} IS {what}"
+                                           )[0]) for what in ("NOT NULL", "NULL"))
+        raise FedvineError(f'{self.table}: column "{self.names[role]}" has numbers, as {one}, '
+                           f"and dates, as {other}; write all times in one way.")
 
     def _refuse_missing(self, role: str) -> None:
-        empty = f"{role} IS NULL" + (f" OR isnan({role})" if self.types[role] in
-                                     ("FLOAT", "DOUBLE") else f" OR {role} = ''"
-                                     if self.types[role] == "VARCHAR" else "")
+        kind = self.types[role]
+        self._refuse_empty(role, f"{role} IS NULL" + (
+            f" OR isnan({role})" if kind in ("FLOAT", "DOUBLE") else
+            f" OR {role} = ''" if kind == "VARCHAR" else ""))
+
+    def _refuse_empty(self, role: str, empty: str) -> None:
         count, first = self._row(f"SELECT count(*), min(rowid) FROM raw WHERE {empty}")
         if count:
-            rows = f"row {first + 1}" if count == 1 else f"{count} rows, first in row {first + 1}"
-            raise FedvineError(f'{self.source}: column "{self.names[role]}" is empty in {rows}; '
+            rows = self.place(first) if count == 1 else (
+                f"in {count:,} rows, first {self.place(first)}")
+            raise FedvineError(f'{self.table}: column "{self.names[role]}" is empty {rows}; '
                                "fill it in or leave those rows out.")
 
     def refuse(self, role: str, where: str, what: str, remedy: str) -> None:
@@ -220,18 +280,35 @@ class Columns:
         first, = self._row(f"SELECT min(rowid) FROM raw WHERE {where}")
         if first is not None:
             value, = self._row(f"SELECT CAST({role} AS VARCHAR) FROM raw WHERE rowid = {first}")
-            if remedy.startswith("write a number") and _COMMA.fullmatch(value or ""):
+            if remedy.startswith("write a number") and re.fullmatch(GROUPS, (value or "").strip()):
+                plain, one = value.strip().replace(",", ""), value.count(",") == 1
+                other = value.strip().replace(",", ".")
+                what = "which is no number" if "." in value or not one else (
+                    f"which may be {plain} or {other}")
+                remedy = f"write {plain}, without a comma between thousands" if (
+                    "." in value or not one) else f"write {plain}, or {other} with a decimal point"
+            elif remedy.startswith("write a number") and _COMMA.fullmatch(value or ""):
                 remedy = f"write {value.strip().replace(',', '.')}, with a decimal point"
-            raise FedvineError(f'{self.source}: column "{self.names[role]}" holds "{value}" in row '
-                               f"{first + 1}, {what}; {remedy}.")
+            raise FedvineError(f'{self.table}: column "{self.names[role]}" holds '
+                               f'"{short(value or "")}" {self.place(first)}, {what}; {remedy}.')
+
+    def place(self, row: int) -> str:
+        """Return where a row of ``raw`` (from 0) is: by its key, its file, or its number."""
+        if "key" in self.types:
+            key, = self._row(f"SELECT CAST(key AS VARCHAR) FROM raw WHERE rowid = {row}")
+            return f'where "{self.names["key"]}" is "{short(key or "")}"'
+        for file, relation in self.source.parts:
+            count, = self._row(f"SELECT count(*) FROM {relation}")
+            if row < count:
+                return f"in row {row + 1} of {file}"
+            row -= count
+        return f"in row {row + 1}"
 
     def _all(self, condition: str) -> bool:
         return self._row(f"SELECT bool_and(coalesce({condition}, false)) FROM raw")[0]
 
     def _row(self, query: str) -> tuple:
-        row = self.connection.execute(query).fetchone()
-        assert row is not None
-        return row
+        return self.connection.execute(query).fetchall()[0]
 
 
 def is_date(kind: str) -> bool:
@@ -246,5 +323,7 @@ def timestamp(value: str, kind: str) -> str:
     return f"CAST({value} AS TIMESTAMP)"
 
 
-def _is_float(kind: str) -> bool:
-    return kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL")
+def strict_date(text: str) -> str:
+    """Return SQL of a text's timestamp, null where no year of four digits comes first."""
+    return (f"CASE WHEN regexp_matches({text}, '^\\s*[0-9]{{4}}[-/]') "
+            f"THEN TRY_CAST({text} AS TIMESTAMPTZ) END")

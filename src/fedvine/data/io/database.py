@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.look import Look
-from fedvine.data.io.source import Source, identifier, is_query, shut
+from fedvine.data.io.source import Source, is_query, shut
+from fedvine.data.io.sql import identifier
 
 _BATCH = 50_000         # rows in memory while they are fetched
 _SQLITE, _POSTGRES = "sqlite:", ("postgres://", "postgresql://")
@@ -58,11 +59,12 @@ def checked(database: str) -> str:
 
 
 def from_database(connection: duckdb.DuckDBPyConnection, database: str, query: str,
-                  wanted: Sequence[str], time: str, look: Look | None = None) -> Source:
+                  wanted: Sequence[str] | None = None, time: str = "", look: Look | None = None
+                  ) -> Source:
     """Run a query in a database, and copy its columns ``wanted`` into table ``fetched``.
 
-    ``look`` bounds the column ``time`` from below. Raises :class:`FedvineError` where the database
-    cannot be read or the query is not one SELECT.
+    None: all columns. ``look`` bounds the column ``time`` from below. Raises
+    :class:`FedvineError` where the database cannot be read or the query is not one SELECT.
     """
     query = query.strip().rstrip(";")
     if not is_query(query) or re.match(r"(?i)(select|with)\s", query) is None or ";" in query:
@@ -73,11 +75,11 @@ def from_database(connection: duckdb.DuckDBPyConnection, database: str, query: s
     with opened(checked(database)) as execute:
         columns, _ = execute(f"SELECT * {whole} LIMIT 0")
         names = [name for name, _ in columns]
-        for name in wanted:
+        for name in names if wanted is None else wanted:
             if names.count(name) > 1:
                 raise FedvineError(f'the query has {names.count(name)} columns named "{name}"; '
                                    "rename all but one.")
-        mine = [name for name in wanted if name in names]
+        mine = [name for name in names if wanted is None or name in wanted]
         if mine and time in mine and look is not None and look.since is not None:
             bound = (_sqlite_bound if opened is _sqlite else _postgres_bound)
             whole += bound(identifier(time), dict(columns)[time], look)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FILE = "*file*"     # the column with the file of each row, among the codes of a stream
@@ -17,16 +18,17 @@ class Look:
     - ``since``: of a query at least the rows from this time on; None: all
     - ``dates``: whether times are seconds since 1970; ``form``: how they are written, if that is
       said
-    - ``text``: whether names of users, and of items, are text also where all look like numbers
-    - ``categories``: features of edges that are categories, likewise
+    - ``whole``: by role (src, dst, client), whether its names are whole numbers; others are text
+      then also where all look like numbers
+    - ``kinds``: by column, whether a feature of edges is a number or a category
     """
 
     files: tuple[Path, ...] | None = None
     since: float | None = None
     dates: bool = False
     form: str | None = None
-    text: tuple[bool, bool] = (False, False)
-    categories: tuple[str, ...] = ()
+    whole: Mapping[str, bool] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def second(self) -> int:
         """Return a whole second that is not after ``since``."""
@@ -46,7 +48,7 @@ class Look:
             least = str(self.second())
         elif self.dates:
             least = f"make_timestamp({self.second() * 1_000_000})"
-            column = f"TRY_CAST({column} AS TIMESTAMPTZ)"
+            column = f"TRY_CAST({column} AS TIMESTAMPTZ)"      # lenient: more rows are read
         else:
             least, column = str(self.second()), f"TRY_CAST({column} AS DOUBLE)"
         return f"({column} >= {least} OR {column} IS NULL)"

@@ -11,6 +11,7 @@ from scipy.sparse import issparse
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph
+from fedvine.data.names import name_of
 from fedvine.data.stream import CATEGORY, WEIGHT, EventStream
 
 if TYPE_CHECKING:
@@ -159,4 +160,4 @@ def _called(graph: nx.Graph) -> dict[Any, Any]:
     """Return the name of each node: whole numbers where all are, else text."""
     found = {node: values.get("name", node) for node, values in graph.nodes(data=True)}
     whole = all(isinstance(name, int | np.integer) for name in found.values())
-    return found if whole else {node: str(name) for node, name in found.items()}
+    return found if whole else {node: name_of(name) or str(name) for node, name in found.items()}

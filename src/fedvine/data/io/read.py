@@ -29,8 +29,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
          features: Sequence[str] = (), deleted: str | None = None, bipartite: bool = True,
          time_format: str | None = None, sure: bool = False, database: str | None = None,
          users: Any = None, items: Any = None, store: str | os.PathLike[str] | None = None,
-         name: str | None = None, memory_limit: str | None = None, look: Look | None = None
-         ) -> EventStream:
+         name: str | None = None, memory_limit: str | None = None, look: Look | None = None,
+         missing: Sequence[str] = (), key: str | None = None) -> EventStream:
     """Read a table of edges into a stream sorted by time; equal times keep their order.
 
     A source is a CSV file (also ``.tsv`` and gzip; with a header), a Parquet file, or many of one
@@ -67,6 +67,9 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         name: of the stream; None: that of the file, or ``query``.
         memory_limit: bound of DuckDB's memory, such as ``"2GB"``; None: 80 % of the machine's.
         look: read a part of it (:mod:`fedvine.data.append`).
+        missing: words such as ``NA`` whose cells count as empty, in all columns but that of times.
+        key: a column by which errors name a row, such as the number of a sale; None: they count
+            rows.
 
     Returns:
         The stream.
@@ -75,10 +78,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         FedvineError: if the source cannot be read, lacks a column, has no rows, or holds a value
             that is empty or not of its column's type; for doubtful columns unless ``sure``.
     """
-    whole = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite, time_format,
-                   sure)
-    columns = whole if look is None else Wanted(src, dst, time, client, weight, label, features,
-                                                deleted, bipartite, time_format, sure, look)
+    whole, columns = (Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
+                             time_format, sure, part, missing, key) for part in (None, look))
     if sources.is_query(source):
         name = name or "query"
 
@@ -90,7 +91,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
 
         return with_tables(
             made(opened, f"the query {name}" if name != "query" else "the query", columns, name,
-                 store, memory_limit), users, items, src=src, dst=dst, sure=columns.sure)
+                 store, memory_limit), users, items, src=src, dst=dst, sure=columns.sure,
+            database=database)
     if database is not None:
         raise FedvineError(f"{source} is no query; write what of the database is read, such as "
                            "SELECT * FROM sales.")
@@ -111,10 +113,11 @@ def from_frame(frame: Any, *, src: str, dst: str, time: str, client: str | None 
                features: Sequence[str] = (), deleted: str | None = None, bipartite: bool = True,
                time_format: str | None = None, sure: bool = False, users: Any = None,
                items: Any = None, store: str | os.PathLike[str] | None = None,
-               name: str | None = None, memory_limit: str | None = None) -> EventStream:
+               name: str | None = None, memory_limit: str | None = None,
+               missing: Sequence[str] = (), key: str | None = None) -> EventStream:
     """Read a pandas or polars frame or a pyarrow table of edges; see :func:`read`."""
     columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
-                     time_format, sure)
-    found = made(lambda connection: sources.from_frame(connection, frame), "the frame", columns,
-                 name or "frame", store, memory_limit)
+                     time_format, sure, None, missing, key)
+    found = made(lambda connection: sources.from_frame(connection, frame, columns.names()),
+                 "the frame", columns, name or "frame", store, memory_limit)
     return with_tables(found, users, items, src=src, dst=dst, sure=sure)

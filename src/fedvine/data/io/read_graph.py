@@ -21,24 +21,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedvine.core.errors import FedvineError, near
+from fedvine.core.text import short
+from fedvine.data import names as naming
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
-from fedvine.data.io import doubts
+from fedvine.data.io import checks
 from fedvine.data.io import source as sources
 from fedvine.data.io.columns import Columns
 from fedvine.data.io.source import Source
 from fedvine.data.io.store import sentence
+from fedvine.data.io.wanted import cell, words_of
 from fedvine.data.io.wide import numbers
 
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN")
-_WHOLE = re.compile(r"-?[0-9]+([.]0*)?")
 
 
 def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = "label",
                client: str | None = None, src: str = "src", dst: str = "dst",
                features: Sequence[str] | None = None,
                scales: Mapping[str, Sequence[float]] | None = None, name: str | None = None,
-               sure: bool = False) -> Graph:
+               sure: bool = False, missing: Sequence[str] = (), unit: bool = False,
+               database: str | None = None) -> Graph:
     """Read a labelled graph of N nodes from a table of nodes and one of edges.
 
     Each table is a CSV or Parquet file, a folder or pattern of them, or an SQL query, as in
@@ -62,7 +65,11 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         scales: for columns of features [mean, deviation], numbers: the mean is taken away, and the
             rest divided by the deviation. The same ones at every client, and from day to day.
         name: of the graph; None: that of the file.
-        sure: accept very many clients or classes, and features of very different size.
+        sure: accept very many clients or classes, classes named as a missing one, and features of
+            very different size.
+        missing: words such as ``NA`` whose cells count as empty, among labels and names.
+        unit: divide each node's features by their length, as for counts of words.
+        database: where tables that are queries are, as in :func:`fedvine.read`.
 
     Returns:
         The graph; remarks on the tables are in ``notes``.
@@ -74,39 +81,49 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
             row or column.
     """
     roles = {"label": label, **({} if client is None else {"client": client})}
-    with opened_table(nodes, "nodes", [node or "node", "id", *roles.values()]) as table:
+    words = words_of(missing)
+    with opened_table(nodes, "nodes", [node or "node", "id", *roles.values()], database) as table:
         known = table.source.columns
         roles = {"node": node or ("id" if "id" in known and "node" not in known else "node"),
                  **roles}
         picked = _features_of(table, features, set(roles.values()))
         table.check({**roles, **{f"f{i}": column for i, column in enumerate(picked)}})
-        columns = table.raw(roles, () if table.source.steady else picked)
+        columns = table.raw(roles, () if table.source.steady else picked, words)
         ids, whole = _ids(table, columns)
-        y, classes = _classes(table, label)
+        y, classes = _classes(table, columns, label)
         owner = None if client is None else _owner(table, columns, client)
         if not sure:
-            doubts.ask_about_classes(len(classes), int((y >= 0).sum()), table.label, label)
+            checks.ask_about_classes(len(classes), int((y >= 0).sum()), table.label, label)
+            checks.ask_about_missing_classes(dict(zip(classes, np.bincount(
+                y[y >= 0], minlength=len(classes)).tolist(), strict=True)), table.label, label)
         if owner is not None and not sure:
-            doubts.ask_about_clients(len(owner.names), len(y), table.label, owner.column)
+            checks.ask_about_clients(len(owner.names), len(y), table.label, owner.column)
         x, taken = numbers(table.connection, table.source, table.label, picked, len(y),
                            features is not None)
         _scale(x, taken, scales or {}, table.label)
         used = {*roles.values(), *taken}
         unused = [c for c in known if c not in used]
-        notes = doubts.of_unused(table.label, unused) + doubts.of_commas(
+        notes = checks.of_unused(table.label, unused) + checks.of_commas(
             table.connection, table.label, table.source, unused)
         if owner is not None and not sure:
-            notes += doubts.of_alike(table.label, owner.column, owner.names)
+            notes += checks.of_alike(table.label, owner.column, owner.names)
+        if unit:
+            x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
         if not sure:
-            notes += doubts.of_alike(table.label, label, classes)
-        if not sure:
-            doubts.ask_about_scales(table.label, x, taken)
+            notes += checks.of_alike(table.label, label, classes)
+            notes += checks.of_alike(table.label, columns.names["node"], ids)
+            for column, names in ((columns.names["node"], ids.to_pylist()), *(
+                    [(client, [owner.names[i] for i in owner.of])] if owner is not None else [])):
+                notes += checks.of_missing(table.label, column, Counter(
+                    name for name in names if naming.in_words(name)))
+            if not unit:
+                checks.ask_about_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
-    with opened_table(edges, "edges", [src, dst]) as table:
-        ends = _ends(table, {"src": src, "dst": dst}, ids, whole, origin)
-        notes += doubts.of_unused(table.label, [c for c in table.source.columns
+    with opened_table(edges, "edges", [src, dst], database) as table:
+        ends = _ends(table, {"src": src, "dst": dst}, ids, origin)
+        notes += checks.of_unused(table.label, [c for c in table.source.columns
                                                 if c not in (src, dst)])
-    names = Ids.of(ids.to_numpy() if pa.types.is_integer(ids.type) else ids.to_pylist())
+    names = Ids.of(ids.cast(pa.int64()).to_numpy() if whole else ids.to_pylist())
     graph = Graph.make(x, ends, y, classes=classes, owner=owner, name=name or _name(nodes),
                        ids=names)
     if more := ends.shape[1] - graph.edges.shape[1]:
@@ -138,21 +155,22 @@ class OneTable(NamedTuple):
         known = self.source.columns
         for column in roles.values():
             if column not in known:
-                listed = ", ".join(list(known)[:20]) + (", ..." if len(known) > 20 else "")
                 raise FedvineError(f'{self.label} has no column "{column}"{near(column, known)}; '
-                                   f"it has {listed}.")
+                                   f"it has {short(', '.join(known), 200)}.")
 
-    def raw(self, roles: dict[str, str], more: Sequence[str] = ()) -> Columns:
+    def raw(self, roles: dict[str, str], more: Sequence[str] = (), missing: Sequence[str] = ()
+            ) -> Columns:
         """Make table ``raw`` with one column a role; return the checks of its values.
 
-        ``more`` are columns that are read too, as ``f0``, ``f1``, ...
+        ``more`` are columns that are read too, as ``f0``, ``f1``, ...; ``missing`` the words of
+        cells that count as empty.
         """
         self.check({**roles, **{f"f{i}": column for i, column in enumerate(more)}})
         known = self.source.columns
         held = {**roles, **{f"f{i}": column for i, column in enumerate(more)}}
-        taken = ", ".join(f"{known[c]} AS {role}" for role, c in held.items())
+        taken = ", ".join(f"{cell(known[c], missing)} AS {role}" for role, c in held.items())
         self.connection.execute(f"CREATE TABLE raw AS SELECT {taken} FROM {self.source.relation}")
-        return Columns(self.connection, self.label, roles, self.source.untyped)
+        return Columns(self.connection, self.label, roles, self.source)
 
     def arrow(self, picked: str) -> pa.Table:
         """Return columns of ``raw`` in the order of its rows."""
@@ -165,24 +183,48 @@ class OneTable(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened_table(table: Any, kind: str, wanted: Sequence[str]) -> Iterator[OneTable]:
-    """Open a table; ``wanted`` are columns by which the delimiter of a CSV file is found."""
+def opened_table(table: Any, kind: str, wanted: Sequence[str], database: str | None = None
+                 ) -> Iterator[OneTable]:
+    """Open a table; ``wanted`` are columns by which the delimiter of a CSV file is found.
+
+    A query runs in ``database``, if one is given.
+    """
     query = sources.is_query(table)
     path = Path(table) if isinstance(table, str | os.PathLike) and not query else None
     label = f"the {'query' if query else 'frame'} of {kind}" if path is None else str(path)
+
+    def opened(connection: duckdb.DuckDBPyConnection) -> Source:
+        if path is not None:
+            return sources.from_files(connection, sources.files(path),
+                                      list(dict.fromkeys(wanted)), whole=True)
+        if not query:
+            return sources.from_frame(connection, table)
+        if database is None:
+            return sources.from_query(connection, str(table))
+        from fedvine.data.io.database import from_database
+        return from_database(connection, database, str(table))
+
     # Each thread needs room for 2,048 rows of its own, and a wide table has many values in them.
     with duckdb.connect(config={**sources.CLOSED, "threads": 1}) as connection:
         try:
             connection.execute("SET TimeZone = 'UTC'")
-            yield OneTable(connection, sources.from_query(connection, str(table)) if query else
-                         sources.from_frame(connection, table) if path is None else
-                         sources.from_files(connection, sources.files(path),
-                                            list(dict.fromkeys(wanted))), label)
+            yield OneTable(connection, opened(connection), label)
         except duckdb.OutOfMemoryException as error:
             raise FedvineError(f"{label} needs more memory than there is; read fewer columns or "
                                "rows.") from error
         except duckdb.Error as error:
             raise FedvineError(sentence(error, label)) from error
+
+
+def names_of(values: Any, column: str, kind: str) -> list[str]:
+    """Return the names in a column of a frame, as those of a table that is read.
+
+    Raises :class:`FedvineError` for a value that is empty or no name, with its row; ``column`` is
+    the column's name, ``kind`` says what the frame is of.
+    """
+    with opened_table({column: values}, kind, [column]) as table:
+        sql, _ = table.raw({"n": column}).name("n")
+        return table.arrow(f"CAST({sql} AS VARCHAR) AS n")["n"].to_pylist()
 
 
 def _name(nodes: Any) -> str:
@@ -221,28 +263,34 @@ def _scale(x: np.ndarray, names: Sequence[str], scales: Mapping[str, Any], label
 
 # -- the columns of the nodes --------------------------------------------------------------------
 def _ids(table: OneTable, columns: Columns) -> tuple[pa.Array, bool]:
-    """Return the ids [N], and whether they are whole numbers."""
+    """Return the ids as text [N], and whether they are whole numbers."""
     if table.rows("SELECT count(*) FROM raw") == [(0,)]:
         raise FedvineError(f"{table.label} has no rows.")
-    sql, whole = columns.ids("node")
+    sql, whole = columns.name("node")
+    refuse_repeated(table, columns, "node", sql)
+    return table.arrow(f"CAST({sql} AS VARCHAR) AS id")["id"].combine_chunks(), whole
+
+
+def refuse_repeated(table: OneTable, columns: Columns, role: str, sql: str) -> None:
+    """Raise :class:`FedvineError` for a name that two rows of a table of nodes have."""
     for value, first, last in table.rows(
-            f"SELECT CAST({sql} AS VARCHAR) AS id, min(rowid) + 1 AS first, max(rowid) + 1 "
+            f"SELECT CAST({sql} AS VARCHAR) AS id, min(rowid) AS first, max(rowid) "
             "FROM raw GROUP BY id HAVING count(*) > 1 ORDER BY first LIMIT 1"):
-        raise FedvineError(f'{table.label}: column "{columns.names["node"]}" holds "{value}" in '
-                           f"rows {first} and {last}; a node has one row.")
-    return table.arrow(f"{sql} AS id")["id"].combine_chunks(), whole
+        raise FedvineError(f'{table.label}: column "{columns.names[role]}" holds "{short(value)}" '
+                           f"{columns.place(first)} and {columns.place(last)}; a node has one row.")
 
 
-def _classes(table: OneTable, label: str) -> tuple[np.ndarray, list[str]]:
+def _classes(table: OneTable, columns: Columns, label: str) -> tuple[np.ndarray, list[str]]:
     """Return the class of each node, int64 [N], and the classes' names."""
-    text = "trim(CAST(label AS VARCHAR))"
+    text = naming.cleaned("CAST(label AS VARCHAR)")
     found = table.arrow(f"CASE WHEN lower({text}) NOT IN ('', 'nan') THEN {text} END AS label"
                         )["label"].combine_chunks().dictionary_encode()
     names: list[str] = found.dictionary.to_pylist()
     if not names:
         raise FedvineError(f'{table.label}: column "{label}" is empty in all rows; give some nodes '
                            "a class to learn from.")
-    if all(map(_WHOLE.fullmatch, names)) and any("." in name for name in names):
+    if all(re.fullmatch(naming.WHOLE, name) for name in names) and (
+            table.source.untyped or columns.types["label"] != "VARCHAR"):
         names = [name.split(".")[0] for name in names]      # 1.0, as a gap in the column makes it
     order = in_order(names)
     rank = {name: i for i, name in enumerate(order)}
@@ -259,12 +307,9 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def _owner(table: OneTable, columns: Columns, client: str) -> Owner:
-    category = columns.category("client")
-    (blank,), = table.rows(f"SELECT min(rowid) + 1 FROM raw WHERE trim({category}) = ''")
-    if blank is not None:
-        raise FedvineError(f'{table.label}: column "{client}" is empty in row {blank}; fill it in '
-                           "or leave that row out.")
-    found = table.arrow(f"{category} AS client")["client"].combine_chunks().dictionary_encode()
+    category, _ = columns.name("client")
+    found = table.arrow(f"CAST({category} AS VARCHAR) AS client"
+                        )["client"].combine_chunks().dictionary_encode()
     names: list[str] = found.dictionary.to_pylist()
     order = sorted(names)
     rank = {name: i for i, name in enumerate(order)}
@@ -275,8 +320,10 @@ def _owner(table: OneTable, columns: Columns, client: str) -> Owner:
 def _features_of(table: OneTable, features: Any, taken: set[str]) -> list[str]:
     """Return the columns of features, or those that may be features."""
     if features is None:
-        kinds = {} if table.source.untyped else {row[0]: row[1] for row in table.rows(
-            f"DESCRIBE SELECT * FROM {table.source.relation}")}
+        known = table.source.columns
+        kinds = {} if table.source.untyped else dict(zip(known, (row[1] for row in table.rows(
+            f"DESCRIBE SELECT {', '.join(known.values())} FROM {table.source.relation}")),
+            strict=True))
         return [c for c in table.source.columns if c not in taken
                 and (table.source.untyped or _NUMBER.fullmatch(kinds[c]))]
     features = [features] if isinstance(features, str) else features
@@ -287,22 +334,24 @@ def _features_of(table: OneTable, features: Any, taken: set[str]) -> list[str]:
 
 
 # -- the edges -----------------------------------------------------------------------------------
-def _ends(table: OneTable, roles: dict[str, str], ids: pa.Array, whole: bool, origin: str
-          ) -> np.ndarray:
+def _ends(table: OneTable, roles: dict[str, str], ids: pa.Array, origin: str) -> np.ndarray:
     """Return the nodes' numbers of the edges' ends, int64 [2, E]."""
     columns = table.raw(roles)
-    found = {role: columns.ids(role) for role in roles}
-    taken = table.arrow(", ".join(f"{sql} AS {role}" for role, (sql, _) in found.items()))
+    taken = table.arrow(", ".join(f"CAST({columns.name(role)[0]} AS VARCHAR) AS {role}"
+                                  for role in roles))
     ends = np.empty((2, len(taken)), np.int64)
-    for i, (role, (_, is_whole)) in enumerate(found.items()):
+    for i, role in enumerate(roles):
         names = taken[role].combine_chunks()
-        kind = pa.int64() if whole and is_whole else pa.string()
-        place = pc.index_in(names.cast(kind),  # type: ignore[attr-defined]
-                            value_set=ids.cast(kind))
-        if place.null_count:
+        place = pc.index_in(names, value_set=ids)   # type: ignore[attr-defined]
+        if missing := place.null_count:
             row = int(np.argmax(place.is_null().to_numpy(zero_copy_only=False)))
-            raise FedvineError(f'{table.label}: column "{roles[role]}" holds "{names[row]}" in row '
-                               f"{row + 1}, which is no node of {origin}; add it there or leave "
-                               "that row out.")
+            name = names[row].as_py()
+            like = naming.close(name, ids.to_pylist()) if len(ids) < 100_000 else None
+            raise FedvineError(
+                f'{table.label}: column "{roles[role]}" holds "{short(name)}" '
+                f"{columns.place(row)}, which is no node of {origin}"
+                + (f' (but "{short(like)}" is)' if like else "")
+                + (f", nor are those of {missing - 1:,} more rows" if missing > 1 else "")
+                + "; add it there or leave that row out.")
         ends[i] = place.to_numpy()
     return ends

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
-from fedvine.data.io import doubts
-from fedvine.data.io.columns import NONE, Columns, is_date, timestamp
-from fedvine.data.io.read_graph import OneTable, opened_table
+from fedvine.data.io import checks
+from fedvine.data.io.columns import NONE, Columns, is_date, strict_date, timestamp
+from fedvine.data.io.read_graph import OneTable, opened_table, refuse_repeated
+from fedvine.data.names import name_of
 from fedvine.data.node_table import SINCE, NodeTable, code
 from fedvine.data.stream import EventStream
 
@@ -20,7 +21,7 @@ _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "
 
 
 def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, src: str = "src",
-                dst: str = "dst", sure: bool = False) -> EventStream:
+                dst: str = "dst", sure: bool = False, database: str | None = None) -> EventStream:
     """Return a stream with tables of its users and items.
 
     Items of the table without an edge come after all others in the stream's dictionary, so that
@@ -33,6 +34,7 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
         src: the key column of ``users``, if it has one of that name.
         dst: the key column of ``items``, likewise.
         sure: as :func:`read_nodes` takes it.
+        database: where tables that are queries are; None: they select from files.
 
     Returns:
         The same edges with the tables; notes on these are in ``notes``.
@@ -50,7 +52,8 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
         if table is not None:
             ids, others = getattr(stream, f"{side}_ids"), list[str]()
             tables[side], more = read_nodes(table, kind if stream.bipartite else "nodes", key,
-                                            ids, sure, others if side == "dst" else None)
+                                            ids, sure, database,
+                                            others if side == "dst" else None)
             notes += more
             if others:
                 stream = stream.with_items(others)
@@ -60,7 +63,8 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
 
 
 def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = False,
-               unmet: list[str] | None = None) -> tuple[NodeTable, list[str]]:
+               database: str | None = None, unmet: list[str] | None = None
+               ) -> tuple[NodeTable, list[str]]:
     """Read what a table says of the nodes of a dictionary; rows of other nodes are left out.
 
     Every column but the key is used. Numbers, dates (as seconds since 1970) and truth values are
@@ -75,6 +79,7 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
         key: the column of names of nodes; None, or a name that the table does not have: the first.
         ids: the nodes.
         sure: accept a table none of whose keys is in ``ids``.
+        database: where ``source`` is, if it is a query of a database.
         unmet: for items: gets the keys that are not in ``ids``, whose rows then follow those of
             ``ids``, and the column ``since``, of numbers or dates, is also the time from which an
             item is listed. None: such rows are left out.
@@ -87,7 +92,7 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
             key that is empty or there twice, or a number that is not finite; and for one without
             any known key unless ``sure``. The sentence names the file, the row and the key.
     """
-    with opened_table(source, kind, [] if key is None else [key]) as table:
+    with opened_table(source, kind, [] if key is None else [key], database) as table:
         columns = list(table.source.columns)
         name = key if key in columns else columns[0]
         others = [column for column in columns if column != name]
@@ -96,7 +101,7 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
                                "a number or a category.")
         roles = {"k": name, **{f"c{i}": column for i, column in enumerate(others)}}
         raw = table.raw(roles)
-        keys = _keys(table, raw, name)
+        keys = _keys(table, raw)
         sql = {role: _number(table, raw, role, "DOUBLE" if roles[role] == SINCE else "FLOAT")
                for role in list(roles)[1:]}
         rows = table.arrow(", ".join([keys, *(
@@ -128,10 +133,12 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
         found.numbers[at[mine], j] = values[mine]
     for j, (name_, column) in enumerate(texts.items()):
         found.codes[at[mine], j] = _codes(name_, column)[mine]
+    apart = len(keys) - count
+    held = "; ".join(f"{what}: {checks.listed(list(columns))}" for what, columns in (
+        ("numbers", numbers), ("categories", texts)) if columns)
     notes = [f"{table.label}: {count:,} of {len(ids):,} {kind} have a row"
-             + (f", and {len(unmet):,} {kind} without an edge" if unmet else "") + "; "
-             + "; ".join(f"{what}: {doubts.listed(list(held))}" for what, held in
-                         (("numbers", numbers), ("categories", texts)) if held) + "."]
+             + (f", and {apart:,} {kind} without an edge are listed; " if apart and unmet else
+                f", and {apart:,} rows are of no {kind[:-1]}; " if apart else "; ") + f"{held}."]
     return found, notes
 
 
@@ -152,16 +159,12 @@ def _since(table: OneTable, roles: dict[str, str], sql: dict[str, str | None], r
     return np.where(np.isnan(times), -np.inf, times)
 
 
-def _keys(table: OneTable, columns: Columns, name: str) -> str:
+def _keys(table: OneTable, columns: Columns) -> str:
     """Return the SQL of the keys as text; refuse empty and repeated ones."""
     if table.rows("SELECT count(*) FROM raw") == [(0,)]:
         raise FedvineError(f"{table.label} has no rows.")
-    sql, _ = columns.ids("k")
-    for value, first, last in table.rows(
-            f"SELECT CAST({sql} AS VARCHAR) AS id, min(rowid) + 1 AS first, max(rowid) + 1 "
-            "FROM raw GROUP BY id HAVING count(*) > 1 ORDER BY first LIMIT 1"):
-        raise FedvineError(f'{table.label}: column "{name}" holds "{value}" in rows {first} and '
-                           f"{last}; a node has one row.")
+    sql, _ = columns.name("k")
+    refuse_repeated(table, columns, "k", sql)
     return f"CAST({sql} AS VARCHAR) AS k"
 
 
@@ -178,7 +181,7 @@ def _number(table: OneTable, columns: Columns, role: str, kept: str) -> str | No
     elif kind == "VARCHAR" and table.source.untyped:
         there = f"CASE WHEN lower(trim({role})) NOT IN {NONE} THEN {role} END"
         (some, numbers, dates), = table.rows(
-            f"SELECT count(x), count(TRY_CAST(x AS DOUBLE)), count(TRY_CAST(x AS TIMESTAMPTZ)) "
+            f"SELECT count(x), count(TRY_CAST(x AS DOUBLE)), count({strict_date('x')}) "
             f"FROM (SELECT {there} AS x FROM raw)")
         if columns.truths(role):
             value = columns.truth(role)
@@ -202,6 +205,6 @@ def _number(table: OneTable, columns: Columns, role: str, kept: str) -> str | No
 def _codes(column: str, texts: pa.ChunkedArray) -> np.ndarray:
     """Return the code of each cell, int64 [n]; -1 for an empty one."""
     found = texts.combine_chunks().dictionary_encode()
-    words = [word.strip() for word in found.dictionary.to_pylist()]
+    words = [name_of(word) or "" for word in found.dictionary.to_pylist()]
     codes = np.array([*(code(column, word) if word else -1 for word in words), -1], np.int64)
     return codes[found.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]

@@ -6,29 +6,30 @@ on it reads the named files alone, and no query can write, fetch or load.
 
 from __future__ import annotations
 
-import csv
 import glob
-import gzip
-import io
 import json
 import os
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.frames import in_arrow
+from fedvine.data.io.headers import header
 from fedvine.data.io.look import FILE, Look
+from fedvine.data.io.parts import Part, parquet_head, together
+from fedvine.data.io.sql import identifier, literal
+from fedvine.data.io.typed import READERS, read_whole
 
 _QUERY = re.compile(r"\s*(select|with|from|attach|copy|install|load|pragma)\s", re.IGNORECASE)
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
-# Functions that return tables: those that read a file, and those that do not. DuckDB guards
-# files itself, but sniff_csv still shows the content of one, and others show a person's secrets.
-_READERS = {"read_csv", "read_csv_auto", "read_parquet", "parquet_scan", "read_json",
-            "read_json_auto", "read_ndjson", "read_ndjson_auto"}
+# Functions that return tables and read no file. DuckDB guards files itself, but sniff_csv still
+# shows the content of one, and others show a person's secrets.
 _HARMLESS = {"range", "generate_series", "unnest"}
 # DuckDB would otherwise make a folder in the working directory for data that exceed memory.
 CLOSED: dict[str, Any] = {"temp_directory": "", "autoinstall_known_extensions": False,
@@ -39,29 +40,21 @@ class Source(NamedTuple):
     """The relation to select from, and the SQL of each column by its name.
 
     ``untyped`` where every value is text because the file does not have types (CSV). ``steady``
-    where selecting twice gives the same rows in the same order.
+    where selecting twice gives the same rows in the same order. ``parts`` are the files, where
+    there are several, each with the relation of its rows.
     """
 
     relation: str
     columns: dict[str, str]
     untyped: bool = False
     steady: bool = True
+    parts: tuple[tuple[str, str], ...] = ()
 
 
 def is_query(source: object) -> bool:
     """Return whether ``source`` is text that starts like an SQL query, and not a file's name."""
     return (isinstance(source, str) and _QUERY.match(source) is not None
             and not os.path.exists(source))  # noqa: PTH110 (false if too long)
-
-
-def literal(text: str) -> str:
-    """Return ``text`` as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def identifier(name: str) -> str:
-    """Return ``name`` as the SQL name of a column."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def files(source: str | os.PathLike[str]) -> list[Path]:
@@ -120,25 +113,30 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str, time: str | No
     # Where there is no such file, DuckDB searches a folder of that name; its error names both.
     named |= {f"{name}/**/*.{kind}" for name in named for kind in ("csv", "parquet", "json")
               if not exists(name)}
-    fitting = [file for name in named for file, in connection.execute(
-        "SELECT file FROM glob(?)", [name]).fetchall()]
-    shut(connection, [*named, *fitting])
-    connection.execute(f"CREATE TEMP VIEW query AS {statements[0].query}")
-    found = _described(connection, "query")._replace(steady=False)
-    if look is None or time not in found.columns:
-        return found
+    fitting = {name: [file for file, in connection.execute(
+        "SELECT file FROM glob(?)", [name]).fetchall()] for name in named}
+    shut(connection, [*named, *chain.from_iterable(fitting.values())])
+    text = read_whole(connection, found[0], fitting)
+    connection.execute(f"CREATE TEMP VIEW query AS {text}")
+    opened = _described(connection, "query")._replace(steady=False)
+    if look is None or time not in opened.columns:
+        return opened
     kinds = {row[0]: row[1] for row in connection.execute("DESCRIBE query").fetchall()}
     condition = look.condition(identifier(time), kinds[time])
-    return found._replace(relation=f"(SELECT * FROM query WHERE {condition})")
+    return opened._replace(relation=f"(SELECT * FROM query WHERE {condition})")
 
 
-def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any) -> Source:
-    """Open a pandas or polars frame, or a pyarrow table."""
+def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any,
+               wanted: Sequence[str] | None = None) -> Source:
+    """Open a pandas or polars frame, or a pyarrow table; ``wanted``: its columns that are read."""
     try:
-        connection.register("frame", frame)
+        table, others = in_arrow(frame, wanted)
+        connection.register("frame", table)
         shut(connection, [])
-        return _described(connection, "frame")
-    except (duckdb.Error, TypeError) as error:
+        found = _described(connection, "frame")
+        return found._replace(columns={name: found.columns.get(name, "NULL::VARCHAR")
+                                       for name in others})
+    except (duckdb.Error, TypeError, pa.ArrowException) as error:
         raise FedvineError(f"A {type(frame).__name__} is no table that can be read "
                            f"({sentence_of(error)}); give a pandas or polars frame or a pyarrow "
                            "table with columns of numbers, text and dates.") from error
@@ -151,11 +149,12 @@ def sentence_of(error: Exception) -> str:
 
 
 def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wanted: Sequence[str],
-               named: bool = False) -> Source:
-    """Open CSV files, plain or gzip, or Parquet files; their rows are joined.
+               named: bool = False, whole: bool = False) -> Source:
+    """Open CSV files, plain or gzip, or Parquet files; their rows are joined, columns by name.
 
     Kinds are found by content, not by name. A name is used as it is, whatever signs it holds, and a
-    folder called ``t=9`` does not make a column. ``named`` adds the column
+    folder called ``t=9`` does not make a column. ``wanted`` are the columns that are read; if
+    ``whole`` all are, and the others of ``wanted`` need not be there. ``named`` adds the column
     :data:`~fedvine.data.io.look.FILE` to the relation.
     """
     kinds = [_kind(path) for path in paths]
@@ -166,26 +165,46 @@ def from_files(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], wan
     plain = [str(path.absolute()) for path in paths]
     exact = [re.sub(r"([*?\[])", r"[\1]", path) for path in plain]
     shut(connection, plain + exact)
-    listed = f"[{', '.join(map(literal, exact))}], hive_partitioning = false"
-    if kinds[0] == "Parquet":
-        found = _described(connection, f"read_parquet({listed})")
-        return found if not named else found._replace(
-            relation=f"read_parquet({listed}, filename = {literal(FILE)})")
-    heads = [_header(path, kinds[0] == "gzip", wanted) for path in paths]
-    for path, head in zip(paths, heads, strict=True):
-        if head != heads[0]:
-            raise FedvineError(f"{path} does not start as {paths[0]} does; give both the same "
-                               "columns in the same order, with the same sign between them.")
-    names, delimiter, skip = heads[0]
+    parquet = kinds[0] == "Parquet"
+    heads: list[Any] = ([parquet_head(connection, path) for path in exact] if parquet else
+                        [header(path, kinds[0] == "gzip", wanted) for path in paths])
+
+    def part(chosen: Sequence[str], head: Any) -> Part:
+        relation = (_parquet if parquet else _csv)(chosen, head, kinds[0], named)
+        columns = {name: identifier(name) if parquet else f"c{i}"
+                   for i, name in enumerate(head if parquet else head[0])}
+        return Part(relation, columns, head if parquet else dict.fromkeys(head[0], "VARCHAR"))
+
+    # Neighbours with the same head are one part: DuckDB then reads them together.
+    starts = [i for i in range(len(heads)) if i == 0 or heads[i] != heads[i - 1]]
+    ends = [*starts[1:], len(heads)]
+    groups = [part(exact[i:j], heads[i]) for i, j in zip(starts, ends, strict=True)]
+    parts = () if len(paths) < 2 else tuple(
+        (path.name, part([file], head).relation) for path, file, head in zip(
+            paths, exact, heads, strict=True))
+    if len(groups) == 1:
+        found = Source(groups[0].relation, groups[0].columns)
+    else:
+        names = [str(paths[i]) for i in starts]
+        found = together(connection, groups, names, wanted, whole, FILE if named else None)
+    return found._replace(untyped=not parquet, parts=parts)
+
+
+def _parquet(paths: Sequence[str], head: Any = None, kind: str = "", named: bool = False) -> str:
+    return (f"read_parquet([{', '.join(map(literal, paths))}], hive_partitioning = false"
+            + (f", filename = {literal(FILE)})" if named else ")"))
+
+
+def _csv(paths: Sequence[str], head: tuple[list[str], str, int], kind: str, named: bool) -> str:
     # Every cell is read as text and typed later by all of its column's values: a guess from a
     # sample would turn 007 into 7, and long numeric ids into rounded floats.
+    names, delimiter, skip = head
     columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
-    return Source(
-        f"read_csv({listed}, auto_detect = false, header = true, skip = {skip}, "
-        f"delim = {literal(delimiter)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
-        f"compression = '{'gzip' if kinds[0] == 'gzip' else 'none'}'"
-        + (f", filename = {literal(FILE)})" if named else ")"),
-        {name: f"c{i}" for i, name in enumerate(names)}, untyped=True)
+    return (f"read_csv([{', '.join(map(literal, paths))}], hive_partitioning = false, "
+            f"auto_detect = false, header = true, skip = {skip}, "
+            f"delim = {literal(delimiter)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
+            f"compression = '{'gzip' if kind == 'gzip' else 'none'}'"
+            + (f", filename = {literal(FILE)})" if named else ")"))
 
 
 def first_bytes(path: Path) -> bytes:
@@ -209,6 +228,12 @@ def _kind(path: Path) -> str:
         return "Parquet"
     if path.suffix.lower() in (".parquet", ".pq"):
         raise FedvineError(f"{path} is not a readable Parquet file.")
+    if start.startswith((b"\xd0\xcf\x11\xe0", b"PK\x03\x04")):
+        raise FedvineError(f"{path} is a workbook or an archive, and not a table of text; save its "
+                           'sheet as "CSV UTF-8" (of an archive take the file out) and name that.')
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FedvineError(f"{path} is in UTF-16; convert it first, for example with iconv -f "
+                           "utf-16 -t utf-8 old.csv > new.csv.")
     return "gzip" if start.startswith(b"\x1f\x8b") else "CSV"
 
 
@@ -231,7 +256,7 @@ def _named(tree: Any) -> Iterator[str]:
             yield tree["table_name"]
         elif tree.get("type") == "TABLE_FUNCTION":
             name = tree["function"]["function_name"].lower()
-            if name in _READERS:
+            if name in READERS:
                 yield from _texts(tree["function"])
             elif name not in _HARMLESS:
                 raise FedvineError(f"the query asks for {name}, but may only select from files "
@@ -256,26 +281,3 @@ def _texts(tree: Any) -> Iterator[str]:
 def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> Source:
     rows = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     return Source(relation, {row[0]: identifier(row[0]) for row in rows})
-
-
-def _header(path: Path, packed: bool, wanted: Sequence[str]) -> tuple[list[str], str, int]:
-    """Return names, delimiter and number of blank lines before the names."""
-    try:
-        with gzip.open(path) if packed else open(path, "rb") as file:
-            start = file.read(1 << 20)
-        text = start.decode("utf-8-sig", errors="replace")
-        rest = text.lstrip("\r\n")
-        if b"\0" in start:
-            raise csv.Error
-        found = [(next(csv.reader(io.StringIO(rest, newline=""), delimiter=d)), d)
-                 for d in ",\t;|"] if rest else []
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
-        raise FedvineError(f"{path} is not a readable CSV file.") from error
-    if not found:
-        raise FedvineError(f"{path} is empty.")
-    names, delimiter = max(found, key=lambda pair: (len(set(wanted) & set(pair[0])), len(pair[0])))
-    for name in wanted:
-        if names.count(name) > 1:
-            raise FedvineError(f'{path} has {names.count(name)} columns named "{name}"; '
-                               "rename all but one.")
-    return names, delimiter, text[:len(text) - len(rest)].count("\n")

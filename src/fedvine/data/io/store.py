@@ -19,14 +19,18 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError, NotWritten
 from fedvine.core.files import atomic_folder, cache_folder
+from fedvine.core.text import short
+from fedvine.data.io import checks
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.look import FILE
 from fedvine.data.io.source import CLOSED, Source
+from fedvine.data.io.sql import literal
 from fedvine.data.io.wanted import Wanted, make_edges
+from fedvine.data.names import MISSING
 from fedvine.data.stream import EventStream
 
 _BATCH = 200_000        # values held in memory while columns are written
-READER = 2              # raised when the same table is read otherwise; kept streams are made again
+READER = 3              # raised when the same table is read otherwise; kept streams are made again
 KEPT = 600.0            # seconds for which a stream of an earlier state of a table is kept at least
 
 
@@ -68,14 +72,13 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
         place = place or parent / f"{short}-{key}"
         if found := _opened(place, key):
             return found
-        notes, dates, learned = make_edges(connection, label, wanted, source)
+        notes, said = make_edges(connection, label, wanted, source)
         with atomic_folder(work / "stream") as folder:
-            facts = _write(connection, wanted, folder)
+            facts, of_names = _write(connection, wanted, folder, label)
             (folder / "stream.json").write_text(json.dumps({
                 "format": 1, "name": name, "bipartite": wanted.bipartite, "source": key,
-                "origin": origin, "notes": wanted.notes(source, label) + notes,
-                **({"dates": True} if dates else {}),
-                **({"edge_columns": learned} if learned else {}), **facts}))
+                "origin": origin, "notes": wanted.notes(source, label) + notes + of_names,
+                **{name: value for name, value in said.items() if value}, **facts}))
         found = _moved(work / "stream", place, key)
     if origin is not None and store is None:
         _delete_earlier(parent, short, place, origin)
@@ -92,8 +95,12 @@ def _delete_earlier(cache: Path, short: str, place: Path, origin: str) -> None:
                 shutil.rmtree(folder)
 
 
-def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path) -> dict[str, Any]:
-    """Write the columns of table ``edges`` as files; return the facts for ``stream.json``."""
+def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path, label: str
+           ) -> tuple[dict[str, Any], list[str]]:
+    """Write the columns of table ``edges`` as files.
+
+    Returns facts for ``stream.json``, and notes on names.
+    """
     edges, kinds = _described(connection, "edges")
     of_times = np.int64 if kinds["t"] == "BIGINT" else np.float64
     plain = {"t": of_times, "weight": np.float32, "label": np.int32, "deleted": np.bool_}
@@ -106,12 +113,15 @@ def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path) 
         _fill(connection, f"SELECT rowid, {picked} FROM edges", folder / "features.npy",
               np.float32, (edges, wanted.features))
     sides = {"src": ["src"], "dst": ["dst"]} if wanted.bipartite else {"src": ["src", "dst"]}
+    notes = []
     for side, roles in sides.items():
         _number(connection, roles, folder, edges)
         _write_ids(connection, side, folder)
+        notes += _of_names(connection, roles, wanted, label)
     facts: dict[str, Any] = {"edges": edges, "codes": [], "categories": {}}
     if wanted.client is not None:
         _number(connection, ["client"], folder, edges, f"code-{wanted.client}")
+        notes += _of_names(connection, ["client"], wanted, label)
         facts["codes"] = [wanted.client]
         names = connection.execute("SELECT name FROM names ORDER BY rowid").fetchall()
         facts["categories"] = {wanted.client: [name for name, in names]}
@@ -120,7 +130,22 @@ def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path) 
         names = connection.execute("SELECT name FROM names ORDER BY rowid").fetchall()
         facts["codes"].append(FILE)
         facts["categories"][FILE] = [name for name, in names]
-    return facts
+    return facts, notes
+
+
+def _of_names(connection: duckdb.DuckDBPyConnection, roles: list[str], wanted: Wanted, label: str
+              ) -> list[str]:
+    """Return notes on text in table ``names``: words for a missing one, names that are alike."""
+    if wanted.sure or _described(connection, "names")[1]["name"] == "BIGINT":
+        return []
+    column = wanted.roles[roles[0]]
+    words = ", ".join(map(literal, MISSING))
+    rows = dict(connection.execute(" UNION ALL ".join(
+        f"SELECT {role} AS name, count(*) FROM edges WHERE {role} IN (SELECT name FROM names WHERE "
+        f"lower(name) IN ({words})) GROUP BY name" for role in roles)).fetchall())
+    names = connection.sql("SELECT name FROM names ORDER BY rowid").to_arrow_table()["name"]
+    return checks.of_missing(label, column, rows) + checks.of_alike(
+        label, column, names.combine_chunks())
 
 
 def _number(connection: duckdb.DuckDBPyConnection, roles: list[str], folder: Path, edges: int,
@@ -256,7 +281,7 @@ def sentence(error: duckdb.Error, label: str) -> str:
     reason = lines[:1] + lines[-1:] if "CSV Error" in lines[0] else lines[:1]
     text = "; ".join(re.sub(r"^[A-Z]\w+(?: \w+)? Error: ", "", line).rstrip(".")
                      for line in dict.fromkeys(reason))
-    return f"{label} could not be read: {text.rstrip('!')}."
+    return f"{label} could not be read: {short(text.rstrip('!'), 240)}."
 
 
 def _content(connection: duckdb.DuckDBPyConnection, facts: object) -> str:

@@ -84,7 +84,7 @@ def numbers(connection: duckdb.DuckDBPyConnection, source: Source, label: str,
     for j in np.setdiff1d(np.flatnonzero(~good), left).tolist():
         connection.execute(f"CREATE OR REPLACE TABLE raw AS SELECT {columns[j]} AS f0 FROM "
                            f"{relation}")
-        Columns(connection, label, {"f0": str(picked[j])}, source.untyped).number("f0")
+        Columns(connection, label, {"f0": str(picked[j])}, source).number("f0")
     return _without(x, left), [c for j, c in enumerate(picked) if j not in set(left.tolist())]
 
 

@@ -112,8 +112,9 @@ def test_clients_whose_names_are_nearly_the_same_are_said():
     table("user,item,at,town", [f"u{i},v{i},{i},{('JFK', 'jfk ', 'LGA')[i % 3]}" for i in range(9)])
     named = {"src": "user", "dst": "item", "time": "at", "client": "town"}
     note, = read("t.csv", **named).notes
-    assert note == ('t.csv: "JFK" and "jfk " of "town" count as different; if they are one, write '
-                    "them in one way.")
+    assert note == (
+        't.csv: 2 names of "town" differ only in case, spaces or form from another one, such as '
+        '"JFK" and "jfk"; they count as different: if they are one, write them in one way.')
 
 
 @pytest.mark.slow
@@ -167,8 +168,8 @@ def test_numbers_with_a_decimal_comma_are_said_where_they_are_not_used():
         f'{i},{"ab"[i % 2]},{i},"{i},5","{i},{i},{i}",n' for i in range(9)])
     table("src,dst", ["0,1"], "e.csv")
     _, said = read_graph("t.csv", "e.csv").notes
-    assert said == ('t.csv: the numbers of "price" have a decimal comma; write them with a point, '
-                    "such as 19.91, and they are used.")
+    assert said == ('t.csv: the numbers of "price" have commas, such as 0,5, and are not used; '
+                    "write 0.5.")
 
 
 @pytest.mark.parametrize(("form", "texts", "times"), [
