@@ -18,6 +18,7 @@ from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_DATA_TOPIC,
     StreamHeaderKey,
 )
+from nvflare.fuel.utils.admin_name_utils import new_admin_client_name
 
 from fedvine import testing
 from fedvine.cli.site import private
@@ -183,6 +184,9 @@ def test_files_are_for_their_user_alone(tmp_path):
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
+ADMIN = new_admin_client_name()
+
+
 @pytest.mark.parametrize(("origin", "to", "channel", "topic", "kind", "passes"), [
     ("server", "ada", "admin", "train.abort", "req", True),
     ("server.job", "ada.job", "stream of collab", "call", "req", True),
@@ -204,8 +208,15 @@ def test_files_are_for_their_user_alone(tmp_path):
     ("eve.job", "server.job", "server_command", "abort", "req", False),
     ("eve", "server", "server_parent_listener", "update_run_status", "req", False),
     ("eve", "server", "_net_manager", "stop_cell", "req", False),
+    ("eve", "server", "cellnet.channel", "bye", "req", True),
+    ("eve", "server", "cellnet.channel", "bulk", "req", False),     # with messages inside of it
+    ("eve", "server", "hci_channel", "command", "req", False),      # of no operator
+    (ADMIN, "server", "hci_channel", "command", "req", True),
+    (ADMIN, "ada", "admin", "sys.shell", "req", False),
     ("servereve", "ada", "admin", "train.shutdown", "req", False)])
-def test_the_gate_lets_sites_talk_to_the_server_alone(origin, to, channel, topic, kind, passes):
+def test_the_gate_lets_sites_talk_to_the_server_alone(monkeypatch, origin, to, channel, topic, kind,
+                                                      passes):
+    monkeypatch.setattr(flare, "shut", lambda: None)
     inner = {}
     if channel.startswith("stream of "):
         inner = {StreamHeaderKey.CHANNEL: channel.removeprefix("stream of "),
