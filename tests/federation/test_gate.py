@@ -19,6 +19,7 @@ from nvflare.fuel.f3.cellnet.net_agent import NetAgent
 from nvflare.fuel.f3.cellnet.net_manager import NetManager
 from nvflare.fuel.f3.cellnet.utils import new_cell_message
 from nvflare.fuel.f3.comm_error import CommError
+from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager
 from nvflare.fuel.f3.sfm.sfm_conn import SfmConnection
@@ -330,11 +331,11 @@ def test_the_role_that_may_do_everything_may_do_nothing(told):
 
 
 # -- the inner listener --------------------------------------------------------------------------
-def connection(scheme, **more):
+def connection(scheme, mode=Mode.PASSIVE, **more):
     """A connection of FLARE's with these properties, which notes what is sent over it."""
     sent, closed = [], threading.Event()
     conn = SimpleNamespace(name="c", close=closed.set, get_conn_properties=dict,
-                           connector=SimpleNamespace(params={"scheme": scheme, **more}, mode=1),
+                           connector=SimpleNamespace(params={"scheme": scheme, **more}, mode=mode),
                            send_frame=lambda frame: sent.append(bytes(frame)))
     made = SfmConnection(conn, SimpleNamespace(name="ada", properties={"fqcn": "ada"}))
     return made, sent, closed
@@ -358,11 +359,12 @@ def test_a_process_with_the_token_is(told):
     assert list(manager.sfm_endpoints) == [f"ada.{JOB}"] and told == []
 
 
-def test_the_token_goes_to_the_own_processes_and_never_to_the_hub(told):
-    inner, mutual = connection("tcp"), connection("grpc", secure=True)
-    for made, *_ in (inner, mutual):
-        made.send_handshake(1)
-    assert b"a token" in b"".join(inner[1]) and b"a token" not in b"".join(mutual[1])
+@pytest.mark.parametrize(("scheme", "mode", "says"), [
+    ("tcp", Mode.ACTIVE, True), ("tcp", Mode.PASSIVE, False), ("grpc", Mode.ACTIVE, False)])
+def test_the_token_goes_to_the_parent_and_never_to_the_hub(told, scheme, mode, says):
+    made, sent, _ = connection(scheme, mode, secure=scheme == "grpc")
+    made.send_handshake(1)
+    assert (b"a token" in b"".join(sent)) == says
 
 
 # -- the hub's -------------------------------------------------------------------------------------

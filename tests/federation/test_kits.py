@@ -251,9 +251,23 @@ def test_units_name_what_is_there(tmp_path):
         unit = configparser.ConfigParser(interpolation=None, strict=False)
         unit.optionxform = str
         unit.read_string(text)
+        assert "NoNewPrivileges" in unit["Service"] and "{" not in text
         program = unit["Service"]["ExecStart"].split()[0]
         assert Path(program).name == "fedvine" and unit["Service"]["User"] == "fed"
         assert str(tmp_path) in unit["Service"]["ReadWritePaths"]
+
+
+def test_a_sites_unit_sees_no_home_and_writes_in_the_kit_and_its_counter(tmp_path, monkeypatch):
+    kit = tmp_path / "jfk-kit"
+    kit.mkdir()
+    text = join_unit(kit, "fed")
+    assert f"ReadWritePaths={kit} {tmp_path}/.jfk-kit.spent\n" in text
+    assert (tmp_path / ".jfk-kit.spent").stat().st_mode & 0o777 == 0o600
+    assert "ProtectHome=yes" in text or "BindReadOnlyPaths=" in text
+    monkeypatch.setattr("fedvine.federation.systemd.libraries", lambda: ["/home/me/env"])
+    text = join_unit(kit, "fed")
+    assert "ProtectHome=tmpfs\n" in text and "BindReadOnlyPaths=/home/me/env\n" in text
+    assert f"BindPaths={kit} {tmp_path}/.jfk-kit.spent\n" in text
 
 
 @pytest.mark.parametrize("run", ["../x", "", "a b", "x;y", "/etc", "a" * 99])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import sys
 import time
@@ -29,6 +30,13 @@ def private() -> Iterator[None]:
 
 def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+
+class Side(enum.StrEnum):
+    """A half of a site."""
+
+    own = "own"
+    flare = "flare"
 
 
 @private()
@@ -67,6 +75,11 @@ def join(
     unconfined: Annotated[bool, typer.Option(
         "--unconfined", help="Let FLARE's processes read what this user reads: a system that "
         "cannot confine them, or containers that do.")] = False,
+    only: Annotated[Side | None, typer.Option(
+        help="Run one half here, the site's own or FLARE's, and the other one elsewhere; with "
+        "--socket.")] = None,
+    socket: Annotated[Path | None, typer.Option(
+        help="The file of the socket between the two halves.")] = None,
     restored: Annotated[bool, typer.Option(
         "--restored", help="Go on with a kit from a backup: what may have been spent meanwhile "
         "counts as spent.")] = False,
@@ -76,6 +89,13 @@ def join(
 ) -> None:
     """Take part in a federation with a local table, which stays here."""
     from fedvine.federation import confine
+    if (only is None) != (socket is None):
+        raise FedvineError("--only and --socket belong together: two commands that share a socket.")
+    if only == Side.flare and socket is not None:
+        from fedvine.federation.launch import carry_flare
+        stopped_as_by_ctrl_c()
+        carry_flare(folder, _say, socket, not unconfined and bool(confine.abi()))
+        return
     from fedvine.federation.launch import alone
     from fedvine.federation.launch import join as stay
     from fedvine.federation.site_file import (
@@ -126,13 +146,14 @@ def join(
                     "Take part so?", f"fedvine join {folder} --policy writes one, with safe "
                     "defaults; --any-method says that none is wanted")
             values = with_kept(folder, {**said, "any_method": True})
-        if not unconfined and not confine.abi():
+        if not (unconfined or only or confine.abi()):
             _agreed("This system cannot confine FLARE's processes (it has no Landlock), so code "
                     "that runs in them could read all that this user reads. Take part so?",
                     "--unconfined says that containers, or a user of their own, confine them")
             unconfined = True
         stopped_as_by_ctrl_c()
-        stay(folder, _say, values=values, confined=not unconfined, restored=restored)
+        stay(folder, _say, values=values, confined=not unconfined, restored=restored,
+             apart=socket)
 
 
 def _agreed(question: str, otherwise: str) -> None:

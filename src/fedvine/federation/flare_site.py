@@ -20,6 +20,7 @@ from nvflare.apis.fl_constant import AdminCommandNames, ReservedTopic, ServerCom
 from nvflare.apis.shareable import ReturnCode as TaskCode
 from nvflare.apis.shareable import make_reply as task_reply
 from nvflare.collab import collab
+from nvflare.collab.runtime.defs import MSG_CHANNEL
 from nvflare.fuel.f3.cellnet.cell import Cell
 from nvflare.fuel.f3.cellnet.connector_manager import ConnectorManager
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
@@ -33,12 +34,17 @@ from nvflare.fuel.f3.cellnet.identity import is_mtls_connection
 from nvflare.fuel.f3.cellnet.registry import Callback
 from nvflare.fuel.f3.cellnet.utils import make_reply, new_cell_message
 from nvflare.fuel.f3.comm_error import CommError
+from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager
 from nvflare.fuel.f3.sfm.constants import HandshakeKeys
 from nvflare.fuel.f3.sfm.sfm_conn import SfmConnection
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL
-from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_CHANNEL,
+    STREAM_DATA_TOPIC,
+    StreamHeaderKey,
+)
 from nvflare.fuel.sec.authz import Authorizer
 from nvflare.private.admin_defs import Message, error_reply
 from nvflare.private.aux_runner import AuxRunner
@@ -59,6 +65,7 @@ CALLS = {CellChannel.CLIENT_MAIN: None, CellChannel.CLIENT_COMMAND: None,
          CellChannel.CELLNET: {CellChannelTopic.Bye},
          CellChannel.SERVER_COMMAND: {ServerCommandNames.GET_TASK,
                                       ServerCommandNames.SUBMIT_UPDATE}}
+STREAMED = {MSG_CHANNEL, CellChannel.RETURN_ONLY}   # calls of a job, and answers
 #: Of the administrative requests those that a job needs.
 ADMIN = {TrainingTopic.DEPLOY, TrainingTopic.START_JOB, TrainingTopic.ABORT,
          TrainingTopic.CHECK_STATUS, TrainingTopic.CHECK_RESOURCE, TrainingTopic.CANCEL_RESOURCE}
@@ -126,8 +133,20 @@ def _closed(old: Any, tell: Tell) -> Any:
             tell(what, f"{get(MessageHeaderKey.ORIGIN)} asked FLARE for what no job needs")
             return make_reply(ReturnCode.INVALID_REQUEST, "invalid_request")
 
+        def look(message: CellMessage) -> CellMessage | None:
+            get = message.get_header        # a frame of a message that comes as a stream
+            channel, topic = (str(get(key)) for key in (
+                StreamHeaderKey.CHANNEL, StreamHeaderKey.TOPIC))
+            if channel in STREAMED or _kept(channel, topic):
+                return None
+            if not get(StreamHeaderKey.SEQUENCE):
+                tell(f"{channel}/{topic}", f"{get(MessageHeaderKey.ORIGIN)} asked FLARE for what "
+                     "no job needs")
+            return make_reply(ReturnCode.INVALID_REQUEST, "invalid_request")
+
         old(cell, *given, **options)
         cell.req_reg.set("*", "*", Callback(refuse, (), {}))
+        cell.add_incoming_request_filter(STREAM_CHANNEL, STREAM_DATA_TOPIC, look)
 
     return made
 
@@ -242,8 +261,9 @@ def _listening(old: Any, port: int) -> Any:
 
 def _greeting(old: Any, token: str) -> Any:
     def send(connection: SfmConnection, frame: int) -> None:
-        if is_mtls_connection(connection.conn.connector.params):
-            old(connection, frame)
+        connector = connection.conn.connector
+        if is_mtls_connection(connector.params) or connector.mode != Mode.ACTIVE:
+            old(connection, frame)      # who listens answers before it knows who came
             return
         own = connection.local_endpoint     # as FLARE does, and the token: the hub never gets it
         connection.send_dict(frame, 1, {
@@ -255,9 +275,10 @@ def _greeting(old: Any, token: str) -> Any:
 
 def _greeted(old: Any, token: str, tell: Tell) -> Any:
     def update(manager: ConnManager, connection: SfmConnection, data: dict[str, Any]) -> None:
-        said = data.pop(HELLO, "")
-        if not is_mtls_connection(connection.conn.connector.params) and not (
-                isinstance(said, str) and hmac.compare_digest(said.encode(), token.encode())):
+        said, connector = data.pop(HELLO, ""), connection.conn.connector
+        inner = connector.mode == Mode.PASSIVE and not is_mtls_connection(connector.params)
+        if inner and not (isinstance(said, str) and hmac.compare_digest(said.encode(),
+                                                                        token.encode())):
             connection.conn.close()
             tell("inner listener", "a process of this machine came without the token")
             raise CommError(CommError.BAD_DATA, "a greeting without the token")

@@ -211,6 +211,8 @@ def pack(answer: Path, folder: Path, kit: Path, expected: str) -> Path:
     shutil.rmtree(work)
     if (kit / "local" / "authorization.json.default").exists():
         harden(kit, made.name)
+    for key in folder.glob("*.key"):        # it is in the kit now, and nowhere else
+        key.unlink()
     return kit
 
 
@@ -276,7 +278,16 @@ def harden(kit: Path, name: str) -> None:
 
 def harden_again(kit: Path) -> None:
     """Give a kit, which an earlier version may have made, the gate and settings of this one."""
-    if (kit / "local" / "resources.json.default").exists():     # else its process says so
+    own = kit / "local"
+    if not (own / "resources.json.default").exists():       # no whole kit; its process says so
+        return
+    try:
+        found = json.loads((own / "resources.json").read_text("utf-8"))
+        good = {*CLASSES} <= {*found["class_allow_list"]} and any(
+            c["path"] in (_GATE, _HUBS_GATE) for c in found["components"])
+    except (OSError, ValueError, KeyError, TypeError):
+        good = False
+    if not good:
         harden(kit, roster.site_name(kit))
 
 

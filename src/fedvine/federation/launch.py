@@ -144,37 +144,61 @@ def at_work(kit: Path) -> bool:
 
 
 def join(kit: Path, say: Say, values: dict[str, Any] | None = None, confined: bool = True,
-         restored: bool = False) -> None:
+         restored: bool = False, apart: Path | None = None) -> None:
     """Keep this site's client running until Ctrl-C.
 
     ``values`` are those of :func:`fedvine.federation.site_file.write_site`, None if it was written
     before. The policy is said before anything is sent, and then what :class:`News` has.
     ``confined``: FLARE's processes may read, write and reach what they need alone. ``restored``:
-    the kit's ledger is from a backup, and its owner wants to go on.
+    the kit's ledger is from a backup, and its owner wants to go on. ``apart``: the socket's file,
+    where :func:`carry_flare` runs elsewhere; None: FLARE's process is started here.
     """
     kit = kit.absolute()
     mark, log = f"FEDVINE_SITE={kit}", kit / "client.log"
     with alone(kit, "join"):
         found = read_site(kit) if values is None else write_site(kit, values, checked_apart)
         harden_again(kit)
-        for line in (*known(found), *seen(kit, found, confined)):
+        for line in (*known(found), *(seen(kit, found, confined) if apart is None else ())):
             say(line)
         name = roster.site_name(kit)
         checked_ledger(kit, name, found.policy, restored)
-        with Door(kit, name, mark, log) as door:
-            kept = Kept(kit, "client", mark, say, log, lambda: command(kit, door.at, confined))
-            news = News(kit, mark, say)
+        with Door(kit, name, mark, log, apart) as door:
+            kept = None if apart else Kept(kit, "client", mark, say, log,
+                                           lambda: command(kit, door.at, confined))
+            news = News(kit, say, lambda: door.works)
             say(f"joining as {name}; Ctrl-C leaves")
-            try:
-                while True:
-                    kept.look()
-                    kept.tidy()
-                    time.sleep(0.5)
-                    news.look()
-            except KeyboardInterrupt:
-                say("left")
-            finally:
-                kept.stop()
+            _until_ctrl_c(say, kept, news)
+
+
+def carry_flare(kit: Path, say: Say, socket: Path, confined: bool) -> None:
+    """Keep FLARE's process of a site running until Ctrl-C, for a site at a ``socket``.
+
+    ``kit`` needs ``startup``, ``local`` and ``fedvine.json`` alone.
+    """
+    kit = kit.absolute()
+    with alone(kit, "join"):
+        harden_again(kit)
+        say(f"FLARE's process of {roster.site_name(kit)}; the site itself is at {socket}"
+            + ("" if confined else "; this system does not confine it any further"))
+        kept = Kept(kit, "client", f"FEDVINE_FLARE={kit}", say, kit / "client.log",
+                    lambda: command(kit, socket, confined))
+        _until_ctrl_c(say, kept, None)
+
+
+def _until_ctrl_c(say: Say, kept: Kept | None, news: News | None) -> None:
+    try:
+        while True:
+            if kept:
+                kept.look()
+                kept.tidy()
+            time.sleep(0.5)
+            if news:
+                news.look()
+    except KeyboardInterrupt:
+        say("left")
+    finally:
+        if kept:
+            kept.stop()
 
 
 def seen(kit: Path, found: SiteFile, confined: bool) -> Iterator[str]:

@@ -47,6 +47,11 @@ class Door:
         self.job: subprocess.Popen[bytes] | None = None
         self._minute, self._notes, self._left = 0.0, 0, 0
 
+    @property
+    def works(self) -> bool:
+        """Return whether a job is at work."""
+        return self.job is not None and self.job.poll() is None
+
     def __enter__(self) -> Door:
         with contextlib.suppress(FileNotFoundError):
             self.at.unlink()
@@ -70,7 +75,7 @@ class Door:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join()
-        if self.job is not None and self.job.poll() is None:
+        if self.job is not None and self.works:
             self.job.terminate()
             self.job.wait()
         with contextlib.suppress(OSError):
@@ -97,10 +102,10 @@ class Door:
 
     def _begin(self, line: Line) -> None:
         """Start the process of a job, unless another job is at work."""
-        if self.job is not None and self.job.poll() is None:
+        if self.job is not None and self.works:
             with contextlib.suppress(subprocess.TimeoutExpired):    # the last one is ending
                 self.job.wait(SECONDS)
-        if self.job is not None and self.job.poll() is None:
+        if self.works:
             self.refused("job", "a second job came while one is at work")
             line.send(b"", BUSY)
             return

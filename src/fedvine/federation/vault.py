@@ -26,6 +26,7 @@ from fedvine.federation.site_file import MEMORY, counter, opener, read_site
 from fedvine.federation.site_line import BUSY, Line
 
 if TYPE_CHECKING:
+    from fedvine.federation.order import SiteFile
     from fedvine.federation.site import Site
 
 LOCK = ".lock"      # in a site's memory
@@ -45,15 +46,9 @@ def locked(memory: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
-    """Open the site of this kit; it answers the ``trusted`` server."""
-    import torch
-
-    from fedvine.core.compiler import leave_out_compiler
+def open_site(kit: Path, name: str, trusted: Trusted, found: SiteFile) -> Site:
+    """Open the site of this kit, of which its file says ``found``; it answers the server."""
     from fedvine.federation.site import Site
-    leave_out_compiler()
-    found = read_site(kit)
-    torch.set_num_threads(found.threads)
     return Site(name, opener(found), kit / MEMORY, trusted,
                 bool(found.data and found.data.sure), found.policy,
                 lambda: roster.identity(kit, name), found.open_classes, counter=counter(kit))
@@ -61,11 +56,24 @@ def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
 
 def answer(kit: Path, name: str, line: Line) -> None:
     """Answer sealed requests until the other end is gone."""
-    trusted, site = Trusted(kit, name), None
+    found, trusted = read_site(kit), Trusted(kit, name)
+    site, limited = None, False
     line.send(trusted.session)
     while (letter := line.receive()) is not None and (seal := line.receive()) is not None:
-        site = site or open_site(kit, name, trusted)
+        site = site or open_site(kit, name, trusted, found)
         line.send(site.handle(letter[1], seal[1]))
+        if not limited and "torch" in sys.modules:      # the method needs it
+            limited = True
+            _limit_torch(found.threads)
+
+
+def _limit_torch(threads: int) -> None:
+    """Let torch use so many threads, and no compiler."""
+    import torch
+
+    from fedvine.core.compiler import leave_out_compiler
+    leave_out_compiler()
+    torch.set_num_threads(threads)
 
 
 def main() -> None:
