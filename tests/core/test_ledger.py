@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
@@ -35,6 +35,7 @@ def release(ledger, number, rho=0.02):
     return ledger.key((0, number, 0), "noise", b"x", rho)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.01, 0.1)), max_size=40))
 def test_the_limit_holds_for_several_jobs_that_are_open_at_once(tmp_path_factory, releases):
     kit = Kit(tmp_path_factory.mktemp("kit"))

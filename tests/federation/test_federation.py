@@ -213,7 +213,7 @@ GATES = {"server": "fedvine.federation.flare.Gate"}
 
 
 def test_a_kit_allows_our_classes_alone_no_code_and_one_job(federation):
-    _, kits, _, _ = federation
+    folder, kits, _, _ = federation
     for name in ("server", *testing.NAMES):
         own = kits[name] / "local"
         resources = json.loads((own / "resources.json").read_text())
@@ -234,6 +234,11 @@ def test_a_kit_allows_our_classes_alone_no_code_and_one_job(federation):
         (own / "resources.json").write_text("{}")       # of an earlier version, or changed
         kit.harden_again(kits[name])
         assert (own / "resources.json").read_text() == before
+    server, admin = (json.loads((kits[name] / "startup" / f"fed_{name}.json").read_text())
+                     for name in ("server", "admin"))
+    # The operator's port is open to nobody else.
+    assert server["servers"][0]["admin_host"] == admin["admin"]["host"] == "127.0.0.1"
+    assert not list(folder.glob("hub/requests/**/*.key"))       # each key is in its kit alone
     assert not list(kits["server"].rglob("*.zip")) and not list(kits["ada"].glob("*request*"))
 
 

@@ -41,7 +41,8 @@ def test_what_the_image_copies_is_there_and_not_ignored():
 
 def test_the_images_packages_are_the_pinned_ones_with_hashes():
     text = (DEPLOY / "requirements.txt").read_text()
-    found = dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", text, re.M))
+    found = dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", text,
+                            re.M))
     assert len(found) == text.count("==") > 80
     pinned = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(),
                              re.M))
