@@ -35,8 +35,8 @@ def release(ledger, number, rho=0.02):
     return ledger.key((0, number, 0), "noise", b"x", rho)
 
 
-@settings(max_examples=30)
-@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.01, 0.1)), max_size=40))
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.01, 0.1)), max_size=20))
 def test_the_limit_holds_for_several_jobs_that_are_open_at_once(tmp_path_factory, releases):
     kit = Kit(tmp_path_factory.mktemp("kit"))
     jobs = [kit.open(f"run {number}") for number in range(3)]
