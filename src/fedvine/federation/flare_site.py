@@ -300,6 +300,11 @@ class Desk:
         self._session = b""
         self._first, self._turn = threading.Lock(), threading.Lock()
 
+    @collab.init
+    def begin(self) -> None:
+        """Wait for the site's own process, before the server counts seconds of silence."""
+        self._open()
+
     def _open(self) -> Line:
         with self._first:
             if self._line is None:
