@@ -2,15 +2,16 @@
 
 Four institutions carry out a run of flights with secure sums and safe policies. Then the same run
 again with a hub that has fedvine's code changed (:mod:`benchmarks._attack_hub`,
-:mod:`benchmarks._attack_sums`), without its gate, and with a site that helps it; and with an honest
-hub and a site with code of its own (:mod:`benchmarks._attack_site`). Both must end with the scores
-of the first. In a last run a kit is withdrawn. What needs no other machine is tried in this process
+:mod:`benchmarks._attack_sums`), that speaks FLARE to the sites and has code of its own in FLARE's
+processes of one (:mod:`benchmarks._attack_flare`), and with a site that helps it; and with an
+honest hub, a site with code of its own (:mod:`benchmarks._attack_site`), another user of a site's
+machine, and certificates of any role. Both must end with the scores of the first. In a last run a
+kit is withdrawn. What needs no other machine is tried in this process
 (:mod:`benchmarks._attack_files`). Exit status 1 where anything was won.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -19,9 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _attack_files, _attack_kits
+from benchmarks import _attack_files, _attack_flare, _attack_kits
+from benchmarks._attack_flare import INSIDE
 from benchmarks._attack_kits import World, environment
-from benchmarks._attacker import EVE, NOTES, PHASE, spoilt, told
+from benchmarks._attacker import EVE, NOTES, PHASE, VICTIM, spoilt, told
 from benchmarks._kill9_federation import outcome
 from fedvine.federation import tied
 
@@ -38,15 +40,12 @@ TITLES = {
     "own 4": "impossible scores and counts", "own 5": "names that are paths, other files, other "
     "runs", "own 6": "functions that give rows and reasons away under a safe policy",
     "own 7": "a second certificate for a site, minted by the hub",
+    "F1": "FLARE's administrative messages, from a hub", "F2": "FLARE's jobs with code, from a hub",
+    "F3": "FLARE's diagnostics, and messages inside of messages, from a hub",
+    "F4": "code of the attacker's in FLARE's processes at a site",
+    "F5": "operators' sessions for a site's kit, and for any role that the authority certifies",
+    "F6": "another user of a site's machine",
     "own 8": "a site under another one's name", "own 9": "one row's value as a difference of sums"}
-
-
-def without_gate(kits: Path) -> None:
-    """Take the gate out of the hub's kit, as a malicious hub would."""
-    file = kits / "server" / "local" / "resources.json"
-    resources = json.loads(file.read_text())
-    resources["components"] = [c for c in resources["components"] if c["id"] != "gate"]
-    file.write_text(json.dumps(resources))
 
 
 def runs(world: World, code: Path, began: float) -> bool:
@@ -55,30 +54,33 @@ def runs(world: World, code: Path, began: float) -> bool:
     Returns whether all ended alike.
     """
     kits, same = world.folder / "kits", True
-    settings = kits / "server" / "local" / "resources.json"
-    kept = settings.read_text()
     if world.serve(world.folder / "whole" / "out").wait():
         sys.exit((world.folder / "serve.log").read_text()[-3000:])
     whole = outcome(world.folder / "whole" / "out")
     say(began, "a run without an attack: done")
     path = os.pathsep.join([str(code), str(Path(__file__).parents[1])])
-    for phase, who in (("hub", f"a malicious hub, whose gate is out, and {EVE} helps it"),
+    for phase, who in (("hub", "a malicious hub, its code in place of its gate and in "
+                        f"{INSIDE}'s FLARE processes, and {EVE} helps it"),
                        ("site", f"a malicious site, {EVE}")):
-        tied.stop(world.clients[EVE], f"FEDVINE_FOR={kits / EVE}")
-        settings.write_text(kept)
+        for name in (EVE, INSIDE):
+            tied.stop(world.clients[name], f"FEDVINE_FOR={kits / name}")
         (world.folder / "serve.log").unlink()
-        if phase == "hub":
-            without_gate(kits)
-        with environment(PYTHONPATH=path, **{PHASE: phase}):
-            world.clients[EVE] = world.join(EVE)
+        with environment(PYTHONPATH=path, ATTACK_PORT=str(world.admin_port), **{PHASE: phase}):
+            for name in (EVE, INSIDE):
+                world.clients[name] = world.join(name)
             if phase == "hub":
                 process = world.serve(world.folder / phase / "out")
         if phase == "site":         # the hub is an honest one
             process = world.serve(world.folder / phase / "out")
             _attack_kits.sign(world.folder / "serve.log", "waiting", "job starts")
             _attack_kits.a_second_serve(world)
+            _attack_flare.a_sites_kit(world, EVE)
+            _attack_flare.any_role(world)
+            _attack_flare.another_user(world, VICTIM)
             _attack_kits.under_a_false_name(world)
         ended = process.wait()
+        if phase == "hub":
+            _attack_flare.evidence(world)
         equal = ended == 0 and outcome(world.folder / phase / "out") == whole
         breaks = (world.folder / "serve.log").read_text().count("ended early")
         same = same and equal and not breaks

@@ -50,7 +50,7 @@ class Hub(Honest):
     @collab.main
     def main(self) -> None:
         """Attack, then do what the honest hub does."""
-        if not any(line["to"] == VICTIM for line in told(Path(os.environ[NOTES]))):
+        if not any(line["finding"] == "D1" for line in told(Path(os.environ[NOTES]))):
             hub, proxies = Path(os.environ[HUB]), {p.name: p for p in collab.clients}
 
             def deliver(name: str, block: bytes, seal: bytes, seconds: float) -> bytes:

@@ -21,7 +21,7 @@ from pyarrow import parquet
 from benchmarks._attack_sums import MINTED, OTHER, THIRD
 from benchmarks._attacker import EVE, tell
 from benchmarks._kill9_federation import Federation
-from fedvine.federation import certificates, launch, roster, tied
+from fedvine.federation import certificates, launch, roster, site_flare, tied
 from fedvine.federation import kits as kits
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.demo_tables import tables
@@ -53,6 +53,7 @@ class World(Federation):
     def __init__(self, folder: Path) -> None:
         self.folder, self.server = folder, None
         port, admin_port = kits.free_ports(2)
+        self.admin_port = admin_port
         made = kits.init(folder / "kits", "fedvine", "localhost", port, admin_port)
         expected = kits.fingerprint(made["server"])
         data = folder / "data"
@@ -61,7 +62,8 @@ class World(Federation):
         rows, odd = parquet.read_table(flown[EVE]), folder / "data" / f"{THIRD}.parquet"
         parquet.write_table(rows.take(pa.array(range(0, len(rows), 2))), odd)
         flown[THIRD] = odd
-        self.made: dict[str, list[str]] = {name: [] for name in flown}
+        # A malicious site does not confine its own processes.
+        self.made = {name: ["--unconfined"] if name == EVE else list[str]() for name in flown}
 
         def site(kit: Path, name: str) -> None:
             asked = kits.request(folder / f"{kit.name}-request", name, "fedvine")
@@ -127,7 +129,8 @@ def under_a_false_name(world: World) -> None:
         path = kit / "startup" / file
         path.write_text(path.read_text().replace(EVE, OTHER))
     mark = f"FEDVINE_FOR={kit}"
-    process = launch.start(kit, world.folder / "false.log", mark)
+    process = launch.start(kit, world.folder / "false.log", mark, lambda: site_flare.command(
+        kit, world.folder / "none", False))
     line = sign(world, "but claimed endpoint", "failed to verify client identity")
     tied.stop(process, mark)
     tell("own 8", f"a site registers under another one's name ({OTHER}) with its own kit",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.shareable import Shareable
 from nvflare.collab import collab
 from nvflare.fuel.common.exit_codes import ProcessExitCode
@@ -23,13 +24,17 @@ from nvflare.private.defs import TrainingTopic
 
 from benchmarks._attacker import PHASE, VICTIM, Victims, calls, deep, empty, letter, tell
 from fedvine.core.message import Packed, dumps, loads, pack, unpack
-from fedvine.federation.flare import DESK
-from fedvine.federation.flare import Desk as Honest
+from fedvine.federation.flare_site import Desk as Honest
 from fedvine.federation.signed import Signer
 
+DESK = "FEDVINE_SITE"   # of the environment: its kit
 SECONDS = 3.0       # that it waits for an answer
 MEASURED = {"n": {"n": 100}, "scores": {"auc": 0.5}}
 NASTY = "\x1b[2J[red]<script>alert(1)</script>\n=HYPERLINK(\"x\")"
+
+
+class Gate(FLComponent):
+    """In place of a site's gate: nothing."""
 
 
 class Desk(Honest):

@@ -125,8 +125,14 @@ def spoilt(folder: Path) -> Path:
     shutil.copytree(Path(package.__file__).parent, code / "fedvine",
                     ignore=shutil.ignore_patterns("__pycache__"))
     with open(code / "fedvine" / "federation" / "flare.py", "a") as file:
-        file.write(f"\n\nif os.environ.get(DESK, '').endswith('/{EVE}'):\n"
-                   "    from benchmarks._attack_site import Desk\n"
-                   f"if os.environ.get('{PHASE}') == 'hub' and HUB in os.environ:\n"
+        file.write(f"\n\nif os.environ.get('{PHASE}') == 'hub' and HUB in os.environ:\n"
+                   "    from benchmarks._attack_flare import Gate\n"
                    "    from benchmarks._attack_hub import Hub\n")
+    with open(code / "fedvine" / "federation" / "site_flare.py", "a") as file:
+        file.write("\n\nos.environ['ATTACK_JOIN'] = str(os.getpid())\n")
+    with open(code / "fedvine" / "federation" / "flare_site.py", "a") as file:
+        file.write("\n\nif os.environ.get('FEDVINE_SITE', '').endswith('/"
+                   f"{EVE}'):\n    from benchmarks._attack_site import Desk, Gate\n"
+                   "if os.environ.get('FEDVINE_SITE', '').endswith('/JFK'):\n"
+                   "    from benchmarks._attack_flare import begin_inside\n    begin_inside()\n")
     return code

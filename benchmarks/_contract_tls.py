@@ -123,7 +123,8 @@ class Sites:
     def join(self, name: str) -> None:
         """Start a site."""
         kit = self.folder / "kits" / name
-        self.processes[name] = fedvine("join", str(kit), *self.options[name], kit=kit,
+        self.processes[name] = fedvine("join", str(kit), *self.options[name], "--any-method",
+                                       kit=kit,
                                        log=self.folder / f"{name}.log")
 
     def have(self, options: dict[str, list[str]]) -> None:

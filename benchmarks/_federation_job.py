@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import threading
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,8 +19,8 @@ from fedvine.core.method import At, Method, on_client
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker
 from fedvine.engines.remote import RemoteClients
-from fedvine.federation.flare import HUB, Desk, _call
-from fedvine.federation.signed import Signer
+from fedvine.federation.flare import HUB, _call
+from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
 
 SIZES = (0, 1, 10, 100)  # MB
@@ -38,8 +39,18 @@ class Echo(Method):
         return payload
 
 
-class EchoDesk(Desk):
-    """A site that echoes: through fedvine's whole path, and as plain bytes."""
+class EchoDesk:
+    """A site that echoes: through fedvine's requests and seals, and as plain bytes."""
+
+    def __init__(self) -> None:
+        self._site: Site | None = None
+        self._turn = threading.Lock()
+
+    @collab.publish
+    def alive(self, letter: bytes) -> bytes:
+        """This process's session."""
+        with self._turn:
+            return self._opened().trusted.session
 
     @collab.publish
     def raw(self, letter: bytes) -> bytes:
@@ -49,15 +60,18 @@ class EchoDesk(Desk):
     @collab.publish
     def handle(self, letter: bytes, seal: bytes) -> bytes:
         """A request of fedvine's, answered by a site with :class:`Echo`."""
-        trusted = self._trusted()
         with self._turn:
-            if self._site is None:
-                split, plan = testing.tiny_case()
-                self._site = Site("echo", lambda: split.parts["ada"], Path(), trusted)
-                self._site.run = "bench"                       # it saves nothing
-                self._site.worker = ClientWorker(Echo(), "echo", None, plan, testing.PROTOCOL,
-                                                 World(("echo",), 0, 1))
-            return self._site.handle(letter, seal)
+            return self._opened().handle(letter, seal)
+
+    def _opened(self) -> Site:
+        if self._site is None:
+            split, plan = testing.tiny_case()
+            trusted = Trusted(Path(os.environ["FEDVINE_SITE"]), collab.site_name)
+            self._site = Site("echo", lambda: split.parts["ada"], Path(), trusted)
+            self._site.run = "bench"                       # it saves nothing
+            self._site.worker = ClientWorker(Echo(), "echo", None, plan, testing.PROTOCOL,
+                                             World(("echo",), 0, 1))
+        return self._site
 
 
 class EchoHub:

@@ -93,7 +93,8 @@ def case(method: str, folder: Path) -> tuple[str, dict[str, list[str]]]:
     start = first["time"][0].as_py()
     parquet.write_table(first.filter(pyarrow.compute.less(first["time"], start + 30 * 86_400)),
                         folder / "all.parquet")
-    return DGCOLEARN.format(table=folder / "all.parquet"), {name: [] for name in flown}
+    return DGCOLEARN.format(table=folder / "all.parquet"), {
+        name: ["--any-method"] for name in flown}
 
 
 class Federation:

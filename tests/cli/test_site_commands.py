@@ -10,7 +10,7 @@ from federation import labelled
 
 from fedvine import testing
 from fedvine.cli import main as cli
-from fedvine.federation import launch
+from fedvine.federation import confine, launch
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.policy import Policy
 from fedvine.federation.site_file import MEMORY, read_site
@@ -202,3 +202,38 @@ def test_a_dry_run_on_a_table_of_nodes_and_one_with_secure_sums(capsys, kit, met
     assert any(line.startswith("nodes classes and counts 1 ") for line in lines), said
     assert any(line.startswith(f"{leaves} for training") for line in lines), said
     assert "would end here" not in said
+
+
+def test_without_a_policy_join_asks_or_wants_a_word(capsys, kit, monkeypatch):
+    stayed = []
+    monkeypatch.setattr(launch, "join", lambda *given, **named: stayed.append(named))
+    join = ["join", kit, "--data", "shop.csv", *COLUMNS]
+    code, _, told = fedvine(capsys, *join)
+    assert code == 2 and "--any-method says that none is wanted" in told and not stayed
+    assert fedvine(capsys, *join, "--any-method")[0] == 0
+    assert stayed.pop()["values"]["any_method"] is True
+    fedvine(capsys, *join, "--policy")
+    assert fedvine(capsys, "join", kit)[0] == 0 and stayed.pop()["values"] is None
+
+
+def test_where_nothing_confines_flare_join_asks_or_wants_a_word(capsys, kit, monkeypatch):
+    stayed = []
+    monkeypatch.setattr(launch, "join", lambda *given, **named: stayed.append(named))
+    monkeypatch.setattr(confine, "abi", lambda: 0)
+    fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy")
+    code, _, told = fedvine(capsys, "join", kit)
+    assert code == 2 and "it has no Landlock" in told and not stayed
+    assert fedvine(capsys, "join", kit, "--unconfined")[0] == 0
+    assert stayed.pop()["confined"] is False
+
+
+def test_the_two_halves_of_a_site_share_a_socket(capsys, kit, monkeypatch):
+    stayed = []
+    monkeypatch.setattr(launch, "join", lambda *given, **named: stayed.append(named["apart"]))
+    monkeypatch.setattr(launch, "carry_flare", lambda *given: stayed.append(given[2]))
+    fedvine(capsys, "join", kit, "--data", "shop.csv", *COLUMNS, "--policy")
+    for half in ("own", "flare"):
+        code, _, told = fedvine(capsys, "join", kit, "--only", half)
+        assert code == 2 and "--only and --socket belong together" in told
+        assert fedvine(capsys, "join", kit, "--only", half, "--socket", "/run/s")[0] == 0
+    assert [str(socket) for socket in stayed] == ["/run/s", "/run/s"]

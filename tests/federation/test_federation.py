@@ -30,7 +30,8 @@ from fedvine.data.split import split
 from fedvine.federation import certificates
 from fedvine.federation import kits as kit
 from fedvine.federation.demo import fedvine, kill
-from fedvine.federation.flare import ALLOWED, Console, write_job
+from fedvine.federation.flare import Console, write_job
+from fedvine.federation.job_files import CLASSES
 from fedvine.federation.kept_answers import kept
 from fedvine.federation.launch import read_order
 from fedvine.federation.supervisor import Supervisor
@@ -65,7 +66,7 @@ class Sites:
     def join(self, name):
         self.processes[name] = fedvine(
             "join", str(self.kits[name]), "--data", str(self.folder / f"{name}.csv"), "--src",
-            "user", "--dst", "item", "--time", "t", kit=self.kits[name],
+            "user", "--dst", "item", "--time", "t", "--any-method", kit=self.kits[name],
             log=self.folder / f"{name}.log")
 
     def kill(self, name):
@@ -208,33 +209,36 @@ def test_a_site_that_dies_while_the_job_starts_does_not_stop_a_quorum(federation
     assert scores(out)["test"]["client"].keys() == {"ada", "cyd"}
 
 
-def test_a_hub_of_an_earlier_version_learns_which_classes_are_allowed(tmp_path):
-    file = tmp_path / "local" / "resources.json"
-    file.parent.mkdir()
-    for known in ([*ALLOWED[:1], "one.of.Old"], [*ALLOWED, "of.a.Benchmark"]):
-        file.write_text(json.dumps({"class_allow_list": known, "other": 1}))
-        kit.renew_classes(tmp_path)
-        found = json.loads(file.read_text())
-        assert found == {"class_allow_list": (
-            known if known[-1] == "of.a.Benchmark" else
-            [*ALLOWED, "fedvine.federation.flare.Gate"]), "other": 1}
+GATES = {"server": "fedvine.federation.flare.Gate"}
 
 
-def test_a_kit_allows_our_classes_alone_and_no_code(federation):
-    _, kits, _, _ = federation
+def test_a_kit_allows_our_classes_alone_no_code_and_one_job(federation):
+    folder, kits, _, _ = federation
     for name in ("server", *testing.NAMES):
         own = kits[name] / "local"
         resources = json.loads((own / "resources.json").read_text())
         policy = json.loads((own / "authorization.json").read_text())
-        gate = ["fedvine.federation.flare.Gate"] if name == "server" else []
-        assert resources["class_allow_list"] == [*ALLOWED, *gate]
-        assert [c["path"] for c in resources["components"] if c["id"] == "gate"] == gate
+        gate = GATES.get(name, "fedvine.federation.flare_site.Gate")
+        assert resources["class_allow_list"] == [*CLASSES, gate]
+        assert [c["path"] for c in resources["components"] if c["id"] == "gate"] == [gate]
         assert resources["class_list_enforcement_mode"] == "enforce"
+        assert not resources["allow_log_streaming"]
         assert not any("log" in c["id"] for c in resources["components"])
-        assert all(r.get("byoc", "none") == "none" for r in policy["permissions"].values()
-                   if isinstance(r, dict))
-        assert "any" not in [r for r in policy["permissions"].values() if isinstance(r, str)]
+        assert [c["args"]["max_jobs"] for c in resources["components"]
+                if c["id"] == "job_scheduler"] == [1] * (name == "server")
+        for rights in policy["permissions"].values():
+            assert {rights[key] for key in ("byoc", "shell_commands", "clone_job",
+                                            "download_job")} == {"none"}
         assert "/tmp/nvflare" not in json.dumps(resources)
+        before = (own / "resources.json").read_text()
+        (own / "resources.json").write_text("{}")       # of an earlier version, or changed
+        kit.harden_again(kits[name])
+        assert (own / "resources.json").read_text() == before
+    server, admin = (json.loads((kits[name] / "startup" / f"fed_{name}.json").read_text())
+                     for name in ("server", "admin"))
+    # The operator's port is open to nobody else.
+    assert server["servers"][0]["admin_host"] == admin["admin"]["host"] == "127.0.0.1"
+    assert not list(folder.glob("hub/requests/**/*.key"))       # each key is in its kit alone
     assert not list(kits["server"].rglob("*.zip")) and not list(kits["ada"].glob("*request*"))
 
 
@@ -246,10 +250,10 @@ def test_shipped_code_and_foreign_classes_are_refused(federation, tmp_path):
     (code / "app" / "custom" / "evil.py").write_text(
         f"open({str(marker)!r}, 'w').write('!')\nclass Evil:\n    pass\n")
     file = code / "app" / "config" / "config_fed_client.json"
-    file.write_text(file.read_text().replace(ALLOWED[3], "evil.Evil"))
+    file.write_text(file.read_text().replace(CLASSES[3], "evil.Evil"))
     foreign = write_job(tmp_path / "foreign", "x", 3)
     file = foreign / "app" / "config" / "config_fed_client.json"
-    file.write_text(file.read_text().replace(ALLOWED[3], "subprocess.Popen"))
+    file.write_text(file.read_text().replace(CLASSES[3], "subprocess.Popen"))
     console = supervisor.connect()
     for job in (code, foreign):
         try:
@@ -340,7 +344,7 @@ def test_a_withdrawn_site_is_let_go_and_not_let_in_again(federation):
     assert certificates.withdraw(folder / "hub", "cyd")
     wait_for(lambda: console.clients() == {"ada", "bob"})
     sites.kill("cyd")
-    log = folder / "cyd" / "log.txt"
+    log = folder / "cyd" / "flare" / "log.txt"
     told = log.read_text().count("is disabled")
     sites.join("cyd")                       # it still has its kit
     wait_for(lambda: log.read_text().count("is disabled") > told + 1)

@@ -18,6 +18,7 @@ from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_DATA_TOPIC,
     StreamHeaderKey,
 )
+from nvflare.fuel.utils.admin_name_utils import new_admin_client_name
 
 from fedvine import testing
 from fedvine.cli.site import private
@@ -183,6 +184,9 @@ def test_files_are_for_their_user_alone(tmp_path):
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
+ADMIN = new_admin_client_name()
+
+
 @pytest.mark.parametrize(("origin", "to", "channel", "topic", "kind", "passes"), [
     ("server", "ada", "admin", "train.abort", "req", True),
     ("server.job", "ada.job", "stream of collab", "call", "req", True),
@@ -204,8 +208,15 @@ def test_files_are_for_their_user_alone(tmp_path):
     ("eve.job", "server.job", "server_command", "abort", "req", False),
     ("eve", "server", "server_parent_listener", "update_run_status", "req", False),
     ("eve", "server", "_net_manager", "stop_cell", "req", False),
+    ("eve", "server", "cellnet.channel", "bye", "req", True),
+    ("eve", "server", "cellnet.channel", "bulk", "req", False),     # with messages inside of it
+    ("eve", "server", "hci_channel", "command", "req", False),      # of no operator
+    (ADMIN, "server", "hci_channel", "command", "req", True),
+    (ADMIN, "ada", "admin", "sys.shell", "req", False),
     ("servereve", "ada", "admin", "train.shutdown", "req", False)])
-def test_the_gate_lets_sites_talk_to_the_server_alone(origin, to, channel, topic, kind, passes):
+def test_the_gate_lets_sites_talk_to_the_server_alone(monkeypatch, origin, to, channel, topic, kind,
+                                                      passes):
+    monkeypatch.setattr(flare, "shut", lambda: None)
     inner = {}
     if channel.startswith("stream of "):
         inner = {StreamHeaderKey.CHANNEL: channel.removeprefix("stream of "),
@@ -240,9 +251,23 @@ def test_units_name_what_is_there(tmp_path):
         unit = configparser.ConfigParser(interpolation=None, strict=False)
         unit.optionxform = str
         unit.read_string(text)
+        assert "NoNewPrivileges" in unit["Service"] and "{" not in text
         program = unit["Service"]["ExecStart"].split()[0]
         assert Path(program).name == "fedvine" and unit["Service"]["User"] == "fed"
         assert str(tmp_path) in unit["Service"]["ReadWritePaths"]
+
+
+def test_a_sites_unit_sees_no_home_and_writes_in_the_kit_and_its_counter(tmp_path, monkeypatch):
+    kit = tmp_path / "jfk-kit"
+    kit.mkdir()
+    text = join_unit(kit, "fed")
+    assert f"ReadWritePaths={kit} {tmp_path}/.jfk-kit.spent\n" in text
+    assert (tmp_path / ".jfk-kit.spent").stat().st_mode & 0o777 == 0o600
+    assert "ProtectHome=yes" in text or "BindReadOnlyPaths=" in text
+    monkeypatch.setattr("fedvine.federation.systemd.libraries", lambda: ["/home/me/env"])
+    text = join_unit(kit, "fed")
+    assert "ProtectHome=tmpfs\n" in text and "BindReadOnlyPaths=/home/me/env\n" in text
+    assert f"BindPaths={kit} {tmp_path}/.jfk-kit.spent\n" in text
 
 
 @pytest.mark.parametrize("run", ["../x", "", "a b", "x;y", "/etc", "a" * 99])

@@ -501,9 +501,8 @@ def test_a_site_is_told_when_a_run_begins_ends_and_leaves_forecasts(tmp_path, mo
     said, works, clock = [], [], SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
     monkeypatch.setattr(site_news, "time", clock)
-    monkeypatch.setattr(site_news.tied, "runs", lambda mark, word: bool(works))
     (tmp_path / "memory").mkdir()
-    news = site_news.SiteNews(tmp_path, "MARK=1", said.append)
+    news = site_news.SiteNews(tmp_path, said.append, lambda: bool(works))
 
     def after(*functions, **more):
         for function in functions:

@@ -5,6 +5,7 @@ import stat
 import sys
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from engines.small_kits import key, kit
 from engines.test_remote import Federation
 
@@ -37,15 +38,22 @@ def file(kits, tmp_path):
 
 
 # -- a roster -------------------------------------------------------------------------------------
-def test_a_fingerprint_is_of_the_kits_key(kits):
-    digest = fingerprint(der(key("ada").public_key()))
-    assert roster.own_line(kits["ada"]) == f"ada  {digest}"
-    assert len(digest) == 95
+def test_a_fingerprint_is_of_the_sites_own_key_and_of_no_certificate(kits):
+    """FLARE's process has the key of the certificate, and could sign in the site's name."""
+    file = kits["ada"] / roster.KEY
+    line = roster.own_line(kits["ada"])
+    own = serialization.load_pem_private_key(file.read_bytes(), None)
+    assert line == f"ada  {fingerprint(der(own.public_key()))}" == roster.own_line(kits["ada"])
+    assert len(line) == 5 + 95 and file.stat().st_mode & 0o777 == 0o600
+    assert fingerprint(der(key("ada").public_key())) not in line
+    file.write_text("")
+    with pytest.raises(FedvineError, match=r"own\.key, the site's own key, cannot be used"):
+        roster.own_line(kits["ada"])
 
 
 def test_a_roster_is_read_and_kept(kits, file):
     found = roster.checked(kits["ada"], file)
-    assert found == {n: fingerprint(der(key(n).public_key())) for n in kits}
+    assert found == {n: roster.own_line(k).split()[1] for n, k in kits.items()}
     assert roster.kept(kits["ada"]) == {} and roster.identity(kits["ada"], "ada") is None
     roster.keep(kits["ada"], found)
     assert stat.S_IMODE((kits["ada"] / roster.FILE).stat().st_mode) == 0o600
@@ -169,8 +177,6 @@ def test_a_hub_that_mints_a_second_certificate_for_a_site_gets_no_sum(tmp_path):
     federation = Federation(tmp_path, METHOD)
     own = federation.kits["bob"]
     minted = kit(tmp_path / "minted", "bob")
-    (minted / "startup" / "client.key").write_bytes(
-        (kit(tmp_path / "other", "mallory") / "startup" / "client.key").read_bytes())
     lines = dict(line.split() for line in (own / roster.FILE).read_text().splitlines())
     lines["bob"] = roster.own_line(minted).split()[1]
     roster.keep(minted, lines)

@@ -30,6 +30,9 @@ def fake(folder, script):
     """A kit whose process is a script."""
     (folder / "startup").mkdir(parents=True)
     (folder / "startup" / "sub_start.sh").write_text(script)
+    (folder / "startup" / "fed_client.json").write_text(
+        '{"servers": [{"service": {"target": "localhost:8002"}}]}')
+    (folder / "local").mkdir()
     (folder / "fedvine.json").write_text('{"name": "ada"}')
     return folder
 
@@ -92,12 +95,12 @@ def test_a_command_that_ends_leaves_nothing_and_its_code_is_kept(mark):
 def test_join_ends_what_it_started_when_it_is_told_to(tmp_path):
     kit = fake(tmp_path / "kit", LASTS)
     mark = f"FEDVINE_SITE={kit}"
-    process = tied.start([sys.executable, "-m", "fedvine", "join", "kit"], "", cwd=tmp_path,
+    join = [sys.executable, "-m", "fedvine", "join", "--any-method"]
+    process = tied.start([*join, "kit"], "", cwd=tmp_path,
                          out=subprocess.PIPE)             # a path that is relative
     wait_for(lambda: alive(mark) >= 3)
-    assert (kit / "client.log").read_text() == f"started {kit}\n"
-    again = subprocess.run([sys.executable, "-m", "fedvine", "join", str(kit)], check=False,
-                           capture_output=True, text=True)
+    wait_for(lambda: (kit / "client.log").read_text() == f"started {kit}/flare\n")
+    again = subprocess.run([*join, str(kit)], check=False, capture_output=True, text=True)
     assert again.returncode == 2 and "Another fedvine join is at work with" in again.stderr
     assert alive(mark) >= 3                                 # the second one did no harm
     process.terminate()

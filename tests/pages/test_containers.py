@@ -14,6 +14,8 @@ from fedvine.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+SITES = ("ewr", "jfk", "lga")
+FLARES = {"startup", "local", "fedvine.json"}       # of a kit, what FLARE's half has
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="deploy/ is not beside the tests")
 
@@ -37,6 +39,20 @@ def test_what_the_image_copies_is_there_and_not_ignored():
     assert re.search(r"^torch==\S+$", (ROOT / "constraints.txt").read_text(), re.M)
 
 
+def test_the_images_packages_are_the_pinned_ones_with_hashes():
+    text = (DEPLOY / "requirements.txt").read_text()
+    found = dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", text,
+                            re.M))
+    assert len(found) == text.count("==") > 80
+    pinned = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(),
+                             re.M))
+    assert "--require-hashes" in (DEPLOY / "Dockerfile").read_text()
+    for name, version in pinned.items():
+        assert found.get(name.lower().replace("_", "-"), version) == version
+    assert {"nvflare", "cryptography", "duckdb", "numpy", "pyarrow"} <= found.keys()
+    assert "torch" not in found
+
+
 def test_the_image_runs_without_rights():
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     assert lines.index("USER 10001") < lines.index('ENTRYPOINT ["fedvine"]')
@@ -46,32 +62,54 @@ def test_the_image_runs_without_rights():
 def test_containers_of_the_demonstration_have_known_options_and_volumes_of_their_own():
     file = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = file["services"]
-    for name in ("hub", "ewr", "jfk", "lga"):
-        verb, *rest = services[name]["command"]
+    halves = {"hub": [], **{site: [f"{site}-socket:/run/site"] for site in SITES},
+              **{f"{site}-flare": [f"{site}-socket:/run/site"] for site in SITES}}
+    for name, shared in halves.items():
+        one = services[name]
+        verb, *rest = one["command"]
         assert options(rest) <= known(verb)
-        assert services[name]["volumes"] == [f"{name}:/data"]
-        assert services[name]["cap_drop"] == ["ALL"]
-        assert services[name]["pull_policy"] == "never" and "build" not in services[name]
-        assert "ports" not in services[name]
-    assert set(file["volumes"]) == {v.split(":")[0] for v in services["kits"]["volumes"]}
+        assert one["volumes"] == [f"{name}:/data", *shared]
+        assert one["cap_drop"] == ["ALL"] and one["read_only"] is True and "/tmp" in one["tmpfs"]
+        assert one["pull_policy"] == "never" and "build" not in one
+        assert "ports" not in one and "--any-method" not in rest
+        # Who has a table has no network; who has one has no table.
+        assert (one.get("network_mode") == "none") == (name in SITES)
+    given = {v.split(":")[0] for v in services["kits"]["volumes"]}
+    assert set(file["volumes"]) == given | {f"{site}-socket" for site in SITES}
     made = (DEPLOY / "Dockerfile").read_text()
     assert all(v.split(":")[1] in made for v in services["kits"]["volumes"])
+    assert "/run/site" in made
+
+
+def documents():
+    return {one["kind"]: one for one in yaml.safe_load_all(
+        (DEPLOY / "kubernetes.yaml").read_text())}
 
 
 def test_the_pod_mounts_what_is_declared():
-    _, pod = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    pod = documents()["Deployment"]
     spec = pod["spec"]["template"]["spec"]
     declared = {volume["name"] for volume in spec["volumes"]}
-    join, kit = spec["containers"][0], spec["initContainers"][0]
-    for container in (join, kit):
+    for container in (*spec["containers"], *spec["initContainers"]):
         assert {m["name"] for m in container["volumeMounts"]} <= declared
         assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
-    verb, *rest = join["args"]
-    assert options(rest) <= known(verb)
-    named = {e["name"] for e in join["env"]}
-    assert {word[2:-1] for word in rest if word.startswith("$(")} == named
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    for container in spec["containers"]:
+        verb, *rest = container["args"]
+        assert options(rest) <= known(verb) and "--any-method" not in rest
+    own, flare = ({m["name"] for m in one["volumeMounts"]} for one in spec["containers"])
+    assert own & flare == {"socket"}        # FLARE's half has neither the table nor the memory
+    assert {"table", "memory"} <= own
     assert pod["spec"]["replicas"] == 1
     assert pod["spec"]["strategy"]["type"] == "Recreate"
+
+
+def test_the_pod_reaches_the_hub_and_names_alone():
+    rules, pod = documents()["NetworkPolicy"]["spec"], documents()["Deployment"]
+    assert rules["podSelector"]["matchLabels"].items() <= (
+        pod["spec"]["template"]["metadata"]["labels"].items())
+    assert rules["ingress"] == [] and {*rules["policyTypes"]} == {"Ingress", "Egress"}
+    assert sorted(p["port"] for rule in rules["egress"] for p in rule["ports"]) == [53, 53, 8002]
 
 
 def test_the_kits_script_is_plain_shell():
@@ -87,9 +125,14 @@ def test_kits_that_were_begun_are_made_anew_and_whole_ones_stay(tmp_path):
     commands = tmp_path / "bin"
     commands.mkdir()
     for name, text in {
-            "python": 'for a in EWR JFK LGA; do echo new > "$3/$a.parquet"; done',
+            "python": 'case "$2" in *tables*) for a in EWR JFK LGA; do echo new > '
+                      '"$3/$a.parquet"; done;; *) echo a key of the sites;; esac',
             "fedvine": 'case "$2" in init) mkdir HUB; echo "Root certificate AA";; '
-                       'pack) mkdir "$9"; echo new > "$9/key";; esac'}.items():
+                       'fingerprint) echo "a line of $3";; '
+                       'pack) mkdir -p "$9/startup" "$9/local"; echo new > "$9/own.key"; '
+                       'touch "$9/fedvine.json";; esac; case "$1" in join) echo "$@" >> '
+                       f'{tmp_path}/joined; echo "source = \\"$4\\"" > "$2/site.toml";; esac'
+            }.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}\n")
         (commands / name).chmod(0o755)
     for folder in ("hub/HUB.part", "ewr/kit", "jfk"):
@@ -103,23 +146,34 @@ def test_kits_that_were_begun_are_made_anew_and_whole_ones_stay(tmp_path):
 
     make()
     for site in ("ewr", "jfk", "lga"):
-        assert [f.name for f in (tmp_path / "volumes" / site / "kit").iterdir()] == ["key"]
+        kit = tmp_path / "volumes" / site / "kit"
+        assert {f.name for f in kit.iterdir()} == {"own.key", "site.toml", *FLARES}
+        assert (kit / "site.toml").read_text() == 'source = "/data/table.parquet"\n'
+        assert {f.name for f in (tmp_path / "volumes" / f"{site}-flare" / "kit").iterdir()
+                } == FLARES
         assert (tmp_path / "volumes" / site / "table.parquet").exists()
+    for line in (tmp_path / "joined").read_text().splitlines():
+        assert options(line.split()) <= known("join") and "--policy" in line
+        assert {"--secret", "--roster", "--confirmed"} <= options(line.split())
     assert {f.name for f in (tmp_path / "volumes" / "hub").iterdir()} == {"HUB", "experiment.toml"}
     assert list((tmp_path / "volumes" / "hub" / "HUB").iterdir()) == []
     assert "already" in make()
 
 
 def test_the_pod_unpacks_its_kit_once_and_again_after_a_failure(tmp_path):
-    _, pod = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    pod = documents()["Deployment"]
     shell, flag, line = pod["spec"]["template"]["spec"]["initContainers"][0]["command"]
-    line = line.replace("/data", str(tmp_path)).replace("/secret", str(tmp_path))
+    line = line.replace("/data", str(tmp_path)).replace("/secret", str(tmp_path)).replace(
+        " /flare", f" {tmp_path}/flare")
+    (tmp_path / "flare").mkdir()
     (tmp_path / "kit.tgz").write_text("cut off")
     assert subprocess.run([shell, flag, line], check=False, capture_output=True).returncode != 0
     assert not (tmp_path / "kit").exists()
     with tarfile.open(tmp_path / "kit.tgz", "w:gz") as packed:
-        packed.add(DEPLOY / "make-kits", "site.toml")
+        for name in ("site.toml", "own.key", *FLARES):
+            packed.add(DEPLOY / "make-kits", name)
     for _ in range(2):
         subprocess.run([shell, flag, line], check=True)
-        assert [f.name for f in (tmp_path / "kit").iterdir()] == ["site.toml"]
+        assert {f.name for f in (tmp_path / "kit").iterdir()} == {"site.toml", "own.key", *FLARES}
+        assert {f.name for f in (tmp_path / "flare" / "kit").iterdir()} == FLARES
         (tmp_path / "kit.tgz").write_text("not read again")

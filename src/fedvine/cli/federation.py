@@ -45,10 +45,12 @@ def kit_init(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where sites connect.")] = 8002,
     admin_port: Annotated[int, typer.Option(min=1, max=65535,
                                             help="Where the operator connects.")] = 8003,
+    admin_host: Annotated[str, typer.Option(
+        help="The address at which the operator's port is open.")] = "127.0.0.1",
 ) -> None:
     """Make the root certificate, and the kits of server and admin (hub, step 1)."""
     from fedvine.federation import kits as kits
-    made = kits.init(folder, name, host, port, admin_port)
+    made = kits.init(folder, name, host, port, admin_port, admin_host)
     print(f"Root certificate {kits.fingerprint(made['server'])}\nTell every site this fingerprint "
           f"by telephone. Keep {folder}/ca where nobody else reads.\nNext, at each site: "
           f"fedvine kit request SITE --federation {name}")
@@ -144,9 +146,7 @@ def kit_renew(
         raise FedvineError("Give the root certificate's fingerprint, as heard by telephone, with "
                            "--fingerprint.")
     renewed(folder, answer, fingerprint)
-    print(f"{folder} has its new certificate; start fedvine join again. Its key is new, so "
-          "secure sums need a new roster at every site (fedvine kit fingerprint, fedvine join "
-          "--roster).")
+    print(f"{folder} has its new certificate; start fedvine join again. Rosters stay as they are.")
 
 
 @kit.command("systemd")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +30,13 @@ def private() -> Iterator[None]:
 
 def _say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+
+class Side(enum.StrEnum):
+    """A half of a site."""
+
+    own = "own"
+    flare = "flare"
 
 
 @private()
@@ -60,15 +69,38 @@ def join(
     policy: Annotated[bool, typer.Option(
         "--policy", help="Write a policy with safe defaults into the kit's site.toml, show it, and "
         "end: nothing is sent.")] = False,
+    any_method: Annotated[bool, typer.Option(
+        "--any-method", help="Take part without a policy: a run may do whatever an installed "
+        "method does.")] = False,
+    unconfined: Annotated[bool, typer.Option(
+        "--unconfined", help="Let FLARE's processes read what this user reads: a system that "
+        "cannot confine them, or containers that do.")] = False,
+    only: Annotated[Side | None, typer.Option(
+        help="Run one half here, the site's own or FLARE's, and the other one elsewhere; with "
+        "--socket.")] = None,
+    socket: Annotated[Path | None, typer.Option(
+        help="The file of the socket between the two halves.")] = None,
+    restored: Annotated[bool, typer.Option(
+        "--restored", help="Go on with a kit from a backup: what may have been spent meanwhile "
+        "counts as spent.")] = False,
     experiment: Annotated[Path | None, typer.Option(
         "--dry-run", metavar="EXPERIMENT.toml", help="Show every message that a run of this "
         "experiment would send, with sizes, and what the server learns; nothing is sent.")] = None,
 ) -> None:
     """Take part in a federation with a local table, which stays here."""
+    from fedvine.federation import confine
+    if (only is None) != (socket is None):
+        raise FedvineError("--only and --socket belong together: two commands that share a socket.")
+    if only == Side.flare and socket is not None:
+        from fedvine.federation.launch import carry_flare
+        stopped_as_by_ctrl_c()
+        carry_flare(folder, _say, socket, not unconfined and bool(confine.abi()))
+        return
     from fedvine.federation.launch import alone
     from fedvine.federation.launch import join as stay
     from fedvine.federation.site_file import (
         checked_site,
+        has_policy,
         read_site,
         with_kept,
         write_policy,
@@ -90,6 +122,8 @@ def join(
         said["threads"] = threads
     if open_classes:
         said["open_classes"] = True
+    if any_method:
+        said["any_method"] = True
     values = None       # the file as it is
     if said or not (folder / "site.toml").exists():
         values = with_kept(folder, said)
@@ -106,8 +140,28 @@ def join(
         print(f"Nothing was sent. Change {folder}/site.toml as you like, then: fedvine join "
               f"{folder}")
     else:
+        found = values if values is not None else read_site(folder).model_dump()
+        if not found.get("any_method") and not has_policy(folder):
+            _agreed("This site has no policy, so a run may do whatever an installed method does. "
+                    "Take part so?", f"fedvine join {folder} --policy writes one, with safe "
+                    "defaults; --any-method says that none is wanted")
+            values = with_kept(folder, {**said, "any_method": True})
+        if not (unconfined or only or confine.abi()):
+            _agreed("This system cannot confine FLARE's processes (it has no Landlock), so code "
+                    "that runs in them could read all that this user reads. Take part so?",
+                    "--unconfined says that containers, or a user of their own, confine them")
+            unconfined = True
         stopped_as_by_ctrl_c()
-        stay(folder, _say, values=values)
+        stay(folder, _say, values=values, confined=not unconfined, restored=restored,
+             apart=socket)
+
+
+def _agreed(question: str, otherwise: str) -> None:
+    """Ask a person; raise :class:`FedvineError` without one, or for another answer than yes."""
+    if not sys.stdin.isatty():
+        raise FedvineError(f"{question} Nobody is at a terminal to answer: {otherwise}.")
+    if not typer.confirm(question):
+        raise FedvineError(f"Nothing was sent; {otherwise}.")
 
 
 def account(

@@ -8,23 +8,29 @@ and is charged again: two uploads under one noise would show their difference.
 
 The charge is the rho of zero-concentrated differential privacy (Bun and Steinke, TCC 2016), which
 adds up over releases. A ledger spans all runs of the client, as they are about the same table.
+
+Each line has a hash of itself and of the line before, and is written under a lock, after what other
+processes wrote was read. At a site a counter outside of the kit (:class:`Counter`) knows how many
+lines there are, so a ledger that was cut, deleted, or restored from a backup is refused.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError, NotWritten
-from fedvine.core.files import atomic, write_whole
+from fedvine.core.files import write_whole
 
 Fresh = Callable[[str], bytes]      # a release's name -> 32 random bytes
 
@@ -44,15 +50,26 @@ class Ledger:
         delta: of the limit.
         fresh: makes a key. By default the operating system does; tests give a seeded one
             (:func:`seeded`). No setting of an experiment reaches this argument.
+        counter: file of the counter (:class:`Counter`); None: there is none.
+        restored: whatever the counter says, the owner wants to go on with this file. What may have
+            been spent besides is charged.
     """
 
     def __init__(self, file: Path | None = None, client: str = "", run: str = "", *,
-                 limit: float | None = None, delta: float = 1e-5, fresh: Fresh | None = None
-                 ) -> None:
+                 limit: float | None = None, delta: float = 1e-5, fresh: Fresh | None = None,
+                 counter: Path | None = None, restored: bool = False) -> None:
         self.client, self.run, self.limit, self.delta = client, run, limit, delta
         self.fresh: Fresh = fresh or (lambda name: secrets.token_bytes(32))
-        self._lines: list[dict[str, Any]] = []
+        self._counter = None if counter is None else Counter(counter)
+        self._restored = restored
+        self._clear()
         self.file = file
+
+    def _clear(self) -> None:
+        self._lines: list[dict[str, Any]] = []      # releases
+        self._by_key: dict[str, dict[str, Any]] = {}
+        self._chain = [""]      # after each row of the file
+        self._end = 0           # bytes of the file that were read
 
     @property
     def file(self) -> Path | None:
@@ -62,8 +79,10 @@ class Ledger:
     @file.setter
     def file(self, file: Path | None) -> None:
         self._file = file
-        if file is not None and file.exists():
-            self._lines = _read(file)
+        if file is not None and (file.exists() or self._counter is not None):
+            self._clear()
+            with self._alone():
+                pass
 
     def key(self, place: tuple[int, ...], purpose: str, content: bytes, rho: float | None,
             participants: Iterable[str] = ()) -> bytes:
@@ -83,7 +102,11 @@ class Ledger:
             Spent: where a new release would pass the limit.
             FedvineError: where the file cannot be written.
         """
-        names = sorted(participants)
+        with self._alone() as handle:
+            return self._key(handle, place, purpose, content, rho, sorted(participants))
+
+    def _key(self, handle: int, place: tuple[int, ...], purpose: str, content: bytes,
+             rho: float | None, names: list[str]) -> bytes:
         name = json.dumps([self.run, [*place], purpose, names])
         same = [line for line in self._lines if line.get("release") == name]
         for line in same:
@@ -96,7 +119,8 @@ class Ledger:
                             f"epsilon {total:.4g}, and {self.limit:g} is allowed (at delta "
                             f"{self.delta:g}).")
         key = self.fresh(json.dumps([self.client, [*place], purpose, names, len(same)]))
-        self._append({"release": name, "content": content.hex(), "key": key.hex(), "rho": rho})
+        self._append(handle, {"release": name, "content": content.hex(), "key": key.hex(),
+                              "rho": rho})
         return key
 
     def opened(self, key: bytes, came: Iterable[str]) -> None:
@@ -107,13 +131,14 @@ class Ledger:
         would show the upload of those that are in one of them alone. The next attempt is a new
         release.
         """
-        line, names = next(x for x in self._lines if x["key"] == key.hex()), sorted(came)
-        if line.get("came", names) != names:
-            self._append({"of": line["key"], "came": []}, line)
-            raise FedvineError("The server would open a sum a second time, of other clients; "
-                               "refused. Another attempt has other noise.")
-        if "came" not in line:
-            self._append({"of": line["key"], "came": names}, line)
+        with self._alone() as handle:
+            line, names = self._by_key[key.hex()], sorted(came)
+            if line.get("came", names) != names:
+                self._append(handle, {"of": line["key"], "came": []})
+                raise FedvineError("The server would open a sum a second time, of other clients; "
+                                   "refused. Another attempt has other noise.")
+            if "came" not in line:
+                self._append(handle, {"of": line["key"], "came": names})
 
     def spent(self) -> float:
         """Return the rho of all releases."""
@@ -125,48 +150,182 @@ class Ledger:
         return {"releases": len(charged), "epsilon": epsilon(self.spent(), self.delta),
                 "delta": self.delta, "limit": self.limit}
 
-    def _append(self, line: dict[str, Any], of: dict[str, Any] | None = None) -> None:
-        """Write a release, or, with ``of``, who came to one."""
-        if self._file is not None:
-            try:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-                try:
-                    write_whole(handle, (json.dumps(line) + "\n").encode())
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
-            except OSError as error:
-                raise NotWritten(f"{self._file} could not be written: {error.strerror or error}; "
-                                 "nothing with noise leaves before its noise is kept.") from error
-        if of is None:
-            self._lines.append(line)
-        else:
-            of["came"] = line["came"]
-
-
-def _read(file: Path) -> list[dict[str, Any]]:
-    """Return the releases; a last line that a kill cut off was never sent, and is removed."""
-    text = file.read_text("utf-8")
-    whole, _, torn = text.rpartition("\n")
-    if torn:
-        with atomic(file, "w") as handle:
-            handle.write(whole + "\n" if whole else "")
-        file.chmod(0o600)
-    lines: list[dict[str, Any]] = []
-    by_key: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(whole.splitlines(), 1):
+    @contextmanager
+    def _alone(self) -> Iterator[int]:
+        """Hold the file alone, with all that other processes wrote in it read; yield its handle."""
+        if self._file is None:
+            yield -1
+            return
         try:
-            line = json.loads(row)
-            if "of" in line:
-                by_key[line["of"]]["came"] = line["came"]
-            else:
-                by_key[line["key"]] = line
-                lines.append(line)
-        except (ValueError, KeyError, TypeError) as error:
-            raise FedvineError(f"{file}, line {number} is no release; without it nobody knows what "
-                               "was spent: restore the file from a backup.") from error
-    return lines
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise self._unwritten(error) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            self._read(handle)
+            if self._counter is not None:
+                self._compare(self._counter, handle)
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _unwritten(self, error: OSError) -> NotWritten:
+        return NotWritten(f"{self._file} could not be written: {error.strerror or error}; nothing "
+                          "with noise leaves before its noise is kept.")
+
+    def _append(self, handle: int, line: dict[str, Any]) -> None:
+        """Write a release, or who came to one (``of``)."""
+        chain = _next(self._chain[-1], line)
+        if handle >= 0:
+            row = (json.dumps({**line, "chain": chain}) + "\n").encode()
+            try:
+                write_whole(handle, row)
+                os.fsync(handle)
+            except OSError as error:
+                raise self._unwritten(error) from error
+            self._end += len(row)
+        self._take(line, chain)
+        if handle >= 0 and self._counter is not None:
+            self._counter.write(len(self._chain) - 1, chain, self.spent())
+
+    def _take(self, line: dict[str, Any], chain: str) -> None:
+        if "of" in line:
+            self._by_key[line["of"]]["came"] = line["came"]
+        else:
+            self._by_key[line["key"]] = line
+            self._lines.append(line)
+        self._chain.append(chain)
+
+    def _read(self, handle: int) -> None:
+        """Read the rows that are new; a last one that a kill cut off was never sent, and goes."""
+        if os.fstat(handle).st_size < self._end:        # it was cut: from the start
+            self._clear()
+        text = b""
+        while part := os.pread(handle, 1 << 20, self._end + len(text)):
+            text += part
+        whole, _, torn = text.rpartition(b"\n")
+        if torn:
+            os.ftruncate(handle, self._end + len(text) - len(torn))
+        for row in whole.splitlines():
+            try:
+                line = json.loads(row)
+                chain = line.pop("chain")
+                good = chain == _next(self._chain[-1], line)
+                self._take(line, chain)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise FedvineError(f"{self._file}, line {len(self._chain)} is no release; without "
+                                   "it nobody knows what was spent: restore the file from a "
+                                   "backup.") from error
+            if not good:
+                raise FedvineError(f"{self._file}, line {len(self._chain) - 1} does not follow "
+                                   "from the lines before: some were changed or are missing. "
+                                   "Restore the file from a backup.")
+        self._end += len(text) - len(torn)
+
+    def _compare(self, counter: Counter, handle: int) -> None:
+        """Compare the lines with the counter; raise :class:`FedvineError` unless they fit.
+
+        A counter may be behind, as after a kill between the two. Where the owner wants to go on all
+        the same, what may have been spent besides is charged: what the counter knows of, or
+        without a counter all that the limit allows.
+        """
+        count, known = len(self._chain) - 1, counter.read()
+        if known is None and not count:
+            counter.write(0, "", 0.0)
+            return
+        if known is not None and known[0] <= count and self._chain[known[0]] == known[1]:
+            return
+        if not self._restored:
+            there = f"{self._file} has {count} lines"
+            raise FedvineError(
+                f"{there}, and there is no {counter.file} that says how many it had; if the kit "
+                "was moved, move that file, too." if known is None else
+                f"{there}, and by {counter.file} it had {known[0]}: it is older, shorter or "
+                "another one, as from a backup. Its owner can go on with fedvine join KIT "
+                "--restored; all that may have been spent meanwhile then counts as spent.")
+        own, spent = self.spent(), math.nan
+        if known is not None:       # one that is no longer than before is taken for its beginning
+            spent = max(known[2] - own, 0.0) if known[0] > count else known[2]
+        elif self.limit is not None:
+            spent = _rho(self.limit, self.delta) - own
+        if not spent > 0:
+            spent = 0.0
+        self._append(handle, {"release": json.dumps(["restored", count]), "content": "",
+                              "key": secrets.token_bytes(32).hex(), "rho": spent})
+
+
+class Counter:
+    """How many lines a ledger has, the hash of the last one, and what was spent, in a file.
+
+    The file is changed in place, so its folder need not be writable. It has two places, which are
+    written in turn, so that one is whole whenever the process is killed.
+    """
+
+    SIZE = 256      # bytes of a place
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def read(self) -> tuple[int, str, float] | None:
+        """Return lines, hash and rho; None where there is no file, or an empty one."""
+        try:
+            text = self.file.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FedvineError(f"{self.file} cannot be read ({error.strerror}); it says how many "
+                               "lines the ledger has.") from error
+        found = [one for one in (_place(text[i:i + self.SIZE]) for i in (0, self.SIZE)) if one]
+        if text and not found:
+            raise FedvineError(f"{self.file} is damaged; it says how many lines the ledger has.")
+        return max(found)[1:] if found else None
+
+    def write(self, lines: int, chain: str, rho: float) -> None:
+        """Write them; raise :class:`FedvineError` where that cannot be done."""
+        try:
+            handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                found = [_place(os.pread(handle, self.SIZE, i)) for i in (0, self.SIZE)]
+                numbers = [one[0] if one else 0 for one in found]
+                body = json.dumps([max(numbers) + 1, lines, chain, rho])
+                row = json.dumps([body, hashlib.sha256(body.encode()).hexdigest()[:16]]).encode()
+                os.pwrite(handle, row.ljust(self.SIZE), self.SIZE * numbers.index(min(numbers)))
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise NotWritten(f"{self.file} could not be written: {error.strerror or error}; it "
+                             "says how many lines the ledger has, and nothing with noise leaves "
+                             "without it.") from error
+
+
+def _place(text: bytes) -> tuple[int, int, str, float] | None:
+    """Return a place of a counter: its number, lines, hash and rho; None where it is not whole."""
+    try:
+        body, check = json.loads(text)
+        number, lines, chain, rho = json.loads(body)
+        if hashlib.sha256(body.encode()).hexdigest()[:16] == check:
+            return int(number), int(lines), str(chain), float(rho)
+    except (ValueError, TypeError, AttributeError):
+        pass
+    return None
+
+
+def _next(chain: str, line: dict[str, Any]) -> str:
+    """Return the hash of a line after the one with the hash ``chain``."""
+    return hashlib.sha256(f"{chain} {json.dumps(line)}".encode()).hexdigest()[:32]
+
+
+def _rho(limit: float, delta: float) -> float:
+    """Return the largest rho whose epsilon at ``delta`` is at most ``limit``."""
+    low, high = 0.0, 1.0
+    while epsilon(high, delta) <= limit:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon(middle, delta) <= limit else (low, middle)
+    return low
 
 
 def seeded(seed: Any) -> Fresh:

@@ -7,6 +7,7 @@ into ``sums.json`` and deleted, so that the account is bounded and its sums are 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -41,6 +42,12 @@ class Account:
         text = json.dumps(self.last) + "\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(self.folder, os.O_RDONLY)
+        except OSError as error:
+            _LOG.error("the account in %s could not be written: %s", self.folder, error)
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)    # join and the process of a job both write
             files = _files(self.folder)
             number = int(files[-1].stem) if files else self._counted() + 1
             if files and files[-1].stat().st_size + len(text) > LARGEST:
@@ -55,6 +62,8 @@ class Account:
                 self._count(old)
         except OSError as error:
             _LOG.error("the account in %s could not be written: %s", self.folder, error)
+        finally:
+            os.close(lock)
 
     def sums(self) -> list[dict[str, Any]]:
         """Return a line for each run, function and kind: requests, bytes in and out, from, to."""

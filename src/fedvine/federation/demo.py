@@ -53,13 +53,14 @@ def kill(process: subprocess.Popen[bytes], kit: Path) -> None:
 
 def links(made: Path) -> list[str]:
     """Return the options of ``fedvine join`` for a table of flights."""
-    return ["--data", str(made), "--src", "tailnum", "--dst", "dest", "--time", "time"]
+    return ["--data", str(made), "--src", "tailnum", "--dst", "dest", "--time", "time",
+            "--any-method"]
 
 
 def nodes(made: tuple[Path, Path]) -> list[str]:
     """Return the options of ``fedvine join`` for tables of aircraft and of pairs of them."""
     return ["--data", str(made[0]), "--edges", str(made[1]), "--node", "aircraft", "--label",
-            "maker", "--src", "first", "--dst", "second"]
+            "maker", "--src", "first", "--dst", "second", "--any-method"]
 
 
 class Show:

@@ -1,18 +1,17 @@
 """Real machines through NVIDIA FLARE's Collab API: bytes in, bytes out, mutual TLS, no code.
 
-The only module that imports nvflare. FLARE starts one process for the server and one for each site
-for as long as a job lives; the job is three JSON files that name :class:`Hub` and :class:`Desk` and
-carry nothing but a run's name. The experiment is at the server, the data and the client's memory at
-the site.
+This module and :mod:`fedvine.federation.flare_site` alone import nvflare. FLARE starts one process
+for the server and one for each site for as long as a job lives; the job is three JSON files
+(:mod:`fedvine.federation.job_files`) that carry nothing but a run's name. The experiment is at the
+server, the data and the client's memory at the site.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
@@ -27,6 +26,7 @@ from nvflare.collab import CollabCallError, collab
 from nvflare.collab.api.exceptions import RunAborted
 from nvflare.collab.runtime.controller import CollabController
 from nvflare.collab.runtime.defs import SETUP_TASK_NAME
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import (
     CellChannel,
     CellChannelTopic,
@@ -34,7 +34,9 @@ from nvflare.fuel.f3.cellnet.defs import (
     MessageType,
     ReturnCode,
 )
+from nvflare.fuel.f3.cellnet.net_manager import NetManager
 from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.drivers import grpc_driver
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming import byte_streamer
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL
@@ -46,36 +48,35 @@ from nvflare.fuel.f3.streaming.stream_const import (
     StreamHeaderKey,
 )
 from nvflare.fuel.flare_api.flare_api import new_secure_session
+from nvflare.fuel.hci.reg import CommandModuleSpec
+from nvflare.fuel.hci.security import IdentityKey, get_identity_info
+from nvflare.fuel.hci.server.constants import ConnProps
+from nvflare.fuel.hci.server.login import LoginModule
+from nvflare.fuel.sec.authz import Authorizer
+from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
+from nvflare.lighter.utils import cert_to_dict, load_crt_chain_bytes
 from nvflare.private.defs import JobFailureMsgKey
 
-from fedvine.core.errors import FedvineError
 from fedvine.engines.remote import Gone, Unreachable
+from fedvine.federation.flare_site import authorizing
+from fedvine.federation.job_files import META, checked, job_files
 from fedvine.federation.kits import withdrawn
-from fedvine.federation.server import carry, open_site, read_order
-from fedvine.federation.signed import Trusted
+from fedvine.federation.server import carry, read_order
 from fedvine.federation.spare import fit_buffers, forget_jobs, keep_small, own_pages
 
-HUB, DESK = "FEDVINE_HUB", "FEDVINE_SITE"  # folders, set by serve and join for their own processes
+HUB = "FEDVINE_HUB"     # a folder, set by serve for its own processes
 FRESH = 15.0             # seconds after its last heartbeat in which a site counts as connected
 START = 180              # seconds that the sites' processes of a job may take to start
 LATE = 30                # seconds to wait for the others once as many as needed have started
-ALLOWED = ("nvflare.collab.runtime.executor.CollabExecutor",
-           "fedvine.federation.flare.Controller",
-           "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
+OPERATORS = ("project_admin", "lead")   # roles in certificates that may open an operator's session
 # Channels that a site needs: registration, tasks, answers to calls, and an operator's session.
 ASKED = (CellChannel.SERVER_MAIN, CellChannel.AUX_COMMUNICATION, CellChannel.RETURN_ONLY,
-         CellChannel.CELLNET, CellChannel.HCI, OBJ_DOWNLOADER_CHANNEL)
-TASKS = (ServerCommandNames.GET_TASK, ServerCommandNames.SUBMIT_UPDATE)
-
-
-def checked(run: str) -> str:
-    """Return ``run`` if it is a plain name; a job's argument becomes a path.
-
-    Raises :class:`FedvineError` for any other text.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}", str(run)):
-        raise FedvineError(f"{run!r} is no name of a run; refused.")
-    return run
+         OBJ_DOWNLOADER_CHANNEL)
+TOPICS = {(CellChannel.CELLNET, CellChannelTopic.Bye),
+          *((CellChannel.SERVER_COMMAND, topic) for topic in (
+              ServerCommandNames.GET_TASK, ServerCommandNames.SUBMIT_UPDATE))}
+NAMED = "grpc.ssl_target_name_override"  # an option of gRPC: the name in the certificate
+DIAGNOSTICS = "_net_manager"    # a channel of FLARE's: speeds, routes, ends of processes
 
 
 def _call(proxy: Any, function: str, seconds: float, **letter: bytes) -> bytes:
@@ -178,39 +179,6 @@ class Hub:
             carry(hub, self.run, sorted(proxies), deliver, greet)
 
 
-class Desk:
-    """A site's object in a job: it gives every request to the site, one at a time.
-
-    Any participant of the job can call it, another site too:
-    :class:`fedvine.federation.signed.Trusted` separates the server's requests from the rest.
-    """
-
-    def __init__(self) -> None:
-        self._site: Any = None
-        self._known: Trusted | None = None
-        self._first, self._turn = threading.Lock(), threading.Lock()
-
-    def _trusted(self) -> Trusted:  # not a property: FLARE reads all of them before a job begins
-        with self._first:
-            if self._known is None:
-                self._known = Trusted(Path(os.environ[DESK]), collab.site_name)
-            return self._known
-
-    @collab.publish
-    def alive(self, letter: bytes) -> bytes:
-        """Return this process's session, at once, also while a request is being carried out."""
-        return self._trusted().session
-
-    @collab.publish
-    def handle(self, letter: bytes, seal: bytes) -> bytes:
-        """Carry out a request of the server with its seal; both and the answer are bytes."""
-        trusted = self._trusted()
-        with self._turn:
-            if self._site is None:
-                self._site = open_site(Path(os.environ[DESK]), collab.site_name, trusted)
-            return self._site.handle(letter, seal)
-
-
 class Gate(FLComponent):
     """A filter in the hub's own process, through which every message passes.
 
@@ -218,6 +186,10 @@ class Gate(FLComponent):
     own end does not end a job. Without the filter any site could send FLARE's commands that end a
     job or a process to every other one. It also frees what FLARE keeps of jobs that have ended.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        shut()
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Add the filter to the hub's cell, and look after its memory, once the cell exists."""
@@ -252,11 +224,55 @@ class Gate(FLComponent):
         if sender == "server" or sender == receiver or (receiver == "server" and (
                 get(MessageHeaderKey.MSG_TYPE) != MessageType.REQ or channel in ASKED
                 or (streamed and topic in (STREAM_ACK_TOPIC, STREAM_ERROR_TOPIC))
-                or (channel == CellChannel.SERVER_COMMAND and topic in TASKS))):
+                or (channel, topic) in TOPICS
+                or (channel == CellChannel.HCI and is_valid_admin_client_name(sender)))):
             return None
         self.logger.warning(f"{get(MessageHeaderKey.ORIGIN)} sent {channel}/{topic} to "
                             f"{get(MessageHeaderKey.DESTINATION)}; refused")
         return make_reply(ReturnCode.UNAUTHENTICATED, "a site talks to the server alone")
+
+
+def shut() -> Callable[[], None]:
+    """Refuse in this process of the hub what no operator needs; return what takes that away.
+
+    That is a session for a certificate without an operator's role, FLARE's role that may do
+    everything, network diagnostics, and messages inside of messages.
+    """
+    login, authorize, spec, register = (
+        LoginModule.handle_cert_login, Authorizer.authorize, NetManager.get_spec,
+        CoreCell.register_request_cb)
+
+    def handle_cert_login(module: LoginModule, conn: Any, args: list[str]) -> None:
+        try:
+            found = cert_to_dict(load_crt_chain_bytes(
+                conn.get_prop(ConnProps.CMD_HEADERS)["cert"])[0])
+            role = str(get_identity_info(found).get(IdentityKey.ROLE) or "")
+        except Exception:       # FLARE's own answer to what is no certificate
+            role = ""
+        if role not in OPERATORS:
+            module.logger.warning(f"a certificate with the role {role[:40]!r} asked for an "
+                                  "operator's session; refused")
+            conn.append_string("REJECT: no operator's certificate")
+            return
+        login(module, conn, args)
+
+    def register_request_cb(cell: CoreCell, channel: str, topic: str, *given: Any, **options: Any
+                            ) -> None:
+        if channel != DIAGNOSTICS and (channel, topic) != (CellChannel.CELLNET, "bulk"):
+            register(cell, channel, topic, *given, **options)
+
+    patches = ((LoginModule, "handle_cert_login", handle_cert_login, login),
+               (Authorizer, "authorize", authorizing(authorize), authorize),
+               (NetManager, "get_spec", lambda manager: CommandModuleSpec("cellnet", []), spec),
+               (CoreCell, "register_request_cb", register_request_cb, register))
+    for owner, name, new, _ in patches:
+        setattr(owner, name, new)
+
+    def take_away() -> None:
+        for owner, name, _, old in patches:
+            setattr(owner, name, old)
+
+    return take_away
 
 
 class Console:
@@ -269,6 +285,12 @@ class Console:
     """
 
     def __init__(self, kit: Path, user: str, patience: float = 10.0) -> None:
+        # The admin port is at 127.0.0.1, and the server's certificate bears the hub's name.
+        found = json.loads((kit / "startup" / "fed_admin.json").read_text("utf-8"))
+        options: Any = grpc_driver.GRPC_DEFAULT_OPTIONS
+        options[:] = [
+            *(one for one in options if one[0] != NAMED),
+            (NAMED, str(found["admin"]["server_identity"]))]
         self._session: Any = new_secure_session(user, str(kit), timeout=patience)
 
     def disable(self, site: str) -> None:
@@ -309,21 +331,9 @@ class Console:
 
 
 def write_job(folder: Path, run: str, clients: int) -> Path:
-    """Write the three JSON files of a job that carries ``run``; no code, no data."""
+    """Write the three files of a job that carries ``run``."""
     app = folder / "app" / "config"
     app.mkdir(parents=True, exist_ok=True)
-    common = {"format_version": 2, "task_data_filters": [], "task_result_filters": []}
-    files = {
-        folder / "meta.json": {"name": f"fedvine {checked(run)}", "resource_spec": {},
-                               "min_clients": clients, "deploy_map": {"app": ["@ALL"]}},
-        app / "config_fed_server.json": {
-            **common, "workflows": [{"id": "controller", "path": ALLOWED[1], "args": {
-                "needed": clients, "server_obj_id": "hub", "collab_obj_ids": [], "props": {}}}],
-            "components": [{"id": "hub", "path": ALLOWED[2], "args": {"run": run}}]},
-        app / "config_fed_client.json": {
-            **common, "executors": [{"tasks": ["*"], "executor": {"path": ALLOWED[0], "args": {
-                "client_obj_id": "desk", "collab_obj_ids": [], "props": {}}}}],
-            "components": [{"id": "desk", "path": ALLOWED[3], "args": {}}]}}
-    for path, content in files.items():
-        path.write_text(json.dumps(content, indent=1))
+    for name, text in job_files(run, clients).items():
+        ((folder if name == META else app) / name).write_text(text)
     return folder

@@ -29,15 +29,15 @@ from typing import Any
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.federation import roster
+from fedvine.federation.job_files import CLASSES
 
 ADMIN = "admin@fedvine.local"
 # Not for sites: names of the hub's, and of folders beside a site's kit.
 _TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", "made", "job", ADMIN}
-_CLASSES = ("nvflare.collab.runtime.executor.CollabExecutor",
-            "fedvine.federation.flare.Controller",
-            "fedvine.federation.flare.Hub", "fedvine.federation.flare.Desk")
 WITHDRAWN = "disabled_clients.json"     # beside the server's kit; FLARE reads it
-_GATE = "fedvine.federation.flare.Gate"  # of the server's own process
+# The gates of FLARE's processes, at the hub and at a site.
+_HUBS_GATE, _GATE = "fedvine.federation.flare.Gate", "fedvine.federation.flare_site.Gate"
+LOOPBACK = "127.0.0.1"
 
 
 def tool(*arguments: str, cwd: Path | None = None) -> str:
@@ -108,14 +108,31 @@ def local(folder: Path, clients: list[str]) -> dict[str, Path]:
             harden(kits[name], name)
     shutil.rmtree(folder / "made")
     (folder / "project.yml").unlink()
+    _at(kits, LOOPBACK)
     roster.together(kits[c] for c in clients)
     return kits
 
 
-def init(folder: Path, name: str, host: str, port: int, admin_port: int) -> dict[str, Path]:
+def _at(kits: dict[str, Path], host: str) -> None:
+    """Let the operator's port be open at the address ``host`` alone, and the operator go there."""
+    for kit, file, part in (("server", "fed_server.json", "servers"),
+                            ("admin", "fed_admin.json", "admin")):
+        path = kits[kit] / "startup" / file
+        found = json.loads(path.read_text("utf-8"))
+        if part == "servers":
+            found[part][0]["admin_host"] = host
+        else:
+            found[part]["host"] = host
+        with atomic(path, "w") as handle:
+            json.dump(found, handle, indent=1)
+
+
+def init(folder: Path, name: str, host: str, port: int, admin_port: int,
+         admin_host: str = LOOPBACK) -> dict[str, Path]:
     """Make the root certificate (``ca``) at the hub, and the kits ``server`` and ``admin``.
 
-    ``host`` is the name or address that sites reach; it is written into their kits.
+    ``host`` is the name or address that sites reach; it is written into their kits. The operator's
+    port is open at ``admin_host`` alone.
     """
     _new(folder)
     (folder / "profile.yml").write_text(json.dumps({  # JSON is YAML
@@ -129,6 +146,7 @@ def init(folder: Path, name: str, host: str, port: int, admin_port: int) -> dict
         asked = _request(folder / "requests" / kit, name, participant)
         kits[kit] = pack(_approve(folder, asked), folder / "requests" / kit, folder / kit,
                          fingerprint_of(folder / "ca" / "rootCA.pem"))
+    _at(kits, admin_host)
     return kits
 
 
@@ -193,6 +211,8 @@ def pack(answer: Path, folder: Path, kit: Path, expected: str) -> Path:
     shutil.rmtree(work)
     if (kit / "local" / "authorization.json.default").exists():
         harden(kit, made.name)
+    for key in folder.glob("*.key"):        # it is in the kit now, and nowhere else
+        key.unlink()
     return kit
 
 
@@ -216,48 +236,59 @@ def _new(folder: Path) -> None:
 
 
 def harden(kit: Path, name: str) -> None:
-    """Allow no code from elsewhere and only our classes; keep logs and storage inside the kit."""
+    """Allow no code from elsewhere, only our classes, one job at a time, and put the gate before.
+
+    Logs and storage stay inside of the kit. FLARE's own files, ``*.default``, are read, so a kit
+    that an earlier version made becomes one of this version.
+    """
     own = kit / "local"
     resources: dict[str, Any] = json.loads((own / "resources.json.default").read_text())
+    hub = "snapshot_persistor" in resources
+    gate = _HUBS_GATE if hub else _GATE
     resources["class_list_enforcement_mode"] = "enforce"
-    resources["class_allow_list"] = list(_CLASSES)
-    resources["components"] = [c for c in resources["components"]
-                               if c["id"] not in ("site_log_streamer", "log_receiver")]
-    if "snapshot_persistor" in resources:
+    resources["class_allow_list"] = [*CLASSES, gate]
+    resources["allow_log_streaming"] = False
+    resources["components"] = [
+        *(c for c in resources["components"] if c["id"] not in (
+            "site_log_streamer", "log_receiver")), {"id": "gate", "path": gate, "args": {}}]
+    if hub:
         store = (kit / "store").absolute()
-        resources["components"].append({"id": "gate", "path": _GATE, "args": {}})
-        resources["class_allow_list"] = [*_CLASSES, _GATE]
         resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
             store / "snapshots")
         for component in resources["components"]:
             if component["id"] == "job_manager":
                 component["args"]["uri_root"] = str(store / "jobs")
+            if component["id"] == "job_scheduler":
+                component["args"]["max_jobs"] = 1
     policy = json.loads((own / "authorization.json.default").read_text())
     for role, rights in policy["permissions"].items():
-        if isinstance(rights, dict):
-            rights["byoc"] = "none"
-        elif rights == "any":
-            policy["permissions"][role] = {
-                "submit_job": "any", "clone_job": "none", "manage_job": "any",
-                "download_job": "none", "view": "any", "operate": "any", "shell_commands": "none",
-                "byoc": "none", "server-predeployed-flwr": "none"}
+        policy["permissions"][role] = (rights if isinstance(rights, dict) else {
+            "submit_job": "any", "manage_job": "any", "view": "any", "operate": "any"}) | dict(
+                dict.fromkeys(("clone_job", "download_job", "shell_commands", "byoc",
+                               "server-predeployed-flwr"), "none"))
     for file, content in (("resources.json", resources), ("authorization.json", policy)):
-        with atomic(own / file, "w") as handle:
-            json.dump(content, handle, indent=1)
+        text = json.dumps(content, indent=1)
+        if not (own / file).exists() or (own / file).read_text("utf-8") != text:
+            with atomic(own / file, "w") as handle:
+                handle.write(text)
     kit.chmod(0o700)
     with atomic(kit / "fedvine.json", "w") as handle:
         json.dump({"name": name, "fingerprint": fingerprint(kit)}, handle)
 
 
-def renew_classes(kit: Path) -> None:
-    """Let the hub's kit, which an earlier version may have made, allow this version's classes."""
-    file = kit / "local" / "resources.json"
-    if not file.exists():       # no whole kit; its own process says what is missing
+def harden_again(kit: Path) -> None:
+    """Give a kit, which an earlier version may have made, the gate and settings of this one."""
+    own = kit / "local"
+    if not (own / "resources.json.default").exists():       # no whole kit; its process says so
         return
-    resources = json.loads(file.read_text("utf-8"))
-    if not set(_CLASSES) <= set(resources["class_allow_list"]):
-        with atomic(file, "w") as handle:
-            json.dump(resources | {"class_allow_list": [*_CLASSES, _GATE]}, handle, indent=1)
+    try:
+        found = json.loads((own / "resources.json").read_text("utf-8"))
+        good = {*CLASSES} <= {*found["class_allow_list"]} and any(
+            c["path"] in (_GATE, _HUBS_GATE) for c in found["components"])
+    except (OSError, ValueError, KeyError, TypeError):
+        good = False
+    if not good:
+        harden(kit, roster.site_name(kit))
 
 
 def fingerprint(kit: Path) -> str:

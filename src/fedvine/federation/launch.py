@@ -16,10 +16,14 @@ from typing import Any
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, merged
-from fedvine.federation import roster, tied
+from fedvine.data.io.source import exists
+from fedvine.federation import confine, roster, tied
+from fedvine.federation.kits import harden_again
 from fedvine.federation.logs import drop_jobs, tidy
-from fedvine.federation.order import Order
-from fedvine.federation.site_file import known, read_site, write_site
+from fedvine.federation.order import Order, SiteFile
+from fedvine.federation.site_door import Door
+from fedvine.federation.site_file import checked_apart, checked_ledger, known, read_site, write_site
+from fedvine.federation.site_flare import FOLDER, command, exposed
 from fedvine.federation.site_news import SiteNews
 from fedvine.federation.spare import ONE_HEAP
 
@@ -27,6 +31,7 @@ STEADY = 60.0  # seconds within which a process that ends has failed to start
 PAUSE = 60.0   # longest pause before a process is started again, in seconds
 TIDY = 60.0     # seconds between two looks at logs and folders of jobs
 Say = Callable[[str], None]
+Started = tuple[list[str], dict[str, str], Path]
 
 
 def read_order(file: Path, out: Path, settings: list[str] | None = None, **given: Any) -> Order:
@@ -68,12 +73,15 @@ def _server_holds_graph(values: dict[str, Any]) -> bool:
     return bool(name) and registry.method(str(name)).server_holds_graph  # type: ignore[attr-defined]
 
 
-def start(kit: Path, log: Path, mark: str) -> subprocess.Popen[bytes]:
+def start(kit: Path, log: Path, mark: str, site: Callable[[], Started] | None = None
+          ) -> subprocess.Popen[bytes]:
     """Start the kit's process (server or client); it ends when this process does.
 
     ``mark`` (``NAME=value``) is put into its environment: by it processes left over from an earlier
     command are found and ended first, and by it :func:`fedvine.federation.tied.stop` ends all of
-    it. Raises :class:`FedvineError` if ``kit`` is not a kit.
+    it. ``site`` returns the command, environment and folder of a site's
+    (:func:`fedvine.federation.site_flare.command`); None: the hub's. Raises :class:`FedvineError`
+    if ``kit`` is not a kit.
     """
     tied.sweep(mark)
     kit = kit.absolute()
@@ -83,9 +91,11 @@ def start(kit: Path, log: Path, mark: str) -> subprocess.Popen[bytes]:
     for stale in ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl"):
         (kit / stale).unlink(missing_ok=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    command, env, place = (["bash", str(script), "--once"],
+                           {**ONE_HEAP, **os.environ, "PATH": path}, kit) if site is None else (
+        site())
     with open(log, "ab") as out:
-        return tied.start(["bash", str(script), "--once"], mark,
-                          {**ONE_HEAP, **os.environ, "PATH": path}, kit, out)
+        return tied.start(command, mark, env, place, out)
 
 
 def last_line(log: Path) -> str:
@@ -133,30 +143,82 @@ def at_work(kit: Path) -> bool:
         os.close(handle)
 
 
-def join(kit: Path, say: Say, values: dict[str, Any] | None = None) -> None:
+def join(kit: Path, say: Say, values: dict[str, Any] | None = None, confined: bool = True,
+         restored: bool = False, apart: Path | None = None) -> None:
     """Keep this site's client running until Ctrl-C.
 
     ``values`` are those of :func:`fedvine.federation.site_file.write_site`, None if it was written
     before. The policy is said before anything is sent, and then what :class:`SiteNews` has.
+    ``confined``: FLARE's processes may read, write and reach what they need alone. ``restored``:
+    the kit's ledger is from a backup, and its owner wants to go on. ``apart``: the socket's file,
+    where :func:`carry_flare` runs elsewhere; None: FLARE's process is started here.
     """
     kit = kit.absolute()
-    kept = Kept(kit, "client", f"FEDVINE_SITE={kit}", say)
+    mark, log = f"FEDVINE_SITE={kit}", kit / "client.log"
     with alone(kit, "join"):
-        found = read_site(kit) if values is None else write_site(kit, values)
-        for line in known(found):
+        found = read_site(kit) if values is None else write_site(kit, values, checked_apart)
+        harden_again(kit)
+        for line in (*known(found), *(seen(kit, found, confined) if apart is None else ())):
             say(line)
-        news = SiteNews(kit, kept.mark, say)
-        say(f"joining as {roster.site_name(kit)}; Ctrl-C leaves")
-        try:
-            while True:
+        name = roster.site_name(kit)
+        checked_ledger(kit, name, found.policy, restored)
+        with Door(kit, name, mark, log, apart) as door:
+            kept = None if apart else Kept(kit, "client", mark, say, log,
+                                           lambda: command(kit, door.at, confined))
+            news = SiteNews(kit, say, lambda: door.works)
+            say(f"joining as {name}; Ctrl-C leaves")
+            _until_ctrl_c(say, kept, news)
+
+
+def carry_flare(kit: Path, say: Say, socket: Path, confined: bool) -> None:
+    """Keep FLARE's process of a site running until Ctrl-C, for a site at a ``socket``.
+
+    ``kit`` needs ``startup``, ``local`` and ``fedvine.json`` alone.
+    """
+    kit = kit.absolute()
+    with alone(kit, "join"):
+        harden_again(kit)
+        say(f"FLARE's process of {roster.site_name(kit)}; the site itself is at {socket}"
+            + ("" if confined else "; this system does not confine it any further"))
+        kept = Kept(kit, "client", f"FEDVINE_FLARE={kit}", say, kit / "client.log",
+                    lambda: command(kit, socket, confined))
+        _until_ctrl_c(say, kept, None)
+
+
+def _until_ctrl_c(say: Say, kept: Kept | None, news: SiteNews | None) -> None:
+    try:
+        while True:
+            if kept:
                 kept.look()
                 kept.tidy()
-                time.sleep(0.5)
+            time.sleep(0.5)
+            if news:
                 news.look()
-        except KeyboardInterrupt:
-            say("left")
-        finally:
+    except KeyboardInterrupt:
+        say("left")
+    finally:
+        if kept:
             kept.stop()
+
+
+def seen(kit: Path, found: SiteFile, confined: bool) -> Iterator[str]:
+    """Yield what a site's people must know of what FLARE's processes may read.
+
+    Raises :class:`FedvineError` where these could read the kit or the table itself.
+    """
+    if not confined:
+        yield ("FLARE's processes are not confined here: code that runs in them could read all "
+               "that this user reads")
+        return
+    tables = [] if found.data is None else [found.data.source, found.data.edges, found.data.users,
+                                            found.data.items]
+    for path in [kit, *(Path(text) for text in tables if text and exists(text))]:
+        if place := exposed(path):
+            raise FedvineError(f"{path} lies in {place}, where FLARE's processes may read, as it "
+                               "has programs or libraries; move one of the two.")
+    if confine.abi() < confine.NETWORK:
+        yield ("this kernel confines files alone: code that runs in FLARE's processes could "
+               "connect elsewhere")
 
 
 class Kept:
@@ -171,11 +233,13 @@ class Kept:
         mark: as in :func:`start`.
         say: called with a sentence when the process ended.
         log: file of its output; None: in the kit.
+        site: of a site, as in :func:`start`.
     """
 
-    def __init__(self, kit: Path, who: str, mark: str, say: Say, log: Path | None = None) -> None:
+    def __init__(self, kit: Path, who: str, mark: str, say: Say, log: Path | None = None,
+                 site: Callable[[], Started] | None = None) -> None:
         self.kit, self.who, self.mark, self.say = kit, who, mark, say
-        self.log = log or kit / f"{who}.log"
+        self.log, self.site = log or kit / f"{who}.log", site
         self.process: subprocess.Popen[bytes] | None = None
         self.failures, self._began, self._again, self._tidied = 0, 0.0, 0.0, 0.0
 
@@ -199,14 +263,15 @@ class Kept:
         self._began, self._again = now, 0.0
         with contextlib.suppress(OSError):      # of a server that was killed; it does not run now
             drop_jobs(self.kit / "store" / "jobs")
-        self.process = start(self.kit, self.log, self.mark)
+        self.process = start(self.kit, self.log, self.mark, self.site)
         return True
 
     def tidy(self) -> None:
         """Bound its logs and the folders of old jobs, now and then."""
         if time.monotonic() - self._tidied > TIDY:
             self._tidied = time.monotonic()
-            tidy(self.kit, self.log)
+            tidy(self.kit if self.site is None else self.kit / FOLDER, self.log, None if
+                 self.site is None else 1)
 
     def stop(self) -> None:
         """End it and all that it started; :meth:`look` starts it anew, at once."""

@@ -17,12 +17,15 @@ JOBS = 10           # the newest jobs whose folders stay
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")     # FLARE's name of a job
 
 
-def tidy(kit: Path, log: Path) -> None:
-    """Bound ``log`` and the audit of a kit, and drop the folders of old jobs."""
+def tidy(kit: Path, log: Path, keep: int | None = None) -> None:
+    """Bound ``log`` and the audit of a kit, and drop the folders of jobs but the newest ``keep``.
+
+    None: :data:`JOBS`.
+    """
     with contextlib.suppress(OSError):      # a full disk, say, is no reason to end a run
         for file in (log, kit / "audit.log"):
             trim(file)
-        drop_jobs(kit)
+        drop_jobs(kit, JOBS if keep is None else keep)
 
 
 def trim(file: Path, most: int = MOST) -> None:

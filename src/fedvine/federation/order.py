@@ -139,5 +139,7 @@ class SiteFile(BaseModel):
     open_classes: bool = Field(default=False, description="the server may read the names of the "
                                "classes of this site's nodes")
     threads: int = Field(default=1, ge=1, description="threads of torch")
+    any_method: bool = Field(default=False, description="without a policy: its people want a run "
+                             "to do whatever an installed method does")
     policy: Policy | None = Field(default=None, description="what a run may do at this site; none: "
                                   "whatever an installed method does")

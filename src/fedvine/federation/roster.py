@@ -2,9 +2,10 @@
 
 Secure sums go by it (:mod:`fedvine.privacy.identities`), and by no certificate: the hub signs
 certificates, so it could make a second one for a site. A fingerprint is the SHA-256 of the public
-key of a site's kit. Each site prints its own, and its people read it out to those of the others, by
-telephone or face to face. A roster is a text file with a site a line, its name and its
-fingerprint::
+part of a site's own key, which the site makes for itself and which no certificate bears, so it
+stays when a certificate is renewed. Each site prints its own, and its people read it out to those
+of the others, by telephone or face to face. A roster is a text file with a site a line, its name
+and its fingerprint::
 
     ewr  3F:1C:...:A0
     jfk  07:9B:...:5E
@@ -14,7 +15,9 @@ Every site confirms the same roster. It lies in the kit, as ``roster.txt``.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +29,7 @@ from fedvine.core.files import atomic
 if TYPE_CHECKING:
     from fedvine.privacy.identities import RosterMember
 
-FILE = "roster.txt"     # in a kit
+FILE, KEY = "roster.txt", "own.key"     # in a kit
 _PRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
 
 
@@ -115,13 +118,24 @@ def identity(kit: Path, name: str) -> RosterMember | None:
 
 
 def _key(kit: Path) -> Any:
+    """Return the site's own key, made at its first use; FLARE's processes cannot read it."""
     from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    site_name(kit)
     try:
-        return serialization.load_pem_private_key(
-            (kit / "startup" / "client.key").read_bytes(), None)
+        with contextlib.suppress(FileExistsError):
+            handle = os.open(kit / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(handle, "wb") as file:
+                file.write(Ed25519PrivateKey.generate().private_bytes(
+                    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                    serialization.NoEncryption()))
+                file.flush()
+                os.fsync(handle)
+        return serialization.load_pem_private_key((kit / KEY).read_bytes(), None)
     except (OSError, ValueError) as error:
-        raise FedvineError(f"{kit} is not a site's kit ({error}); fedvine kit pack makes "
-                           "one.") from error
+        raise FedvineError(f"{kit / KEY}, the site's own key, cannot be used ({error}); put its "
+                           "copy back, or delete it and let all sites confirm a new "
+                           "roster.") from error
 
 
 def site_name(kit: Path) -> str:

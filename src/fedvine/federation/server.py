@@ -1,4 +1,4 @@
-"""A run across institutions: the server's process, and the opening of a site's.
+"""A run across institutions: the server's process.
 
 The server carries out an :class:`fedvine.federation.order.Order`. What crosses the wire: before a
 run the sites' counts and times (:mod:`fedvine.engines.plans`) and hashed keys of users; in it the
@@ -29,13 +29,10 @@ from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation import roster
 from fedvine.federation.order import Order
 from fedvine.federation.planning import agreed, planned
 from fedvine.federation.server_forecasts import forecast_here
-from fedvine.federation.signed import Deliver, Greet, Signer, Trusted
-from fedvine.federation.site import Site
-from fedvine.federation.site_file import MEMORY, opener, read_site
+from fedvine.federation.signed import Deliver, Greet, Signer
 from fedvine.federation.task_planning import names_of, planned_tasks, world_of
 
 _LOG = logging.getLogger(__name__)
@@ -224,15 +221,3 @@ def forecast(made: Run, count: int) -> str:
             raise
         return str(reason)
     return ""
-
-
-def open_site(kit: Path, name: str, trusted: Trusted) -> Site:
-    """Open the site of this kit, in the site's own process; it answers the ``trusted`` server."""
-    import torch
-    leave_out_compiler()
-    found = read_site(kit)
-    torch.set_num_threads(found.threads)
-    return Site(name, opener(found), kit / MEMORY, trusted,
-                bool(found.data and found.data.sure), found.policy,
-                lambda: roster.identity(kit, name), found.open_classes)
-

@@ -33,6 +33,7 @@ from fedvine.federation import requests, site_saves
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.policy import Policy, coarse_scores
 from fedvine.federation.site_checks import confirmed, plain, same_table, settings
+from fedvine.federation.site_file import LEDGER
 from fedvine.federation.site_graph import Agreed, SiteGraph
 from fedvine.federation.site_rows import grown_at_a_site
 from fedvine.federation.site_table import SiteTable
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 # Of a graph at the server; and of the sites' tables of nodes.
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,
          "class_names": list, "classes_at": list}
-LEDGER = "noise.jsonl"      # releases of all runs on this site's table
 SUMS = "sums.json"          # sums of columns that were given, likewise
 
 
@@ -60,13 +60,15 @@ class Site(SiteTable):
         policy: what a run may do here; None: whatever an installed method does.
         identity: returns the site's key and roster (:mod:`fedvine.federation.roster`), or None.
         openly: the server may read the names of classes.
+        counter: file of the ledger's counter, outside of the folder.
         fresh: makes keys of noise, for tests (:class:`fedvine.core.ledger.Ledger`).
     """
 
     def __init__(self, name: str, open_part: Callable[[], Any], folder: Path, trusted: Trusted,
                  sure: bool = False, policy: Policy | None = None,
                  identity: Callable[[], RosterMember | None] = lambda: None,
-                 openly: bool = False, *, fresh: Fresh | None = None) -> None:
+                 openly: bool = False, *, counter: Path | None = None, fresh: Fresh | None = None
+                 ) -> None:
         super().__init__(open_part, sure, 1 if policy is None else policy.grain, folder / SUMS)
         self.openly = openly
         self.name, self.folder, self.trusted = name, folder, trusted
@@ -77,7 +79,7 @@ class Site(SiteTable):
         self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
         self.policy, self.account = policy, Account(folder / FOLDER)
         self.identity = identity
-        self.ledger = partial(Ledger, folder / LEDGER, name, fresh=fresh,
+        self.ledger = partial(Ledger, folder / LEDGER, name, counter=counter, fresh=fresh,
                               **({} if policy is None else
                                  {"limit": policy.epsilon, "delta": policy.delta}))
 

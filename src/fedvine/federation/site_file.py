@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +14,16 @@ import tomlkit
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
+from fedvine.core.ledger import Ledger
 from fedvine.core.settings import build
 from fedvine.data.graph import Graph
 from fedvine.data.stream import EventStream
 from fedvine.federation.order import SiteFile
-from fedvine.federation.policy import SAFE, shown
+from fedvine.federation.policy import SAFE, Policy, shown
 
 NAME, MEMORY = "site.toml", "memory"   # in a kit
+LEDGER = "noise.jsonl"      # in its memory: releases of all runs on this site's table
+Checked = Callable[[dict[str, Any]], SiteFile]
 
 
 def read_site(kit: Path) -> SiteFile:
@@ -35,6 +41,16 @@ def checked_site(values: dict[str, Any]) -> SiteFile:
     found = build(SiteFile, values, "the arguments of fedvine join")
     if found.data is not None and not len(found.data.open()):
         raise FedvineError(f"{found.data.source} has no rows.")
+    return found
+
+
+def checked_apart(values: dict[str, Any]) -> SiteFile:
+    """Do as :func:`checked_site`, in another process: a site's command that lasts stays small."""
+    found = build(SiteFile, values, "the arguments of fedvine join")
+    done = subprocess.run([sys.executable, "-m", __name__], input=found.model_dump_json(),
+                          text=True, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise FedvineError(done.stdout.strip() or "The table could not be opened.")
     return found
 
 
@@ -58,10 +74,15 @@ def known(found: SiteFile) -> list[str]:
     return lines
 
 
-def write_site(kit: Path, values: dict[str, Any]) -> SiteFile:
+def has_policy(kit: Path) -> bool:
+    """Return whether a site's file says what a run may do there."""
+    return (kit / NAME).exists() and read_site(kit).policy is not None
+
+
+def write_site(kit: Path, values: dict[str, Any], checked: Checked = checked_site) -> SiteFile:
     """Write a site's file with these values; a policy that it has stays as it is."""
-    found = checked_site(values)
-    has = (kit / NAME).exists() and read_site(kit).policy is not None
+    found = checked(values)
+    has = has_policy(kit)
     text = tomlkit.dumps(found.model_dump(exclude={"policy"} if has else None, exclude_none=True,
                                           exclude_defaults=True))
     if has:
@@ -82,6 +103,20 @@ def write_policy(kit: Path) -> str:
 def _policy(kit: Path) -> str:
     """Return the text of a file's policy, comments included."""
     return tomlkit.dumps({"policy": tomlkit.parse((kit / NAME).read_text("utf-8"))["policy"]})
+
+
+def counter(kit: Path) -> Path:
+    """Return the file beside a kit that knows how long its ledger is."""
+    return kit.parent / f".{kit.name}.spent"
+
+
+def checked_ledger(kit: Path, name: str, policy: Policy | None, restored: bool) -> None:
+    """Raise :class:`FedvineError` unless the site's ledger is the one that its counter knows.
+
+    ``restored``: its owner wants to go on with it (:class:`fedvine.core.ledger.Ledger`).
+    """
+    Ledger(kit / MEMORY / LEDGER, name, counter=counter(kit), restored=restored,
+           **({} if policy is None else {"limit": policy.epsilon, "delta": policy.delta}))
 
 
 def opener(found: SiteFile) -> Callable[[], EventStream | Graph]:
@@ -105,3 +140,16 @@ def _write(kit: Path, text: str) -> SiteFile:
         Path(file.name).chmod(0o600)
         file.write(text.lstrip())
     return found
+
+
+def main() -> None:
+    """Open the table of the values that come in; print what is wrong with it."""
+    try:
+        checked_site(json.loads(sys.stdin.read()))
+    except FedvineError as error:
+        print(error)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Tell a site's people what happens while it takes part: refusals, and beginnings and ends of runs.
 
-All is seen from outside of the site's process: its account, its files, and whether it runs a job.
+All is seen from outside of the site's process: its account, its files, and whether a job runs.
 """
 
 from __future__ import annotations
@@ -9,25 +9,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedvine.federation import tied
 from fedvine.federation.account import FOLDER, Account
 from fedvine.federation.site_file import MEMORY
 
 EVERY = 5.0     # seconds between two looks at whether a job runs
-JOB = "worker_process"      # in the command of a job's process at a site
 
 
 class SiteNews:
-    """The news of a site, each said once; ``mark`` is that of the site's process.
+    """The news of a site, each said once.
 
     Args:
         kit: its folder.
-        mark: as in :func:`fedvine.federation.launch.start`.
         say: called with a sentence.
+        works: returns whether a job is at work.
     """
 
-    def __init__(self, kit: Path, mark: str, say: Callable[[str], None]) -> None:
-        self.kit, self.mark, self.say = kit, mark, say
+    def __init__(self, kit: Path, say: Callable[[str], None], works: Callable[[], bool]) -> None:
+        self.kit, self.say, self.works = kit, say, works
         self.account = Account(kit / MEMORY / FOLDER)
         _, self._end = self.account.since(-1)
         self._why, self._run, self._ran, self._looked = "", "", False, 0.0
@@ -50,7 +48,7 @@ class SiteNews:
                 self.say(f"what {run} forecasts is kept here: fedvine predict {self.kit}")
         if self._run and time.monotonic() - self._looked > EVERY:
             self._looked = time.monotonic()
-            ran, self._ran = self._ran, tied.runs(self.mark, JOB)
+            ran, self._ran = self._ran, self.works()
             if ran and not self._ran:
                 self.say(f"the run {self._run} has ended here")
                 self._run = ""

@@ -19,6 +19,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
 from fedvine.federation import tied
+from fedvine.federation.job_files import checked
 from fedvine.federation.launch import Kept, alone, last_line
 from fedvine.federation.logs import JOBS
 from fedvine.federation.order import Order
@@ -61,7 +62,7 @@ class Supervisor:
 
     def __enter__(self) -> Supervisor:
         self._held.enter_context(alone(self.folder / "server", "serve"))
-        kits.renew_classes(self.folder / "server")
+        kits.harden_again(self.folder / "server")
         self._held.callback(keep_small())
         return self
 
@@ -73,7 +74,7 @@ class Supervisor:
 
         ``clients`` is the number of sites of the run, where the order does not name them.
         """
-        from fedvine.federation.flare import checked, write_job
+        from fedvine.federation.flare import write_job
         self.hub.mkdir(parents=True, exist_ok=True)
         run, out = checked(Path(order.out).name), Path(order.out)
         with atomic(self.hub / f"{run}.json", "w") as file:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
 import sys
 from pathlib import Path
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.source import exists
+from fedvine.federation.order import SiteFile
+from fedvine.federation.site_file import NAME, counter, read_site
+from fedvine.federation.site_flare import libraries
 
 _UNIT = """\
 [Unit]
@@ -27,8 +33,13 @@ Environment=OMP_NUM_THREADS=1
 NoNewPrivileges=yes
 ProtectSystem=strict
 ReadWritePaths={writable}
-ProtectHome=read-only
-PrivateTmp=yes
+{homes}PrivateTmp=yes
+PrivateDevices=yes
+ProtectProc=invisible
+ProtectKernelTunables=yes
+ProtectControlGroups=yes
+RestrictSUIDSGID=yes
+UMask=0077
 
 [Install]
 WantedBy=multi-user.target
@@ -36,9 +47,35 @@ WantedBy=multi-user.target
 
 
 def join_unit(kit: Path, user: str) -> str:
-    """Return the unit of a site: ``fedvine join``, again whenever it ends."""
+    """Return the unit of a site: ``fedvine join``, again whenever it ends.
+
+    It may write in the kit and the counter beside it, which is made if it is not there. It sees no
+    home but what it needs of one: the kit, the table, the interpreter and its libraries.
+    """
     kit = kit.absolute()
-    return _unit("fedvine: a site of a federation", user, kit, f"join {_named(kit)}", "always", kit)
+    counted = counter(kit)
+    if kit.exists() and not counted.exists():
+        counted.touch(0o600)
+        with contextlib.suppress(OSError, LookupError):     # root prints it for somebody else
+            shutil.chown(counted, user)
+    return _unit("fedvine: a site of a federation", user, kit, f"join {_named(kit)}", "always",
+                 _homes(kit), kit, counted)
+
+
+def _homes(kit: Path) -> str:
+    """Return the lines on homes: none is seen, but for the paths that the site needs of one."""
+    found = read_site(kit) if (kit / NAME).exists() else SiteFile()
+    tables = [] if found.data is None else [found.data.source, found.data.edges, found.data.users,
+                                            found.data.items]
+    needed = [Path(sys.executable).parent, *map(Path, libraries()),
+              *(Path(text).absolute() for text in tables if text and exists(text))]
+    inside = [path for path in needed if any(path.is_relative_to(home) for home in (
+        "/home", "/root", "/run/user"))]
+    if not inside and not any(kit.is_relative_to(home) for home in ("/home", "/root")):
+        return "ProtectHome=yes\n"
+    return "ProtectHome=tmpfs\n" + "".join(
+        f"BindReadOnlyPaths={_named(path)}\n" for path in dict.fromkeys(inside)) + (
+        f"BindPaths={_named(kit)} {_named(counter(kit))}\n")
 
 
 def serve_unit(hub: Path, user: str, experiment: Path, clients: int, out: Path) -> str:
@@ -47,7 +84,7 @@ def serve_unit(hub: Path, user: str, experiment: Path, clients: int, out: Path) 
     return _unit("fedvine: the server of a federation", user, hub,
                  f"serve {_named(experiment)} --kit {_named(hub)} --clients {clients} "
                  f"--out {_named(out)}",
-                 "on-failure", hub, out.parent)
+                 "on-failure", "ProtectHome=read-only\n", hub, out.parent)
 
 
 def _named(path: Path) -> str:
@@ -59,11 +96,11 @@ def _named(path: Path) -> str:
     return f'"{text}"' if " " in text else text
 
 
-def _unit(what: str, user: str, folder: Path, arguments: str, restart: str,
+def _unit(what: str, user: str, folder: Path, arguments: str, restart: str, homes: str,
           *writable: Path) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", user):
         raise FedvineError(f"{user!r} is no user's name; give a plain one with --user.")
     program = _named(Path(sys.executable).with_name("fedvine"))
     return _UNIT.format(what=what, user=user, folder=_named(folder).strip('"'),
-                        command=f"{program} {arguments}", restart=restart,
+                        command=f"{program} {arguments}", restart=restart, homes=homes,
                         writable=" ".join(map(_named, writable)))

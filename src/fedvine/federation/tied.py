@@ -73,14 +73,6 @@ def resident(mark: str, word: str) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def runs(mark: str, word: str) -> bool:
-    """Return whether a process with ``mark`` runs whose command has ``word`` in it.
-
-    It is false where there is no /proc.
-    """
-    return bool(_with_word(mark, word))
-
-
 def _with_word(mark: str, word: str) -> list[int]:
     found = []
     for pid in _marked(mark):

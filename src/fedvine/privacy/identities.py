@@ -1,7 +1,7 @@
 """A client as the other clients know it: its own key, and a roster of all clients' fingerprints.
 
 A fingerprint is the SHA-256 of a public key (in DER form). At a site of a federation the key is
-that of its kit, and the roster is what people confirmed to each other without the server
+its own, and the roster is what people confirmed to each other without the server
 (:mod:`fedvine.federation.roster`): a certificate that the hub signs tells nothing here, since the
 hub could sign two for one name. In one process, a simulation, keys and roster are made from the
 run's seed.
