@@ -18,7 +18,6 @@ from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_DATA_TOPIC,
     StreamHeaderKey,
 )
-from nvflare.fuel.utils.admin_name_utils import new_admin_client_name
 
 from fedvine import testing
 from fedvine.cli.site import private
@@ -184,7 +183,7 @@ def test_files_are_for_their_user_alone(tmp_path):
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
-ADMIN = new_admin_client_name()
+ADMIN = "_admin_00000000-0000-4000-8000-000000000007"
 
 
 @pytest.mark.parametrize(("origin", "to", "channel", "topic", "kind", "passes"), [
