@@ -296,7 +296,7 @@ def test_a_new_client_that_is_nearly_a_known_one_is_a_question(branches, words):
 
 def test_a_new_client_with_one_row_is_a_question():
     said, _ = nights([*more("1.0", 9), *more("south", 10)[9:], *more("2.0", 25)[10:]])
-    assert said[1][0] == 2 and '"south" new? It has one row alone' in said[1][2]
+    assert said[1][0] == 2 and '"south" new? It has only one row' in said[1][2]
 
 
 @pytest.mark.parametrize("only", [[], ["--append-only", "yes"]])
@@ -399,10 +399,14 @@ def test_counts_of_words_are_brought_to_unit_length():
     assert np.allclose(lengths[lengths > 0], 1)
 
 
-def test_returns_are_noted_once():
-    csv("g.csv", "user,item,t,qty", [f"a,b,{i},{-1 if i == 3 else 2}" for i in range(9)])
-    note, = read("g.csv", **NAMED, weight="qty").notes[:1]
-    assert '"qty" is negative in 1 rows' in note and "returns" in note
+@pytest.mark.parametrize("door", ["file", "query", "frame"])
+def test_returns_are_noted_once(door):
+    csv("g.csv", "user,item,t,qty,back", [f"a,b,{i},{-1 if i == 3 else 2},{i == 3}"
+                                          for i in range(9)])
+    for more, notes in (({}, 1), ({"weight": "qty"}, 1), ({"deleted": "back"}, 0)):
+        found = (from_frame(pd.read_csv("g.csv"), **NAMED, **more) if door == "frame" else read(
+            "g.csv" if door == "file" else "SELECT * FROM 'g.csv'", **NAMED, **more))
+        assert sum('"qty" is negative in 1 rows' in note for note in found.notes) == notes
 
 
 def test_tables_of_users_and_items_may_be_queries_of_the_database():

@@ -17,7 +17,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -67,17 +67,10 @@ def name_of(value: Any) -> str | None:
         return None
     if isinstance(value, Integral):
         return str(int(value))
-    if isinstance(value, Real | Decimal) and math.isfinite(value) and value == int(value):
+    if isinstance(value, float | np.floating | Decimal) and math.isfinite(value) and (
+            value == int(value)):
         return str(int(value))
     return str(value)
-
-
-def given_name(value: Any, whole: bool) -> str | None:
-    """Return the name that a person gave; where names are ``whole`` numbers "3.0" is 3."""
-    name = name_of(value)
-    if whole and name is not None and re.fullmatch(WHOLE, name):
-        return str(int(name.partition(".")[0]))
-    return name
 
 
 def alike(names: Sequence[str] | pa.Array) -> tuple[int, list[tuple[str, str]]]:
@@ -85,15 +78,15 @@ def alike(names: Sequence[str] | pa.Array) -> tuple[int, list[tuple[str, str]]]:
 
     Returns how many names have another one like them, and the first two pairs.
     """
-    names = pa.array(names, pa.string())
-    keys = alike_keys(names)
+    texts = pa.array(names, pa.string())
+    keys = alike_keys(texts)
     counts = pc.value_counts(keys)      # type: ignore[attr-defined]
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))  # type: ignore[attr-defined]
     if not len(twice):
         return 0, []
     mine = pc.is_in(keys, value_set=twice)      # type: ignore[attr-defined]
     groups: dict[str, list[str]] = {}
-    for key, name in zip(keys.filter(mine).to_pylist(), names.filter(mine).to_pylist(),
+    for key, name in zip(keys.filter(mine).to_pylist(), texts.filter(mine).to_pylist(),
                          strict=True):
         groups.setdefault(key, []).append(name)
     pairs = sorted((min(group), sorted(group)[1]) for group in groups.values() if len(group) > 1)

@@ -39,9 +39,8 @@ SENTENCES = {
     "columns": "its columns of features are not those of the run; name the same ones at all sites, "
                "in one order",
     "table": "its table cannot be opened; its account says why",
-    "new-class": "a class that is new in its table is nearly a known one, or has one row only; "
-                 "its account says which: correct it there, or set sure = true under [data] of its "
-                 "site.toml",
+    "new-class": "a new class in its table is nearly a known one, or has only one row; its account "
+                 "says which: correct it there, or set sure = true under [data] of its site.toml",
     "far": "a time of its table is far from all others there; its account says which: correct it "
            "there, or set sure = true under [data] of its site.toml",
     "span": "its times are far from those of all other sites, as of another unit or dates that are "

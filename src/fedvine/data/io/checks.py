@@ -24,6 +24,7 @@ from fedvine.data.io.source import Source
 from fedvine.data.io.sql import identifier, literal
 
 SAMPLE = 10_000     # rows that the check of amounts reads
+RETURNS = 100_000   # rows that are looked at for numbers below 0
 FEW = 20            # with fewer rows there is no question; so many columns are few
 MANY = 1_000        # clients or classes above which there is always a question
 STAGES = 1_000      # stages of a number of rows above which there is a question
@@ -237,19 +238,18 @@ def ask_about_stages(rows: int, stages: int | str, label: str) -> None:
             f"duration such as --stages {stages}d, a larger number of edges, {_SURE}")
 
 
-def of_returns(columns: Columns, role: str) -> list[str]:
-    """Return the note on a column of numbers with negatives that may be returns."""
-    name = columns.names[role]
-    if not _QUANTITY.search(name):
+def of_returns(connection: duckdb.DuckDBPyConnection, label: str, source: Source) -> list[str]:
+    """Return notes on columns with numbers below 0 that may be returns, by the first rows."""
+    likely = [name for name in source.columns if _QUANTITY.search(name)]
+    numbers = [f"TRY_CAST(CAST({source.columns[name]} AS VARCHAR) AS DOUBLE)" for name in likely]
+    if not likely:
         return []
-    x = f"TRY_CAST({role} AS DOUBLE)"
-    (rows, least), = columns.connection.execute(
-        f"SELECT count(*) FILTER ({x} < 0), count(*) FILTER ({x} > 0) FROM raw").fetchall()
-    if not 0 < rows < least:
-        return []
-    return [f'{columns.table}: "{name}" is negative in {rows:,} rows; if these are returns, they '
-            "are learned as purchases: see \"Returns, quantities and prices\" of the page on your "
-            "own data."]
+    counts = connection.execute("SELECT " + ", ".join(
+        f"count(*) FILTER ({x} < 0), count(*) FILTER ({x} > 0)" for x in numbers)
+        + f" FROM (SELECT * FROM {source.relation} LIMIT {RETURNS})").fetchall()[0]
+    return [f'{label}: "{name}" is negative in {counts[2 * i]:,} rows; if these are returns, they '
+            'are learned as purchases: see "Returns, quantities and prices" of the page on your '
+            "own data." for i, name in enumerate(likely) if 0 < counts[2 * i] < counts[2 * i + 1]]
 
 
 def ask_about_new(what: str, known: Iterable[str], new: Mapping[str, int], label: str,
@@ -277,7 +277,7 @@ def ask_about_new(what: str, known: Iterable[str], new: Mapping[str, int], label
                 f'{label}: is the {what} "{short(name)}" ({count:,} row{"s" * (count != 1)}) new, '
                 f'or is it "{short(other)}"? Write it as before, {_SURE}')
         if count == 1:
-            raise FedvineError(f'{label}: is the {what} "{short(name)}" new? It has one row alone; '
+            raise FedvineError(f'{label}: is the {what} "{short(name)}" new? It has only one row; '
                                f"correct it, wait for more rows, {_SURE}")
     if not new:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ import pyarrow as pa
 from fedvine.core.errors import FedvineError
 from fedvine.data.names import name_of
 
+_CHEAP = re.compile(r"u?int|float|double|date|timestamp", re.IGNORECASE)     # types of columns
+
 
 def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table, list[str]]:
     """Return a frame as an Arrow table, and the names of all of its columns.
@@ -21,8 +24,8 @@ def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table,
 
     Args:
         frame: a pandas or polars frame, a pyarrow table, or a mapping of columns.
-        wanted: the columns that are read; of the others only those of dates are in the table.
-            None: all.
+        wanted: the columns that are read; of the others only those of numbers and dates are in the
+            table, for questions and notes. None: all.
 
     Returns:
         The table and the names.
@@ -49,8 +52,8 @@ def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table,
             raise FedvineError(f'the frame has {texts.count(name)} columns named "{name}"; rename '
                                "all but one.")
     found = {name: _column(column) for name, column in zip(texts, columns, strict=True)
-             if wanted is None or name in wanted or "date" in str(getattr(column, "dtype", ""))
-             or "timestamp" in str(getattr(column, "type", ""))}
+             if wanted is None or name in wanted or _CHEAP.match(str(
+                 getattr(column, "dtype", getattr(column, "type", ""))))}
     return pa.table(found) if found else pa.table({"none": pa.nulls(0, pa.string())}), texts
 
 

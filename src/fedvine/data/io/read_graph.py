@@ -113,7 +113,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
             notes += checks.of_alike(table.label, label, classes)
             notes += checks.of_alike(table.label, columns.names["node"], ids)
             for column, names in ((columns.names["node"], ids.to_pylist()), *(
-                    [(client, [owner.names[i] for i in owner.of])] if owner is not None else [])):
+                    [(owner.column, [owner.names[i] for i in owner.of])] if owner else [])):
                 notes += checks.of_missing(table.label, column, Counter(
                     name for name in names if naming.in_words(name)))
             if not unit:

@@ -134,9 +134,8 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
             held = dict(connection.execute(
                 f"SELECT {typed['client']} AS name, count(*) FROM raw GROUP BY name").fetchall())
             checks.ask_about_clients(len(held), sum(held.values()), label, wanted.client)
-        for role in ("weight", *(f"f{i}" for i in range(wanted.features))):
-            if role in wanted.roles and columns.types[role] not in ("BOOLEAN", "DATE"):
-                notes += checks.of_returns(columns, role)
+        if "deleted" not in wanted.roles:
+            notes += checks.of_returns(connection, label, source)
     picked = ", ".join(f"{sql} AS {role}" for role, sql in typed.items())
     connection.execute(f"CREATE TABLE edges AS SELECT {picked} FROM raw "
                        f"ORDER BY {typed['t']}, raw.rowid")
