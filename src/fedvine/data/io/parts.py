@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 
@@ -11,8 +11,21 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.core.text import short
 from fedvine.data.io.sql import identifier, literal
 
-if TYPE_CHECKING:
-    from fedvine.data.io.source import Source
+
+class Source(NamedTuple):
+    """The relation to select from, and the SQL of each column by its name.
+
+    ``untyped`` where every value is text because the file does not have types (CSV). ``steady``
+    where selecting twice gives the same rows in the same order. ``parts`` are the files, where
+    there are several, each with the relation of its rows.
+    """
+
+    relation: str
+    columns: dict[str, str]
+    untyped: bool = False
+    steady: bool = True
+    parts: tuple[tuple[str, str], ...] = ()
+
 
 
 class Part(NamedTuple):
@@ -52,7 +65,6 @@ def together(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], files
             number that the widest type does not hold; the sentence names the files, the column and
             both types, or the value.
     """
-    from fedvine.data.io.source import Source
     names = list(dict.fromkeys(name for part in parts for name in part.columns))
     read = [name for name in names if whole or name in wanted]
     if not whole:

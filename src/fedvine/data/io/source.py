@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -22,7 +22,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io.frames import in_arrow
 from fedvine.data.io.headers import header
 from fedvine.data.io.look import FILE, Look
-from fedvine.data.io.parts import Part, parquet_head, together
+from fedvine.data.io.parts import Part, Source, parquet_head, together
 from fedvine.data.io.sql import identifier, literal
 from fedvine.data.io.typed import READERS, read_whole
 
@@ -34,21 +34,6 @@ _HARMLESS = {"range", "generate_series", "unnest"}
 # DuckDB would otherwise make a folder in the working directory for data that exceed memory.
 CLOSED: dict[str, Any] = {"temp_directory": "", "autoinstall_known_extensions": False,
                           "python_enable_replacements": False}
-
-
-class Source(NamedTuple):
-    """The relation to select from, and the SQL of each column by its name.
-
-    ``untyped`` where every value is text because the file does not have types (CSV). ``steady``
-    where selecting twice gives the same rows in the same order. ``parts`` are the files, where
-    there are several, each with the relation of its rows.
-    """
-
-    relation: str
-    columns: dict[str, str]
-    untyped: bool = False
-    steady: bool = True
-    parts: tuple[tuple[str, str], ...] = ()
 
 
 def is_query(source: object) -> bool:
