@@ -180,8 +180,10 @@ def test_a_name_that_nothing_has(arguments, words):
     refused(arguments, *words)
 
 
-def test_a_picture_that_is_no_png_file_is_refused_before_anything_is_run():
-    refused(["reproduce", "fedlink-figure2", "--plot", "x.pdf"], "x.pdf", "x.png with --plot")
+@pytest.mark.parametrize(("option", "file", "other"), [("--plot", "x.gif", "x.png"),
+                                                       ("--table", "x.xlsx", "x.tex")])
+def test_a_file_of_another_kind_is_refused_before_anything_is_run(option, file, other):
+    refused(["reproduce", "fedlink-figure2", option, file], file, f"{other} with {option}")
 
 
 def test_an_experiment_with_a_method_that_is_not_here_says_how_it_gets_here(here):

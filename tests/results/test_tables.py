@@ -8,9 +8,7 @@ import subprocess
 
 import pytest
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
-from fedvine.cli.main import app
 from fedvine.core.errors import FedvineError
 from fedvine.core.text import Terminal
 from fedvine.results import chart as charts
@@ -181,12 +179,6 @@ def test_a_picture_is_of_the_kind_of_its_name_and_the_same_each_time(sheet, kind
     assert found.startswith(begin) and found == sheet.picture.rendered(kind)
     with pytest.raises(FedvineError, match="no picture"):
         TableSet([], [], []).write(plot=tmp_path / f"b.{kind}")
-
-
-@pytest.mark.parametrize(("option", "file"), [("--table", "x.xlsx"), ("--plot", "x.gif")])
-def test_a_file_of_another_kind_is_refused_before_anything_runs(option, file, tmp_path):
-    found = CliRunner().invoke(app, ["reproduce", "power-table4", option, str(tmp_path / file)])
-    assert isinstance(found.exception, FedvineError) and "ends in none of" in str(found.exception)
 
 
 @pytest.mark.parametrize("kind", ["pdf", "svg"])
