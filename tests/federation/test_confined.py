@@ -111,6 +111,16 @@ def test_flares_folder_has_the_kits_settings_anew_at_every_start(kit):
     assert (place / "log.txt").read_text() == "kept"
 
 
+def test_the_inner_port_is_free_and_none_that_a_hub_may_have_been_given(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(site_flare, "PORTS", range(port, port + 1))
+        drawn = iter([0, 0])
+        monkeypatch.setattr(site_flare.secrets, "randbelow", lambda count: next(drawn))
+        with pytest.raises(StopIteration):      # it is never given
+            site_flare.inner_port()
+
+
 def test_a_link_in_place_of_flares_folders_is_not_followed(kit, tmp_path):
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
@@ -149,7 +159,7 @@ def test_flares_process_gets_a_port_a_token_and_a_place_of_its_own(kit, tmp_path
     command, env, place = site_flare.command(kit, tmp_path / "socket", confined)
     subprocess.run(command, env=env, cwd=place, check=True)
     port, _, token = (place / "said").read_text().strip().partition(":")
-    assert 1024 <= int(port) < 65536 and len(token) == 64
+    assert int(port) in site_flare.PORTS and len(token) == 64
     said = dict(line.split("=", 1) for line in (place / "environ").read_text().splitlines()
                 if "=" in line)
     assert said["TMPDIR"] == str(place / "tmp") and said["FEDVINE_VAULT"] == str(

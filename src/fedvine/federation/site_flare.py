@@ -6,22 +6,24 @@ whenever they start, and read nothing else of the kit: no memory, ``site.toml``,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 from fedvine.core.errors import FedvineError
 from fedvine.federation import confine
-from fedvine.federation.kits import free_ports
 from fedvine.federation.site_line import SOCKET
 from fedvine.federation.spare import ONE_HEAP
 
 FOLDER = "flare"        # in a kit
 INNER = "FEDVINE_INNER"         # as in flare_site.py, which this module does not import
+PORTS = range(10_000, 30_000)
 PARTS = ("startup", "local")    # of a kit, which FLARE reads copies of
 # Of the system: programs, libraries, and what a connection needs. No logs, no homes, no /proc.
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt/python", "/nix/store",
@@ -74,6 +76,18 @@ def rules(kit: Path, inner: int) -> dict[str, Any]:
             "connect": [hub_port(kit), inner], "bind": [inner]}
 
 
+def inner_port() -> int:
+    """Return a free port on the loopback address, below those that systems give out by themselves.
+
+    Those may be a hub's of this machine that has not started yet.
+    """
+    while True:
+        port = PORTS.start + secrets.randbelow(len(PORTS))
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+
+
 def hub_port(kit: Path) -> int:
     """Return the hub's port for sites; raise :class:`FedvineError` where the kit names none."""
     try:
@@ -91,19 +105,20 @@ def exposed(path: Path) -> str:
                  if inside.is_relative_to(os.path.realpath(part))), "")
 
 
-def command(kit: Path, socket: Path, confined: bool) -> tuple[list[str], dict[str, str], Path]:
+def command(kit: Path, door: Path, confined: bool) -> tuple[list[str], dict[str, str], Path]:
     """Return the command of FLARE's process at a site, its environment, and its folder.
 
-    The environment names the socket of the site's own side, the port of FLARE's inner listener and
-    the token that a process must know which connects there. ``confined``: to :func:`rules`.
+    The environment names ``door``, the socket of the site's own side, the port of FLARE's inner
+    listener, and the token that a process must know which connects there. ``confined``: to
+    :func:`rules`.
     """
-    place, (inner,) = workspace(kit), free_ports(1)
+    place, inner = workspace(kit), inner_port()
     program = ["bash", str(place / "startup" / "sub_start.sh"), "--once"]
     if confined:
         script = str(Path(confine.__file__).absolute())
         program = [sys.executable, "-IS", script, json.dumps(rules(kit, inner)), *program]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return program, {**ONE_HEAP, **os.environ, "PATH": path, "TMPDIR": str(place / "tmp"),
-                     "HOME": str(place / "tmp"), SOCKET: str(socket),
+                     "HOME": str(place / "tmp"), SOCKET: str(door),
                      "PYTHONDONTWRITEBYTECODE": "1",
                      INNER: f"{inner}:{secrets.token_hex(32)}"}, place
