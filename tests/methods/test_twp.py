@@ -92,7 +92,8 @@ def test_the_penalty_is_the_sum_over_all_tasks(criterion):
     weights = list(client.model.parameters())
     for ours, theirs in zip(torch.autograd.grad(method.loss(client, torch.Generator()), weights),
                             torch.autograd.grad(slow(), weights), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        near = max(1e-4, 1e-5 * float(theirs.abs().max()))      # sums of float32
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=near)
 
 
 def test_beta_adds_the_importances_of_the_present_task():
