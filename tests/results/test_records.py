@@ -59,7 +59,7 @@ def test_records_are_written_as_json(run, tmp_path):
 def test_the_table_leads_with_new_pairs_and_names_the_negatives(run):
     shown = text(tables(run.summary, run.protocol))
     assert shown.index("n new") < shown.index("n all") < shown.index("n travelled")
-    assert "100 random" in shown.replace("\n", " ")
+    assert "one for AUC and AP, 100 for MRR." in " ".join(shown.split())
     row = next(line for line in shown.splitlines() if line.strip().startswith("bob"))
     scores, n = run.scores["test"]["client"]["bob"], run.scores["test"]["n"]["bob"]
     assert row.split() == ["bob", str(n["n_new"]), *(f"{scores[k]:.3f}" for k in (
