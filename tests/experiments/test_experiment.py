@@ -66,7 +66,7 @@ def test_toml_is_read_and_a_table_is_found_beside_it(tmp_path, table, monkeypatc
         decay = 0.25
         """)
     found = Experiment.read(path)
-    assert found.method.model_dump() == {"rounds": 0, "decay": 0.25}
+    assert found.method.model_dump() == {"rounds": 0, "decay": 0.25, "share": "none"}
     assert (found.seed, found.protocol.negatives, found.data.source) == (3, "all", str(table))
     method, split, plan = found.open()
     assert (method, list(split), len(plan)) == (found.method, ["ada", "cyd"], 5)
