@@ -139,7 +139,7 @@ def test_a_column_may_show_runs_with_other_settings(small, tmp_path, monkeypatch
         "method", "AUC, paper", "AUC, ours", "AUC, ours"]
     assert sheet.grids[0].rows[0] == ["STFL", "0.870", *scored] and scored[0] != scored[1]
     assert {r["experiment"] for r in sheet.records} == {"1", "1, few"}
-    lines = lacking(table, "1", 1, tmp_path / "cells")
+    lines = lacking(table, "1", 1, tmp_path / "cells").sentences()
     assert "1, few: Bank has 0 of 1 seeds." in lines and not any("STFL" in x for x in lines)
 
 
