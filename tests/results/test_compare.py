@@ -159,7 +159,7 @@ def test_who_does_not_beat_a_simple_rival_is_marked():
         found.notes()
     assert UNBEATEN in found.notes()
     alone = Comparison("x", 4, LinkPrediction(negatives=5), [good])
-    assert any("lacks: edgebank, popularity, recency" in note for note in alone.notes())
+    assert any("lacks: edgebank, frequency, popularity, recency" in note for note in alone.notes())
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])

@@ -77,7 +77,7 @@ def test_dates_change_no_experiment_and_no_score(tmp_path):
     stream.dates = False
     made = run(registry.method("popularity")(), stream.split("client"), plan, out=tmp_path / "run",
                protocol=LinkPrediction(negatives=5, positives=40))
-    assert made.summary is not None and b"dates" not in experiment
+    assert made.summary is not None and b"\ndates" not in experiment
     again = run(registry.method("popularity")(), stream.split("client"), plan,
                 out=tmp_path / "other", protocol=LinkPrediction(negatives=5, positives=40)).finish()
     assert again.scores == made.scores
