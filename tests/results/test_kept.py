@@ -151,7 +151,7 @@ def test_a_revision_and_other_content_make_another_cell(filled, monkeypatch):
     one, = cells([first], folder / "cells")
     assert one.finished
     for changed in (Popularity, LinkPrediction):
-        monkeypatch.setattr(changed, "revision", 99)
+        monkeypatch.setattr(changed, "revision", changed.revision + 1)
         assert not cells([first], folder / "cells")[0].finished
         assert cells([first], folder / "cells")[0].folder != one.folder
         (folder / "shop.csv").rename(folder / "away.csv")       # nor where the data are not here
