@@ -20,9 +20,9 @@ def audit(
         help="A folder that gets audit.md.")] = None,
 ) -> None:
     """Run experiments, attack what the server received, and print what it could read."""
-    from fedvine.experiments.experiment import Experiment
+    from fedvine.experiments.command import from_command
     from fedvine.results import audit as auditing
-    wanted = [Experiment.read(file).with_settings(settings or []) for file in experiments]
+    wanted = [from_command(str(file), {}, settings or [])[0] for file in experiments]
     done = [auditing.audit(one, file.stem, options.tell)
             for one, file in zip(wanted, experiments, strict=True)]
     for one in done:

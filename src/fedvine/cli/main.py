@@ -17,12 +17,14 @@ from fedvine.cli import audit, cite, compare, completion, export, site, tune
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, HandedOver
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   rich_markup_mode=None, context_settings={"max_content_width": 100},
                   help="Federated learning on graphs that grow.",
-                  epilog="Errors are one sentence; --debug, anywhere, adds where they came from.")
+                  epilog="Errors are one sentence; --debug, anywhere, adds where they came from. "
+                  "--open-data, anywhere, opens data outside of the folder of an experiment or run "
+                  "from somebody else.")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -32,13 +34,12 @@ def main(arguments: list[str] | None = None) -> None:
     for an error that is not foreseen; 130 if stopped.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
+    debug, openly = "--debug" in given, "--open-data" in given
     completion.prepare()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _notice
-            code = app([a for a in given if a != "--debug"], prog_name="fedvine",
-                       standalone_mode=False)
+            code = _called([a for a in given if a not in ("--debug", "--open-data")], openly)
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # type: ignore[attr-defined]
@@ -46,9 +47,24 @@ def main(arguments: list[str] | None = None) -> None:
         if debug:
             raise
         text, code = _sentence(error)
-        text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
-        print("Error:", text, file=sys.stderr)
+        print("Error:", _printable(text), file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _called(given: list[str], openly: bool) -> Any:
+    """Carry out a command; data that a file from elsewhere names need a person's word."""
+    while True:
+        try:
+            return app(given, prog_name="fedvine", standalone_mode=False)
+        except HandedOver as error:
+            if not (openly or (sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(
+                    f"{_printable(str(error))}\nOpen them, now and from now on?", err=True))):
+                raise
+            error.remember()
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def _notice(message: Warning | str, *where: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class FedvineError(ValueError):
@@ -16,6 +16,14 @@ class TooEarly(FedvineError):
 
 class NotWritten(FedvineError):
     """A file could not be written, such as on a full disk: no fault of what was being done."""
+
+
+class HandedOver(FedvineError):
+    """A file names data that are opened by a person's word alone, which ``remember`` keeps."""
+
+    def __init__(self, text: str, remember: Callable[[], None]) -> None:
+        super().__init__(text)
+        self.remember = remember
 
 
 class MethodError(FedvineError):

@@ -183,12 +183,13 @@ def mapped(path: str | os.PathLike[str]) -> np.ndarray:
     return array
 
 
-def cache_folder() -> Path:
+def cache_folder(shared: bool = False) -> Path:
     """Return the folder of the environment variable FEDVINE_CACHE, else the user's own cache.
 
-    Everything in it can be made again, so it may be deleted at any time.
+    Everything in it can be made again, so it may be deleted at any time. ``shared``: that of all
+    processes, also inside :func:`caching_in`.
     """
-    if own := _OWN.get():
+    if not shared and (own := _OWN.get()):
         return own
     if named := os.environ.get("FEDVINE_CACHE"):
         return Path(named)

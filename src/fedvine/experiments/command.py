@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, merged
+from fedvine.data import handed
 from fedvine.data.graph import Graph
 from fedvine.data.spec import Data
 from fedvine.experiments import auto
@@ -56,7 +57,9 @@ def from_command(what: str, options: dict[str, Any], settings: Iterable[str]) ->
     """
     changes = _changes(options, settings)
     if what.endswith(".toml"):
-        return Experiment.read(what).updated(*changes), Path(what).stem
+        made = Experiment.read(what).updated(*changes)
+        handed.check(made.data, Path(what), _said(changes))
+        return made, Path(what).stem
     values: dict[str, Any] = {"method": {"name": what}}
     if what.endswith(".py"):
         found = registry.from_file(what)
@@ -86,12 +89,16 @@ def automatic(what: str, options: dict[str, Any], settings: Iterable[str]) -> tu
         return None
     if isinstance(values.get("data"), str):
         values["data"] = {"source": values["data"]}
-    for change in _changes(options, settings):
+    changes = _changes(options, settings)
+    for change in changes:
         values = merged(values, change)
     if not isinstance(values.get("data"), dict):
         raise FedvineError(NO_DATA)
-    return values, (f"{AUTO}-{build(Data, values['data'], under='data.').name}" if what == AUTO
-                    else Path(what).stem)
+    data = build(Data, values["data"], under="data.")
+    if what == AUTO:
+        return values, f"{AUTO}-{data.name}"
+    handed.check(data, Path(what), _said(changes))
+    return values, Path(what).stem
 
 
 def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str | None = None,
@@ -138,6 +145,12 @@ def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str |
     else:
         words, needed = [known["chosen"]], known["protocol"]
     return experiment(auto.choose(words, start, out, by=key, budget=limit, say=say)["chosen"])
+
+
+def _said(changes: list[dict[str, Any]]) -> set[str]:
+    """Return the keys of the data that are given beside a file."""
+    return {key for change in changes if isinstance(change.get("data"), dict)
+            for key in change["data"]}
 
 
 def _task(values: dict[str, Any], table: Any) -> type[Task]:

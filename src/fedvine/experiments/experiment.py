@@ -27,6 +27,7 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
+from fedvine.data import handed
 from fedvine.data.identity import digest, names
 from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
@@ -324,6 +325,8 @@ class Experiment(BaseModel):
             FedvineError: where the data do not fit, the folder has another run, or rows that it
                 learned are gone.
         """
+        if out is not None:
+            handed.remember_run(self.data)
         if "torch" in sys.modules:      # where the method uses it, its file has imported it
             sys.modules["torch"].set_num_threads(self.threads)
         if self.engine == "ray" and "engine" not in options:

@@ -18,7 +18,7 @@ from fedvine.experiments.forecast_tables import pairs_of
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.last_edges import LastEdge, last_edges
-from fedvine.experiments.reopened import forecasts_at, reopened
+from fedvine.experiments.reopened import allow, forecasts_at, reopened
 
 
 class OpenRun:
@@ -30,7 +30,9 @@ class OpenRun:
       after the run was scored
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], open_data: bool = False) -> None:
+        if open_data:
+            allow(folder)
         self.run, self.folder = reopened(folder), folder
         self.clients = tuple(self.run.parts)
         assert self.run.learned is not None
@@ -143,14 +145,23 @@ class OpenRun:
         return self._forecasts if at is None else forecasts_at(self.run, self.folder, at)
 
 
-def open_run(folder: str | os.PathLike[str]) -> OpenRun:
+def open_run(folder: str | os.PathLike[str], open_data: bool = False) -> OpenRun:
     """Load the run in ``folder``, finished or not, to ask it many questions.
 
     >>> opened = open_run("runs/fedlink-flights-s0")        # doctest: +SKIP
     >>> opened.predict("KLAX", "N123AA", top=3)             # doctest: +SKIP
 
-    Raises :class:`FedvineError` if the folder is not that of a run, or the run has not learned a
-    whole stage yet.
+    Args:
+        folder: of the run.
+        open_data: also where the folder is somebody else's and names data outside of it, which may
+            be needed: a database, or files.
+
+    Returns:
+        The run.
+
+    Raises:
+        FedvineError: if the folder is not that of a run, the run has not learned a whole stage yet,
+            or data would have to be opened of which nobody has said so.
     """
-    return OpenRun(folder)
+    return OpenRun(folder, open_data)
 

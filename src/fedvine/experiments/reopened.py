@@ -13,12 +13,13 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedvine.core import registry
 from fedvine.core.device import without
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, HandedOver
 from fedvine.core.settings import build
+from fedvine.data import handed
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.identity import digest, names
 from fedvine.data.kept import KeptRows, open_old
@@ -33,6 +34,9 @@ from fedvine.tasks.by_name import beside, named, of
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.task import Task
 from fedvine.tasks.task_plan import TaskPlan
+
+if TYPE_CHECKING:
+    from fedvine.experiments.experiment import Experiment
 
 
 def task_of(found: Mapping[str, Any]) -> Task:
@@ -84,14 +88,30 @@ def forecasts_at(made: Run, folder: str | os.PathLike[str], at: float) -> Foreca
     plan = Forecasts(made).plan
     plan_at(made, plan, at)
     if not has_newer(made, plan):
-        from fedvine.experiments.experiment import Experiment
-        take_newer(made, plan, folder, Experiment.of_run(folder).data.open())
+        take_newer(made, plan, folder, _experiment(folder).data.open())
     return Forecasts(made, at)
 
 
 def _of_experiment(folder: str | os.PathLike[str]) -> Run:
+    return _experiment(folder).run(folder, keep=False)
+
+
+def allow(folder: str | os.PathLike[str]) -> None:
+    """Let the data that a run folder names be opened, from now on, wherever they lie."""
+    try:
+        _experiment(folder)
+    except HandedOver as error:
+        error.remember()
+    except FedvineError:        # it names no data
+        return
+
+
+def _experiment(folder: str | os.PathLike[str]) -> Experiment:
+    """Return the experiment of a run, whose data may be opened."""
     from fedvine.experiments.experiment import Experiment
-    return Experiment.of_run(folder).run(folder, keep=False)
+    found = Experiment.of_run(folder)
+    handed.check(found.data, Path(folder))
+    return found
 
 
 def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:

@@ -68,7 +68,7 @@ def dry_run(name: str, found: SiteFile, experiment: Path) -> tuple[list[Sent], s
     experiment that cannot be read, or whose server holds the graph.
     """
     with tempfile.TemporaryDirectory() as folder:
-        order = read_order(experiment, Path(folder) / "run", live=False)
+        order = read_order(experiment, Path(folder) / "run", opened=False, live=False)
         if order.kind().server_holds_graph:
             raise FedvineError(f"The server of {order.kind().name} holds the graph: no table of "
                                "this site takes part, and nothing of one is sent.")

@@ -16,6 +16,7 @@ from typing import Any
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import assignment, build, merged
+from fedvine.data import handed
 from fedvine.data.io.source import exists
 from fedvine.federation import confine, roster, tied
 from fedvine.federation.kits import harden_again
@@ -34,13 +35,15 @@ Say = Callable[[str], None]
 Started = tuple[list[str], dict[str, str], Path]
 
 
-def read_order(file: Path, out: Path, settings: list[str] | None = None, **given: Any) -> Order:
+def read_order(file: Path, out: Path, settings: list[str] | None = None, *, opened: bool = True,
+               **given: Any) -> Order:
     """Read the order from an experiment file (each site has ``[data]`` and ``[split]`` of its own).
 
     Args:
         file: the experiment file.
         out: the run folder.
         settings: ``KEY=VALUE``, put over those of the file.
+        opened: open the server's own data once, so that errors show now; False: leave them out.
         **given: keys of the order from the command line; None leaves a key as it is.
 
     Returns:
@@ -56,13 +59,16 @@ def read_order(file: Path, out: Path, settings: list[str] | None = None, **given
     if isinstance(values.get("method"), str):
         values["method"] = {"name": values["method"]}
     values.pop("split", None)  # each site is a client
-    if not _server_holds_graph(values):
+    if not (opened and _server_holds_graph(values)):
         values.pop("data", None)  # each site has its own
-    for setting in settings or []:
-        values = merged(values, assignment(setting))
+    changes = list(map(assignment, settings or []))
+    for change in changes:
+        values = merged(values, change)
     values |= {"out": str(out.absolute())} | {k: v for k, v in given.items() if v is not None}
     order = build(Order, values, str(file))
-    if order.kind().server_holds_graph and order.data is not None:
+    if opened and order.kind().server_holds_graph and order.data is not None:
+        handed.check(order.data, file, {key for change in changes for key in change.get("data", ())
+                                        if isinstance(change["data"], dict)})
         order.data.open()
     return order
 

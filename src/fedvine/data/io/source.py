@@ -87,6 +87,35 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str, time: str | No
 
     ``look`` bounds the column ``time`` from below.
     """
+    tree, fitting = _fitting_query(connection, query)
+    shut(connection, [*fitting, *chain.from_iterable(fitting.values())])
+    text = read_whole(connection, tree, fitting)
+    connection.execute(f"CREATE TEMP VIEW query AS {text}")
+    opened = _described(connection, "query")._replace(steady=False)
+    if look is None or time not in opened.columns:
+        return opened
+    kinds = {row[0]: row[1] for row in connection.execute("DESCRIBE query").fetchall()}
+    condition = look.condition(identifier(time), kinds[time])
+    return opened._replace(relation=f"(SELECT * FROM query WHERE {condition})")
+
+
+def files_of_query(query: str) -> list[str]:
+    """Return the names in a query over files, and the files that fit them; nothing is read.
+
+    Raises :class:`FedvineError` where :func:`from_query` does not open it.
+    """
+    with duckdb.connect(config=CLOSED) as connection:
+        try:
+            _, fitting = _fitting_query(connection, query)
+        except duckdb.Error as error:
+            raise FedvineError(f"the query cannot be read ({sentence_of(error)}).") from error
+    # A name that fits nothing may be one of the query's own tables.
+    return list(chain.from_iterable(fitting.values()))
+
+
+def _fitting_query(connection: duckdb.DuckDBPyConnection, query: str
+                   ) -> tuple[Any, dict[str, list[str]]]:
+    """Return a query as DuckDB's tree, and by each name in it the files that fit."""
     statements = connection.extract_statements(query)
     found = [json.loads(tree) for statement in statements[:1] for tree, in connection.execute(
         "SELECT json_serialize_sql(?)", [statement.query]).fetchall()]
@@ -98,17 +127,8 @@ def from_query(connection: duckdb.DuckDBPyConnection, query: str, time: str | No
     # Where there is no such file, DuckDB searches a folder of that name; its error names both.
     named |= {f"{name}/**/*.{kind}" for name in named for kind in ("csv", "parquet", "json")
               if not exists(name)}
-    fitting = {name: [file for file, in connection.execute(
+    return found[0], {name: [file for file, in connection.execute(
         "SELECT file FROM glob(?)", [name]).fetchall()] for name in named}
-    shut(connection, [*named, *chain.from_iterable(fitting.values())])
-    text = read_whole(connection, found[0], fitting)
-    connection.execute(f"CREATE TEMP VIEW query AS {text}")
-    opened = _described(connection, "query")._replace(steady=False)
-    if look is None or time not in opened.columns:
-        return opened
-    kinds = {row[0]: row[1] for row in connection.execute("DESCRIBE query").fetchall()}
-    condition = look.condition(identifier(time), kinds[time])
-    return opened._replace(relation=f"(SELECT * FROM query WHERE {condition})")
 
 
 def from_frame(connection: duckdb.DuckDBPyConnection, frame: Any,
