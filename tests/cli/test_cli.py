@@ -40,7 +40,8 @@ def test_a_run_shows_its_scores_and_the_same_command_again_shows_them_at_once(
     assert (folder / "summary.json").exists()
     stages = len(Experiment.of_run(folder).open()[2])
     assert len(told.splitlines()) == stages             # not a terminal: a line a stage
-    for word in ("ada", "bob", "cyd", "n new", "n all", "MRR", "Negatives", "runs/popularity-shop-s0"):
+    for word in ("ada", "bob", "cyd", "n new", "n all", "MRR", "Negatives",
+                 "runs/popularity-shop-s0"):
         assert word in first
     written = (folder / "metrics.jsonl").read_bytes()
     code, second, told = fedvine(capsys, *command)
