@@ -101,6 +101,15 @@ def test_a_csv_in_a_query_has_the_names_and_times_that_the_file_has():
         assert (found.num_src, float(found.t[-1])) == (90, 21039.5), source
 
 
+@pytest.mark.parametrize("types", [
+    "types = {'t': 'INTEGER', 'user': 'VARCHAR'}", "types = {'user': 'VARCHAR'}, header = true",
+    "columns = {'user': 'VARCHAR', 'item': 'VARCHAR', 't': 'INTEGER', 'c': 'VARCHAR'}"])
+def test_types_that_a_query_gives_to_a_csv_are_its_own(types):
+    Path("g.csv").write_text("user,item,t,c\n07,a,3,x\n08,b,4,y\n7,a,5,x\n")
+    found = read(f"SELECT * FROM read_csv('g.csv', {types})", **NAMED)
+    assert [found.src_ids[i] for i in found.src] == ["07", "08", "7"] and list(found.t) == [3, 4, 5]
+
+
 def test_columns_of_objects_are_looked_at_whole():
     rows = pd.DataFrame({"user": [1] * 3000 + ["x"], "item": ["a"] * 3001, "t": range(3001)},
                         dtype=object)
