@@ -183,7 +183,8 @@ def served(env: dict[str, str], work: Path) -> str:
             address = page.stdout.readline().strip()
             if not address.startswith("http://127.0.0.1:"):
                 raise Failed(f"fedvine app said: {address} {page.stdout.read()}")
-            got = [opened(address + path) for path in ("", "api/runs")]
+            address, _, token = address.partition("#token=")
+            got = [opened(address), opened(f"{address}api/runs", token)]
             if b"<html" not in got[0] or b"fedlink" not in got[1]:
                 raise Failed(f"fedvine app answered {got[0][:200]!r} and {got[1][:200]!r}")
         finally:
@@ -191,11 +192,12 @@ def served(env: dict[str, str], work: Path) -> str:
     return f"{len(got[0]):,} bytes of page, {len(got[1]):,} of runs"
 
 
-def opened(address: str) -> bytes:
-    """Return what an address on this machine answers."""
+def opened(address: str, token: str = "") -> bytes:
+    """Return what an address on this machine answers to a request with that token."""
     try:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(address, timeout=60) as answer:
+        asked = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
+        with direct.open(asked, timeout=60) as answer:
             return answer.read()
     except OSError as error:
         raise Failed(f"{address} does not answer ({error}).") from error

@@ -78,7 +78,7 @@ def test_wide_and_narrow_light_and_dark(browser, serve, folder):
 
 def test_a_question_by_keyboard_alone(browser, serve, folder):
     address = serve(folder)
-    browser.open(f"{address}#run=0")
+    browser.open(f"{address}&run=0")
     browser.until(f"{PLOT} > 12 && document.querySelector('form.ask')")
     reached = []
     for _ in range(80):             # from the top of the page, with Tab, to the box of the user
@@ -103,7 +103,7 @@ def test_a_question_by_keyboard_alone(browser, serve, folder):
 
 
 def test_arrows_read_the_points_of_a_plot(browser, serve, folder):
-    browser.open(f"{serve(folder)}#run=0")
+    browser.open(f"{serve(folder)}&run=0")
     browser.until(f"{PLOT} > 12")
     browser.value("document.querySelectorAll('figure svg[tabindex]')[1].focus()")
     caption = ("document.activeElement.closest('figure').querySelector('figcaption').innerText")
@@ -119,7 +119,7 @@ def test_arrows_read_the_points_of_a_plot(browser, serve, folder):
 
 
 def test_the_label_of_a_node_and_the_matrix_of_tasks(browser, serve, folder):
-    browser.open(f"{serve(folder)}#run=2")
+    browser.open(f"{serve(folder)}&run=2")
     browser.until("document.querySelectorAll('figure svg rect').length >= 10")
     part = tiny_graphs()[0].parts["bob"]
     node = part.names()[int(part.edges[0, 0])]

@@ -41,13 +41,20 @@ def start(*words):
 def test_a_signal_ends_it_cleanly_and_nothing_is_left(folder, number):
     process = start(folder, "--port", 0)
     try:
-        address = process.stdout.readline().strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
-        with urllib.request.urlopen(f"{address}api/runs") as answer:
+        line = process.stdout.readline().strip()
+        address, token = re.fullmatch(r"(http://127\.0\.0\.1:\d+/)#token=(\S{40,})", line).groups()
+
+        def ask(path):
+            return urllib.request.urlopen(urllib.request.Request(
+                address + path, headers={"Authorization": f"Bearer {token}"}))
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:     # another user here
+            urllib.request.urlopen(f"{address}api/runs")
+        refused.value.close()
+        with ask("api/runs") as answer:
             rows = json.load(answer)["runs"]
         assert [row["folder"] for row in rows] == ["one", "two"]
         user = "api/runs/1/forecasts?client=ada&user=100&top=2"
-        with urllib.request.urlopen(address + user) as answer:
+        with ask(user) as answer:
             assert len(json.load(answer)["items"]) == 2
         process.send_signal(number)
         out, err = process.stdout.read(), process.stderr.read()
@@ -105,7 +112,7 @@ def test_another_address_gets_a_token_that_is_printed_once(folder):
 def test_a_port_that_is_taken_is_one_sentence(folder):
     first = start(folder, "--port", 0)
     try:
-        port = first.stdout.readline().strip().rstrip("/").rpartition(":")[2]
+        port = first.stdout.readline().strip().partition("/#")[0].rpartition(":")[2]
         with pytest.raises(FedvineError, match=f"127.0.0.1:{port} cannot be listened on"):
             serve([folder / "one"], port=int(port))
     finally:

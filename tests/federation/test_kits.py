@@ -11,6 +11,10 @@ import pytest
 
 pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import (
@@ -20,11 +24,12 @@ from nvflare.fuel.f3.streaming.stream_const import (
 )
 
 from fedvine import testing
+from fedvine.cli import main as cli
 from fedvine.cli.site import private
 from fedvine.core.errors import FedvineError
 from fedvine.engines.remote import Gone
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation import certificates, flare, kits, launch
+from fedvine.federation import certificates, flare, keys, kits, launch
 from fedvine.federation.flare import Gate, checked
 from fedvine.federation.launch import read_order
 from fedvine.federation.order import Order
@@ -302,3 +307,55 @@ def test_an_answer_or_a_key_that_is_not_there_is_named_and_leaves_no_folder(tmp_
     with pytest.raises(FedvineError, match=r"koeln has no key of a request; name with --folder"):
         kits.pack(answer, tmp_path / "koeln", kit, "AA:BB")
     assert not kit.exists()
+
+
+def request_of(folder, name, key, old=None, file="x"):
+    """A request as FLARE writes it, as far as the hub's own checks look at it."""
+    made = (x509.CertificateSigningRequestBuilder().subject_name(x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, name)])).sign(key, hashes.SHA256()))
+    asked = folder / f"{file}.request.zip"
+    with zipfile.ZipFile(asked, "w") as archive:
+        archive.writestr("request.json", json.dumps({"kind": "site", "name": name}))
+        archive.writestr(f"{name}.csr", made.public_bytes(serialization.Encoding.PEM))
+    if old is not None:
+        (folder / "old.key").write_bytes(old.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption()))
+        keys.prove(asked, folder / "old.key")
+    return asked
+
+
+def test_a_second_key_for_a_name_needs_the_first_ones_signature(tmp_path, monkeypatch, capsys):
+    """And the answer is called as the certificate, whatever the request's file is called."""
+    given = []
+
+    def tool(*arguments, cwd=None):
+        with zipfile.ZipFile(arguments[-1]) as archive:
+            given.append(sorted(archive.namelist()))
+        return ""
+
+    monkeypatch.setattr(kits, "tool", tool)
+    hub = tmp_path / "hub"
+    (hub / "ca").mkdir(parents=True)
+    (hub / "ca" / "rootCA.key").touch()
+    (hub / "profile.yml").write_text(json.dumps({"server": {"host": "hub.example"}}))
+    first, second, third = (rsa.generate_private_key(65537, 2048) for _ in range(3))
+    answer = hub / "jfk.signed.zip"
+    assert kits.approve(hub, request_of(tmp_path, "jfk", first, file="lga")) == answer
+    assert kits.approve(hub, request_of(tmp_path, "jfk", first)) == answer      # asked again
+    assert kits.approve(hub, request_of(tmp_path, "lga", second)) == hub / "lga.signed.zip"
+    for old in (None, second, third):
+        with pytest.raises(FedvineError, match="jfk has a certificate already"):
+            kits.approve(hub, request_of(tmp_path, "jfk", second, old))
+    kits.approve(hub, request_of(tmp_path, "jfk", second, first))               # renewed
+    with pytest.raises(FedvineError, match="jfk has a certificate already"):
+        kits.approve(hub, request_of(tmp_path, "jfk", first))
+    with pytest.raises(FedvineError, match="--replace names lga"):
+        kits.approve(hub, request_of(tmp_path, "jfk", third), "lga")
+    with pytest.raises(SystemExit):
+        cli.main(["kit", "approve", str(hub), str(request_of(tmp_path, "jfk", third)),
+                  "--replace", "jfk"])
+    assert "ATTENTION: whoever holds the key of this request is jfk" in capsys.readouterr().err
+    kits.approve(hub, request_of(tmp_path, "jfk", third))
+    assert {tuple(members) for members in given} == {("jfk.csr", "request.json"),
+                                                     ("lga.csr", "request.json")}

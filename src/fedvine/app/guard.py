@@ -1,4 +1,4 @@
-"""Rules of who may ask the page: the machine itself, or a person with the token.
+"""Rules of who may ask the page: a person with the token.
 
 A page of another site cannot read the answers of this one, unless its name is made to lead to this
 machine (DNS rebinding): so the Host of a request must be an address, or a name of this machine.

@@ -25,8 +25,8 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
 
     Args:
         folders: of runs, or of folders with runs in them.
-        host: the address to listen on; another one than loopback gets a token, which is in the
-            printed address.
+        host: the address to listen on. A token is in the printed address: on loopback, too, since
+            other users of a machine may connect there.
         port: the port; 0 for any that is free.
         say: gets the sentences for a person.
 
@@ -42,7 +42,7 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
         raise FedvineError(f"The page needs {error.name}, which is not installed; install the "
                            'extra: pip install "fedvine[app]".') from error
     found = runs_in(folders)
-    token = None if is_loopback(host) else secrets.token_urlsafe(32)
+    token = secrets.token_urlsafe(32)
     server = uvicorn.Server(uvicorn.Config(
         application(found, host, token, lambda: _inside(folders)), lifespan="off",
         log_level="warning", ws="none",
@@ -59,8 +59,8 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
         # pieces waits 40 ms for the client's system
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         shown = f"[{host}]" if ":" in host else host
-        say(f"http://{shown}:{listening.getsockname()[1]}/" + (f"#token={token}" if token else ""))
-        if token:
+        say(f"http://{shown}:{listening.getsockname()[1]}/#token={token}")
+        if not is_loopback(host):
             say("Whoever has this address reads all of these runs. It is not encrypted: use it in "
                 "a network that you trust, or a tunnel to loopback.")
         say("Ctrl-C ends it.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -73,10 +74,17 @@ def kit_request(
 def kit_approve(
     hub: Annotated[Path, typer.Argument(help="The hub's folder.")],
     request: Annotated[Path, typer.Argument(help="A site's request.")],
+    replace: Annotated[str | None, typer.Option(
+        metavar="SITE", help="Sign another key for this site, though its old one has not signed "
+        "the request: its people said so by telephone.")] = None,
 ) -> None:
     """Sign a site's request, once you are sure that it is the site's (hub, step 3)."""
     from fedvine.federation import kits as kits
-    answer = kits.approve(hub, request)
+    answer = kits.approve(hub, request, replace)
+    if replace is not None:
+        print(f"ATTENTION: whoever holds the key of this request is {replace} from now on. Its old "
+              "certificate is valid until its date, too: if the old key was stolen, withdraw "
+              f"{replace} and let the site ask under another name.", file=sys.stderr)
     print(f"Send {answer} back.\nNext, at the site: fedvine kit pack {answer.name} --fingerprint "
           f"..., or to renew a kit: fedvine kit renew KIT --answer {answer.name} --fingerprint ...")
 

@@ -259,7 +259,7 @@ def page(
         metavar="RUN...", help="Folders of runs, finished or still learning, or folders with runs "
         "in them.")],
     host: Annotated[str, typer.Option(
-        help="The address to listen on; any but loopback gets a token, which is printed.")
+        help="The address to listen on; the page's address, with a token, is printed.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")
                     ] = 8765,

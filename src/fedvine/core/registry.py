@@ -30,16 +30,28 @@ def names(room: str) -> list[str]:
 
 
 def _files(room: str) -> dict[str, EntryPoint | None]:
-    """Return the names, with another package's entry point, or None for a file here."""
+    """Return the names, with another package's entry point, or None for a file here.
+
+    A name that is used here is not another package's.
+    """
     package = importlib.import_module(f"fedvine.{room}")
+    own = _own(tuple(package.__path__))
     others = {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
-    return dict.fromkeys(_own(tuple(package.__path__))) | others
+    taken = {*own, *(_variants(tuple(package.__path__)) if others and room == "methods" else ())}
+    return dict.fromkeys(own) | {n: e for n, e in others.items() if n not in taken}
 
 
 @lru_cache(maxsize=16)
 def _own(folders: tuple[str, ...]) -> list[str]:
     """Return the names of the files in a room; looking for them takes 4 ms."""
     return [m.name for m in pkgutil.iter_modules(folders) if not m.name.startswith("_")]
+
+
+@lru_cache(maxsize=16)
+def _variants(folders: tuple[str, ...]) -> list[str]:
+    """Return the names of all methods in the files here, which are read as text."""
+    return [name for folder in folders for file in Path(folder).glob("[!_]*.py")
+            for name in _NAMED.findall(file.read_text("utf-8"))]
 
 
 @lru_cache(maxsize=16)
@@ -85,8 +97,7 @@ def method(name: str) -> type:
 def method_names() -> list[str]:
     """List the names of all methods without importing one: their files are read as text."""
     package = importlib.import_module("fedvine.methods")
-    own = [name for folder in package.__path__ for file in Path(folder).glob("[!_]*.py")
-           for name in _NAMED.findall(file.read_text("utf-8"))]
+    own = _variants(tuple(package.__path__))
     return sorted({*own, *(name for name, entry in _files("methods").items() if entry)})
 
 
@@ -117,11 +128,25 @@ def methods() -> dict[str, type]:
     """Return all method classes by name."""
     from fedvine.core.method import Method
     found: dict[str, type] = {}
-    for file, entry in sorted(_files("methods").items()):
+    # Those here come first, and no other package's class takes their name.
+    for file, entry in sorted(_files("methods").items(), key=lambda one: (bool(one[1]), one[0])):
         for value in vars(_opened("methods", file, entry)).values():
-            if isinstance(value, type) and issubclass(value, Method) and value.name:
+            if isinstance(value, type) and issubclass(value, Method) and value.name and not (
+                    entry and value.name in found):
                 found[value.name] = value
     return found
+
+
+def package_of(name: str) -> str | None:
+    """Return the package and version, ``"toys 1.0"``, of a method; None for one of fedvine's own.
+
+    Raises :class:`FedvineError` if there is no such method.
+    """
+    found = method(name)
+    for file, entry in _files("methods").items():
+        if entry and (file == name or found in vars(_opened("methods", file, entry)).values()):
+            return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+    return None
 
 
 # -- methods in a person's own file ----------------------------------------------------------------

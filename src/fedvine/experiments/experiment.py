@@ -325,8 +325,6 @@ class Experiment(BaseModel):
             FedvineError: where the data do not fit, the folder has another run, or rows that it
                 learned are gone.
         """
-        if out is not None:
-            handed.remember_run(self.data)
         if "torch" in sys.modules:      # where the method uses it, its file has imported it
             sys.modules["torch"].set_num_threads(self.threads)
         if self.engine == "ray" and "engine" not in options:
@@ -344,6 +342,8 @@ class Experiment(BaseModel):
         made = run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
                    source=source, quorum=self.quorum, keep=keep, step=step,
                    final=bool(self.resolved().final), **options)
+        if out is not None:     # its user's own: it may be opened again from the folder
+            handed.remember_run(self.data)
         if found is None and self.open_end and out is not None and keep:
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)

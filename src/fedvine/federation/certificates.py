@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
+from fedvine.federation import keys, roster
 from fedvine.federation import kits as kits
-from fedvine.federation import roster
 from fedvine.federation.launch import at_work
 
 BUSY = 60.0     # seconds that a running server may take to answer
@@ -76,10 +76,15 @@ def withdraw(hub: Path, site: str) -> bool:
 
 
 def renew(kit: Path, federation: str) -> Path:
-    """Make a new key at a site, which stays in ``kit/renewal``; return a request for the hub."""
+    """Make a new key at a site, which stays in ``kit/renewal``; return a request for the hub.
+
+    The old key signs the request (:mod:`fedvine.federation.keys`).
+    """
     name = roster.site_name(kit)
     shutil.rmtree(kit / "renewal", ignore_errors=True)
-    return kits.request(kit / "renewal", name, federation)
+    asked = kits.request(kit / "renewal", name, federation)
+    keys.prove(asked, kit / "startup" / "client.key")
+    return asked
 
 
 def renewed(kit: Path, answer: Path, expected: str) -> None:

@@ -21,6 +21,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -28,12 +29,13 @@ from typing import Any
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
-from fedvine.federation import roster
+from fedvine.federation import keys, roster
 from fedvine.federation.job_files import CLASSES
 
 ADMIN = "admin@fedvine.local"
 # Not for sites: names of the hub's, and of folders beside a site's kit.
 _TAKEN = {"server", "admin", "hub", "localhost", "ca", "requests", "made", "job", ADMIN}
+_MOST = 1 << 20         # bytes of a file in a request
 WITHDRAWN = "disabled_clients.json"     # beside the server's kit; FLARE reads it
 # The gates of FLARE's processes, at the hub and at a site.
 _HUBS_GATE, _GATE = "fedvine.federation.flare.Gate", "fedvine.federation.flare_site.Gate"
@@ -157,10 +159,20 @@ def request(folder: Path, site: str, federation: str) -> Path:
     return _request(folder, federation, {"name": site, "type": "client", "org": "site"})
 
 
-def approve(hub: Path, asked: Path) -> Path:
+def approve(hub: Path, asked: Path, replace: str | None = None) -> Path:
     """Sign a site's request at the hub; return the answer to send back.
 
-    Raises :class:`FedvineError` for a request that is not a site's, or for the hub's name.
+    Args:
+        hub: the hub's folder.
+        asked: the request. Its file may have any name: the answer has that of the certificate.
+        replace: the name of a site whose key is replaced without a word of the old one.
+
+    Returns:
+        The answer.
+
+    Raises:
+        FedvineError: for a request that is not a site's, for the hub's name, and for another key
+            under a site's name, unless the old key has signed the request.
     """
     if not (hub / "ca" / "rootCA.key").exists():
         raise FedvineError(f"{hub} holds no root certificate; fedvine kit init makes one.")
@@ -169,7 +181,9 @@ def approve(hub: Path, asked: Path) -> Path:
                            "request.")
     try:
         with zipfile.ZipFile(asked) as archive:
-            found = json.loads(archive.read("request.json"))
+            members = {one.filename: archive.read(one) for one in archive.infolist()
+                       if one.file_size <= _MOST}
+        found = json.loads(members["request.json"])
         kind, name = found["kind"], str(found["name"])
         host = json.loads((hub / "profile.yml").read_text("utf-8"))["server"]["host"]
     except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
@@ -179,10 +193,23 @@ def approve(hub: Path, asked: Path) -> Path:
         raise FedvineError(f'{asked} asks for the certificate of a {kind} called "{name}"; a site '
                            "asks as a site, under a name that is not the hub's.")
     checked(name)
-    return _approve(hub, asked)
+    if replace not in (None, name):
+        raise FedvineError(f"{asked} asks for the name {name}, and --replace names {replace}.")
+    proof = members.pop(keys.PROOF, None)
+    if replace is None:
+        keys.same_site(hub, name, members.get(f"{name}.csr", b""), proof)
+    with tempfile.TemporaryDirectory() as folder:       # as FLARE wrote it
+        plain = Path(folder) / f"{name}.request.zip"
+        with zipfile.ZipFile(plain, "w") as archive:
+            for member, content in members.items():
+                archive.writestr(member, content)
+        answer = _approve(hub, plain)
+    keys.remember(hub, name, members[f"{name}.csr"])
+    return answer
 
 
 def _approve(hub: Path, asked: Path) -> Path:
+    """Sign a request that is called as its certificate is; FLARE checks that both names agree."""
     answer = hub / f"{asked.name.removesuffix('.request.zip')}.signed.zip"
     tool("cert", "approve", "-c", str(hub / "ca"), "--profile", str(hub / "profile.yml"), "--out",
          str(answer), "--force", str(asked))

@@ -58,7 +58,7 @@ class Policy(BaseModel):
             "fedlink_plus": {"share": ["sums", "none"], "secure": True},
             "power_plus": {"secure": True}},
         description="methods that may run here; below each its fields: a value, a list of values, "
-        "or least and most")
+        'or least and most; for a method of another package also package = "NAME VERSION"')
     times: bool = Field(default=False, description="whether the server may learn when each hashed "
                         "user was first seen here")
     grain: int = Field(default=10, ge=1, description="counts leave as multiples of it, rounded up; "
@@ -76,7 +76,16 @@ class Policy(BaseModel):
     def _known(cls, methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, fields in methods.items():
             there = registry.method(name).model_fields      # type: ignore[attr-defined]
+            package = registry.package_of(name)
+            if fields.get("package") != package:
+                raise FedvineError(
+                    f"policy.methods.{name}: {name} is fedvine's own; leave out package."
+                    if package is None else
+                    f"policy.methods.{name}: the method that is installed is of another package; "
+                    f'write package = "{package}" if it may run here.')
             for field, wanted in fields.items():
+                if field == "package":
+                    continue
                 if field not in there:
                     raise FedvineError(f"policy.methods.{name}: {name} has no field "
                                        f'"{field}"{near(field, there)}.')
@@ -95,7 +104,7 @@ class Policy(BaseModel):
         if method.name not in self.methods:
             raise Refusal("policy-method", method.name)
         for field, wanted in self.methods[method.name].items():
-            if not _fits(value := getattr(method, field), wanted):
+            if field != "package" and not _fits(value := getattr(method, field), wanted):
                 raise Refusal("policy-field", f"{method.name}.{field}", _said(wanted),
                               _said(value))
         if self.epsilon is not None:

@@ -144,7 +144,7 @@ def _start(cell: Job, forks: ForkServer | None) -> _Running:
         file.write(tomlkit.dumps(cell.experiment.plain()))
     log = cell.folder.with_name(cell.folder.name + ".log")
     where = getattr(cell.experiment.method, device.FIELD, None)
-    arguments = ["run", str(toml), "--out", str(cell.folder), "--no-keep"]
+    arguments = ["run", str(toml), "--out", str(cell.folder), "--no-keep", "--open-data"]
     if where is not None:
         arguments += ["--set", f"method.device={where}"]
     start = new_process if forks is None or where is None else forks.start
