@@ -52,8 +52,10 @@ def scores(run):
 def test_nights_give_the_scores_of_one_run(bipartite):
     data = {"source": "shop.csv", "client": "town", "users": "users.csv",
             **({"items": "items.csv"} if bipartite else {"bipartite": False})}
+    listed = {n: f"{int(n[1:]) ** 2},{'xyz'[int(n[1:]) % 3]}"       # from the first night on
+              for n in sorted({row[1] for row in ROWS})}
     for end in (47, 47, 58, 90, 120):
-        write(ROWS[:end])
+        write(ROWS[:end], items=listed)
         found = made(data=data).run("run").finish()
     assert len(found.plan) > 9
     stream = made(data=data).data.open().before(found.plan.bounds[-1])

@@ -82,7 +82,8 @@ def test_the_first_partial_fit_is_a_fit_and_late_rows_are_taken(rows, fitted):
     again = LinkForecaster("recency", client="town").partial_fit(rows[:300])
     assert np.array_equal(again.decision_function(rows), fitted.decision_function(rows), True)
     late = pd.DataFrame({"src": ["new"], "dst": ["i1"], "time": [5], "town": ["ayr"]})
-    assert again.predict(late).tolist() == [None]
+    with pytest.warns(UserWarning, match='the first is "new"'):
+        assert again.predict(late).tolist() == [None]
     assert again.partial_fit(late).predict(late).tolist() == ["i1"]
 
 
