@@ -15,12 +15,20 @@ from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.intervals import EACH, NONE, SEEDS, USERS
 from fedvine.results.kept import read
+from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_means import summarise
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.link_scorer import Scorer
 from fedvine.tasks.resampled import COUNT, auc, mean, period_means, weights
 
 TASK = LinkPrediction(negatives=5)
+
+
+@pytest.fixture(autouse=True)
+def resampled(monkeypatch):
+    monkeypatch.setattr(LinkPrediction, "resampled", True)
+
+
 NOISE = rng(1, "noise").normal(size=(2, 50))
 
 
@@ -87,6 +95,14 @@ def test_the_sentences_say_what_was_used_and_how_it_was_corrected():
                                        f"={2 * least:.3f}".replace("0.", "."))
 
 
+def test_where_seeds_draw_nodes_an_interval_over_seeds_is_one():
+    """Of a method without a model, too: each seed has other nodes of classes."""
+    common = Entry("common", "common", {s: [{"client": None, "scores": {"am": 0.5 + s / 100}}]
+                                        for s in range(4)})
+    found = Comparison("x", 4, ClassIncremental(), [common])
+    assert found.estimate(common, "am").over == SEEDS and "±" in found.score(common, "am")
+
+
 def test_methods_with_the_same_scores_are_named():
     one, same = entry("fedlink", "fedlink", LEARNED), entry("stfl", "stfl", LEARNED)
     other = entry("local", "fedlink_local", [0.70, 0.71, 0.72, 0.7100001])
@@ -126,9 +142,10 @@ def test_replicates_reach_the_table_and_change_nothing_else(tmp_path, monkeypatc
     data = {"source": str(shop.write(tmp_path)), **shop.COLUMNS}
     asked = experiments(["popularity", "edgebank"], {"data": data, "stages": "400s"},
                         ["protocol.negatives=5"])
-    plain = compare(asked, 1, tmp_path / "plain")
+    with monkeypatch.context() as patch:
+        patch.setattr(LinkPrediction, "resampled", False)
+        plain = compare(asked, 1, tmp_path / "plain")
     assert all(e.replicates("auc") == {} for e in plain.entries)
-    monkeypatch.setattr(LinkPrediction, "resampled", True)
     monkeypatch.setattr(LinkPrediction, "scorer", lambda self, part, plan, name, seed: Keeping(
         self, part, plan, name, seed))
     monkeypatch.setattr(LinkPrediction, "replicates_of", lambda self, stages, plan: period_means(

@@ -41,11 +41,19 @@ class Comparison:
 
     def difference(self, entry: Entry, to: Entry, key: str) -> Estimate:
         """Return ``entry - to`` over common seeds; see :mod:`fedvine.results.intervals`."""
-        return intervals.difference(entry, to, key, self.task.simple)
+        return intervals.difference(entry, to, key, self.without_chance)
 
     def estimate(self, entry: Entry, key: str, client: str | None = None) -> Estimate:
         """Return a score of a method; see :mod:`fedvine.results.intervals`."""
-        return intervals.estimate(entry, key, self.task.simple, client)
+        return intervals.estimate(entry, key, self.without_chance, client)
+
+    @property
+    def without_chance(self) -> tuple[str, ...]:
+        """Return the methods in which a seed changes only the queries.
+
+        Where it also draws nodes or the partition, as for classes, there are none.
+        """
+        return self.task.simple if self.task.resampled else ()
 
     def _score(self, key: str) -> Score:
         """Return how a score is shown, by the task or by any task."""

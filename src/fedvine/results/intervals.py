@@ -49,7 +49,7 @@ def has_chance(entry: Entry, values: Collection[float], simple: Collection[str])
 
 def estimate(entry: Entry, key: str, simple: Collection[str], client: str | None = None
              ) -> Estimate:
-    """Return a score of a method; ``simple`` are the methods without a model."""
+    """Return a score of a method; ``simple`` are those in which seeds change only the queries."""
     values = list(entry.values(key, client).values())
     chance = has_chance(entry, values, simple)
     if len(values) >= FEW_SEEDS and chance:
