@@ -52,15 +52,18 @@ def through_the_page(folder: str) -> dict[str, float]:
                                stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        port = int(process.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+        address, _, token = process.stdout.readline().strip().partition("/#token=")
+        port = int(address.rpartition(":")[2])
+        allowed = {"Authorization": f"Bearer {token}"}
         done = threading.Event()
-        poller = threading.Thread(target=_poll, args=(port, done))
+        poller = threading.Thread(target=_poll, args=(port, allowed, done))
         poller.start()
         connection, spent = HTTPConnection("127.0.0.1", port), []
         users = [f"user {i * 7919 % 10**8}" for i in rng("asked").integers(0, USERS, QUESTIONS)]
-        first = _question(connection, "large", users[0])
+        first = _question(connection, allowed, "large", users[0])
         for i, user in enumerate(users):
-            spent.append(1e3 * _question(connection, "small" if i % 10 == 9 else "large", user))
+            spent.append(1e3 * _question(connection, allowed,
+                                         "small" if i % 10 == 9 else "large", user))
         done.set()
         poller.join()
         connection.close()
@@ -71,20 +74,21 @@ def through_the_page(folder: str) -> dict[str, float]:
             "95 %": float(np.quantile(spent, 0.95))}
 
 
-def _question(connection: HTTPConnection, client: str, user: str) -> float:
+def _question(connection: HTTPConnection, allowed: dict[str, str], client: str, user: str
+              ) -> float:
     """Ask; return the seconds."""
     began = time.perf_counter()
     connection.request("GET", "/api/runs/0/forecasts?" + urlencode(
-        {"client": client, "user": user, "top": 5}))
+        {"client": client, "user": user, "top": 5}), headers=allowed)
     found = json.loads(connection.getresponse().read())
     assert len(found["items"]) == 5, found
     return time.perf_counter() - began
 
 
-def _poll(port: int, done: threading.Event) -> None:
+def _poll(port: int, allowed: dict[str, str], done: threading.Event) -> None:
     """Look every two seconds, as the page does."""
     connection = HTTPConnection("127.0.0.1", port)
     while not done.wait(2):
-        connection.request("GET", "/api/runs")
+        connection.request("GET", "/api/runs", headers=allowed)
         connection.getresponse().read()
     connection.close()

@@ -46,7 +46,8 @@ def is_sentence(said, *words):
 def refused(arguments, *words):
     """Exit code 2, one sentence with all the ``words``, and a disk that is as it was.
 
-    The cache may have whole new streams in it: the table was read before something else failed.
+    The cache may have whole new streams in it: the table was read before something else failed,
+    and what data this user opened is remembered.
     """
     here, cache = Path.cwd(), Path(os.environ["FEDVINE_CACHE"])
     before = {**snapshot(here), **snapshot(cache)}
@@ -56,4 +57,6 @@ def refused(arguments, *words):
     now = {**snapshot(here), **snapshot(cache)}
     streams = [p.parent for p in now if p.name == "stream.json" and p.parent.parent == cache]
     read = {p for p in now if p not in before and not {p, *p.parents}.isdisjoint(streams)}
-    assert {p: held for p, held in now.items() if p not in read} == before
+    opened = cache / "opened"
+    assert {p: held for p, held in now.items() if p not in read
+            and opened not in (p, p.parent)} == before
