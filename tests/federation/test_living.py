@@ -51,7 +51,7 @@ class World:
             "out": str(folder / "run"), "stages": "20", "live": True, "seed": 3, "forecasts": 0,
             **order,
             "method": {"name": method.name, **method.model_dump(mode="json", exclude_none=True)},
-            "protocol": {"positives": 20, "negatives": 5}})
+            "protocol": {"positives": 20, "negatives": 5, "ranking": False}})
         self.method = self.order.kind()
         self.restart()
 
