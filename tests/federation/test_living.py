@@ -51,7 +51,8 @@ class World:
             "out": str(folder / "run"), "stages": "20", "live": True, "seed": 3, "forecasts": 0,
             **order,
             "method": {"name": method.name, **method.model_dump(mode="json", exclude_none=True)},
-            "protocol": {"positives": 20, "negatives": 5, "ranking": False}})
+            # a site lists the items of its own table, one process those of one table for all
+            "protocol": {"positives": 20, "negatives": 5, "ranking": False, "cold": False}})
         self.method = self.order.kind()
         self.restart()
 

@@ -16,10 +16,8 @@ from fedvine.results.entry import Entry
 from fedvine.results.intervals import EACH, NONE, SEEDS, USERS
 from fedvine.results.kept import read
 from fedvine.tasks.class_incremental import ClassIncremental
-from fedvine.tasks.link_means import summarise
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.link_scorer import Scorer
-from fedvine.tasks.resampled import COUNT, auc, mean, period_means, weights
+from fedvine.tasks.resampled import COUNT
 
 TASK = LinkPrediction(negatives=5)
 
@@ -111,27 +109,6 @@ def test_methods_with_the_same_scores_are_named():
     assert "fedlink and stfl have exactly the same scores" in " ".join(found.notes())
 
 
-class Keeping(Scorer):
-    """A scorer that keeps replicates of AUC and MRR of all pairs, as a scorer is to do."""
-
-    def measure(self, t, answer):
-        found = super().measure(t, answer)
-        B, (_, _, extra) = self.protocol.replicates, self._current
-        count = len(extra["masks"]["all"])
-        if B and count:
-            scores = np.asarray(self.answered(answer), float)
-            users = np.array([hash_of(self.part.src_ids[int(u)]) for u in
-                              self._current[1].src[:count]], np.uint64)
-            w = weights(users, B)
-            wide = scores[4 * count:][:count * extra["wide"]].reshape(count, -1)
-            above = (wide > scores[:count, None]).sum(1) + (wide == scores[:count, None]).sum(1) / 2
-            self.__dict__.setdefault("resampled", {})[t] = {
-                "n": {"n": w.sum(1)}, "scores": {
-                    "auc": auc(scores[:count], scores[count:2 * count], w),
-                    "mrr": mean(1 / (1 + above), w)}}
-        return found
-
-
 def hash_of(name):
     return int.from_bytes(str(name).encode()[:8].ljust(8), "little")
 
@@ -146,11 +123,6 @@ def test_replicates_reach_the_table_and_change_nothing_else(tmp_path, monkeypatc
         patch.setattr(LinkPrediction, "resampled", False)
         plain = compare(asked, 1, tmp_path / "plain")
     assert all(e.replicates("auc") == {} for e in plain.entries)
-    monkeypatch.setattr(LinkPrediction, "scorer", lambda self, part, plan, name, seed: Keeping(
-        self, part, plan, name, seed))
-    monkeypatch.setattr(LinkPrediction, "replicates_of", lambda self, stages, plan: period_means(
-        stages, plan, lambda _: "n", {k: list(summarise(stages, plan)["client"])
-                                      for k in ("auc", "mrr")}))
     found = compare(asked, 1, tmp_path / "cells")
     for before, after in zip(plain.entries, found.entries, strict=True):
         assert before.values("auc") == after.values("auc")

@@ -172,7 +172,7 @@ def test_a_search_under_another_protocol_is_not_taken(tmp_path, monkeypatch):
     first, = wanted(tmp_path)
     tune(first, trials=1, folder=tmp_path / "cells", tell=len)
     assert searched(first, 100, tmp_path / "cells") is not None
-    monkeypatch.setattr(LinkPrediction, "revision", 2)
+    monkeypatch.setattr(LinkPrediction, "revision", 99)
     assert searched(first, 100, tmp_path / "cells") is None
 
 
