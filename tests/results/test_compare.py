@@ -65,8 +65,10 @@ def test_the_numbers_are_those_of_the_run_folders(shared):
         paired(by_key["fedlink"], by_key["popularity"])[0])
     assert second.estimate("auc", "bob") == pytest.approx(mean_interval(
         [x["scores"]["auc"] for run in runs["fedlink"] for x in run if x["client"] == "bob"]))
-    assert sorted(map(str, found.records())) == sorted(
-        str(x) for run in runs.values() for r in run for x in r)
+    def plain(record):      # without what only sentences and intervals need
+        return str({k: v for k, v in record.items() if k not in ("of", "replicates")})
+    assert sorted(map(plain, found.records())) == sorted(
+        plain(x) for run in runs.values() for r in run for x in r)
     grid = found.grids()[0]
     assert grid.columns[:3] == ["method", "AUC new", "MRR new"]
     each = " ".join(f"{v:.3f}" for v in second.values("auc_new").values())
