@@ -89,8 +89,8 @@ def test_a_folder_gives_the_rows_that_reading_all_gives(nights, now, kind):
         add(number + 1, [row(i, t + dt, late=20 * (many == 3)) for i, dt, many in night
                          for _ in range(1 + (many == 2))], kind=kind)
         t += 7
-        look("one", now[number])
-        look("other", now[number], append_only=True)
+        look("one", now[number], sure=True)
+        look("other", now[number], append_only=True, sure=True)
         assert kept("one") == kept("other")
 
 
@@ -119,8 +119,8 @@ def test_a_database_gives_the_rows_that_reading_all_gives(nights):
     for night in nights:
         sell([row(i, t + dt, late=20 * (many == 3)) for i, dt, many in night])
         t += 7
-        look("one", **where)
-        look("other", append_only="99", **where)
+        look("one", sure=True, **where)
+        look("other", append_only="99", sure=True, **where)
         assert kept("one") == kept("other")
     writer.close()
 

@@ -9,7 +9,6 @@ A run keeps the rows that it has learned. The table is read again and compared w
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,22 +147,17 @@ def merged(kept: KeptRows, found: News, facts: Facts, now: bool = False, sure: b
         return kept if same else kept.planned(plan, **changes)
     rows = taken(stream, found, learned, more.bounds[-1])
     rest = len(found.late) + len(found.rest) - len(rows)
+    noted = [*_unused(stream.notes), *kept.facts.get("noted", [])]
     return kept.take(rows, more, **facts(more.bounds[-1]), waiting=[rest, 0],
-                     new=[*_new_notes(kept, table), *_new_clients(kept, rows, sure)],
-                     noted=_without_counts([*stream.notes, *table.notes, *kept.facts.get(
-                         "noted", [])]),
+                     new=[*(note for note in _unused(table.notes) if note not in noted),
+                          *_new_clients(kept, rows, sure)],
+                     noted=list(dict.fromkeys([*noted, *_unused(table.notes)])),
                      late=kept.facts["late"] + len(found.late), next=_next(more, order, step))
 
 
-def _without_counts(notes: Iterable[str]) -> list[str]:
-    """Return notes, each once, without the numbers in them, which change from day to day."""
-    return list(dict.fromkeys(re.sub(r"\b[0-9][0-9,.]*", "*", note) for note in notes))
-
-
-def _new_notes(kept: KeptRows, table: EventStream) -> list[str]:
-    """Return the notes on a table that the run does not have, except for numbers in them."""
-    known = {*_without_counts(kept.split.stream.notes), *kept.facts.get("noted", [])}
-    return [note for note in table.notes if _without_counts([note])[0] not in known]
+def _unused(notes: Iterable[str]) -> list[str]:
+    """Return the notes on columns that are not used, which do not change from day to day."""
+    return [note for note in notes if note.endswith(" not used.")]
 
 
 def _new_clients(kept: KeptRows, rows: EventStream, sure: bool) -> list[str]:
