@@ -22,7 +22,7 @@ from fedvine.results.tables import Table, TableSet
 SHARES = (1.0, 0.5, 0.25, 0.02)
 ROUNDS = (1, 2, 5, 10, 20, 40)
 THINNED = ("STFL", "Local", "4D-FED-GNN+", "FedLink", "EdgeBank", "Popularity",
-           "Recency")
+           "Popularity, all clients", "Recency", "Frequency")
 
 
 def table1(experiment: str, row: str = "FedLink", share: float = 1.0) -> Experiment:
