@@ -12,7 +12,7 @@ Probabilities are the softmax of a method's scores, as ``fedvine predict`` shows
 the scores are not logits. Nodes are put into ``BINS`` = 10 bins of equal width by the probability
 p of their predicted class. The expected calibration error is
 
-    sum over the bins of |right answers - sum of p| / all nodes
+    sum over the bins of abs(right answers - sum of p) / all nodes
 
 (Guo et al., ICML 2017, Eq. 3): 0 where of the nodes with p = 0.8 eight in ten are right.
 """

@@ -19,11 +19,10 @@ def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, 
         period: "train", "val" or "test".
 
     Returns:
-        ``{"client": {name: {...}}, "n": {name: {...}}, "mean": {...}, "mean_edges": {...}, "of":
-            {...}}``: each client's scores weighted by queries, its counts, the plain mean over
-            clients with at least :data:`LEAST` queries of the score, the mean over all queries,
-            and the number of clients in the plain mean. Where no client has so many, that number
-            is 0 and the mean is the one over queries.
+        By key: ``client``, each client's scores weighted by queries; ``n``, its counts; ``mean``,
+            the plain mean over clients with at least :data:`LEAST` queries of the score;
+            ``mean_edges``, the mean over all queries; ``of``, the number of clients in the plain
+            mean. Where no client has so many, that is 0 and the mean is the one over queries.
     """
     sums: dict[str, dict[str, list[tuple[float, int]]]] = {}
     counts: dict[str, dict[str, int]] = {}

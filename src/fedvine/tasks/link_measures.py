@@ -8,7 +8,7 @@ import numpy as np
 
 from fedvine.tasks import metrics, rankings
 from fedvine.tasks import resampled as replicates
-from fedvine.tasks.rankings import Lists
+from fedvine.tasks.rankings import UserLists
 
 #: Endings of the keys of subsets of the positives; "all" has none.
 SUBSETS = ("all", "new", "travelled", "arrived", "across", "cold")
@@ -50,7 +50,7 @@ class Asked:
     historical: np.ndarray
     inductive: np.ndarray
     k: int
-    lists: Lists | None = None
+    lists: UserLists | None = None
     nodes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
 

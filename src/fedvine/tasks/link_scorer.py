@@ -19,7 +19,7 @@ from fedvine.data.stream import EventStream
 from fedvine.tasks import negatives
 from fedvine.tasks.link_measures import Asked, Group, measured, resampled
 from fedvine.tasks.negatives import Candidates
-from fedvine.tasks.rankings import Lists
+from fedvine.tasks.rankings import UserLists
 from fedvine.tasks.rivals import Rivals, new_shares
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ class Scorer:
         left = find(now, src * max(self.part.num_dst, 1) + dst) < 0
         return np.repeat(np.arange(len(row)), both)[left], src[left], dst[left]
 
-    def _lists(self, t: int, events: EventStream, items: np.ndarray, pairs: _Pairs) -> Lists:
+    def _lists(self, t: int, events: EventStream, items: np.ndarray, pairs: _Pairs) -> UserLists:
         """Draw the users who are asked for a list of items, and ask all candidates of each.
 
         A user can have a list who has an edge here or at another client before the stage, or a row
@@ -374,7 +374,7 @@ class Scorer:
                   np.zeros((len(asked), len(items)), bool))
         lost = met[np.isin(met // width, user[~seen])]
         new = lost[find(self._known, lost) < 0]
-        return Lists(at, known, wanted, barred,
+        return UserLists(at, known, wanted, barred,
                      mixed(row[seen][:, None] ^ names[items][None, :]),
                      asked, np.unique(lost // width), np.unique(new // width),
                      self._edges_of[items])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.data.dates import moment
+from fedvine.tasks import shown
 from fedvine.tasks.link_means import LEAST
 from fedvine.tasks.link_measures import counted
 from fedvine.tasks.shown import Rows
@@ -63,7 +64,7 @@ def footnote(task: LinkPrediction) -> str:
     return f"Negatives that a positive is asked among: one for AUC, {many} for MRR."
 
 
-def tables(task: LinkPrediction, summary: Mapping[str, Any]) -> list[str | Rows]:
+def tables(task: LinkPrediction, summary: Mapping[str, Any]) -> list[str | shown.Rows]:
     """Return sentences and tables of scores by client; see :meth:`LinkPrediction.tables`."""
     found = summary["scores"]["test"]
     live = summary["scores"].get("live", {"client": {}})

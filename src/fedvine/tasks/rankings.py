@@ -11,7 +11,7 @@ SCORES = ("hit", "recall", "ndcg", "map", "coverage", "novelty", "no_list")
 
 
 @dataclass(frozen=True)
-class Lists:
+class UserLists:
     """Users who are asked for a list in a stage, all M candidates of each of U users.
 
     - ``at``: positions of their pairs among the queries, int64 [U x M], user by user
@@ -35,16 +35,17 @@ class Lists:
     edges: np.ndarray
 
 
-def ranked(scores: np.ndarray, lists: Lists, k: int
+def ranked(scores: np.ndarray, lists: UserLists, k: int
            ) -> tuple[dict[str, int], dict[str, float], dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Return counts of users, the scores of their lists, and those of each user.
 
     With the relevant items R of a user, which are those that the user meets in the stage, and the
     list L of the k candidates with the highest scores: ``hit`` is 1 if L holds one of R, ``recall``
-    |L and R| / |R|, ``ndcg`` the sum of 1 / log2(1 + place) over the places of R in L, divided by
-    the highest sum that R allows, and ``map`` the sum of the precision at each of these places,
-    divided by min(k, |R|). Each is the mean over users; who has no list counts 0. With ``_new``:
-    the same for items that the user has not met, candidates and R.
+    the share of R in L, ``ndcg`` the sum of 1 / log2(1 + place) over the places of R in L, divided
+    by the highest sum that R allows, and ``map`` the sum of the precision at each of these places,
+    divided by k, or by the size of R where that is less. Each is the mean over users; a user
+    without a list counts 0. With ``_new``: the same for items that the user has not met, candidates
+    and R.
 
     Beside them are ``coverage``, the share of the candidates in any list; ``novelty``, the mean of
     -log2((edges of the item + 1) / (edges of all + M)) over the places of all lists, in bits; and
@@ -97,7 +98,8 @@ def first(values: np.ndarray, ties: np.ndarray, k: int) -> np.ndarray:
 def _measures(right: np.ndarray, relevant: int, k: int) -> tuple[float, float, float, float]:
     """Return hit, recall, NDCG and average precision of a list.
 
-    ``right`` says of each place whether it is right, bool [at most k]; ``relevant`` is |R|.
+    ``right`` says of each place whether it is right, bool [at most k]; ``relevant`` is the size
+    of R.
     """
     place = np.flatnonzero(right) + 1
     most = min(k, relevant)

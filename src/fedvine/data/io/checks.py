@@ -19,7 +19,8 @@ import pyarrow as pa
 from fedvine.core.errors import FedvineError
 from fedvine.core.text import short
 from fedvine.data import names as naming
-from fedvine.data.io.columns import GROUPS, Columns, is_date, strict_date
+from fedvine.data.io import columns
+from fedvine.data.io.columns import GROUPS, is_date, strict_date
 from fedvine.data.io.source import Source
 from fedvine.data.io.sql import identifier, literal
 
@@ -104,7 +105,7 @@ class Times(NamedTuple):
     Table ``edges`` has the same times, typed and sorted, as ``t``.
     """
 
-    columns: Columns
+    columns: columns.Columns
     typed: str
     source: Source
     used: Sequence[str]
