@@ -105,7 +105,7 @@ class Dslr(Replaying):
         """
         graph, nodes, y = self.labelled(client)
         graph = graph._replace(x=graph.x.double())
-        net = tree.load(self.placed(client.world), tree.weights(client.model)).double()
+        net = tree.load(self.net(client.world).double(), tree.weights(client.model)).to(self.where)
         optimizer = torch.optim.Adam(net.parameters(), self.link_learning_rate)
         draw = client.torch_rng("links")
         there = torch.stack([graph.src, graph.dst])[:, graph.src != graph.dst]

@@ -202,7 +202,7 @@ class Power(PrototypeSums):
         seen = torch.from_numpy(np.stack([server.trajectories.get(n, unseen)
                                           for n in sent.names]))
         share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y]                  # [K, V]
-        share, net = share.to(self.where), self.placed(world).double()
+        share, net = share.to(self.where), self.net(world).double().to(self.where)
         with torch.no_grad():
             local = torch.stack([tree.load(net, m)(graph) for m in self.bounded(
                 sent.each("model"), server.model)])
@@ -214,7 +214,7 @@ class Power(PrototypeSums):
             loss.backward()
             optimizer.step()
         if all(p.isfinite().all() for p in net.parameters()):  # whatever a client has sent
-            server.model = tree.weights(net.float())
+            server.model = {n: p.float() for n, p in tree.weights(net).items()}
 
     # -- parts -----------------------------------------------------------------------------------
     def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:
