@@ -104,7 +104,9 @@ def _ending(path: str) -> str:
 
 def _with_options(call: str, kind: str) -> str:
     """Return the text of a call with the options that look at all of many files."""
-    given = set(re.findall(r'\b(\w+)"? = ', call))
+    given = set(re.findall(r"\b(\w+)\"? = ", call))
+    if given & {"columns", "auto_detect"}:      # nothing is guessed
+        return call
     more = {"union_by_name": "true", **({"sample_size": "-1"} if kind != "parquet" else {}),
             **({"maximum_sample_files": str(2 ** 31 - 1)} if kind == "json" else {})}
     return call[:-1] + "".join(f", {key} = {value}" for key, value in more.items()
@@ -113,7 +115,7 @@ def _with_options(call: str, kind: str) -> str:
 
 def _of_csv(connection: duckdb.DuckDBPyConnection, call: str) -> str:
     """Return a SELECT of a CSV file's columns with the types that all of their values have."""
-    given = set(re.findall(r'\b(\w+)"? = ', call))
+    given = set(re.findall(r"\b(\w+)\"? = ", call))
     text = call[:-1] + ", all_varchar = true)"
     if given & _OWN_TYPES or _names(connection, text) != (names := _names(connection, call)):
         return f"SELECT * FROM {call}"
