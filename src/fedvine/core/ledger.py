@@ -256,7 +256,7 @@ class Ledger:
 
 
 class Counter:
-    """How many lines a ledger has, the hash of the last one, and what was spent, in a file.
+    """Store the length of a ledger, the hash of its last line, and what was spent, in a file.
 
     The file is changed in place, so its folder need not be writable. It has two places, which are
     written in turn, so that one is whole whenever the process is killed.

@@ -113,7 +113,7 @@ def one_letter(a: str, b: str) -> bool:
 
 
 def close(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that ``name`` equals but for case, form, spaces or one letter.
+    """Return the known name that ``name`` equals except for case, form, spaces or one letter.
 
     Numbers are never close, and for one letter both names have four or more.
     """

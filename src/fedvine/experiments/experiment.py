@@ -261,7 +261,7 @@ class Experiment(BaseModel):
 
     @property
     def _usual_final(self) -> bool:
-        """Whether a model is fitted once more on all labelled nodes where nothing is said."""
+        """Return whether a model is by default fitted once more on all labelled nodes."""
         return self.protocol.refits and not self.data.dataset and not self.method.noisy()
 
     def plain(self) -> dict[str, Any]:

@@ -312,7 +312,7 @@ class Console:
         return str(self._session.get_job_meta(job).get("status", "UNKNOWN"))
 
     def forget(self, keep: int) -> None:
-        """Delete what the server stores of jobs that have ended, but for the ``keep`` newest."""
+        """Delete what the server stores of jobs that have ended, except for the ``keep`` newest."""
         jobs = self._session.list_jobs(reverse=True)        # the newest one first
         for job in [j for j in jobs if str(j.get("status")).startswith("FINISHED")][keep:]:
             self._session.delete_job(job["job_id"])

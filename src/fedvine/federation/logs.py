@@ -39,7 +39,7 @@ def trim(file: Path, most: int = MOST) -> None:
 
 
 def drop_jobs(folder: Path, keep: int = JOBS) -> None:
-    """Remove the folders of jobs but for the ``keep`` newest ones, that of a running job too."""
+    """Remove the folders of jobs except for the ``keep`` newest ones, that of a running job too."""
     found = [f for f in folder.iterdir() if f.is_dir() and _JOB.fullmatch(f.name)]
     for old in sorted(found, key=lambda f: f.stat().st_mtime)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)

@@ -37,7 +37,7 @@ SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt/python", "/
 
 
 def workspace(kit: Path) -> Path:
-    """Return the folder of FLARE's processes, made anew but for the folders of jobs and logs."""
+    """Return the folder of FLARE's processes, emptied except for the folders of jobs and logs."""
     place = kit / FOLDER
     place.mkdir(mode=0o700, exist_ok=True)
     for part in PARTS:          # copies: FLARE follows no link, and what it changes is gone later

@@ -63,7 +63,7 @@ def join_unit(kit: Path, user: str) -> str:
 
 
 def _homes(kit: Path) -> str:
-    """Return the lines on homes: none is seen, but for the paths that the site needs of one."""
+    """Return the lines on home folders: all are hidden except for the paths that the site needs."""
     found = read_site(kit) if (kit / NAME).exists() else SiteFile()
     tables = [] if found.data is None else [found.data.source, found.data.edges, found.data.users,
                                             found.data.items]

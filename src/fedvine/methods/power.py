@@ -192,7 +192,7 @@ class Power(PrototypeSums):
 
         Of each class it learns from the clients' models in proportion to their trajectories. It is
         computed in float64: a score that every neighbour of a node has alike changes no attention,
-        so that its slope is 0 but for rounding, and Adam would make full steps of the rounding.
+        so that its slope is 0 except for rounding, and Adam would make full steps of the rounding.
         """
         if not len(server.y) or not self.server_epochs:
             return

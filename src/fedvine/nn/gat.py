@@ -125,7 +125,7 @@ class GatLayer(nn.Module):
         largest e_ij of a node is subtracted before, so that no exponential overflows.
 
         Where all e_ij of a node are on one side of 0, a_dst . h_i changes no alpha. Its gradient is
-        exactly 0 then, edge by edge: a sum that is 0 but for rounding would become full steps of
+        exactly 0 then, edge by edge: a sum that is 0 except for rounding would become full steps of
         Adam, which differ from one kind of processor to another.
         """
         near = (h @ self.source).index_select(0, graph.src)

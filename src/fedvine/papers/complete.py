@@ -1,4 +1,4 @@
-"""What a paper's table lacks: rows, searches of settings, or data."""
+"""Find what is missing from a paper's table: rows, searches of settings, or data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPLETE, MISSING, UNTUNED, ABSENT = 0, 1, 3, 4     # exit codes of --check; 2 i
 
 @dataclass
 class Lacks:
-    """What a table lacks.
+    """List what is missing from a table.
 
     - ``missing``: a sentence for each row that is not built or has too few seeds
     - ``untuned``: rows without the search that every row gets, by experiment
@@ -32,12 +32,12 @@ class Lacks:
 
     @property
     def code(self) -> int:
-        """Return the exit code: that of the most serious of what is lacking."""
+        """Return the exit code of the most serious thing that is missing."""
         return (MISSING if self.missing else UNTUNED if self.untuned else
                 ABSENT if self.absent else COMPLETE)
 
     def sentences(self) -> list[str]:
-        """Return what is lacking, or that the table is complete."""
+        """Return what is missing, or that the table is complete."""
         rows = "; ".join(f"{place}: {', '.join(names)}" for place, names in self.untuned.items())
         whole = not (self.missing or self.untuned)
         found = [*self.missing, *([f"not tuned: {rows}."] if rows else [])]

@@ -1,4 +1,4 @@
-"""What an interval of a comparison is over: seeds, or users where seeds say nothing.
+"""Choose what an interval of a comparison is over: seeds, or users where seeds say nothing.
 
 Seeds draw first weights, the order of training and the queries. In a method without a model they
 change only the queries, so that an interval over seeds would say how well its score is measured on

@@ -35,7 +35,7 @@ class Group:
 
 @dataclass
 class Asked:
-    """What was asked in a stage.
+    """Hold the facts about the queries of a stage that its measures need.
 
     - ``n``: counts of what was not asked, by the rest of their key
     - ``groups``: of positives; the first has all

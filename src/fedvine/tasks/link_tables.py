@@ -1,4 +1,4 @@
-"""What tables of link prediction say: what was asked among what, what was not asked, and scores."""
+"""Build tables of link prediction: what was asked, among which candidates, and the scores."""
 
 from __future__ import annotations
 

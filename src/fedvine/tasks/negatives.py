@@ -37,7 +37,7 @@ def rows(place: np.uint64, *columns: np.ndarray) -> np.ndarray:
 
 
 class Candidates:
-    """What negatives are drawn from.
+    """Draw negatives from a set of items, by the hashes of their names.
 
     Args:
         items: numbers int64 [M].

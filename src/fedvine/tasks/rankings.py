@@ -1,4 +1,4 @@
-"""What users decide by: lists of the k most likely of all candidates, and how good they are."""
+"""Measure lists: for each user the k most likely of all candidates."""
 
 from __future__ import annotations
 

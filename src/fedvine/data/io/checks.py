@@ -268,8 +268,8 @@ def ask_about_new(what: str, known: Iterable[str], new: Mapping[str, int], label
         A note on all of them.
 
     Raises:
-        FedvineError: for one that a known one equals but for case, form of Unicode, spaces or one
-            letter, and for one that has one row alone.
+        FedvineError: for one that equals a known one except for case, form of Unicode, spaces or
+            one letter, and for one that has only one row.
     """
     known = list(known)
     for name, count in () if sure else new.items():
