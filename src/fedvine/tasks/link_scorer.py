@@ -17,6 +17,7 @@ from fedvine.core.rng import mixed
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import negatives
+from fedvine.tasks.link_history import History, merged, without
 from fedvine.tasks.link_measures import Asked, Group, measured, resampled
 from fedvine.tasks.negatives import Candidates
 from fedvine.tasks.rankings import UserLists
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from fedvine.tasks.link_prediction import LinkPrediction
 
 _OF_RIVALS = ("auc", "mrr", "auc_new", "mrr_new")      # the scores that are kept of simple rivals
-_NEVER = np.iinfo(np.int32).max     # the first stage of a node without an edge so far
 _POOL = 1 << 16     # pairs met before, from which historical negatives are drawn
 _LISTS, _PAIRS = 2000, 1 << 24      # users who are asked for a list, and pairs of these, at most
 
@@ -69,7 +69,8 @@ class _Pairs:
 class Scorer:
     """The queries of one client's part and the measures of the answers.
 
-    A scorer keeps the pairs met before a stage, and in which stage users and items were first met.
+    The pairs of earlier stages, and the items that may be named, are those of
+    :class:`fedvine.tasks.link_history.History`.
 
     Args:
         protocol: candidates, number and kind of negatives, number of positives, k of the lists.
@@ -83,41 +84,11 @@ class Scorer:
                  seed: int) -> None:
         self.protocol, self.part, self.plan, self.name, self.seed = protocol, part, plan, name, seed
         self.drift, self._rivals = protocol.drifts(plan), Rivals(part.num_dst)
-        self._forget()
+        self.history = History(protocol, part, plan)
         self._current: tuple[int, EdgeQueries, Asked] | None = None
         self.resampled: dict[int, dict[str, Any]] = {}      # replicates by stage
         self.learned = -1       # the last learned stage, where the server holds the graph
         self.whole = False      # whether this is that server's scorer, which adds random pairs
-
-    def _forget(self) -> None:
-        self._upto = 0                                  # stages already in the history
-        self._known = self._recent = np.empty(0, np.int64)   # pairs; those first seen since val
-        self._users = np.full(self.part.num_src, _NEVER, np.int32)      # stage of the first edge
-        self._items = np.full(self.part.num_dst, _NEVER, np.int32)
-        self._edges_of = np.zeros(self.part.num_dst)    # edges of each item so far
-
-    def _learn(self, t: int) -> None:
-        """Set the history to all events before stage ``t``."""
-        if t < self._upto:
-            self._forget()
-        for stage in range(self._upto, t):
-            events = self.plan.stage(self.part, stage)
-            met = np.unique(self._codes(events))
-            fresh = met[find(self._known, met) < 0]
-            self._known = _merged(self._known, fresh)
-            if stage >= self.plan.val:
-                self._recent = _merged(self._recent, fresh)
-            self._edges_of += np.bincount(events.dst, minlength=self.part.num_dst)
-            for first, nodes in ((self._users, events.src), (self._items, events.dst),
-                                 *(() if self.part.bipartite else
-                                   ((self._items, events.src), (self._users, events.dst)))):
-                nodes = np.asarray(nodes)
-                first[nodes] = np.minimum(first[nodes], stage)
-        self._upto = t
-
-    def _codes(self, events: EventStream) -> np.ndarray:
-        """Return the codes ``src * num_dst + dst`` of the events, int64 [E]."""
-        return events.src.astype(np.int64) * self.part.num_dst + events.dst
 
     def _hashes(self) -> tuple[np.ndarray, np.ndarray]:
         """Return hashes of the names of users and of items, by number, uint64."""
@@ -133,7 +104,7 @@ class Scorer:
     def queries(self, t: int) -> EdgeQueries:
         """Return the pairs of stage ``t``: the positives, then each kind of negatives."""
         if self._current is None or self._current[0] != t:
-            self._learn(t)
+            self.history.learn(t)
             pairs, asked = self._draw(t)
             self._current = (t, self._both_ways(pairs), asked)
         return self._current[1]
@@ -173,32 +144,6 @@ class Scorer:
         return (events if events.deleted is None else
                 events.take(np.flatnonzero(~events.deleted)))
 
-    # -- what may be named -----------------------------------------------------------------------
-    def candidates(self, t: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the items that a forecast of stage ``t`` could name, and those that are listed.
-
-        A forecast of stage t is made ``lead`` stages before it has ended. Listed are the items of
-        the table of items, from the time in its column ``since`` on; none without a table. Both are
-        ascending int64.
-        """
-        self._learn(t)
-        rule, begin = self.protocol.candidates, t + 1 - self.protocol.lead
-        listed, table = np.zeros(self.part.num_dst, bool), self.part.dst_table
-        if table is not None:
-            listed = np.asarray(table.known) & (table.since <= self.plan.bounds[max(begin, 0)])
-        known = self._items < begin
-        if rule == "catalogue":
-            known = known | listed
-        elif rule == "dataset":
-            known = np.ones(self.part.num_dst, bool)
-        elif rule == "roland":
-            events = self.plan.stage(self.part, t)
-            known = self._items < t
-            known[np.asarray(events.dst)] = True
-            if not self.part.bipartite:
-                known[np.asarray(events.src)] = True
-        return np.flatnonzero(known), np.flatnonzero(listed)
-
     def _draw(self, t: int) -> tuple[EdgeQueries, Asked]:
         """Draw the pairs of stage ``t``; return them with the facts that :meth:`measure` needs.
 
@@ -208,11 +153,11 @@ class Scorer:
         """
         protocol, width = self.protocol, max(self.part.num_dst, 1)
         users, names = self._hashes()
-        items, listed = self.candidates(t)
+        items, listed = self.history.candidates(t)
         candidates, events = Candidates(items, names), self._edges(t)
         if events.arrived is not None:      # edges that came late are learned, not asked
             events = events.take(np.flatnonzero(events.t >= self.plan.bounds[t]))
-        now = np.unique(self._codes(events))
+        now = np.unique(self.history.codes(events))
         if not self.part.bipartite:                         # a node is not a negative of itself
             now = np.union1d(now, items * (width + 1))
         src, dst = events.src.astype(np.int64), events.dst.astype(np.int64)
@@ -248,14 +193,14 @@ class Scorer:
             count, wide = self._with_met(row[rows], src[rows], count, wide, now)
         own = np.repeat(np.arange(len(rows)), count)
         positive, random = ask(rows, dst[rows]), ask(rows, single)
-        pools = [self._pool(row[rows], _without(pool, now), src[rows] * width + single)
-                 for pool in (self._known, self._recent)]
+        pools = [self._pool(row[rows], without(pool, now), src[rows] * width + single)
+                 for pool in (self.history.known, self.history.recent)]
         historical, inductive = (pairs.add(pool // width, pool % width, time[rows])
                                  for pool in pools)
         # New pairs are asked among items that their user has not met: of the same draw those that
         # the user has not met, and as many more as it takes.
-        past = _merged(now, _without(self._known, now))
-        new = np.flatnonzero(find(self._known, code) < 0)
+        past = merged(now, without(self.history.known, now))
+        new = np.flatnonzero(find(self.history.known, code) < 0)
         free = candidates.free(src[rows[new]], width, past)
         n["unasked_new"], new = int((free == 0).sum()), new[free > 0]
         more, unmet = candidates.drawn(row[rows[new]], many, src[rows[new]], width, past)
@@ -267,12 +212,12 @@ class Scorer:
         groups = [
             Group(positive, random, own, there[:len(own)], {
                 "all": np.ones(len(rows), bool), "travelled": away,
-                "arrived": away & (self._users[src[rows]] >= t)}, src[rows]),
+                "arrived": away & (self.history.users[src[rows]] >= t)}, src[rows]),
             Group(positive[new], random_new, of_new, there[len(own):],
                   {"new": np.ones(len(new), bool)}, src[rows[new]])]
         if protocol.cold and len(listed):
             catalogue = Candidates(listed, names)
-            cold = np.flatnonzero((self._items[dst] >= t + 1 - protocol.lead)
+            cold = np.flatnonzero((self.history.items[dst] >= t + 1 - protocol.lead)
                                   & (find(listed, dst) >= 0))
             n["unknown"] -= int((find(items, dst[cold]) < 0).sum())
             cold = chosen(cold, catalogue.free(src[cold], width, now))
@@ -286,7 +231,7 @@ class Scorer:
         if protocol.ranking and self.plan.period(t) != "train":     # others are never reported
             asked.lists = self._lists(t, events, items, pairs)
         if self.whole:      # pairs of random nodes; those at two clients count
-            people = Candidates(np.flatnonzero(self._users < t + 1 - protocol.lead), users)
+            people = Candidates(np.flatnonzero(self.history.users < t + 1 - protocol.lead), users)
             at, left, right = self._random_pairs(row[rows], people, candidates, now)
             asked.nodes = pairs.add(left, right, time[rows[at]])
         return pairs.queries(), asked
@@ -298,7 +243,7 @@ class Scorer:
         A user who met fewer keeps random ones. An item that is among both counts once.
         """
         width, names = max(self.part.num_dst, 1), self._hashes()[1]
-        past, share = _without(self._known, now), round(
+        past, share = without(self.history.known, now), round(
             self.protocol.historical * self.protocol.negatives)     # type: ignore[operator]
         begin, end = (np.searchsorted(past, edge) for edge in (src * width, (src + 1) * width))
         own = np.repeat(np.arange(len(src)), end - begin)
@@ -349,7 +294,7 @@ class Scorer:
         """
         width, (users, names) = max(self.part.num_dst, 1), self._hashes()
         place = negatives.salt(self.seed, self.name, "lists", t)
-        met = np.unique(self._codes(events))
+        met = np.unique(self.history.codes(events))
         met = met[find(items, met % width) >= 0]            # what could be named
         user = np.unique(met // width)
         most = min(_LISTS, max(_PAIRS // max(len(items), 1), 1))
@@ -358,7 +303,7 @@ class Scorer:
             some = np.sort(np.argsort(row, kind="stable")[:most])
             user, row = user[some], row[some]
         begin = t + 1 - self.protocol.lead
-        seen = self._users[user] < begin
+        seen = self.history.users[user] < begin
         if self.part.first_seen_elsewhere is not None:
             seen |= self.part.first_seen_elsewhere[user] < self.plan.bounds[max(begin, 0)]
         if self.part.src_table is not None:
@@ -368,16 +313,16 @@ class Scorer:
         asked = user[seen]
         at = pairs.add(np.repeat(asked, len(items)), np.tile(items, len(asked)),
                        np.full(len(asked) * len(items), when))
-        known = _grid(self._known, asked, items, width)
+        known = _grid(self.history.known, asked, items, width)
         wanted = _grid(met, asked, items, width)
         barred = (items == asked[:, None] if not self.part.directed else
                   np.zeros((len(asked), len(items)), bool))
         lost = met[np.isin(met // width, user[~seen])]
-        new = lost[find(self._known, lost) < 0]
+        new = lost[find(self.history.known, lost) < 0]
         return UserLists(at, known, wanted, barred,
                      mixed(row[seen][:, None] ^ names[items][None, :]),
                      asked, np.unique(lost // width), np.unique(new // width),
-                     self._edges_of[items])
+                     self.history.edges_of[items])
 
     def by_client(self, t: int, answer: Any) -> dict[str, dict[str, Any]]:
         """Return what :meth:`measure` does; all clients are asked together."""
@@ -433,21 +378,10 @@ class Scorer:
         for name, scores in self._rivals.scores(queries).items():
             _, found = measured(self.answered(scores), asked)
             rivals[name] = {key: found[key] for key in _OF_RIVALS if key in found}
-        events = self._edges(t)
+        events, past = self._edges(t), self.history
         return {"edges": len(events), "rivals": rivals,
-                "new": new_shares(events, self._codes(events), self._known, self._users < t,
-                                  self._items < t)}
-
-
-def _without(codes: np.ndarray, now: np.ndarray) -> np.ndarray:
-    """Return ascending ``codes`` without those of ``now``; nothing as long as them is sorted."""
-    at = find(codes, now)
-    return np.delete(codes, at[at >= 0])
-
-
-def _merged(codes: np.ndarray, fresh: np.ndarray) -> np.ndarray:
-    """Return ascending ``codes`` with ascending ``fresh`` ones, of which none is there yet."""
-    return np.insert(codes, np.searchsorted(codes, fresh), fresh)
+                "new": new_shares(events, past.codes(events), past.known, past.users < t,
+                                  past.items < t)}
 
 
 def _rank(own: np.ndarray) -> np.ndarray:
