@@ -61,7 +61,7 @@ def test_candidates_are_the_known_or_the_listed_ones_at_the_time(tmp_path):
         for rule, wanted in (("known", before), ("catalogue", before | listed),
                              ("dataset", set(named(part)))):
             made = LinkPrediction(candidates=rule).scorer(part, plan, "x", 0)
-            items, table = made.candidates(t)
+            items, table = made.history.candidates(t)
             assert {part.dst_ids[i] for i in items} == wanted
             assert {part.dst_ids[i] for i in table} == listed
 
