@@ -6,8 +6,6 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from fedvine.core import renamed
-
 _PUBLIC = {  # name: the file it is in; opened when it is first asked for
     "At": "core.method", "ClassIncremental": "tasks.class_incremental", "Client": "core.method",
     "EventStream": "data.stream", "Experiment": "experiments.experiment",
@@ -29,9 +27,6 @@ _PUBLIC = {  # name: the file it is in; opened when it is first asked for
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         found = getattr(import_module(f"fedvine.{_PUBLIC[name]}"), name)
-    elif name in renamed.PUBLIC:
-        renamed.notice(f"fedvine.{name}", f"fedvine.{renamed.PUBLIC[name]}")
-        return __getattr__(renamed.PUBLIC[name])
     elif name == "__version__":
         from importlib.metadata import version
         found = version("fedvine")

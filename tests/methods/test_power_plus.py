@@ -385,20 +385,6 @@ def test_clients_that_are_alike_keep_the_weights_of_all():
     assert sum(kept) >= len(kept) - 1
 
 
-def test_a_save_without_own_sums_is_continued():
-    split, plan = case(blobs(120))
-    made: Any = run(PowerPlus(rounds=0, width=40), split, plan)
-    steps = iter(made)
-    next(steps)
-    for worker in made.clients.workers.values():
-        for name in ("own", "right", "tried", "correction"):
-            delattr(worker.client, name)
-    for _ in steps:
-        pass
-    assert np.isfinite(made.scores["val"]["mean"]["am"])
-    assert all(w.client.tried for w in made.clients.workers.values())
-
-
 def test_nothing_of_a_correction_is_sent():
     """With it, every reply of a run has the bytes of the run without it."""
     split, plan = case(blobs(120))

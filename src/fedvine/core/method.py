@@ -40,9 +40,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from fedvine.core import growth, renamed
+from fedvine.core import growth
 from fedvine.core.refresh import Refresh
 from fedvine.core.state import Client, Memory, World
 
@@ -107,11 +107,6 @@ class Method(BaseModel):
     edge_columns: ClassVar[bool] = False
 
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _old_names(cls, values: Any) -> Any:
-        return renamed.fields(values, cls.model_fields) if isinstance(values, dict) else values
 
     @classmethod
     def tiny(cls) -> Self:

@@ -79,7 +79,6 @@ class Memory(SimpleNamespace):
 
     def load(self, saved: dict[str, Any]) -> None:
         """Restore a state of :meth:`dump`; modules are loaded into those already there."""
-        saved = _gathered(saved, vars(self))
         for name in [n for n in vars(self) if n not in self.given and n not in saved]:
             delattr(self, name)
         for name, value in saved.items():
@@ -166,22 +165,6 @@ def _thaw(value: Any, current: Any) -> Any:
         return type(value)(_thaw(v, now[i] if i < len(now) else None)
                            for i, v in enumerate(value))
     return _own(value)
-
-
-def _gathered(saved: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Return ``saved`` with values that the release before saved one by one inside objects.
-
-    These are the objects of ``now`` that are not in ``saved`` and have ``flat_names``: {name in
-    such a save: name in the object's state}.
-    """
-    flat = {name: held.flat_names for name, held in now.items()
-            if name not in saved and hasattr(held, "flat_names")}
-    if not flat:
-        return saved
-    gone = {was for names in flat.values() for was in names}
-    return {**{name: value for name, value in saved.items() if name not in gone},
-            **{name: {_STATE: {new: saved[was] for was, new in names.items()}}
-               for name, names in flat.items()}}
 
 
 def _own(value: Any) -> Any:

@@ -219,14 +219,6 @@ class KeptRows:
         return made.described()
 
 
-def open_old(folder: Path) -> Split:
-    """Open the rows that a release before this one kept in ``folder``; they cannot grow."""
-    meta = json.loads((folder / "split.json").read_text("utf-8"))
-    return Split({name: EventStream.open(folder / f"part-{i}")
-                  for i, name in enumerate(meta["clients"])},
-                 EventStream.open(folder / "stream"), meta["by"])
-
-
 def _append(folder: Path, held: EventStream, rows: EventStream) -> dict[str, Any]:
     """Add rows, whose dictionaries are those of both, to a written stream; return its sizes."""
     count = len(held)

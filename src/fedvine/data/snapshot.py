@@ -77,7 +77,7 @@ class Snapshot:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of :meth:`state_dict`."""
         self.codes, self.last, self.known = (np.array(state[k]) for k in ("codes", "last", "known"))
-        self.t, self.users = int(state["t"]), int(state.get("users", -1))   # older saves: none
+        self.t, self.users = int(state["t"]), int(state["users"])
 
 
 def nodes_of(events: EventStream) -> int:

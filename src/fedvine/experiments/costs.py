@@ -119,11 +119,11 @@ class Costs:
         """Continue from the costs of a save."""
         self.earlier, self.bytes = seconds, state["bytes"]
         self.rounds, self.client, self.calls = state["rounds"]
-        self.before = list(state.get("before", self.before))
-        self.own = state.get("own")             # older saves have none
-        self.arrival = tuple(state.get("arrival", self.arrival))
+        self.before = list(state["before"])
+        self.own = state["own"]
+        self.arrival = tuple(state["arrival"])
         self._earlier = state.get("by_client", {})
-        self.earlier_cpu = state.get("cpu", 0.0)
+        self.earlier_cpu = state["cpu"]
 
     def summary(self) -> dict[str, Any]:
         """Return the costs as keys of a run's summary."""

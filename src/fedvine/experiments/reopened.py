@@ -8,7 +8,6 @@ was at the newest end of a stage that was saved.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -22,9 +21,8 @@ from fedvine.core.settings import build
 from fedvine.data import handed
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.identity import digest, names
-from fedvine.data.kept import KeptRows, open_old
+from fedvine.data.kept import KeptRows
 from fedvine.data.kept_graph import KeptGraph
-from fedvine.data.plan import Plan
 from fedvine.data.split import Split
 from fedvine.experiments import run_folder
 from fedvine.experiments.as_of import has_newer, plan_at, take_newer
@@ -165,12 +163,7 @@ def kept(folder: Path, stages: Mapping[str, Any]) -> tuple[Split, Any]:
     if KeptRows.there(folder):
         rows = KeptRows.open(folder)
         return rows.split, rows.plan
-    if not (folder / "split.json").exists():
-        raise FedvineError(f"{folder} does not hold the parts of the clients; it cannot be asked.")
-    try:
-        return open_old(folder), Plan.of_facts(stages)
-    except json.JSONDecodeError as error:
-        raise FedvineError(f"{folder}/split.json cannot be read ({error}).") from error
+    raise FedvineError(f"{folder} does not hold the parts of the clients; it cannot be asked.")
 
 
 def _newest_end(made: Run) -> run_folder.Save | None:

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 import tomlkit
 from safetensors import SafetensorError
 
-from fedvine.core import renamed
 from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
@@ -50,7 +49,7 @@ class Save(NamedTuple):
     """Memory of both sides after round ``r`` of stage ``t`` (R + 1: after the stage was scored).
 
     ``end`` is true for the save of R + 1. ``stages`` is the number of stages that the plan had
-    then; None in saves of earlier releases.
+    then, None if it was not given.
     """
 
     t: int
@@ -265,7 +264,7 @@ def _today(found: dict[str, Any]) -> dict[str, Any]:
     if isinstance(data, dict) and isinstance(data.get("experiment"), dict):
         found = {**found, "data": {**data, "experiment": _today(data["experiment"])}}
     if isinstance(found.get("method"), dict):
-        found = {**found, "method": without(renamed.fields(found["method"], silent=True))}
+        found = {**found, "method": without(found["method"])}
     return found
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedvine.core import registry, renamed
+from fedvine.core import registry
 from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
@@ -231,7 +231,5 @@ def _read(file: Path, *unchanged: int) -> tuple[Line, ...]:
             raise FedvineError(f"{file}, line {number} is no kept cell; if two branches were "
                                "merged, keep the lines of both, without marks between them."
                                ) from error
-        if isinstance(line["settings"].get("method"), dict):
-            line["settings"]["method"] = renamed.fields(line["settings"]["method"], silent=True)
         found[line["key"]] = line
     return tuple(found[key] for key in sorted(found))

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedvine.core import renamed
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import Job, kept_beside
 from fedvine.results.kept import Identity, Kept
@@ -84,9 +83,7 @@ def found(experiment: Experiment, seed: int, folder: str | Path) -> Search | Non
     if line is None:
         return None
     found = Search(**line["summary"])
-    return replace(found, fields=renamed.fields(found.fields, silent=True),
-                   space={name: _said(what) for name, what in renamed.fields(
-                       found.space, silent=True).items()})
+    return replace(found, space={name: _said(what) for name, what in found.space.items()})
 
 
 def stated(method: Mapping[str, Any] | None, search: Search | None) -> str:

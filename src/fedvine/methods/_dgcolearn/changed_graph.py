@@ -205,6 +205,5 @@ class ChangedGraph:
         self.active = np.zeros(len(self.across), bool)
         self.active[self.changed] = True
         self.border_nodes = int((self.across > 0).sum())
-        if "held" in state:                                 # not in saves of the release before
-            self.held.load_state_dict(state["held"])
+        self.held.load_state_dict(state["held"])
         self.held.grow(len(self.across))

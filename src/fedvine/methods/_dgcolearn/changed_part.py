@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,8 +52,6 @@ class ChangedPart(Part):
       ascending, and rows [m, .] of these; others are 0
     - ``active``: bool [n], and ``changed`` int64, its places: nodes of the k-hop subgraph, Eq. (1)
     """
-
-    flat_names: ClassVar[dict[str, str]] = {}     # no saves of older releases
 
     def __init__(self, *shape: Any) -> None:
         super().__init__(*shape)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -36,9 +36,6 @@ class Border:
     client k, ascending; rows that a client sends and gets are in this order. ``sizes`` [K] are the
     b_k, and ``count[k]`` [b_k] the number of neighbours in each sum.
     """
-
-    #: By the names that this memory had in saves of the release before.
-    flat_names: ClassVar[dict[str, str]] = {n: n for n in ("edges", "owner", "allowed", "served")}
 
     def __init__(self, clients: int, group: int = 1) -> None:
         self.clients, self.group = clients, group
@@ -108,7 +105,8 @@ class Border:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
-        return {name: getattr(self, name) for name in self.flat_names}
+        return {name: getattr(self, name) for name in (
+            "edges", "owner", "allowed", "served")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""

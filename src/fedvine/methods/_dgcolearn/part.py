@@ -35,9 +35,8 @@ class Part:
     - ``sorted_ends``: ``ends``, sorted for sums over neighbours; not saved
     """
 
-    #: By the names that this memory had in saves of the release before.
-    flat_names: ClassVar[dict[str, str]] = {"others": "corrections", **{name: name for name in (
-        "x", "states", "active", "ends", "border", "elsewhere", "sums", "seen")}}
+    saved: ClassVar[tuple[str, ...]] = ("corrections", "x", "states", "active", "ends", "border",
+                                        "elsewhere", "sums", "seen")
 
     def __init__(self, features: int, widths: Sequence[int], dtype: torch.dtype,
                  exchange: Any, device: torch.device | None = None) -> None:
@@ -56,7 +55,7 @@ class Part:
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
         timed = () if self.heard is None else ("heard", "ages")
-        return {name: getattr(self, name) for name in (*self.flat_names.values(), *timed)}
+        return {name: getattr(self, name) for name in (*self.saved, *timed)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""

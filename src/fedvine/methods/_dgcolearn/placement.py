@@ -8,7 +8,7 @@ the others goes through the server.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -38,10 +38,6 @@ class Placement:
     - ``history``: facts of each snapshot's partition
     """
 
-    #: By the names that this memory had in saves of the release before.
-    flat_names: ClassVar[dict[str, str]] = {
-        "dealt": "part", **{n: n for n in ("owner", "place", "sizes", "parts", "history")}}
-
     def __init__(self, world: World, partition: Partition, *, order: colearn.Order, virtual: bool,
                  edges_per_client: int | None) -> None:
         if partition == "split" and "split" not in world.facts:
@@ -55,7 +51,8 @@ class Placement:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
-        return {name: getattr(self, name) for name in self.flat_names.values()}
+        return {name: getattr(self, name) for name in (
+            "part", "owner", "place", "sizes", "parts", "history")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""

@@ -227,8 +227,6 @@ class Choosing(ClosedForm):
                                  Trial(*closed["trial"]))
         h = self.form(client.world).rows(graph, closed["order"], closed["scale"])
         near, held = means(graph), self.own(client)
-        if "right" not in vars(client):         # a save of before has none
-            self.begin_counts(client)
         for f in range(self.folds):
             nodes, W = np.flatnonzero(fold == f), without["weight"][f]
             others = [g for g in range(self.folds) if g != f]

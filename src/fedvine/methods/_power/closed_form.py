@@ -217,7 +217,7 @@ class ClosedForm(SecureSums, Continual):
 
     def own(self, client: Client) -> own_sums.Sums:
         """Return the client's sums so far; empty where none are kept."""
-        if not self.corrects or vars(client).get("own"):    # a save of before has none
+        if not self.corrects or vars(client).get("own"):
             return vars(client).get("own", {})
         form = self.form(client.world)
         return own_sums.nothing(self.folds, client.world.facts["classes"], form.columns)
