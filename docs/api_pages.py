@@ -19,7 +19,7 @@ import fedvine
 from fedvine.cli.catalogue import kind_text
 
 SOURCE = Path(fedvine.__file__).parent
-BY_NAME = ("datasets", "methods", "partitions")     # one thing a file, found by the file's name
+BY_NAME = ("datasets", "methods", "partitions", "rivals")     # found by name
 SCRIPTS = "load_*.py"       # of an export: they read files beside them, and are not imported
 
 

@@ -39,11 +39,11 @@ def __getattr__(name: str) -> Any:
 
 
 def _method(name: str) -> Any:
-    """Return the method's class; ``FedLinkLocal`` is in ``methods/fedlink_local.py``."""
+    """Return the method's class; ``FedLinkLocal`` is that of ``fedlink_local``."""
     from fedvine.core import registry
-    for file in registry.names("methods"):
-        if file.replace("_", "") == name.lower():
-            return getattr(registry.find("methods", file), name)
+    for known in registry.names("methods"):
+        if known.replace("_", "") == name.lower():
+            return getattr(registry.find("methods", known), name)
     raise AttributeError(f"module 'fedvine' has no attribute {name!r}")
 
 

@@ -25,9 +25,10 @@ def offered(monkeypatch, capsys, line):
 
 
 def test_method_names_are_found_without_importing_a_method():
-    assert registry.method_names() == sorted(registry.methods())
+    assert registry.names("methods") == sorted(registry.methods())
     code = ("import sys; from fedvine.cli import completion as c; c.runnable(), c.shown()\n"
-            "assert not [m for m in sys.modules if m.startswith('fedvine.methods.')]\n"
+            "rooms = 'fedvine.methods.', 'fedvine.rivals.'\n"
+            "assert not [m for m in sys.modules if m.startswith(rooms)]\n"
             "assert not {'torch', 'numpy', 'pandas'} & sys.modules.keys()")
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -4,8 +4,8 @@ import pytest
 
 from fedvine.core import registry
 from fedvine.federation.policy import Policy, shown
-from fedvine.methods.dslr import DslrIsolated
 from fedvine.methods.edgebank import EdgeBank
+from fedvine.rivals.dslr import DslrIsolated
 
 OTHER = '''
 from typing import ClassVar

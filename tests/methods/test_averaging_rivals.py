@@ -10,8 +10,8 @@ from fedvine.core import registry, tree
 from fedvine.core.method import on_client
 from fedvine.experiments.run import run
 from fedvine.methods.fedavg import FedAvg
-from fedvine.methods.fedprox_node import FedProxNode
-from fedvine.methods.scaffold_node import ScaffoldNode
+from fedvine.rivals.fedprox_node import FedProxNode
+from fedvine.rivals.scaffold_node import ScaffoldNode
 
 RATE = 0.01
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from fedvine.core.rng import rng
-from fedvine.methods import ergnn
 from fedvine.methods._power import equations
+from fedvine.rivals import ergnn
 
 
 @st.composite

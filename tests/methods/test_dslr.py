@@ -13,9 +13,9 @@ from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
 from fedvine.experiments.run import run
-from fedvine.methods.dslr import Dslr, neighbours, similarity
-from fedvine.methods.ergnn import ErGnn
 from fedvine.nn.gat import inputs, unpacked
+from fedvine.rivals.dslr import Dslr, neighbours, similarity
+from fedvine.rivals.ergnn import ErGnn
 from fedvine.tasks.task_plan import by_task
 
 

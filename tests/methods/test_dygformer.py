@@ -20,13 +20,13 @@ from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.event_lists import EventLists
-from fedvine.methods.d_fedgnn import DFedGnn
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.roland import Roland
 from fedvine.nn.dygformer import DyGFormer
 from fedvine.results.exported import dgcolearn as exported
+from fedvine.rivals.d_fedgnn import DFedGnn
 from fedvine.tasks.link_prediction import LinkPrediction
 
 NODES = 24

@@ -17,17 +17,17 @@ from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import node_tables
 from fedvine.methods._edge_means import EdgeMeans
 from fedvine.methods.dgcolearn import DgCoLearn
-from fedvine.methods.fed4dgnn import Fed4DGnn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.feddgl import FedDGL
-from fedvine.methods.feddy import Feddy
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.methods.fedprox import FedProx
 from fedvine.methods.roland import Roland
-from fedvine.methods.scaffold import Scaffold
 from fedvine.methods.stfl import STFL
+from fedvine.rivals.fed4dgnn import Fed4DGnn
+from fedvine.rivals.feddgl import FedDGL
+from fedvine.rivals.feddy import Feddy
+from fedvine.rivals.fedprox import FedProx
+from fedvine.rivals.scaffold import Scaffold
 
 plain_stream = testing.tiny_stream
 D = 2 + BUCKETS

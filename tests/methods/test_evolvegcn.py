@@ -15,8 +15,8 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.mlp_dyn import MlpDyn
 from fedvine.nn.evolvegcn import HISTORY, EvolveGCN
+from fedvine.rivals.mlp import MlpDyn
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 

@@ -11,7 +11,7 @@ from fedvine import testing
 from fedvine.core import tree
 from fedvine.experiments.run import run
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.feddgl_dyn import FedDglDyn, contrasted, likeness, margin
+from fedvine.rivals.feddgl_dyn import FedDglDyn, contrasted, likeness, margin
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 TINY = FedDglDyn.tiny().model_copy(update={"contrast": 3})

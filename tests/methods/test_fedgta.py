@@ -11,7 +11,7 @@ from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.methods._power.propagation import spread, with_loops
-from fedvine.methods.fedgta import FedGta, confidence, moments
+from fedvine.rivals.fedgta import FedGta, confidence, moments
 
 TINY = FedGta.tiny()
 

@@ -15,11 +15,11 @@ from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._fedlink.buffers import edges, make_batch
-from fedvine.methods.fed4dgnn import Fed4DGnn, Follow, follow
-from fedvine.methods.feddgl import FedDGL, Lesson, moved_most
-from fedvine.methods.feddy import Feddy, Snapshots, TemporalSage
 from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite, BipartiteSage
+from fedvine.rivals.fed4dgnn import Fed4DGnn, Follow, follow
+from fedvine.rivals.feddgl import FedDGL, Lesson, moved_most
+from fedvine.rivals.feddy import Feddy, Snapshots, TemporalSage
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from fedvine import testing
 from fedvine.core.method import on_client
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.fedprox import FedProx
+from fedvine.rivals.fedprox import FedProx
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import torch
 from fedvine import testing
 from fedvine.core import tree
 from fedvine.core.state import World
-from fedvine.methods.fedpub import BLOCK, FedPub, random_graph
+from fedvine.rivals.fedpub import BLOCK, FedPub, random_graph
 
 TINY = FedPub.tiny()
 

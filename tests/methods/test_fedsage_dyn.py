@@ -15,10 +15,10 @@ from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
-from fedvine.methods._fedsage.neighgen import NeighGen, generated, impair, nearest, rows_of
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.fedsage_dyn import FedSageDyn
 from fedvine.nn.backbones import Exact
+from fedvine.rivals._fedsage import NeighGen, generated, impair, nearest, rows_of
+from fedvine.rivals.fedsage_dyn import FedSageDyn
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 

@@ -13,10 +13,10 @@ from fedvine.core.rng import rng, torch_rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
 from fedvine.experiments.run import run
-from fedvine.methods._fedsage.neighgen import generated, noisy
-from fedvine.methods.fedsage_plus import FedSagePlus
 from fedvine.nn.gat import inputs
 from fedvine.nn.graphsage import Sage
+from fedvine.rivals._fedsage import generated, noisy
+from fedvine.rivals.fedsage_plus import FedSagePlus
 
 TINY = FedSagePlus.tiny()
 

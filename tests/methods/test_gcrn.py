@@ -13,9 +13,9 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.fedsage_dyn import FedSageDyn
 from fedvine.methods.roland import Roland
 from fedvine.nn.backbones import GCRN
+from fedvine.rivals.fedsage_dyn import FedSageDyn
 from fedvine.tasks.link_prediction import LinkPrediction
 
 BACKBONES: Any = pytest.mark.parametrize("backbone", sorted(GCRN))

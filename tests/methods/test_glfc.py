@@ -14,8 +14,8 @@ from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.experiments.run import run
-from fedvine.methods.glfc import Glfc, alone, herded, slope_weights
 from fedvine.nn.gat import inputs, unpacked
+from fedvine.rivals.glfc import Glfc, alone, herded, slope_weights
 from fedvine.tasks.task_plan import by_task
 
 

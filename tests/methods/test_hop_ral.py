@@ -9,7 +9,7 @@ from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
-from fedvine.methods.hop_ral import UNKNOWN, HopRal, HopRalIsolated, whole
+from fedvine.rivals.hop_ral import UNKNOWN, HopRal, HopRalIsolated, whole
 from fedvine.tasks.class_incremental import NodeQueries
 
 TINY, ALONE = HopRal.tiny(), HopRalIsolated.tiny()

@@ -12,9 +12,9 @@ from fedvine.core.method import Server
 from fedvine.core.rng import rng, torch_rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
-from fedvine.methods._power.synthesis import alone
 from fedvine.methods.fedavg import FedAvg
-from fedvine.methods.lander import FromAnchors, Lander, anchor, bound
+from fedvine.rivals._synthesis import alone
+from fedvine.rivals.lander import FromAnchors, Lander, anchor, bound
 
 TINY, NAMES = Lander.tiny(), ("tea", "teas", "ham", "ale")
 

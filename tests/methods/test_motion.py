@@ -10,9 +10,8 @@ from scipy.sparse import csr_matrix
 from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._motion.parts import chosen, coarsened, merged
 from fedvine.methods.fedavg import FedAvg
-from fedvine.methods.motion import Motion, flat, shaped
+from fedvine.rivals.motion import Motion, chosen, coarsened, flat, merged, shaped
 
 TINY = Motion.tiny()
 

@@ -9,16 +9,16 @@ from fedvine.data.node_features import width
 from fedvine.data.node_table import NodeTable
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
-from fedvine.methods.fed4dgnn import Fed4DGnn
-from fedvine.methods.feddgl import FedDGL
-from fedvine.methods.feddy import Feddy
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_local import FedLinkLocal
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.methods.fedprox import FedProx
-from fedvine.methods.scaffold import Scaffold
 from fedvine.methods.stfl import STFL
+from fedvine.rivals.fed4dgnn import Fed4DGnn
+from fedvine.rivals.feddgl import FedDGL
+from fedvine.rivals.feddy import Feddy
+from fedvine.rivals.fedprox import FedProx
+from fedvine.rivals.scaffold import Scaffold
 
 plain_stream = testing.tiny_stream
 

@@ -9,10 +9,10 @@ from two_classes import SMALL, f1, held, made
 
 from fedvine import testing
 from fedvine.core import registry, tree
-from fedvine.methods.dygrain import DyGrain, top
-from fedvine.methods.ergnn_dyn import ErGnnDyn
 from fedvine.methods.roland import Roland
-from fedvine.methods.twp_dyn import TwpDyn
+from fedvine.rivals.dygrain import DyGrain, top
+from fedvine.rivals.ergnn_dyn import ErGnnDyn
+from fedvine.rivals.twp_dyn import TwpDyn
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ from fedvine.core.message import pack, unpack
 from fedvine.core.state import Client, World
 from fedvine.engines.faults import MockClients
 from fedvine.methods._power import owed
-from fedvine.methods.hop_ral import HopRal
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
+from fedvine.rivals.hop_ral import HopRal
 
 
 def sums_of(server):

@@ -11,9 +11,9 @@ from two_classes import SMALL, f1, held, made
 from fedvine import testing
 from fedvine.core import registry
 from fedvine.core.rng import rng
-from fedvine.methods.d_fedgnn import DFedGnn, neighbours, weight
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.fedproto_dyn import FedProtoDyn
+from fedvine.rivals.d_fedgnn import DFedGnn, neighbours, weight
+from fedvine.rivals.fedproto_dyn import FedProtoDyn
 
 
 @pytest.mark.slow

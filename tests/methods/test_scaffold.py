@@ -7,7 +7,7 @@ from fedvine import testing
 from fedvine.core.method import on_client
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.scaffold import Scaffold
+from fedvine.rivals.scaffold import Scaffold
 
 SGD = {"optimizer": "sgd", "learning_rate": 0.5, "steps": 4, "rounds": 1}
 

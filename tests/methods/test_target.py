@@ -14,10 +14,10 @@ from fedvine.core.method import Server
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.graph import Graph
-from fedvine.methods._power.synthesis import alone, moments, spread
 from fedvine.methods.fedavg import FedAvg
-from fedvine.methods.target import Target
 from fedvine.nn.gat import inputs
+from fedvine.rivals._synthesis import alone, moments, spread
+from fedvine.rivals.target import Target
 
 TINY = Target.tiny()
 

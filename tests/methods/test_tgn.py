@@ -18,14 +18,14 @@ from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn.recent import Recent, ages, ages_of, among
-from fedvine.methods.d_fedgnn import DFedGnn
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.feddgl_dyn import FedDglDyn
-from fedvine.methods.fedproto_dyn import FedProtoDyn
 from fedvine.methods.roland import Roland
 from fedvine.nn.tgn import Tgn
+from fedvine.rivals.d_fedgnn import DFedGnn
+from fedvine.rivals.feddgl_dyn import FedDglDyn
+from fedvine.rivals.fedproto_dyn import FedProtoDyn
 from fedvine.tasks.link_prediction import LinkPrediction
 
 

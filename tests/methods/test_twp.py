@@ -8,7 +8,7 @@ from fedvine.core import registry, tree
 from fedvine.core.state import Client, World
 from fedvine.experiments.run import run
 from fedvine.methods.fedavg import FedAvg
-from fedvine.methods.twp import Twp, TwpIsolated
+from fedvine.rivals.twp import Twp, TwpIsolated
 
 TINY = Twp.tiny()
 

@@ -20,12 +20,12 @@ from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.methods.fedsage_dyn import FedSageDyn
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.privacy.discrete_gaussian import Stream, _fill, discrete_gaussian
 from fedvine.privacy.fixed_point import BITS, from_fixed, to_fixed
 from fedvine.privacy.noise import blurred, cost, noised, steps
+from fedvine.rivals.fedsage_dyn import FedSageDyn
 
 KEY = bytes(range(7, 39))
 NOISY = FedLinkPrivate.tiny().model_copy(update={"clip": 0.5, "noise": 2.0})

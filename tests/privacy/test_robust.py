@@ -22,8 +22,8 @@ from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.methods.mlp import Mlp
 from fedvine.privacy.robust import Robust, least, merged, merged_rows
+from fedvine.rivals.mlp import Mlp
 
 RULES = ("clip", "median", "trimmed", "krum")
 cases = st.tuples(st.integers(1, 2), st.integers(0, 3), st.integers(1, 6), st.integers(0, 2**32))

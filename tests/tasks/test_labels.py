@@ -11,8 +11,8 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.last_label import LastLabel
-from fedvine.methods.mlp_dyn import MlpDyn
 from fedvine.methods.roland import Roland as RolandMethod
+from fedvine.rivals.mlp import MlpDyn
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 

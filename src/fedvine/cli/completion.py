@@ -43,7 +43,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell that is to
 def methods() -> list[str]:
     """List the methods."""
     from fedvine.core import registry
-    return registry.method_names()
+    return registry.names("methods")
 
 
 def runnable() -> list[str]:

@@ -1,4 +1,4 @@
-"""Methods, models, data sets and partitions by name: the file name is the name.
+"""Methods, models, data sets and partitions by name: a class's ``name``, or the file's name.
 
 There is nothing to register. Packages of others add to a room with an entry point in the group
 ``fedvine.<room>``.
@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import pkgutil
 import re
 import sys
 from functools import lru_cache
@@ -22,36 +21,37 @@ from types import ModuleType
 from fedvine.core.errors import FedvineError, near
 
 _NAMED = re.compile(r'^    name: ClassVar\[str\] = "(\w+)"$', re.MULTILINE)
+_ROOMS = {"methods": ("methods", "rivals")}     # others: the room of that name alone
 
 
 def names(room: str) -> list[str]:
-    """List the names of ``"methods"``, ``"datasets"``, ``"partitions"`` or ``"models"``."""
-    return sorted(_files(room))
+    """List the names of ``"methods"``, ``"datasets"``, ``"partitions"`` or ``"models"``.
+
+    Nothing is imported: files are read as text.
+    """
+    return sorted(_places(room))
 
 
-def _files(room: str) -> dict[str, EntryPoint | None]:
-    """Return the names, with another package's entry point, or None for a file here.
+def _places(room: str) -> dict[str, str | EntryPoint]:
+    """Return by name the module that holds it, or another package's entry point.
 
     A name that is used here is not another package's.
     """
-    package = importlib.import_module(f"fedvine.{room}")
-    own = _own(tuple(package.__path__))
-    others = {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
-    taken = {*own, *(_variants(tuple(package.__path__)) if others and room == "methods" else ())}
-    return dict.fromkeys(own) | {n: e for n, e in others.items() if n not in taken}
+    own = _own(room, tuple(folder for name in _ROOMS.get(room, (room,))
+                           for folder in importlib.import_module(f"fedvine.{name}").__path__))
+    return own | {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))
+                  if e.name not in own}
 
 
 @lru_cache(maxsize=16)
-def _own(folders: tuple[str, ...]) -> list[str]:
-    """Return the names of the files in a room; looking for them takes 4 ms."""
-    return [m.name for m in pkgutil.iter_modules(folders) if not m.name.startswith("_")]
-
-
-@lru_cache(maxsize=16)
-def _variants(folders: tuple[str, ...]) -> list[str]:
-    """Return the names of all methods in the files here, which are read as text."""
-    return [name for folder in folders for file in Path(folder).glob("[!_]*.py")
-            for name in _NAMED.findall(file.read_text("utf-8"))]
+def _own(room: str, folders: tuple[str, ...]) -> dict[str, str]:
+    """Return the module of each name here; of a method it is the class's ``name`` that counts."""
+    found = {}
+    for file in (file for folder in folders for file in Path(folder).glob("[!_]*.py")):
+        for name in (_NAMED.findall(file.read_text("utf-8")) if room == "methods"
+                     else [file.stem]):
+            found[name] = f"fedvine.{file.parent.name}.{file.stem}"
+    return found
 
 
 @lru_cache(maxsize=16)
@@ -62,43 +62,36 @@ def _others(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 
 def find(room: str, name: str) -> ModuleType:
     """Return the module of that name; raises :class:`FedvineError` with a near name if unknown."""
-    known = _files(room)
+    known = _places(room)
     if name not in known:
         raise FedvineError(f'There is no {room[:-1]} called "{name}"{near(name, sorted(known))}; '
                            f"fedvine list shows all.")
-    return _opened(room, name, known[name])
+    return _opened(known[name])
 
 
-def _opened(room: str, name: str, entry: EntryPoint | None) -> ModuleType:
-    return entry.load() if entry else importlib.import_module(f"fedvine.{room}.{name}")
+def _opened(place: str | EntryPoint) -> ModuleType:
+    return importlib.import_module(place) if isinstance(place, str) else place.load()
 
 
 def method(name: str) -> type:
     """Return the method class of that name; raises :class:`FedvineError` if there is none.
 
-    A file holds one method, named like the file; a variant (``fedlink_local``) may be in the file
-    of its parent and is found by its class's ``name``.
+    Only the file that holds it is imported: others may need what this one does not.
     """
-    from fedvine.core.method import Method
-    files = _files("methods")
-    if name in files:       # only its own file is opened: others may need what this one does not
-        for value in vars(_opened("methods", name, files[name])).values():
-            if isinstance(value, type) and issubclass(value, Method) and value.name == name:
-                return value
-    known = methods()
-    if name not in known:
-        raise FedvineError(f'There is no method called "{name}"{near(name, known)}; '
+    places = _places("methods")
+    found = _methods_in(places[name]) if name in places else methods()
+    if name not in found:
+        raise FedvineError(f'There is no method called "{name}"{near(name, sorted(found))}; '
                            "fedvine list shows all.")
-    found = known[name]
-    assert issubclass(found, Method)
-    return found
+    return found[name]
 
 
-def method_names() -> list[str]:
-    """List the names of all methods without importing one: their files are read as text."""
-    package = importlib.import_module("fedvine.methods")
-    own = _variants(tuple(package.__path__))
-    return sorted({*own, *(name for name, entry in _files("methods").items() if entry)})
+def _methods_in(place: str | EntryPoint) -> dict[str, type]:
+    """Return the method classes of a module by name; of a module here only its own."""
+    from fedvine.core.method import Method
+    return {v.name: v for v in vars(_opened(place)).values()
+            if isinstance(v, type) and issubclass(v, Method) and v.name
+            and (not isinstance(place, str) or v.__module__ == place)}
 
 
 def first_lines(room: str) -> dict[str, str]:
@@ -106,34 +99,29 @@ def first_lines(room: str) -> dict[str, str]:
 
     For ``"methods"`` these are the lines of classes, for other rooms those of files.
     """
-    package = importlib.import_module(f"fedvine.{room}")
     found: dict[str, str | None] = {}
-    for file in (f for folder in package.__path__ for f in Path(folder).glob("[!_]*.py")):
-        tree = ast.parse(file.read_text("utf-8"))
-        if room != "methods":
-            found[file.stem] = ast.get_docstring(tree)
+    for name, place in _places(room).items():
+        if not isinstance(place, str):
+            found[name] = inspect.getdoc(method(name) if room == "methods" else place.load())
             continue
-        for node in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+        spec = importlib.util.find_spec(place)
+        tree = ast.parse(Path(str(spec and spec.origin)).read_text("utf-8"))
+        found[name] = ast.get_docstring(tree)
+        for node in (n for n in tree.body if room == "methods" and isinstance(n, ast.ClassDef)):
             for part in node.body:
                 match part:
-                    case ast.AnnAssign(target=ast.Name("name"), value=ast.Constant(str(name))):
-                        found[name] = ast.get_docstring(node)
-    for name, entry in _files(room).items():
-        if entry:
-            found[name] = inspect.getdoc(method(name) if room == "methods" else entry.load())
+                    case ast.AnnAssign(target=ast.Name("name"), value=ast.Constant(value)):
+                        if value == name:
+                            found[name] = ast.get_docstring(node)
     return {name: (text or "").split("\n")[0] for name, text in sorted(found.items())}
 
 
 def methods() -> dict[str, type]:
-    """Return all method classes by name."""
-    from fedvine.core.method import Method
+    """Return all method classes by name; no other package's class takes the name of one here."""
     found: dict[str, type] = {}
-    # Those here come first, and no other package's class takes their name.
-    for file, entry in sorted(_files("methods").items(), key=lambda one: (bool(one[1]), one[0])):
-        for value in vars(_opened("methods", file, entry)).values():
-            if isinstance(value, type) and issubclass(value, Method) and value.name and not (
-                    entry and value.name in found):
-                found[value.name] = value
+    places = list({str(place): place for place in _places("methods").values()}.values())
+    for place in sorted(places, key=lambda one: not isinstance(one, str)):  # those here first
+        found = _methods_in(place) | found
     return found
 
 
@@ -143,9 +131,9 @@ def package_of(name: str) -> str | None:
     Raises :class:`FedvineError` if there is no such method.
     """
     found = method(name)
-    for file, entry in _files("methods").items():
-        if entry and (file == name or found in vars(_opened("methods", file, entry)).values()):
-            return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+    for other, place in _places("methods").items():
+        if not isinstance(place, str) and (other == name or found in vars(_opened(place)).values()):
+            return f"{place.dist.name} {place.dist.version}" if place.dist else place.value
     return None
 
 

@@ -1,1 +1,1 @@
-"""The methods, one paper one file; the file name is the name on the command line."""
+"""The papers' methods, ours, and rules without a model; a class's ``name`` is the one to type."""

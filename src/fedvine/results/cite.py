@@ -48,7 +48,7 @@ def of_method(name: str, known: dict[str, Any]) -> list[str] | None:
     other's papers.
     """
     module = registry.method(name).__module__
-    if not module.startswith("fedvine.methods."):
+    if not module.startswith(("fedvine.methods.", "fedvine.rivals.")):
         return None
     return known["methods"].get(name, known["methods"].get(module.rpartition(".")[2]))
 

@@ -39,9 +39,8 @@ from fedvine.core.expect import Tensor
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power.personal import Personal, Weights
-from fedvine.methods._power.proximal import Proximal
 from fedvine.nn.gat import Inputs, inputs
+from fedvine.rivals._personal import Personal, Proximal, Weights
 from fedvine.tasks.class_incremental import NodeQueries
 
 BLOCKS, BLOCK, INSIDE = 5, 100, 0.1     # the random graph

@@ -41,9 +41,9 @@ from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, on_client
 from fedvine.core.rng import rng
 from fedvine.methods._dgcolearn.exchange import ready
-from fedvine.methods._dgcolearn.own_models import OwnModelsMixin
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.nn.backbones import Backbone
+from fedvine.rivals._own_models import OwnModelsMixin
 
 
 class DFedGnn(OwnModelsMixin, FedAvgDyn):

@@ -5,9 +5,9 @@ client makes up neighbours that its nodes may have elsewhere, and learns on the 
 FedSage+, and where it is here:
 
 - *impaired subgraph*: a client hides a share of its nodes with their edges
-  (:func:`fedvine.methods._fedsage.neighgen.impair`), others in each stage
-- *NeighGen*: encoder, dGen and fGen (:class:`fedvine.methods._fedsage.neighgen.NeighGen`), one
-  a client; they are never averaged. They learn in :mod:`fedvine.methods._fedsage.learning`
+  (:func:`fedvine.rivals._fedsage.impair`), others in each stage
+- *NeighGen*: encoder, dGen and fGen (:class:`fedvine.rivals._fedsage.NeighGen`), one
+  a client; they are never averaged. They learn in :mod:`fedvine.rivals._fedsage`
 - *L^n*, the local loss: smooth L1 of the number of hidden neighbours, L^d, and the distance of
   generated rows to the nearest of the node's hidden neighbours, L^f (``improve``)
 - *the other clients' part of L^f*: a client shows noisy codes and its fGen (``show``), the others
@@ -64,10 +64,9 @@ from pydantic import model_validator
 
 from fedvine.core.method import At, Client, Field
 from fedvine.core.rng import torch_rng
-from fedvine.methods._fedsage.learning import MissingNeighbours
-from fedvine.methods._fedsage.neighgen import NeighGen, generated, noisy, rows_of
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.nn.backbones import Exact
+from fedvine.rivals._fedsage import MissingNeighbours, NeighGen, generated, noisy, rows_of
 
 
 class FedSageDyn(MissingNeighbours, FedAvgDyn):  # type: ignore[misc] # its show is NeighGen's

@@ -5,7 +5,7 @@ A snapshot is a task. When it ends, nodes of each class are kept, and later snap
     L = (mean loss of the snapshot's nodes + mean loss of the nodes kept) / 2               (a)
 
 which is the source's beta L_new + (1 - beta) L_kept with sums as losses and
-beta = kept / (kept + labelled) nodes, up to a factor (:mod:`fedvine.methods.ergnn`). The selections
+beta = kept / (kept + labelled) nodes, up to a factor (:mod:`fedvine.rivals.ergnn`). The selections
 are those of that method: nodes nearest to the mean of their class's features ("mean"), those with
 the fewest nodes of other classes near them ("clearest", the source's coverage maximisation), and
 those that cover most of their class ("coverage", POWER's reading of it).
@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 from fedvine.core.method import Client, Field, on_client
-from fedvine.methods._dgcolearn.one_by_one import OneByOne
 from fedvine.methods._power.equations import select
-from fedvine.methods.ergnn import clearest, nearest_mean
+from fedvine.rivals._one_by_one import OneByOne
+from fedvine.rivals.ergnn import clearest, nearest_mean
 
 
 class ErGnnDyn(OneByOne):

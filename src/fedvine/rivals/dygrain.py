@@ -38,7 +38,7 @@ from torch.nn.functional import cross_entropy, kl_div
 
 from fedvine.core import tree
 from fedvine.core.method import Client, Field, on_client
-from fedvine.methods._dgcolearn.one_by_one import OneByOne
+from fedvine.rivals._one_by_one import OneByOne
 
 
 class DyGrain(OneByOne):

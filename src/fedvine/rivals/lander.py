@@ -2,7 +2,7 @@
 
 Minh-Tuan Tran, Trung Le, Xuan-May Le, Mehrtash Harandi, Dinh Phung: *Text-Enhanced Data-free
 Approach for Federated Class-Incremental Learning*, CVPR 2024. Its abstract, summaries and the
-authors' code could be had, not the equations. What :mod:`fedvine.methods.target` says of the
+authors' code could be had, not the equations. What :mod:`fedvine.rivals.target` says of the
 server's part and of images holds here too. A linear layer maps embeddings to the space of the
 anchors e_c; f_i is node i's row there. A client minimises
 
@@ -49,10 +49,10 @@ from torch.nn import functional
 from fedvine.core.expect import Several, Text
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power.synthesis import Rows, alone
-from fedvine.methods.target import Target, drawn
 from fedvine.nn import head
 from fedvine.nn.gat import Gat, Inputs, dropped, glorot
+from fedvine.rivals._synthesis import Rows, alone
+from fedvine.rivals.target import Target, drawn
 
 LONGEST = 200       # letters of a name that are sent
 

@@ -54,10 +54,10 @@ from fedvine.core import tree
 from fedvine.core.expect import Array
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power import synthesis
-from fedvine.methods._power.synthesis import alone
 from fedvine.methods._power.training import Continual, average
 from fedvine.nn.gat import Inputs
+from fedvine.rivals import _synthesis as synthesis
+from fedvine.rivals._synthesis import alone
 
 STUDENT_TEMPERATURE = 20.0
 

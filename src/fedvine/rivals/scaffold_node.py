@@ -1,7 +1,7 @@
 """SCAFFOLD on class-incremental tasks: control variates remove the drift between clients.
 
 Karimireddy et al., ICML 2020, Algorithm 1; its steps and symbols stand in
-:mod:`fedvine.methods.scaffold`, the same for links. What the paper leaves open here:
+:mod:`fedvine.rivals.scaffold`, the same for links. What the paper leaves open here:
 
 - the paper's solver is SGD. Put into option II, its steps give c_i+ = mean of g_i over the K steps;
   this mean is what is computed, so that it holds for Adam too, which rescales each step. Adam is

@@ -51,9 +51,9 @@ from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._power import uploads
 from fedvine.methods._power.equations import by_class, encode, largest
 from fedvine.methods._power.remembering import Buffering
-from fedvine.methods._power.synthesis import alone
-from fedvine.methods.ergnn import nearest_mean
 from fedvine.nn.gat import Inputs, features
+from fedvine.rivals._synthesis import alone
+from fedvine.rivals.ergnn import nearest_mean
 
 bce = functional.binary_cross_entropy_with_logits
 

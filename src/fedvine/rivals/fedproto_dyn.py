@@ -34,9 +34,8 @@ import torch
 from fedvine.core.expect import Tensor
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._dgcolearn.exchange import ready
-from fedvine.methods._dgcolearn.own_models import OwnModelsMixin
-from fedvine.methods._dgcolearn.prototypes import class_sums, distance, means
 from fedvine.methods.fedavg_dyn import FedAvgDyn
+from fedvine.rivals._own_models import OwnModelsMixin, class_sums, distance, means
 
 
 class FedProtoDyn(OwnModelsMixin, FedAvgDyn):

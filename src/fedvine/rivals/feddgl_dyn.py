@@ -1,6 +1,6 @@
 """FedDglDyn: FedDGL (Xie et al., ACML 2024) on classes of a dynamic graph, as its paper has it.
 
-A rival in DG-CoLearn's Table 2; :mod:`fedvine.methods.feddgl` is FedLink's version for links. Its
+A rival in DG-CoLearn's Table 2; :mod:`fedvine.rivals.feddgl` is FedLink's version for links. Its
 abstract and the authors' code could be had. With the rows z of width d of the last layer, client i
 minimises, on its labelled nodes of the snapshot::
 
@@ -45,10 +45,9 @@ from fedvine.core.expect import Tensor
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
 from fedvine.methods._dgcolearn.exchange import ready
-from fedvine.methods._dgcolearn.own_models import OwnModelsMixin
-from fedvine.methods._dgcolearn.prototypes import class_sums, distance, means
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.methods.feddgl import moved_most
+from fedvine.rivals._own_models import OwnModelsMixin, class_sums, distance, means
+from fedvine.rivals.feddgl import moved_most
 
 MOST = 100.0        # largest margin of (c), margin_threthold of the authors' code
 

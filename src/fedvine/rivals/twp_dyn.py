@@ -1,7 +1,7 @@
 """TwpDyn: TWP (Liu et al., AAAI 2021) on snapshots, a rival in DG-CoLearn's Appendix G.
 
 A snapshot is a task. Importances, the penalty and what their source leaves open are those of
-:mod:`fedvine.methods.twp`: with the loss's gradient f_m and the topology's g_m of each weight,
+:mod:`fedvine.rivals.twp`: with the loss's gradient f_m and the topology's g_m of each weight,
 
     I_k = lambda_l f_m^2 + lambda_t g_m^2                                                   (a)
     L_new(W) + sum over n <= k of I_n (W - W_n*)^2                                          (b)
@@ -25,8 +25,8 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.method import Client, Field, on_client
-from fedvine.methods._dgcolearn.one_by_one import OneByOne
-from fedvine.methods.twp import importance, merged, penalty
+from fedvine.rivals._one_by_one import OneByOne
+from fedvine.rivals.twp import importance, merged, penalty
 
 
 class TwpDyn(OneByOne):

@@ -9,7 +9,7 @@ K steps of learning rate eta:
     c_i+ = c_i - c + (x - y_i) / (K eta)                                (option II)
     x <- x + mean of y_i - x,    c <- c + sum of (c_i+ - c_i) / N       (over the sampled clients)
 
-:mod:`fedvine.methods.scaffold_node` is the same for class-incremental tasks. What the paper leaves
+:mod:`fedvine.rivals.scaffold_node` is the same for class-incremental tasks. What the paper leaves
 open for FedLink:
 
 - x is the shared model, the weights of the encoder; the rows of users and items have no controls,

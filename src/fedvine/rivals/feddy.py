@@ -18,7 +18,7 @@ aggregation" over the full history. Component by component, in :class:`TemporalS
 What the texts leave open, and what was chosen: "those in the previous graph" is read as the same
 node in all former snapshots of the client, each with its neighbours then, since a user's items
 recur after longer than one stage (``former`` bounds it; 0 leaves the newest snapshot alone, as
-:mod:`fedvine.methods.fed4dgnn` has it without its own parts). The first layer has no temporal term,
+:mod:`fedvine.rivals.fed4dgnn` has it without its own parts). The first layer has no temporal term,
 as its input, a node's row, is the same in all snapshots. Positions are not predicted but links:
 those of the newest snapshot are supervised, older ones were when they were new. Left out: the
 origin's hybrid secure aggregation; what a server that sees sums alone costs is measured with

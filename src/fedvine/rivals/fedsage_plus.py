@@ -6,14 +6,14 @@ elsewhere (NeighGen), and FedAvg trains GraphSAGE on the graphs mended with them
 - *impaired graph*: a client hides a share of its nodes with their edges, others in each task
 - *NeighGen*: an encoder z_v (one layer of GraphSAGE), dGen n_v = theta_d . z_v, the number of
   missing neighbours, and fGen(z_v + N(0, 1)), their features; one a client, never averaged
-  (:class:`fedvine.methods._fedsage.neighgen.NeighGen`)
+  (:class:`fedvine.rivals._fedsage.NeighGen`)
 - *its loss*: L^d, smooth L1 of n_v and the number of hidden neighbours, plus L^f, the squared
   distance of each generated row to the nearest hidden neighbour of v; and, with weight alpha, to
   the nearest of the other clients' nodes, of which these return gradients alone
-  (:mod:`fedvine.methods._fedsage.learning`)
+  (:mod:`fedvine.rivals._fedsage`)
 - *mended graph*: generated nodes have one edge each (:meth:`FedSagePlus.mended`)
 
-:mod:`fedvine.methods.fedsage_dyn` is the same for snapshots, and says who learns what from the
+:mod:`fedvine.rivals.fedsage_dyn` is the same for snapshots, and says who learns what from the
 messages; it holds here too. With ``hide=0`` nothing is generated: FedSage, FedAvg with GraphSAGE.
 
 What the paper leaves open for tasks, or where this differs from it and its public code:
@@ -40,12 +40,11 @@ import torch
 from fedvine.core.method import At, Client, Field, World
 from fedvine.core.rng import torch_rng
 from fedvine.data.graph import Graph
-from fedvine.methods._fedsage.learning import MissingNeighbours
-from fedvine.methods._fedsage.neighgen import Generated, NeighGen
 from fedvine.methods._power.training import Continual
 from fedvine.nn import head
 from fedvine.nn.gat import Inputs
 from fedvine.nn.graphsage import Sage
+from fedvine.rivals._fedsage import Generated, MissingNeighbours, NeighGen
 
 
 class FedSagePlus(MissingNeighbours, Continual):

@@ -1,4 +1,4 @@
-"""A model of its own for each client: the server averages with other weights for each."""
+"""A model of its own for each client, and the distance to the weights that a client received."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.growth import enlarged
-from fedvine.core.method import At, Server, World
+from fedvine.core.method import At, Client, Server, World
 from fedvine.methods._power.training import Continual, average
 
 Weights = dict[str, torch.Tensor]
@@ -55,3 +55,19 @@ class Personal(Continual):
             return super().answer(server, clients, at)
         return clients.call(self.predict, per_client={n: server.models.get(n, server.model)
                                                       for n in clients.names})
+
+
+class Proximal(Continual):
+    """Base of the methods with a penalty on the distance to the weights received this round."""
+
+    def receive(self, client: Client, model: dict[str, torch.Tensor]) -> None:
+        """Replace the client's weights, and store the received ones for the steps of this round."""
+        super().receive(client, model)
+        self.labelled(client)           # a new task's graph empties the cache
+        client.cache["received"] = model
+
+    def distance(self, client: Client) -> torch.Tensor:
+        """Compute the squared Euclidean distance to the weights received, a scalar."""
+        received = client.cache["received"]
+        return torch.stack([(w - received[n].to(w)).square().sum()
+                            for n, w in client.model.named_parameters()]).sum()

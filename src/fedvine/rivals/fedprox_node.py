@@ -5,7 +5,7 @@ Optimization in Heterogeneous Networks*, MLSys 2020, Algorithm 2. Client k minim
 
     h_k(w; w^r) = F_k(w) + mu / 2 ||w - w^r||^2
 
-where w^r is the global model of round r (w^t in the paper). :mod:`fedvine.methods.fedprox` is the
+where w^r is the global model of round r (w^t in the paper). :mod:`fedvine.rivals.fedprox` is the
 same for FedLink.
 
 What the paper leaves open here:
@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import torch
 
 from fedvine.core.method import Client, Field
-from fedvine.methods._power.proximal import Proximal
+from fedvine.rivals._personal import Proximal
 
 
 class FedProxNode(Proximal):

@@ -1,1 +1,0 @@
-"""Missing neighbours of FedSage+: the generator, and how it learns."""

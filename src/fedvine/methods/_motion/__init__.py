@@ -1,1 +1,0 @@
-"""MOTION's parts on arrays: coarsening of a graph, and merging of updates."""

@@ -1,0 +1,1 @@
+"""Methods of other papers, to compare with; they import ``methods``, which never imports them."""
