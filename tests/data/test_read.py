@@ -63,7 +63,8 @@ def cleaned(name: str) -> str:
 
 
 # Unassigned characters have other forms in other versions of Unicode.
-text = st.text(st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs", "Cn"]),
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0",
+                             exclude_categories=["Cs", "Cn"]),
                min_size=1, max_size=6).map(cleaned).filter(
     lambda name: name.strip("-.0123456789") != "" and not in_words(name))
 spaces = st.sampled_from(["", " ", "\t", "\u00a0", "\u3000 "])
