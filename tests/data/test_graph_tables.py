@@ -235,7 +235,7 @@ def commanded(capsys, *words):
 @pytest.mark.parametrize(("more", "said"), [
     (["--edges", "bad.csv"], '"zz" in row 2'), ([], "name that of its edges with --edges"),
     (["--label", "label"], "name the table of its edges with --edges"),
-    (["--edges", "edges.csv", "--time", "x"], "has no time"),
+    (["--edges", "edges.csv", "--time", "x"], "has no time; leave it out; for links name"),
     (["--edges", "edges.csv", "--node", "nn"], "Name columns with --node"),
     (["--edges", "edges.csv", "--stages", "3"], "has 2 classes; a task cannot have 3"),
     (["--edges", "edges.csv", "--split", "bank"], 'no column of clients "bank"'),

@@ -248,7 +248,7 @@ def test_a_site_holds_the_kinds_that_its_columns_had_when_the_run_began(tmp_path
         names[name] = {found.src_ids[i] for i in range(found.num_src)}
         return found
 
-    late, cell = False, 5
+    late, cell = False, "red"
     world = World(tmp_path, quorum=1.0)
     world.table = part
     for name, site in world.sites.items():
@@ -256,13 +256,14 @@ def test_a_site_holds_the_kinds_that_its_columns_had_when_the_run_began(tmp_path
     run, _ = world.night()
     assert len(run.plan) == 5
     late = True
-    world.night()
-    assert all({"u7", "0"} <= named for named in names.values())    # 0.0 is 0, as it was
-    cell = "red"
     with pytest.raises(FedvineError):
         world.night()
     whys = [line["why"] for line in world.sites["bob"].account.lines() if "why" in line]
     assert any('"kind" holds "red" in row 61' in why for why in whys)
+    cell = 5
+    run, _ = world.night()
+    assert len(run.plan) == 9
+    assert all({"u7", "0"} <= named for named in names.values())    # 0.0 is 0, as it was
 
 
 def unread(table, names):
