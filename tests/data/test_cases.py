@@ -230,6 +230,21 @@ def test_names_that_differ_in_case_or_inner_spaces_are_noted_for_users_and_items
     assert '2 names of "item"' in item and '"X" and "x"' in item
 
 
+def test_signs_that_nobody_sees_make_no_name_and_are_noted_within_one():
+    csv("g.csv", "user,item,t", ["Ann\u200b,x,1", "Ann,y,2", "An\u200dn,z,3"])
+    found = read("g.csv", **NAMED)
+    assert names(found) == ["Ann", "An\u200dn"] and '2 names of "user"' in found.notes[0]
+
+
+def test_numbers_and_dates_of_a_table_of_items_that_are_text_are_noted():
+    csv("g.csv", "user,item,t", ["a,x,1", "b,y,2"])
+    csv("i.csv", "item,price,listed", ['x,"1,234",05/01/24', 'y,"2,500",31/01/24'])
+    price, listed, held = read("g.csv", **NAMED, items="i.csv").notes
+    assert '"price" have commas, such as 1,234, and are categories; write 1234 or' in price
+    assert '"listed" are categories; write them with the year first' in listed
+    assert 'categories: "price", "listed"' in held
+
+
 def test_pairs_with_a_point_are_those_of_the_run():
     csv("g.csv", "user,item,t", [f"{i % 6},{100 + i % 7},{i}" for i in range(80)])
     assert fedvine("run", "popularity", *SHOP, "--k", "1", "--split", "hash", "--out", "r")[0] == 0

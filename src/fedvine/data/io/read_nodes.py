@@ -117,6 +117,12 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
         rows = table.arrow(", ".join([keys, *(
             f"CAST({role} AS VARCHAR) AS {role}" if number is None else f"{number} AS {role}"
             for role, number in sql.items())]))
+        texts = [role for role in list(roles)[1:] if sql[role] is None]
+        notes = checks.of_commas(table.connection, table.label, table.source,
+                                 [roles[role] for role in texts], "are categories")
+        notes += [f'{table.label}: the dates of "{roles[role]}" are categories; write them with '
+                  "the year first, in four digits." for role in texts
+                  if table.source.untyped and raw.forms(role)]
     listed = _since(table, roles, sql, rows) if unmet is not None else None
     numbers = {column: rows[role] for (role, column) in list(roles.items())[1:]
                if sql[role] is not None}
@@ -146,7 +152,7 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
     apart = len(keys) - count
     held = "; ".join(f"{what}: {checks.listed(list(columns))}" for what, columns in (
         ("numbers", numbers), ("categories", texts)) if columns)
-    notes = [f"{table.label}: {count:,} of {len(ids):,} {kind} have a row"
+    notes = [*notes, f"{table.label}: {count:,} of {len(ids):,} {kind} have a row"
              + (f", and {apart:,} {kind} without an edge are listed; " if apart and unmet else
                 f", and {apart:,} rows are of no {kind[:-1]}; " if apart else "; ") + f"{held}."]
     return found, notes
