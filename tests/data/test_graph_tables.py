@@ -83,7 +83,7 @@ def test_tables_of_all_kinds_are_the_graph_of_a_slow_reader(tmp_path_factory, da
     for frame, name in zip(frames, ("n", "e"), strict=True):
         frame.to_csv(folder / f"{name}.csv", index=False)
         frame.to_parquet(folder / f"{name}.parquet")
-    found = [read_graph(n, e, client="town") for n, e in [
+    found = [read_graph(n, e, client="town", sure=True) for n, e in [
         (folder / "n.csv", folder / "e.csv"), (folder / "n.parquet", folder / "e.parquet"),
         (f"SELECT * FROM '{folder}/n.parquet'", f"SELECT dst, src FROM '{folder}/e.parquet'"),
         frames, tuple(map(polars.from_pandas, frames)), (folder / "n.csv", folder / "e.parquet")]]
