@@ -83,6 +83,21 @@ def test_what_is_not_said_again_stays_as_it_was(capsys, kit):
     assert code == 2 and "--src belongs to --data" in told
 
 
+def test_join_takes_the_options_by_which_a_table_is_read(capsys, kit):
+    rows = (kit.parent / "shop.csv").read_text().splitlines()
+    rows = [f"{row},{'number' if i == 0 else f's-{i}'}" for i, row in enumerate(rows)]
+    rows[5] = rows[5].replace(rows[5].split(",")[rows[0].split(",").index("user")], "NA", 1)
+    (kit.parent / "shop.csv").write_text("\n".join(rows) + "\n")
+    data = ["join", kit, "--policy", "--data", "shop.csv", *COLUMNS]
+    code, _, told = fedvine(capsys, *data, "--missing", "NA,unknown", "--key", "number")
+    assert code == 2 and 'is empty where "number" is "s-5"' in told
+    assert fedvine(capsys, *data, "--key", "number", "--sure", "--bipartite", "no")[0] == 0
+    found = read_site(kit).data
+    assert (found.key, found.sure, found.bipartite) == ("number", True, False)
+    code, _, told = fedvine(capsys, "join", kit, "--time-format", "%d", "--policy")
+    assert code == 2 and "--time-format belongs to --data" in told
+
+
 @pytest.mark.slow
 def test_a_dry_run_of_another_table_goes_by_the_policy_and_the_key_of_the_kit(capsys, kit):
     key = kit.parent / "key.txt"

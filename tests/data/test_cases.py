@@ -1,5 +1,7 @@
 """Tables that other projects misread, each with its right value, or the question that is asked."""
 
+import contextlib
+import json
 import os
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -213,6 +215,12 @@ def test_composed_and_decomposed_accents_and_outer_spaces_are_one_name():
     assert not found.notes
     csv("u.csv", "id,age", ["Jose\u0301,5"])
     assert read_nodes("u.csv", "users", "id", found.src_ids)[0].numbers.tolist() == [[5]]
+    forms = [("Jose\u0301", "Zu\u0308rich"), ("José", "Zürich"), ("Jose\u0301", "Gene\u0300ve"),
+             ("José", "Genève")]
+    csv("g.csv", "user,shop,item,t", [f"{forms[i % 4][0]} {i % 25},{forms[i % 4][1]},b{i % 15},{i}"
+                                      for i in range(240)])
+    found = read("g.csv", **NAMED, client="shop")
+    assert (found.num_src, list(found.categories["shop"])) == (25, ["Zürich", "Genève"])
 
 
 def test_names_that_differ_in_case_or_inner_spaces_are_noted_for_users_and_items():
@@ -220,6 +228,21 @@ def test_names_that_differ_in_case_or_inner_spaces_are_noted_for_users_and_items
     user, item = read("g.csv", **NAMED).notes
     assert '3 names of "user"' in user and '"Ann Lee" and "AnnLee"' in user
     assert '2 names of "item"' in item and '"X" and "x"' in item
+
+
+def test_signs_that_nobody_sees_make_no_name_and_are_noted_within_one():
+    csv("g.csv", "user,item,t", ["Ann\u200b,x,1", "Ann,y,2", "An\u200dn,z,3"])
+    found = read("g.csv", **NAMED)
+    assert names(found) == ["Ann", "An\u200dn"] and '2 names of "user"' in found.notes[0]
+
+
+def test_numbers_and_dates_of_a_table_of_items_that_are_text_are_noted():
+    csv("g.csv", "user,item,t", ["a,x,1", "b,y,2"])
+    csv("i.csv", "item,price,listed", ['x,"1,234",05/01/24', 'y,"2,500",31/01/24'])
+    price, listed, held = read("g.csv", **NAMED, items="i.csv").notes
+    assert '"price" have commas, such as 1,234, and are categories; write 1234 or' in price
+    assert '"listed" are categories; write them with the year first' in listed
+    assert 'categories: "price", "listed"' in held
 
 
 def test_pairs_with_a_point_are_those_of_the_run():
@@ -253,6 +276,30 @@ def test_labels_that_say_missing_are_a_question():
     told, right = read_graph("n.csv", "e.csv", missing=["NA"]), read_graph("right.csv", "e.csv")
     assert told.classes == right.classes == ("a", "b") and np.array_equal(told.y, right.y)
     assert read_graph("n.csv", "e.csv", sure=True).classes == ("NA", "a", "b")
+
+
+@pytest.mark.slow
+def test_labels_that_are_missing_by_a_word_give_the_scores_of_empty_ones():
+    """Of one name: draws of a run depend on the name of its data."""
+    rows = [f"{i},{i % 3 + i % 7 / 9},{('a', 'b', 'NA')[i % 3]},{'NS'[i % 2]}" for i in range(120)]
+    scores, graphs = [], []
+    for folder, empty in (("told", False), ("right", True)):
+        csv(f"{folder}/nodes.csv", "id,x,label,bank",
+            [row.replace(",NA,", ",,") if empty else row for row in rows])
+        csv(f"{folder}/e.csv", "src,dst", [f"{i},{(i + 6) % 120}" for i in range(120)])
+        code, _, said = fedvine("run", "mlp", "--data", f"{folder}/nodes.csv", "--edges",
+                                f"{folder}/e.csv", "--client", "bank", "--out", f"{folder}/r",
+                                "--json", f"{folder}/s.json", "--set", "method.rounds=1",
+                                *([] if empty else ["--missing", "NA"]))
+        assert code == 0, said
+        graphs.append(read_graph(f"{folder}/nodes.csv", f"{folder}/e.csv", client="bank",
+                                 missing=[] if empty else ["NA"]))
+        scores.append(json.loads(Path(f"{folder}/s.json").read_text()))
+    told, right = graphs
+    assert told.classes == right.classes == ("a", "b") and told.owner.names == right.owner.names
+    for of in ("x", "y", "edges"):
+        assert np.array_equal(getattr(told, of), getattr(right, of))
+    assert [row["scores"] for row in scores[0]] == [row["scores"] for row in scores[1]]
 
 
 def test_names_that_say_missing_are_noted_with_counts():
@@ -320,6 +367,37 @@ def test_a_new_column_in_a_new_file_is_noted(only):
     assert code == 0 and 'column "channel" is not used' in said, said
 
 
+@pytest.mark.slow
+def test_a_run_of_labelled_nodes_keeps_the_kind_of_names_that_it_began_with():
+    rows = [f"{i}.0,{i % 2 + i / 99},{i % 2}.0,{i % 3}.0" for i in range(60)]
+    edges = [f"{i}.0,{i + 1}.0" for i in range(59)]
+    go = ["run", "mlp", "--data", "n.csv", "--edges", "e.csv", "--client", "bank", "--open",
+          "--set", "method.rounds=1", "--out", "r"]
+    for more, links in (([], []), ([f"n{i},{i / 9},other,east" for i in range(9)], ["n1,3.0"])):
+        csv("n.csv", "id,x,label,bank", rows + more)
+        csv("e.csv", "src,dst", edges + links)
+        code, _, said = fedvine(*go)
+        assert code == 0, said
+    assert '"other" (9 rows) is a new class' in said and '"east" (9 rows) is a new client' in said
+
+
+def test_a_table_of_users_keeps_the_kinds_of_its_columns_and_a_cell_is_named():
+    def people(age, more=()):
+        csv("u.csv", "user,age,town", [*(f"{i},{30 + i},{i % 2}" for i in range(5)), age, *more])
+
+    csv("g.csv", "user,item,t", [f"{i % 6},{i % 7},{i}" for i in range(60)])
+    go = ["run", "popularity", *SHOP, "--users", "u.csv", "--k", "1", "--split", "hash", "--open",
+          "--stages", "10", "--out", "r"]
+    people("5,35,north")
+    assert fedvine(*go)[0] == 0
+    csv("g.csv", "user,item,t", [f"{i % 6},{i % 7},{i}" for i in range(90)])
+    people("5,thirty,north")
+    code, _, said = fedvine(*go)
+    assert code == 2 and '"age" holds "thirty" in row 6' in said and "leave the cell empty" in said
+    people("5,35,1")        # all towns are numbers now, and stay categories
+    assert fedvine(*go)[0] == 0
+
+
 def test_the_error_of_a_lost_row_names_the_run_and_what_helps():
     _, go = nights()
     rows = Path("g.csv").read_text().splitlines()
@@ -370,12 +448,31 @@ def test_files_that_are_no_csv_get_a_remedy_that_works():
     assert len(read(said.split('"')[1], **NAMED)) == 1          # the query that it proposes
     Path("g.csv").write_bytes("user,item,t\na,b,1\n".encode("utf-16"))
     asked("g.csv", ["UTF-16", "iconv -f utf-16"])
-    Path("g.xlsx").write_bytes(b"PK\x03\x04rest")
-    asked("g.xlsx", ["a workbook or an archive", "CSV UTF-8"])
     Path("g.csv").write_text("sep=;\nuser;item;t\na;b;1\n")
     assert len(read("g.csv", **NAMED)) == 1
     Path("g.csv").write_text("user, item, t\na, b,1\n")
     assert names(read("g.csv", **NAMED), "dst") == ["b"]
+
+
+@pytest.mark.slow
+def test_a_workbook_is_named_with_the_way_out_at_every_door():
+    Path("books").mkdir()
+    for name in ("books/g.xlsx", "books/g.xls"):
+        Path(name).write_bytes(b"PK\x03\x04rest")
+    way = 'a workbook or an archive, and not a table of text; save its sheet as "CSV UTF-8"'
+    Path("kit/startup").mkdir(parents=True)
+    Path("kit/fedvine.json").write_text('{"name": "ada"}')
+    good = csv("g.csv", "user,item,t", [f"u{i % 6},{i % 7},{i}" for i in range(60)])
+    nodes = csv("n.csv", "id,label,x", ["1,a,5", "2,b,6"])
+    run = ["run", "popularity", "--src", "user", "--dst", "item", "--time", "t", "--data"]
+    for arguments in ([*run, "books/g.xlsx"], [*run, "books"], [*run, "books/*.xlsx"],
+                      [*run, "SELECT * FROM 'books/g.xlsx'"], [*run, good, "--items", "books"],
+                      [*run, good, "--users", "books/g.xls"],
+                      ["run", "mlp", "--data", nodes, "--edges", "books/g.xlsx"],
+                      ["run", "mlp", "--data", "books/g.xlsx", "--edges", good],
+                      ["join", "kit", "--policy", *run[2:], "books/g.xlsx"]):
+        code, _, said = fedvine(*arguments)
+        assert code == 2 and way in said and "books" in said, (arguments, said)
 
 
 def test_a_column_of_categories_of_times_is_read_or_refused_shortly():
@@ -435,6 +532,11 @@ def test_tables_of_users_and_items_may_be_queries_of_the_database():
     code, _, said = fedvine(*go)
     assert code == 0 and "2 of 6 users have a row" in said and "7 of 7 items have a row" in said
     assert fedvine("predict", "r", "--all", "--out", "o.csv")[0] == 0
+    with contextlib.closing(sqlite3.connect("shop.db")) as base, base:      # without an edge
+        base.execute("INSERT INTO people VALUES ('new', 30, 'Rome')")
+    assert fedvine("predict", "r", "--client", "client-1", "--user", "new")[0] == 0
+    said = fedvine("predict", "r", "--client", "client-1", "--user", "newer")[2]
+    assert 'No client has ever seen a user called "newer"' in said
     csv("g.csv", "user,item,t", [f"u{i % 6},{100 + i % 7},{i}" for i in range(60)])
     code, _, said = fedvine("run", "popularity", *SHOP, *many, "--k", "1", "--split", "hash",
                             "--out", "r2")

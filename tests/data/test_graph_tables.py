@@ -83,7 +83,7 @@ def test_tables_of_all_kinds_are_the_graph_of_a_slow_reader(tmp_path_factory, da
     for frame, name in zip(frames, ("n", "e"), strict=True):
         frame.to_csv(folder / f"{name}.csv", index=False)
         frame.to_parquet(folder / f"{name}.parquet")
-    found = [read_graph(n, e, client="town") for n, e in [
+    found = [read_graph(n, e, client="town", sure=True) for n, e in [
         (folder / "n.csv", folder / "e.csv"), (folder / "n.parquet", folder / "e.parquet"),
         (f"SELECT * FROM '{folder}/n.parquet'", f"SELECT dst, src FROM '{folder}/e.parquet'"),
         frames, tuple(map(polars.from_pandas, frames)), (folder / "n.csv", folder / "e.parquet")]]
@@ -235,7 +235,7 @@ def commanded(capsys, *words):
 @pytest.mark.parametrize(("more", "said"), [
     (["--edges", "bad.csv"], '"zz" in row 2'), ([], "name that of its edges with --edges"),
     (["--label", "label"], "name the table of its edges with --edges"),
-    (["--edges", "edges.csv", "--time", "x"], "has no time"),
+    (["--edges", "edges.csv", "--time", "x"], "has no time; leave it out; for links name"),
     (["--edges", "edges.csv", "--node", "nn"], "Name columns with --node"),
     (["--edges", "edges.csv", "--stages", "3"], "has 2 classes; a task cannot have 3"),
     (["--edges", "edges.csv", "--split", "bank"], 'no column of clients "bank"'),

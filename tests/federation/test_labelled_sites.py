@@ -211,6 +211,27 @@ def test_a_site_that_comes_late_or_does_not_fit_ends_nothing(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_new_class_that_may_be_a_known_one_is_asked_about_at_the_site(tmp_path):
+    graph = whole()
+    federation = Federation(tmp_path, QUICK, live=True)
+    first, second, _ = nights(graph)
+    show(federation, graph, first)
+    federation.finish()
+    show(federation, graph, second)
+    right = federation.tables["bob"]
+    wrong = tuple("Apple" if name == graph.classes[4] else name for name in right.classes)
+    federation.tables["bob"] = replace(right, classes=wrong)
+    federation.restart()
+    assert "Apple" not in str(federation.open())
+    whys = [line["why"] for line in federation.sites["bob"].account.lines() if "why" in line]
+    assert any('is the class "Apple"' in why and 'or is it "apple"?' in why for why in whys)
+    for site in federation.sites.values():
+        site.sure = True
+    federation.finish()
+    assert "Apple" in at_home(tmp_path, "bob")["given"].to_pylist()
+
+
+@pytest.mark.slow
 def test_a_server_or_a_site_that_dies_anywhere_in_a_night(tmp_path):
     graph, expected = whole(), None
     first, second, _ = nights(graph)

@@ -1,6 +1,7 @@
 """A federation without an end: the sites' tables grow, sites come, stay away and leave."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.message import loads, unpack
 from fedvine.core.replies import RoundAborted
 from fedvine.data.ids import Ids
+from fedvine.data.io.read import read
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.engines.remote import Gone, Unreachable
@@ -230,6 +232,38 @@ def test_rows_that_a_site_lost_stay_its_own_affair(tmp_path):
     world.restart()
     run, _ = world.night()
     assert scores(run) == scores(whole(world, run))
+
+
+@pytest.mark.slow
+def test_a_site_holds_the_kinds_that_its_columns_had_when_the_run_began(tmp_path):
+    rows = [(f"{i * i % 13}.0", i * 7 % 11, 3 * i, i % 4) for i in range(60)]
+    names = {}
+
+    def part(name, look=None):
+        more = [("u7", 3, 181, cell)] if late else []
+        file = tmp_path / f"{name}.csv"
+        file.write_text("user,item,t,kind\n" + "".join(
+            ",".join(map(str, row)) + "\n" for row in [*(rows if late else rows[:40]), *more]))
+        found = read(file, src="user", dst="item", time="t", features=["kind"], look=look)
+        names[name] = {found.src_ids[i] for i in range(found.num_src)}
+        return found
+
+    late, cell = False, "red"
+    world = World(tmp_path, quorum=1.0)
+    world.table = part
+    for name, site in world.sites.items():
+        site.open_part = partial(part, name)
+    run, _ = world.night()
+    assert len(run.plan) == 5
+    late = True
+    with pytest.raises(FedvineError):
+        world.night()
+    whys = [line["why"] for line in world.sites["bob"].account.lines() if "why" in line]
+    assert any('"kind" holds "red" in row 61' in why for why in whys)
+    cell = 5
+    run, _ = world.night()
+    assert len(run.plan) == 9
+    assert all({"u7", "0"} <= named for named in names.values())    # 0.0 is 0, as it was
 
 
 def unread(table, names):

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedvine.cli import options
 from fedvine.cli import roster as rosters
 from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
@@ -59,6 +60,13 @@ def join(
     weight: Annotated[str | None, typer.Option(help="Its column of weights.")] = None,
     features: Annotated[str | None, typer.Option(
         help="Its columns of features of edges, with commas between them.")] = None,
+    time_format: options.TimeFormat = None,
+    bipartite: options.Bipartite = None,
+    sure: options.Sure = None,
+    missing: options.Missing = None,
+    key: options.Key = None,
+    database: options.Database = None,
+    undirected: options.Undirected = None,
     secret: Annotated[Path | None, typer.Option(
         help="A file with the key that all sites share; the server must not have it.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
@@ -110,12 +118,16 @@ def join(
         rosters.confirm(folder, roster, confirmed)
     columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when), ("edges", edges),
                                  ("node", node), ("label", label), ("users", users),
-                                 ("items", items), ("weight", weight), ("features", features)) if v}
+                                 ("items", items), ("weight", weight), ("features", features),
+                                 ("time_format", time_format), ("bipartite", bipartite),
+                                 ("sure", sure), ("missing", missing), ("key", key),
+                                 ("database", database), ("undirected", undirected)) if v}
     said: dict[str, Any] = {}
     if data is not None:
         said["data"] = {"source": data, **columns}
     elif columns:
-        raise FedvineError(f"--{next(iter(columns))} belongs to --data; name the table, too.")
+        raise FedvineError(f"--{next(iter(columns)).replace('_', '-')} belongs to --data; name the "
+                           "table, too.")
     if secret is not None:
         said["secret"] = _secret(secret)
     if threads is not None:

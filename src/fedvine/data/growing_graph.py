@@ -7,6 +7,8 @@ do, too. Each row keeps the block of stages in which it may first be seen
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,6 +17,8 @@ from scipy.sparse import csr_matrix, issparse, vstack
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Came, Graph, Owner
+from fedvine.data.io.look import Look
+from fedvine.data.names import WHOLE
 
 _AGAIN = ("a run that goes on needs its rows as they were; put it back, or start a new run in "
           "another folder.")
@@ -81,6 +85,26 @@ def merged(kept: Graph, table: Graph, block: int) -> tuple[Graph, GraphNews]:
         len(grown.owner.names) - len(kept.owner.names))
     return grown, GraphNews(len(new), int(given.sum()), edges.shape[1] - kept.edges.shape[1],
                        len(classes) - len(kept.classes), clients)
+
+
+def as_before(kept: Graph, table: Any, again: Callable[[Look], Any]) -> Any:
+    """Return a table in which names that were whole numbers when a run began still are.
+
+    Args:
+        kept: the graph of the run.
+        table: the table as it was read without knowing of the run.
+        again: reads it again, where it has other names.
+
+    Returns:
+        One of the two.
+    """
+    if not isinstance(table, Graph) or table.ids is None:
+        return table
+    were, are = ({role: all(re.fullmatch(WHOLE, name) for name in names) for role, names in (
+        ("node", _texts(graph)), ("label", graph.classes), *(
+            [("client", graph.owner.names)] if graph.owner and _same_column(kept, table) else []))}
+        for graph in (kept, table))
+    return table if were == are else again(Look(whole=were))
 
 
 def _check_names(table: Graph) -> None:

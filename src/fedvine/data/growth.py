@@ -9,8 +9,9 @@ is ever renumbered. A node keeps what its table said when it was first read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
 from fedvine.data.io.look import Look
 from fedvine.data.node_table import NodeTable
-from fedvine.data.stream import WEIGHT, EventStream, as_time
+from fedvine.data.stream import CATEGORY, NUMBER, EventStream, as_time
 
 _VALUES = ("weight", "features", "label", "deleted")
 
@@ -110,17 +111,40 @@ def like(kept: EventStream, column: str | None) -> Look:
     ``column`` is that of clients.
     """
     roles = ("src", "dst", *(["client"] if column in kept.codes else []))
-    return Look(whole={role: role in kept.whole for role in roles},
-                kinds={name: kind for name, kind in kept.edge_columns.items() if kind != WEIGHT})
+    return Look(whole={role: role in kept.whole for role in roles}, kinds=_kinds(kept))
 
 
-def as_before(kept: EventStream, table: EventStream) -> bool:
-    """Return whether a table's columns have the kinds that a run began with, as far as they count.
+def as_before(kept: EventStream, table: Any, again: Callable[[Look], Any],
+              column: str | None = None) -> Any:
+    """Return a table whose columns have the kinds that a run began with, as far as they count.
 
-    Names that were whole numbers then may be written with a point.
+    Args:
+        kept: the rows of the run.
+        table: the table as it was read without knowing of the run.
+        again: reads it again, where its columns have other kinds; names that were whole numbers may
+            be written with a point then.
+        column: that of clients.
+
+    Returns:
+        One of the two.
+
+    Raises:
+        FedvineError: where a cell does not fit; the sentence names it.
     """
-    return set(kept.whole) <= set(table.whole) and all(
-        table.edge_columns.get(name, kind) == kind for name, kind in kept.edge_columns.items())
+    if not isinstance(table, EventStream):
+        return table
+    now = _kinds(table)
+    same = set(kept.whole) <= set(table.whole) and all(
+        now.get(side, {}).get(name, kind) == kind for side, columns in _kinds(kept).items()
+        for name, kind in columns.items())
+    return table if same else again(like(kept, column))
+
+
+def _kinds(stream: EventStream) -> dict[str, dict[str, str]]:
+    """Return the kinds of the columns of edges, and of the tables of users and items."""
+    return {"edges": stream.edge_columns, **{
+        side: {**dict.fromkeys(table.named, NUMBER), **dict.fromkeys(table.texts, CATEGORY)}
+        for side, table in stream.tables().items()}}
 
 
 def taken(kept: EventStream, found: News, learned: float, upto: float) -> EventStream:

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-SPACES = "".join(c for c in map(chr, range(0x3100)) if c.isspace()) + "\ufeff"
+SPACES = "".join(c for c in map(chr, range(0x3100)) if c.isspace()) + "\u200b\ufeff"
 WHOLE = "-?(0|[1-9][0-9]*)([.]0+)?"     # text that is written as a whole number
 # What people write where nothing is known.
 MISSING = ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "unknown", "missing", "\\n", "-", "?")
@@ -94,9 +94,12 @@ def alike(names: Sequence[str] | pa.Array) -> tuple[int, list[tuple[str, str]]]:
 
 
 def alike_keys(names: pa.Array) -> pa.Array:
-    """Return a text for each name, equal where names differ only in case, form and spaces."""
+    """Return a text for each name, equal where names differ only in case, form and spaces.
+
+    Signs that nobody sees, such as a zero-width joiner, count as spaces.
+    """
     folded = pc.utf8_lower(pc.utf8_normalize(names, form="NFKC"))   # type: ignore[attr-defined]
-    return pc.replace_substring_regex(folded, pattern=r"[\s\p{Z}]", replacement="")  # type: ignore[attr-defined]
+    return pc.replace_substring_regex(folded, pattern=r"[\s\p{Z}\p{Cf}]", replacement="")  # type: ignore[attr-defined]
 
 
 def one_letter(a: str, b: str) -> bool:

@@ -177,14 +177,14 @@ class Data(BaseModel):
                 raise FedvineError("A labelled graph has its features in its table of nodes; leave "
                                    "out users and items.")
             found = with_tables(found, self.users, self.items, src=self.src or "src",
-                                dst=self.dst or "dst", sure=look is not None or bool(self.sure),
-                                database=self.database)
+                                dst=self.dst or "dst", sure=bool(self.sure), look=look,
+                                database=self.database, missing=self.missing or ())
         return found if self.share is None else thinned(found, self.share)
 
     def _whole(self, part: dict[str, Any]) -> Any:
         from fedvine.data.io.read import read
         if self.edges is not None and not self.dataset:
-            return self._graph()
+            return self._graph(part.get("look"))
         columns = {c: getattr(self, c) for c in _COLUMNS if getattr(self, c) is not None}
         twice = [c for c, name in columns.items() if list(columns.values()).count(name) > 1]
         if twice:
@@ -240,12 +240,16 @@ class Data(BaseModel):
                                    f"{key.removeprefix('edge_')}; leave it out.")
         return found
 
-    def _graph(self) -> Graph:
+    def _graph(self, look: Look | None = None) -> Graph:
         from fedvine.data.io.read_graph import read_graph
         for key in ("time", "weight", "features", "folder", "time_format", "bipartite", "key"):
             if getattr(self, key) is not None:
-                raise FedvineError(f"A labelled graph of two tables has no {key}; leave it out.")
+                links = f"; for links name {self.edges} alone, with --data and without --edges"
+                raise FedvineError(
+                    f"A labelled graph of two tables has no {key}; leave it out"
+                    f"{'' if key in ('folder', 'bipartite', 'key') else links}.")
         columns = {c: getattr(self, c) for c in _OF_GRAPHS if getattr(self, c) is not None}
+        columns |= {} if look is None else {"look": look, "sure": True}
         try:
             return _call(read_graph, self.source, self.edges, **{**columns, **self.options})
         except FedvineError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fedvine.core.errors import FedvineError, near
+from fedvine.core.errors import FedvineError, HandedOver, near
 from fedvine.core.text import unguarded
 from fedvine.data.ids import Ids, named
 from fedvine.data.stream import EventStream
@@ -22,6 +22,7 @@ from fedvine.experiments.run_folder import read_experiment
 
 if TYPE_CHECKING:
     from fedvine.data.node_table import NodeTable
+    from fedvine.data.spec import Data
     from fedvine.experiments.run import Run
 
 
@@ -226,28 +227,37 @@ class Forecasts:
         found = held[0].src_table.take(np.empty(0, np.int64)).padded(len(users))
         for part in held:
             found = found.filled(part.src_table, part.src_ids.numbers(users))
-        file, key = self._users
-        if file is not None and not found.known.all():
+        data = self._data
+        if data is not None and not found.known.all():
+            from fedvine.data.growth import like
             from fedvine.data.io.read_nodes import read_nodes
             names = Ids.of(users)
-            found = found.filled(read_nodes(file, "users", key, names, sure=True)[0],
-                                 np.arange(len(users)))
+            found = found.filled(read_nodes(
+                data.users, "users", data.src or "src", names, True, data.database, None,
+                data.missing or (), like(held[0], None).kinds["src"])[0], np.arange(len(users)))
         return found
 
     @functools.cached_property
-    def _users(self) -> tuple[str | None, str]:
-        """The run's table of users, None where there is none, and its key column."""
-        if self.run.folder is None:
-            return None, ""
-        said = (read_experiment(self.run.folder.path).get("data", {}).get("experiment") or {})
-        data = said.get("data", {})
-        file, key = data.get("users"), data.get("src", "src")
-        if file is None:
-            return None, key
+    def _data(self) -> Data | None:
+        """The run's data, with a table of users; None where there is none, or it may not be read.
+
+        A folder that was handed over does not make this machine read other places, or a database.
+        """
+        from fedvine.data import handed
         from fedvine.data.io.source import exists, is_query
-        # A folder that was handed over does not make this machine connect to a database.
-        asked = is_query(file) and data.get("database") is None
-        return file if asked or exists(file) else None, key
+        from fedvine.data.spec import Data
+        if self.run.folder is None:
+            return None
+        said = (read_experiment(self.run.folder.path).get("data", {}).get("experiment") or {})
+        if not said.get("data", {}).get("users"):
+            return None
+        data = Data.model_validate(said["data"])
+        try:
+            handed.check(data, self.run.folder.path)
+        except HandedOver:
+            return None
+        assert data.users is not None
+        return data if is_query(data.users) or exists(data.users) else None
 
     def _ask(self, client: str, query: dict[str, Any]) -> np.ndarray:
         """Return the scores float64 that answer a query, in its order."""

@@ -20,7 +20,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.data import append, far
 from fedvine.data.append import Facts
 from fedvine.data.dates import moment
-from fedvine.data.growth import News, as_before, like, news, taken
+from fedvine.data.growing_graph import as_before as whole_as_before
+from fedvine.data.growth import News, as_before, news, taken
 from fedvine.data.identity import digest, names
 from fedvine.data.io.checks import ask_about_new
 from fedvine.data.kept import KeptRows
@@ -65,13 +66,14 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
     if experiment.data.append_only and not graph and table is None:
         return _appended(experiment, Path(out), now), source
     table = experiment.data.open() if table is None else table
+    folder, own = Path(out) / "data", experiment.data.dataset is None
     if graph:
+        if own:
+            table = whole_as_before(KeptGraph.open(folder).graph, table, experiment.data.open)
         return growing_graph.grown(table, Path(out), now, bool(experiment.data.sure)), source
-    folder = Path(out) / "data"
     kept = KeptRows.open(folder)
-    if isinstance(table, EventStream) and not as_before(kept.split.stream, table) and (
-            experiment.data.dataset is None):
-        table = experiment.data.open(like(kept.split.stream, kept.split.by))
+    if own:
+        table = as_before(kept.split.stream, table, experiment.data.open, kept.split.by)
     read = digest(table) + names(table)
     if kept.facts.get("read") != read or now:
         check(experiment)

@@ -53,7 +53,7 @@ class Site(SiteTable):
 
     Args:
         name: of the site.
-        open_part: opens the site's own stream.
+        open_part: opens the site's own stream, see :class:`SiteTable`.
         folder: of its saves.
         trusted: checks the server's signature.
         sure: times that are far from all others are meant.
@@ -64,7 +64,7 @@ class Site(SiteTable):
         fresh: makes keys of noise, for tests (:class:`fedvine.core.ledger.Ledger`).
     """
 
-    def __init__(self, name: str, open_part: Callable[[], Any], folder: Path, trusted: Trusted,
+    def __init__(self, name: str, open_part: Callable[..., Any], folder: Path, trusted: Trusted,
                  sure: bool = False, policy: Policy | None = None,
                  identity: Callable[[], RosterMember | None] = lambda: None,
                  openly: bool = False, *, counter: Path | None = None, fresh: Fresh | None = None
@@ -126,7 +126,7 @@ class Site(SiteTable):
         """Return this site's labelled graph; raise :class:`Refusal` for a table of edges."""
         digest = hashlib.sha256(str(number).encode()).hexdigest()[:12]
         return SiteGraph(self.read(), self.folder / f"{plain(run)}-{digest}-graph", self.openly,
-                         self.grain, self.sure)
+                         self.grain, self.sure, self.open_part)
 
     def grow(self, run: str, number: str, method: dict[str, Any], plan: dict[str, Any],
              protocol: dict[str, Any], seed: int, since: int) -> None:
@@ -142,7 +142,7 @@ class Site(SiteTable):
         table = self.edges()
         folder = self._place(run, number, method, stages, protocol, seed) / "data"
         try:
-            self.part = grown_at_a_site(folder, table, stages, since).both_ways()
+            self.part = grown_at_a_site(folder, table, stages, since, self.open_part).both_ways()
         except FedvineError as error:       # it names a row
             raise Refusal("rows", text=str(error)) from error
 

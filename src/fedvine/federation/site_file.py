@@ -17,6 +17,7 @@ from fedvine.core.files import atomic
 from fedvine.core.ledger import Ledger
 from fedvine.core.settings import build
 from fedvine.data.graph import Graph
+from fedvine.data.io.look import Look
 from fedvine.data.stream import EventStream
 from fedvine.federation.order import SiteFile
 from fedvine.federation.policy import SAFE, Policy, shown
@@ -119,12 +120,12 @@ def checked_ledger(kit: Path, name: str, policy: Policy | None, restored: bool) 
            **({} if policy is None else {"limit": policy.epsilon, "delta": policy.delta}))
 
 
-def opener(found: SiteFile) -> Callable[[], EventStream | Graph]:
+def opener(found: SiteFile) -> Callable[..., EventStream | Graph]:
     """Return the function that opens a site's table, with the shared key of its names."""
-    def open_part() -> EventStream | Graph:
+    def open_part(look: Look | None = None) -> EventStream | Graph:
         if found.data is None:
             raise FedvineError("This site has no table; name it once with fedvine join --data.")
-        part = found.data.open()
+        part = found.data.open(look)
         for ids in [part.ids] if isinstance(part, Graph) else [part.src_ids, part.dst_ids]:
             if ids is None:
                 raise FedvineError(f"{part.name} does not name its nodes; name tables of your own.")

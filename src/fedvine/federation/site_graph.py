@@ -10,7 +10,7 @@ task has yet.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Came, Graph
-from fedvine.data.growing_graph import first, merged
+from fedvine.data.growing_graph import as_before, first, merged
 from fedvine.data.io.checks import ask_about_new
+from fedvine.data.io.look import Look
 from fedvine.data.kept_graph import KeptGraph
 from fedvine.engines.refusals import Refusal
 from fedvine.federation.class_names import Named, keys, sealed, shown
@@ -67,14 +68,15 @@ class SiteGraph:
         openly: whether this site lets the server read names of classes.
         grain: counts are given as multiples of it.
         sure: new classes are meant as they are.
+        again: reads the tables again with the kinds that names had when the run began.
     """
 
-    def __init__(self, table: Any, folder: Path, openly: bool, grain: int = 1, sure: bool = False
-                 ) -> None:
+    def __init__(self, table: Any, folder: Path, openly: bool, grain: int = 1, sure: bool = False,
+                 again: Callable[[Look], Any] | None = None) -> None:
         if not isinstance(table, Graph):
             raise Refusal("no-nodes")
         self.table, self.folder, self.openly, self.grain = table, folder, openly, grain
-        self.sure = sure
+        self.sure, self.again = sure, again
         self.secret = table.names().secret
 
     def described(self, named: Named, plan: Mapping[str, Any] | None,
@@ -157,6 +159,8 @@ class SiteGraph:
                 graph = replace(graph, came=Came(*(of + np.int32(block) for of in graph.came)))
                 return KeptGraph.write(self.folder, graph, {}).graph
             was = KeptGraph.open(self.folder).graph
+            if self.again is not None:
+                self.table = as_before(was, self.table, self.again)
             graph, news = merged(was, self.table, block)
             self._ask_about_new(was, graph)
             return KeptGraph.write(self.folder, graph, {}).graph if any(news) else graph

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from fedvine.core.files import atomic_folder
-from fedvine.data.growth import News, news, taken
+from fedvine.data.growth import News, as_before, news, taken
+from fedvine.data.io.look import Look
 from fedvine.data.kept import KeptRows
 from fedvine.data.plan import Plan
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 
 
-def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0) -> EventStream:
+def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0,
+                    again: Callable[[Look], EventStream] | None = None) -> EventStream:
     """Return a site's rows of the plan's stages, and keep them in ``folder``.
 
     Rows are numbered in the order in which they came; those that are older than the site's last
@@ -25,12 +28,14 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
         table: the site's table as it is now.
         plan: the stages that are whole.
         since: the site's first stage.
+        again: reads the table again with the kinds that its columns had when the run began.
 
     Returns:
         The rows, with the dictionaries' secrets of ``table``.
 
     Raises:
-        FedvineError: where the table has lost or changed a row that is kept.
+        FedvineError: where the table has lost or changed a row that is kept, or a cell is of
+            another kind.
     """
     if not KeptRows.there(folder):
         none = np.empty(0, np.int64)
@@ -43,6 +48,7 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
             KeptRows.create(target, Split({}, nobody, ""), plan.cut(since))
     kept = KeptRows.open(folder)
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
+    table = table if again is None else as_before(stream, table, again)
     if plan.bounds[-1] > learned:
         found = news(stream, table, learned, where=folder) if len(stream) else _all(table, learned)
         kept = kept.take(taken(stream, found, learned, plan.bounds[-1]), plan)

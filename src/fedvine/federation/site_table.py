@@ -24,13 +24,14 @@ class SiteTable:
     """The table of one site, opened at its first use.
 
     Args:
-        open_part: opens the site's own stream.
+        open_part: opens the site's own stream; takes the kinds of a run's columns
+            (:class:`fedvine.data.io.look.Look`), None: as they are found.
         sure: times that are far from all others are meant.
         grain: counts are given as multiples of it, sums over fewer nodes not at all.
         given: file of the sums that were given; None: two may differ in fewer rows than the grain.
     """
 
-    def __init__(self, open_part: Callable[[], Any], sure: bool = False, grain: int = 1,
+    def __init__(self, open_part: Callable[..., Any], sure: bool = False, grain: int = 1,
                  given: Path | None = None) -> None:
         self.open_part, self.sure, self.grain, self.given = open_part, sure, grain, given
         self.table: Any = None                      # as it was last read; a stream or a graph

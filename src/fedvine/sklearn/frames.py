@@ -131,14 +131,19 @@ def ends(edges: Any, count: int, named: bool) -> np.ndarray:
                     object).reshape(2, -1)
 
 
-def numbered(pairs: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """Return edges by name as numbers in ``names``, int64 [2, E']; those to other nodes are out.
+def count_edges(pairs: np.ndarray, names: np.ndarray) -> None:
+    """Warn of edges by name that have an end which is none of the nodes: how many, and one."""
+    found = pd.Index(names).get_indexer(pairs.reshape(-1)).reshape(2, -1)
+    there = np.asarray((found >= 0).all(0))
+    if not there.all():
+        a, b = pairs[:, int(there.argmin())]
+        warnings.warn(f"{int((~there).sum()):,} of {len(there):,} edges have an end that is none "
+                      f"of the {len(names):,} nodes, and do not count as long as it is not there; "
+                      f'the first joins "{a}" and "{b}".', stacklevel=4)
 
-    Where not one of them is among these nodes, their first one is warned of.
-    """
+
+def numbered(pairs: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """Return edges by name as numbers in ``names``, int64 [2, E']; those to other nodes are out."""
     found = pd.Index(names).get_indexer(pairs.reshape(-1)).reshape(2, -1)
     here = (found >= 0).all(0)
-    if pairs.size and not (found >= 0).any():
-        warnings.warn(f"None of {pairs.shape[1]:,} edges has an end among the {len(names):,} "
-                      f'nodes; the first joins "{pairs[0, 0]}" and "{pairs[1, 0]}".', stacklevel=4)
     return found[:, here].astype(np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from fedvine.core.errors import FedvineError, near
 from fedvine.data import far
 from fedvine.data.dates import moment
-from fedvine.data.growth import News, check_columns, taken
+from fedvine.data.growth import News, as_before, check_columns, taken
+from fedvine.data.io.look import Look
 from fedvine.data.io.read import from_frame
 from fedvine.data.io.read_graph import names_of
 from fedvine.data.kept import KeptRows
@@ -115,8 +117,10 @@ class LinkForecaster(OfMethod):
         return self
 
     def _news(self, X: Any, kept: KeptRows, learned: Learned) -> News:
-        table = self._read(X, learned)
-        check_columns(kept.split.stream, table)
+        stream = kept.split.stream
+        table = as_before(stream, self._read(X, learned), partial(self._read, X, learned),
+                          self.client)
+        check_columns(stream, table)
         end = table._rank(kept.plan.bounds[-1])
         return News(table, np.arange(end), np.arange(end, len(table)))
 
@@ -128,7 +132,7 @@ class LinkForecaster(OfMethod):
                    source={key: facts[key] for key in ("digest", "names", "edges") if key in facts},
                    save_every=np.inf)
 
-    def _read(self, X: Any, learned: Learned) -> EventStream:
+    def _read(self, X: Any, learned: Learned, look: Look | None = None) -> EventStream:
         if isinstance(X, np.ndarray) or issparse(X):
             raise FedvineError(f"X is {'a sparse array' if issparse(X) else 'an array'}, which is "
                                "not supported; give a frame with the columns "
@@ -136,7 +140,7 @@ class LinkForecaster(OfMethod):
         number = sum(1 for _ in learned.folder.parent.iterdir())
         return from_frame(X, src=self.src, dst=self.dst, time=self.time, client=self.client,
                           weight=self.weight, features=list(self.features),
-                          bipartite=self.bipartite, sure=bool(self.sure),
+                          bipartite=self.bipartite, sure=bool(self.sure), look=look,
                           store=learned.folder.parent / f"rows-{number}")
 
     # -- answers -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.names import in_words
 from fedvine.experiments import growing_graph, run_folder
 from fedvine.experiments.run import run
-from fedvine.sklearn.frames import Nodes, ends, nodes, numbered
+from fedvine.sklearn.frames import Nodes, count_edges, ends, nodes, numbered
 from fedvine.sklearn.learned import Learned
 from fedvine.sklearn.parameters import OfMethod
 from fedvine.tasks.by_name import of
@@ -114,6 +114,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         self._check_classes(names)
         table = _joined(graph, new, self._numbers(values, names), names,
                         np.concatenate([self._edges, pairs], 1))
+        count_edges(pairs, _names(table))
         learned = self.learned_.copy()
         grown = growing_graph.grown(table, learned.folder, now=True, sure=True)
         learned.now(run(before.method, grown.split, grown.plan,  # type: ignore[arg-type]
@@ -136,6 +137,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         self._check_classes(names.tolist(), known)
         none = Graph.make(found.x[:0], np.empty((2, 0)), np.empty(0))
         graph = _joined(none, found, self._numbers(values, names.tolist()), names.tolist(), pairs)
+        count_edges(pairs, found.names)
         split, plan = ClassIncremental.prepare_open(
             graph, {"by": "client"}, len(names), TaskSettings(shares=(1.0, 0.0, 0.0)), seed)
         learned.now(run(method, split, plan,  # type: ignore[arg-type]
@@ -177,6 +179,9 @@ class NodeClassifier(ClassifierMixin, OfMethod):
         check_is_fitted(self)
         found, _ = self._given(X, None, reset=False)
         pairs = ends(edges, len(found.names), self.node is not None)
+        if pairs.size:
+            count_edges(pairs, np.unique(np.concatenate([
+                found.names, *map(_names, self.learned_.run.parts.values())])))
         made, learned = np.zeros((len(found.names), len(self.classes_))), self.learned_.run
         column = np.searchsorted(self.classes_, np.asarray(self._model_classes))
         for client in dict.fromkeys(found.clients):

@@ -13,7 +13,12 @@ PARTS, PART = 16, 1 << 14       # pieces of a file that tell it from another, an
 
 
 def fingerprint(files: Iterable[Path], facts: object) -> str:
-    """Return 16 hex digits for these files (path and :func:`state`) and ``facts``."""
+    """Return 16 hex digits for these files and ``facts``.
+
+    Of a file its path, :func:`state`, inode and time of change of the inode count. The last one is
+    set by the system alone, at every write, so that a file which is changed in place has another
+    one, also where its size, its time of change and the parts that are looked at stay the same.
+    """
     seen = [(str(file.resolve()), *state(file), file.stat().st_ctime_ns, file.stat().st_ino)
             for file in files]
     return hashlib.sha256(repr((seen, facts)).encode()).hexdigest()[:16]

@@ -315,8 +315,8 @@ def of_unused(label: str, unused: Sequence[str]) -> list[str]:
 
 
 def of_commas(connection: duckdb.DuckDBPyConnection, label: str, source: Source,
-              unused: Sequence[str]) -> list[str]:
-    """Return the note on unused columns of text that are numbers with a decimal comma."""
+              unused: Sequence[str], what: str = "are not used") -> list[str]:
+    """Return notes on columns of text that are numbers with a comma, and ``what`` they are."""
     if not unused or not source.untyped:
         return []
     number = f"[+-]?[0-9]+([.][0-9]+|,[0-9]+)?|{GROUPS}"
@@ -333,8 +333,8 @@ def of_commas(connection: duckdb.DuckDBPyConnection, label: str, source: Source,
             plain, point = one.replace(",", ""), one.replace(",", ".")
             ways = (plain if "." in one or one.count(",") > 1 else f"{plain} or {point}") if (
                 grouped) else point
-            notes.append(f'{label}: the numbers of "{name}" have commas, such as {one}, and are '
-                         f"not used; write {ways}.")
+            notes.append(f'{label}: the numbers of "{name}" have commas, such as {one}, and '
+                         f"{what}; write {ways}.")
     return notes
 
 

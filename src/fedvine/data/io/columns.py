@@ -129,11 +129,11 @@ class Columns:
             self._refuse_mixed(role, number)
         if dates > numbers:
             if whole_years < rows:
-                if forms := self._forms(role):
+                if forms := self.forms(role):
                     self._refuse_form(role, forms)
                 self._refuse_time(role, f"{strict_date(role)} IS NULL")
             return self._date_time(role, f"CAST({date} AS TIMESTAMP)")
-        if not numbers and (forms := self._forms(role)):
+        if not numbers and (forms := self.forms(role)):
             self._refuse_form(role, forms)
         self._refuse_time(role, f"{number} IS NULL")
         if self._all(f"regexp_full_match(trim({role}), '[+-]?[0-9]+')"):
@@ -226,7 +226,7 @@ class Columns:
                 else f"{micro} / 1000000.0::DOUBLE")
 
     # -- refusing ------------------------------------------------------------------------------
-    def _forms(self, role: str) -> list[str]:
+    def forms(self, role: str) -> list[str]:
         """Return up to two forms of a date that all cells have, those with the shortest spans.
 
         Two-digit years come first, as a year of 24 is none.
@@ -305,7 +305,10 @@ class Columns:
         return f"in row {row + 1}"
 
     def _all(self, condition: str) -> bool:
-        return self._row(f"SELECT bool_and(coalesce({condition}, false)) FROM raw")[0]
+        query = f"SELECT bool_and(coalesce({condition}, false)) FROM "
+        # Most columns that do not fulfil it have a cell among the first that does not.
+        return self._row(f"{query} (SELECT * FROM raw LIMIT 1000)")[0] and self._row(
+            f"{query} raw")[0]
 
     def _row(self, query: str) -> tuple:
         return self.connection.execute(query).fetchall()[0]

@@ -18,9 +18,10 @@ class Look:
     - ``since``: of a query at least the rows from this time on; None: all
     - ``dates``: whether times are seconds since 1970; ``form``: how they are written, if that is
       said
-    - ``whole``: by role (src, dst, client), whether its names are whole numbers; others are text
-      then also where all look like numbers
-    - ``kinds``: by column, whether a feature of edges is a number or a category
+    - ``whole``: by role (src, dst, client; of a table of nodes node, client, label), whether its
+      names are whole numbers; others are text then also where all look like numbers
+    - ``kinds``: of the columns of edges, users (src) and items (dst) whether they are numbers or
+      categories, by name
     """
 
     files: tuple[Path, ...] | None = None
@@ -28,7 +29,7 @@ class Look:
     dates: bool = False
     form: str | None = None
     whole: Mapping[str, bool] = field(default_factory=dict)
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def second(self) -> int:
         """Return a whole second that is not after ``since``."""

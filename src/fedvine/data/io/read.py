@@ -92,7 +92,7 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         return with_tables(
             made(opened, f"the query {name}" if name != "query" else "the query", columns, name,
                  store, memory_limit), users, items, src=src, dst=dst, sure=columns.sure,
-            database=database)
+            database=database, missing=columns.missing)
     if database is not None:
         raise FedvineError(f"{source} is no query; write what of the database is read, such as "
                            "SELECT * FROM sales.")
@@ -105,7 +105,8 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
                  str(source), columns, name, store, memory_limit,
                  fingerprint(paths, (name, columns.facts(), READER)),
                  fingerprint([], (str(Path(source).absolute()), name, whole.facts())))
-    return with_tables(found, users, items, src=src, dst=dst, sure=columns.sure)
+    return with_tables(found, users, items, src=src, dst=dst, sure=columns.sure,
+                       missing=columns.missing)
 
 
 def from_frame(frame: Any, *, src: str, dst: str, time: str, client: str | None = None,
@@ -114,10 +115,11 @@ def from_frame(frame: Any, *, src: str, dst: str, time: str, client: str | None 
                time_format: str | None = None, sure: bool = False, users: Any = None,
                items: Any = None, store: str | os.PathLike[str] | None = None,
                name: str | None = None, memory_limit: str | None = None,
-               missing: Sequence[str] = (), key: str | None = None) -> EventStream:
+               missing: Sequence[str] = (), key: str | None = None, look: Look | None = None
+               ) -> EventStream:
     """Read a pandas or polars frame or a pyarrow table of edges; see :func:`read`."""
     columns = Wanted(src, dst, time, client, weight, label, features, deleted, bipartite,
-                     time_format, sure, None, missing, key)
+                     time_format, sure, look, missing, key)
     found = made(lambda connection: sources.from_frame(connection, frame, columns.names()),
                  "the frame", columns, name or "frame", store, memory_limit)
-    return with_tables(found, users, items, src=src, dst=dst, sure=sure)
+    return with_tables(found, users, items, src=src, dst=dst, sure=sure, missing=columns.missing)

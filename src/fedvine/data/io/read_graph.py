@@ -28,6 +28,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.io import checks
 from fedvine.data.io import source as sources
 from fedvine.data.io.columns import Columns
+from fedvine.data.io.look import Look
 from fedvine.data.io.source import Source
 from fedvine.data.io.store import sentence
 from fedvine.data.io.wanted import cell, words_of
@@ -41,7 +42,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
                features: Sequence[str] | None = None,
                scales: Mapping[str, Sequence[float]] | None = None, name: str | None = None,
                sure: bool = False, missing: Sequence[str] = (), unit: bool = False,
-               database: str | None = None) -> Graph:
+               database: str | None = None, look: Look | None = None) -> Graph:
     """Read a labelled graph of N nodes from a table of nodes and one of edges.
 
     Each table is a CSV or Parquet file, a folder or pattern of them, or an SQL query, as in
@@ -70,6 +71,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         missing: words such as ``NA`` whose cells count as empty, among labels and names.
         unit: divide each node's features by their length, as for counts of words.
         database: where tables that are queries are, as in :func:`fedvine.read`.
+        look: which names were whole numbers when a run began, and are now.
 
     Returns:
         The graph; remarks on the tables are in ``notes``.
@@ -81,7 +83,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
             row or column.
     """
     roles = {"label": label, **({} if client is None else {"client": client})}
-    words = words_of(missing)
+    words, whole_of = words_of(missing), {} if look is None else look.whole
     with opened_table(nodes, "nodes", [node or "node", "id", *roles.values()], database) as table:
         known = table.source.columns
         roles = {"node": node or ("id" if "id" in known and "node" not in known else "node"),
@@ -89,9 +91,9 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
         picked = _features_of(table, features, set(roles.values()))
         table.check({**roles, **{f"f{i}": column for i, column in enumerate(picked)}})
         columns = table.raw(roles, () if table.source.steady else picked, words)
-        ids, whole = _ids(table, columns)
-        y, classes = _classes(table, columns, label)
-        owner = None if client is None else _owner(table, columns, client)
+        ids, whole = _ids(table, columns, whole_of.get("node"))
+        y, classes = _classes(table, columns, label, whole_of.get("label", False))
+        owner = None if client is None else _owner(table, columns, client, whole_of.get("client"))
         if not sure:
             checks.ask_about_classes(len(classes), int((y >= 0).sum()), table.label, label)
             checks.ask_about_missing_classes(dict(zip(classes, np.bincount(
@@ -120,7 +122,7 @@ def read_graph(nodes: Any, edges: Any, *, node: str | None = None, label: str = 
                 checks.ask_about_scales(table.label, x, taken)
         bare, origin = len(known) == len(roles), table.label
     with opened_table(edges, "edges", [src, dst], database) as table:
-        ends = _ends(table, {"src": src, "dst": dst}, ids, origin)
+        ends = _ends(table, {"src": src, "dst": dst}, ids, origin, whole_of.get("node", whole))
         notes += checks.of_unused(table.label, [c for c in table.source.columns
                                                 if c not in (src, dst)])
     names = Ids.of(ids.cast(pa.int64()).to_numpy() if whole else ids.to_pylist())
@@ -262,11 +264,11 @@ def _scale(x: np.ndarray, names: Sequence[str], scales: Mapping[str, Any], label
 
 
 # -- the columns of the nodes --------------------------------------------------------------------
-def _ids(table: OneTable, columns: Columns) -> tuple[pa.Array, bool]:
+def _ids(table: OneTable, columns: Columns, was: bool | None) -> tuple[pa.Array, bool]:
     """Return the ids as text [N], and whether they are whole numbers."""
     if table.rows("SELECT count(*) FROM raw") == [(0,)]:
         raise FedvineError(f"{table.label} has no rows.")
-    sql, whole = columns.name("node")
+    sql, whole = columns.name("node", was)
     refuse_repeated(table, columns, "node", sql)
     return table.arrow(f"CAST({sql} AS VARCHAR) AS id")["id"].combine_chunks(), whole
 
@@ -280,8 +282,12 @@ def refuse_repeated(table: OneTable, columns: Columns, role: str, sql: str) -> N
                            f"{columns.place(first)} and {columns.place(last)}; a node has one row.")
 
 
-def _classes(table: OneTable, columns: Columns, label: str) -> tuple[np.ndarray, list[str]]:
-    """Return the class of each node, int64 [N], and the classes' names."""
+def _classes(table: OneTable, columns: Columns, label: str, whole: bool
+             ) -> tuple[np.ndarray, list[str]]:
+    """Return the class of each node, int64 [N], and the classes' names.
+
+    ``whole``: those that are written as whole numbers are, also beside others.
+    """
     text = naming.cleaned("CAST(label AS VARCHAR)")
     found = table.arrow(f"CASE WHEN lower({text}) NOT IN ('', 'nan') THEN {text} END AS label"
                         )["label"].combine_chunks().dictionary_encode()
@@ -289,9 +295,10 @@ def _classes(table: OneTable, columns: Columns, label: str) -> tuple[np.ndarray,
     if not names:
         raise FedvineError(f'{table.label}: column "{label}" is empty in all rows; give some nodes '
                            "a class to learn from.")
-    if all(re.fullmatch(naming.WHOLE, name) for name in names) and (
-            table.source.untyped or columns.types["label"] != "VARCHAR"):
-        names = [name.split(".")[0] for name in names]      # 1.0, as a gap in the column makes it
+    are = [re.fullmatch(naming.WHOLE, name) is not None for name in names]
+    if (whole or all(are)) and (table.source.untyped or columns.types["label"] != "VARCHAR"):
+        names = [name.split(".")[0] if number else name     # 1.0, as a gap in the column makes it
+                 for name, number in zip(names, are, strict=True)]
     order = in_order(names)
     rank = {name: i for i, name in enumerate(order)}
     numbers = np.array([*(rank[name] for name in names), -1], np.int64)
@@ -306,8 +313,8 @@ def in_order(names: Iterable[str]) -> list[str]:
         return sorted(set(names))
 
 
-def _owner(table: OneTable, columns: Columns, client: str) -> Owner:
-    category, _ = columns.name("client")
+def _owner(table: OneTable, columns: Columns, client: str, whole: bool | None) -> Owner:
+    category, _ = columns.name("client", whole)
     found = table.arrow(f"CAST({category} AS VARCHAR) AS client"
                         )["client"].combine_chunks().dictionary_encode()
     names: list[str] = found.dictionary.to_pylist()
@@ -334,15 +341,21 @@ def _features_of(table: OneTable, features: Any, taken: set[str]) -> list[str]:
 
 
 # -- the edges -----------------------------------------------------------------------------------
-def _ends(table: OneTable, roles: dict[str, str], ids: pa.Array, origin: str) -> np.ndarray:
-    """Return the nodes' numbers of the edges' ends, int64 [2, E]."""
+def _ends(table: OneTable, roles: dict[str, str], ids: pa.Array, origin: str,
+          whole: bool | None) -> np.ndarray:
+    """Return the nodes' numbers of the edges' ends, int64 [2, E].
+
+    ``whole``: whether the nodes' names are whole numbers; ends are named likewise, or as their own
+    column has them where more are nodes then.
+    """
     columns = table.raw(roles)
-    taken = table.arrow(", ".join(f"CAST({columns.name(role)[0]} AS VARCHAR) AS {role}"
-                                  for role in roles))
-    ends = np.empty((2, len(taken)), np.int64)
+    (count,), = table.rows("SELECT count(*) FROM raw")
+    ends = np.empty((2, count), np.int64)
     for i, role in enumerate(roles):
-        names = taken[role].combine_chunks()
-        place = pc.index_in(names, value_set=ids)   # type: ignore[attr-defined]
+        names, place = _found(table, columns.name(role, whole)[0], ids)
+        if place.null_count:
+            own = _found(table, columns.name(role)[0], ids)
+            names, place = own if own[1].null_count < place.null_count else (names, place)
         if missing := place.null_count:
             row = int(np.argmax(place.is_null().to_numpy(zero_copy_only=False)))
             name = names[row].as_py()
@@ -355,3 +368,9 @@ def _ends(table: OneTable, roles: dict[str, str], ids: pa.Array, origin: str) ->
                 + "; add it there or leave that row out.")
         ends[i] = place.to_numpy()
     return ends
+
+
+def _found(table: OneTable, sql: str, ids: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the names in a column, and their places among ``ids``, null where they have none."""
+    names = table.arrow(f"CAST({sql} AS VARCHAR) AS n")["n"].combine_chunks()
+    return names, pc.index_in(names, value_set=ids)     # type: ignore[attr-defined]

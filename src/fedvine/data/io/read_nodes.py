@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,20 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.data.io import checks
 from fedvine.data.io.columns import NONE, Columns, is_date, strict_date, timestamp
+from fedvine.data.io.look import Look
 from fedvine.data.io.read_graph import OneTable, opened_table, refuse_repeated
+from fedvine.data.io.wanted import words_of
 from fedvine.data.names import name_of
 from fedvine.data.node_table import SINCE, NodeTable, code
-from fedvine.data.stream import EventStream
+from fedvine.data.stream import CATEGORY, NUMBER, EventStream
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
             "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "BOOLEAN")
 
 
 def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, src: str = "src",
-                dst: str = "dst", sure: bool = False, database: str | None = None) -> EventStream:
+                dst: str = "dst", sure: bool = False, database: str | None = None,
+                missing: Sequence[str] = (), look: Look | None = None) -> EventStream:
     """Return a stream with tables of its users and items.
 
     Items of the table without an edge come after all others in the stream's dictionary, so that
@@ -35,6 +39,8 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
         dst: the key column of ``items``, likewise.
         sure: as :func:`read_nodes` takes it.
         database: where tables that are queries are; None: they select from files.
+        missing: words such as ``NA`` whose cells count as empty.
+        look: the kinds of the columns when a run began, which they have now.
 
     Returns:
         The same edges with the tables; notes on these are in ``notes``.
@@ -52,8 +58,9 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
         if table is not None:
             ids, others = getattr(stream, f"{side}_ids"), list[str]()
             tables[side], more = read_nodes(table, kind if stream.bipartite else "nodes", key,
-                                            ids, sure, database,
-                                            others if side == "dst" else None)
+                                            ids, sure or look is not None, database,
+                                            others if side == "dst" else None, missing,
+                                            look.kinds.get(side) if look else None)
             notes += more
             if others:
                 stream = stream.with_items(others)
@@ -63,7 +70,8 @@ def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, sr
 
 
 def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = False,
-               database: str | None = None, unmet: list[str] | None = None
+               database: str | None = None, unmet: list[str] | None = None,
+               missing: Sequence[str] = (), kinds: Mapping[str, str] | None = None
                ) -> tuple[NodeTable, list[str]]:
     """Read what a table says of the nodes of a dictionary; rows of other nodes are left out.
 
@@ -83,6 +91,8 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
         unmet: for items: gets the keys that are not in ``ids``, whose rows then follow those of
             ``ids``, and the column ``since``, of numbers or dates, is also the time from which an
             item is listed. None: such rows are left out.
+        missing: words such as ``NA`` whose cells count as empty, in every column.
+        kinds: whether a column was one of numbers or of categories when a run began, and is now.
 
     Returns:
         The table, and notes for people.
@@ -100,13 +110,19 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
             raise FedvineError(f'{table.label} has no column beside its key "{name}"; give {kind} '
                                "a number or a category.")
         roles = {"k": name, **{f"c{i}": column for i, column in enumerate(others)}}
-        raw = table.raw(roles)
+        raw = table.raw(roles, (), words_of(missing))
         keys = _keys(table, raw)
-        sql = {role: _number(table, raw, role, "DOUBLE" if roles[role] == SINCE else "FLOAT")
-               for role in list(roles)[1:]}
+        sql = {role: _number(table, raw, role, "DOUBLE" if roles[role] == SINCE else "FLOAT",
+                             (kinds or {}).get(roles[role])) for role in list(roles)[1:]}
         rows = table.arrow(", ".join([keys, *(
             f"CAST({role} AS VARCHAR) AS {role}" if number is None else f"{number} AS {role}"
             for role, number in sql.items())]))
+        texts = [role for role in list(roles)[1:] if sql[role] is None]
+        notes = checks.of_commas(table.connection, table.label, table.source,
+                                 [roles[role] for role in texts], "are categories")
+        notes += [f'{table.label}: the dates of "{roles[role]}" are categories; write them with '
+                  "the year first, in four digits." for role in texts
+                  if table.source.untyped and raw.forms(role)]
     listed = _since(table, roles, sql, rows) if unmet is not None else None
     numbers = {column: rows[role] for (role, column) in list(roles.items())[1:]
                if sql[role] is not None}
@@ -136,7 +152,7 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
     apart = len(keys) - count
     held = "; ".join(f"{what}: {checks.listed(list(columns))}" for what, columns in (
         ("numbers", numbers), ("categories", texts)) if columns)
-    notes = [f"{table.label}: {count:,} of {len(ids):,} {kind} have a row"
+    notes = [*notes, f"{table.label}: {count:,} of {len(ids):,} {kind} have a row"
              + (f", and {apart:,} {kind} without an edge are listed; " if apart and unmet else
                 f", and {apart:,} rows are of no {kind[:-1]}; " if apart else "; ") + f"{held}."]
     return found, notes
@@ -168,12 +184,15 @@ def _keys(table: OneTable, columns: Columns) -> str:
     return f"CAST({sql} AS VARCHAR) AS k"
 
 
-def _number(table: OneTable, columns: Columns, role: str, kept: str) -> str | None:
+def _number(table: OneTable, columns: Columns, role: str, kept: str, known: str | None = None
+            ) -> str | None:
     """Return the SQL of a column of numbers, null where missing; None for categories.
 
-    ``kept`` is the type that the numbers have then.
+    ``kept`` is the type that the numbers have then, ``known`` the kind that the column has.
     """
     kind = columns.types[role]
+    if known == CATEGORY:
+        return None
     if kind in _NUMBERS or kind.startswith("DECIMAL"):
         value = f"CAST({role} AS DOUBLE)"
     elif is_date(kind):
@@ -185,12 +204,13 @@ def _number(table: OneTable, columns: Columns, role: str, kept: str) -> str | No
             f"FROM (SELECT {there} AS x FROM raw)")
         if columns.truths(role):
             value = columns.truth(role)
-        elif numbers == some:
-            value = f"TRY_CAST({there} AS DOUBLE)"
-        elif dates == some:
-            value = f"epoch(CAST(TRY_CAST({there} AS TIMESTAMPTZ) AS TIMESTAMP))"
-        else:
+        elif max(numbers, dates) < some and known != NUMBER:
             return None
+        else:
+            value = (f"TRY_CAST({there} AS DOUBLE)" if numbers >= dates else
+                     f"epoch(CAST(TRY_CAST({there} AS TIMESTAMPTZ) AS TIMESTAMP))")
+            columns.refuse(role, f"{there} IS NOT NULL AND {value} IS NULL", "and the column held "
+                           "numbers when the run began", "write a number, or leave the cell empty")
     elif kind == "VARCHAR" or kind.startswith("ENUM") or kind in ("UUID", "TIME"):
         return None
     else:

@@ -27,6 +27,9 @@ from fedvine.data.io.sql import identifier, literal
 from fedvine.data.io.typed import READERS, read_whole
 
 _QUERY = re.compile(r"\s*(select|with|from|attach|copy|install|load|pragma)\s", re.IGNORECASE)
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+_EXPORT = ('and not a table of text; save its sheet as "CSV UTF-8" (of an archive take the file '
+           "out) and name that.")
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
 # Functions that return tables and read no file. DuckDB guards files itself, but sniff_csv still
 # shows the content of one, and others show a person's secrets.
@@ -53,6 +56,7 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
         found = [p for p in path.iterdir() if p.name.lower().endswith(_TABLES)
                  and p.name[0] != "." and p.is_file()]
         if not found:
+            _refuse_workbooks(sorted(map(str, path.iterdir())))
             raise FedvineError(f"{path} is a folder without a CSV or Parquet file.")
     elif glob.has_magic(str(path)) and not os.path.lexists(path):
         found = [p for p in _fitting(path) if p.is_file()]
@@ -122,6 +126,7 @@ def _fitting_query(connection: duckdb.DuckDBPyConnection, query: str
     if len(statements) != 1 or found[0]["error"]:
         raise FedvineError("the query must be one SELECT over files that it names; for anything "
                            "else make a frame in Python and give it to fedvine.from_frame.")
+    _refuse_workbooks(_named(found))
     named = {form for name in _named(found) if "://" not in name
              for form in (name, os.path.expanduser(name))}  # noqa: PTH111 (~nobody stays)
     # Where there is no such file, DuckDB searches a folder of that name; its error names both.
@@ -227,6 +232,13 @@ def first_bytes(path: Path) -> bytes:
     return start
 
 
+def _refuse_workbooks(names: Iterable[str]) -> None:
+    """Raise :class:`FedvineError` for the first name that is a workbook's."""
+    for name in names:
+        if name.lower().endswith(_WORKBOOKS):
+            raise FedvineError(f"{name} is a workbook or an archive, {_EXPORT}")
+
+
 def _kind(path: Path) -> str:
     start = first_bytes(path)
     if start.startswith(b"PAR1"):
@@ -234,8 +246,7 @@ def _kind(path: Path) -> str:
     if path.suffix.lower() in (".parquet", ".pq"):
         raise FedvineError(f"{path} is not a readable Parquet file.")
     if start.startswith((b"\xd0\xcf\x11\xe0", b"PK\x03\x04")):
-        raise FedvineError(f"{path} is a workbook or an archive, and not a table of text; save its "
-                           'sheet as "CSV UTF-8" (of an archive take the file out) and name that.')
+        raise FedvineError(f"{path} is a workbook or an archive, {_EXPORT}")
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FedvineError(f"{path} is in UTF-16; convert it first, for example with iconv -f "
                            "utf-16 -t utf-8 old.csv > new.csv.")

@@ -30,7 +30,7 @@ from fedvine.data.names import MISSING
 from fedvine.data.stream import EventStream
 
 _BATCH = 200_000        # values held in memory while columns are written
-READER = 3              # raised when the same table is read otherwise; kept streams are made again
+READER = 4              # raised when the same table is read otherwise; kept streams are made again
 KEPT = 600.0            # seconds for which a stream of an earlier state of a table is kept at least
 
 

@@ -126,7 +126,8 @@ def make_edges(connection: duckdb.DuckDBPyConnection, label: str, wanted: Wanted
     learned = {wanted.roles["weight"]: WEIGHT} if "weight" in wanted.roles else {}
     for role in (f"f{i}" for i in range(wanted.features)):
         name = wanted.roles[role]
-        typed[role], learned[name] = columns.feature(role, look and look.kinds.get(name))
+        known = None if look is None else look.kinds.get("edges", {}).get(name)
+        typed[role], learned[name] = columns.feature(role, known)
     typed |= {"file": "file"} if wanted.files else {}
     notes = []
     if not wanted.sure:
