@@ -67,12 +67,12 @@ def join_unit(kit: Path, user: str) -> str:
 
 
 def _tables(kit: Path) -> list[Path]:
-    """Return the files and folders of a site's tables; of a pattern the folder below which it is."""
+    """Return the files and folders of a site's tables; of a pattern the folder that holds it."""
     data = (read_site(kit) if (kit / NAME).exists() else SiteFile()).data
     named = [] if data is None else [data.source, data.edges, data.users, data.items]
     found = [Path(text).absolute() for text in named if text and exists(text)]
-    return [next(part for part in (path, *path.parents) if path.exists() or not has_magic(str(part)))
-            for path in found]
+    return [next(part for part in (path, *path.parents) if path.exists() or not has_magic(
+        str(part))) for path in found]
 
 
 def _homes(kit: Path, tables: list[Path]) -> str:
