@@ -65,17 +65,15 @@ class World(Federation):
         # A malicious site does not confine its own processes.
         self.made = {name: ["--unconfined"] if name == EVE else list[str]() for name in flown}
 
-        def site(kit: Path, name: str) -> None:
+        def site(kit: Path, name: str, replace: str | None = None) -> None:
             asked = kits.request(folder / f"{kit.name}-request", name, "fedvine")
-            if kit.name == MINTED:      # its answer would take the place of the true one
-                asked = asked.rename(asked.with_name(f"{MINTED}.request.zip"))
-            kits.pack(kits.approve(folder / "kits", asked), folder / f"{kit.name}-request", kit,
-                      expected)
+            kits.pack(kits.approve(folder / "kits", asked, replace),
+                      folder / f"{kit.name}-request", kit, expected)
 
         with ThreadPoolExecutor(2) as threads:
-            wanted = {folder / "kits" / name: name for name in flown} | {folder / MINTED: OTHER}
-            for done in [threads.submit(site, kit, name) for kit, name in wanted.items()]:
+            for done in [threads.submit(site, folder / "kits" / name, name) for name in flown]:
                 done.result()
+        site(folder / MINTED, OTHER, OTHER)     # its answer takes the place of the true one
         roster.together(folder / "kits" / name for name in flown)
         for name, table in flown.items():
             kit = folder / "kits" / name

@@ -3,6 +3,7 @@
 import pytest
 
 from fedvine.core import registry
+from fedvine.core.errors import FedvineError
 from fedvine.federation.policy import Policy, shown
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.rivals.dslr import DslrIsolated
@@ -53,11 +54,13 @@ def test_a_name_that_is_used_here_is_not_another_packages(package):
 def test_a_policy_says_which_package_a_method_is_of(package):
     assert registry.package_of("mine") == "others 2.5"
     assert registry.package_of("edgebank") is None
+    mine = registry.method("mine")()
     for fields in ({}, {"package": "others 2.4"}):
-        with pytest.raises(ValueError, match=r'write package = "others 2.5"'):
-            Policy(methods={"mine": fields})
-    with pytest.raises(ValueError, match="edgebank is fedvine's own; leave out package"):
-        Policy(methods={"edgebank": {"package": "others 2.5"}})
+        for refused in (Policy.installed, lambda policy: policy.check(mine)):
+            with pytest.raises(FedvineError, match=r'write package = "others 2.5"'):
+                refused(Policy(methods={"mine": fields}))
+    with pytest.raises(FedvineError, match="edgebank is fedvine's own; leave out package"):
+        Policy(methods={"edgebank": {"package": "others 2.5"}}).installed()
     policy = Policy(methods={"mine": {"package": "others 2.5"}})
-    policy.check(registry.method("mine")())
+    policy.check(mine)
     assert 'mine (package "others 2.5")' in shown(policy)[0]

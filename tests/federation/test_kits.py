@@ -274,6 +274,21 @@ def test_a_sites_unit_sees_no_home_and_writes_in_the_kit_and_its_counter(tmp_pat
     assert f"BindPaths={kit} {tmp_path}/.jfk-kit.spent\n" in text
 
 
+def test_a_sites_unit_reads_its_table_and_sees_one_that_replaces_it(tmp_path, monkeypatch):
+    kit, tables = tmp_path / "jfk-kit", tmp_path / "home" / "me" / "tables"
+    kit.mkdir()
+    tables.mkdir(parents=True)
+    monkeypatch.setattr("fedvine.federation.systemd.HOMES", (str(tmp_path / "home"),))
+    for name in ("a.csv", "b.csv"):
+        (tables / name).write_text("user,item,t\nu,i,1\n")
+    for source, kept in ((tables / "a.csv", tables / "a.csv"), (tables / "*.csv", tables)):
+        (kit / "site.toml").write_text(f'[data]\nsource = "{source}"\nsrc = "user"\n'
+                                       'dst = "item"\ntime = "t"\n')
+        text = join_unit(kit, "fed")
+        assert f"ReadOnlyPaths=-{kept}\n" in text
+        assert f"BindReadOnlyPaths={tables}\n" in text     # not the file, which may be replaced
+
+
 @pytest.mark.parametrize("run", ["../x", "", "a b", "x;y", "/etc", "a" * 99])
 def test_a_run_is_a_plain_name(run):
     with pytest.raises(FedvineError, match="no name of a run"):

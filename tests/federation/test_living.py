@@ -18,7 +18,7 @@ from fedvine.engines.remote import Gone, Unreachable
 from fedvine.experiments.run import run as prepare
 from fedvine.federation.dashboard import waits
 from fedvine.federation.order import Order
-from fedvine.federation.server import carry, learn, open_order
+from fedvine.federation.server import again, carry, learn, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
 from fedvine.methods.fedlink import FedLink
@@ -343,6 +343,25 @@ def test_forecasts_that_a_kill_prevented_are_made_again(tmp_path):
     assert {p.parent.name for p in tmp_path.glob("*/*.parquet")} == set(world.names)
     world.restart()
     assert open_order(world.order, "a run", world.names, world.signer)[0] is None
+
+
+@pytest.mark.slow
+def test_a_site_that_comes_back_while_a_job_starts_does_not_keep_the_run_where_it_is(tmp_path):
+    world = World(tmp_path)
+    world.night(70)
+    world.rows, learned = [r for r in ROWS if r[2] < 150], []
+    for _ in range(3):                          # each job is to stop as soon as it can
+        world.restart()
+        world.stages.clear()
+        made, _ = open_order(world.order, "a run", world.names, world.signer)
+        again(tmp_path, "a run").write_text("bob came")
+        with pytest.raises(RoundAborted, match="bob came"):
+            learn(made, world.order, tmp_path, "a run")
+        learned.append(max(world.stages))
+    assert learned == [3, 4, 5]
+    world.restart()
+    run, _ = world.night()
+    assert scores(run) == scores(whole(world, run))
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import tomllib
 from types import SimpleNamespace
 
@@ -30,6 +32,7 @@ from fedvine.federation.policy import SAFE, Policy, coarse_scores
 from fedvine.federation.server import learn, open_order
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
+from fedvine.federation.site_file import checked_site
 from fedvine.federation.site_table import SiteTable
 from fedvine.federation.supervisor import Supervisor
 from fedvine.methods.edgebank import EdgeBank
@@ -103,9 +106,21 @@ def test_the_largest_epsilon_counts_the_rounds_of_all_stages(monkeypatch):
     ({"methods": {"fedlink": {"capacity": {"most": "3"}}}}, "a bound is written"),
     ({"grian": 3}, "did you mean"), ({"grain": 0}, "grain is 0"),
     ({"epsilon": float("nan")}, "epsilon")])
-def test_a_policy_that_says_nothing_is_refused_when_it_is_read(values, match):
+def test_a_policy_that_says_nothing_is_refused_before_a_site_joins(values, match):
     with pytest.raises(FedvineError, match=match):
-        build(SiteFile, {"policy": values}, "site.toml")
+        checked_site({"policy": values})
+
+
+def test_a_sites_processes_load_torch_for_methods_alone_that_need_it(tmp_path):
+    """Whatever else its policy lets in."""
+    (tmp_path / "site.toml").write_text(SAFE)
+    code = ("import sys\nfrom pathlib import Path\nfrom fedvine.federation import launch, vault\n"
+            "from fedvine.methods.edgebank import EdgeBank\n"
+            "found = launch.read_site(Path(sys.argv[1]))\nlaunch.known(found)\n"
+            "found.policy.check(EdgeBank())\nprint('torch' in sys.modules)")
+    out = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True,
+                         capture_output=True, text=True)
+    assert out.stdout == "False\n"
 
 
 def test_scores_over_few_edges_stay():

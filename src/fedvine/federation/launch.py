@@ -163,6 +163,8 @@ def join(kit: Path, say: Say, values: dict[str, Any] | None = None, confined: bo
     mark, log = f"FEDVINE_SITE={kit}", kit / "client.log"
     with alone(kit, "join"):
         found = read_site(kit) if values is None else write_site(kit, values, checked_apart)
+        if values is None and found.policy is not None:
+            checked_apart(found.model_dump(include={"policy"}))
         harden_again(kit)
         for line in (*known(found), *(seen(kit, found, confined) if apart is None else ())):
             say(line)

@@ -73,8 +73,23 @@ class Policy(BaseModel):
 
     @field_validator("methods")
     @classmethod
-    def _known(cls, methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _bounds(cls, methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, fields in methods.items():
+            for field, wanted in fields.items():
+                if isinstance(wanted, dict) and not (
+                        wanted and wanted.keys() <= {"least", "most"}
+                        and all(_is_number(v) for v in wanted.values())):
+                    raise FedvineError(f"policy.methods.{name}.{field}: a bound is written "
+                                       "{least = 1.0}, {most = 5.0}, or with both.")
+        return methods
+
+    def installed(self, *names: str) -> None:
+        """Raise :class:`FedvineError` unless what the policy says of these methods can be so.
+
+        Without ``names`` it is all methods; some of them load PyTorch.
+        """
+        for name in names or self.methods:
+            fields = self.methods[name]
             there = registry.method(name).model_fields      # type: ignore[attr-defined]
             package = registry.package_of(name)
             if fields.get("package") != package:
@@ -83,18 +98,9 @@ class Policy(BaseModel):
                     if package is None else
                     f"policy.methods.{name}: the method that is installed is of another package; "
                     f'write package = "{package}" if it may run here.')
-            for field, wanted in fields.items():
-                if field == "package":
-                    continue
-                if field not in there:
-                    raise FedvineError(f"policy.methods.{name}: {name} has no field "
-                                       f'"{field}"{near(field, there)}.')
-                if isinstance(wanted, dict) and not (
-                        wanted and wanted.keys() <= {"least", "most"}
-                        and all(_is_number(v) for v in wanted.values())):
-                    raise FedvineError(f"policy.methods.{name}.{field}: a bound is written "
-                                       "{least = 1.0}, {most = 5.0}, or with both.")
-        return methods
+            if unknown := [field for field in fields if field not in {*there, "package"}]:
+                raise FedvineError(f"policy.methods.{name}: {name} has no field "
+                                   f'"{unknown[0]}"{near(unknown[0], there)}.')
 
     def check(self, method: Method, travelled: bool = False, stages: int = 1) -> None:
         """Raise :class:`Refusal` unless a run of ``method`` over ``stages`` is allowed.
@@ -103,6 +109,7 @@ class Policy(BaseModel):
         """
         if method.name not in self.methods:
             raise Refusal("policy-method", method.name)
+        self.installed(method.name)
         for field, wanted in self.methods[method.name].items():
             if field != "package" and not _fits(value := getattr(method, field), wanted):
                 raise Refusal("policy-field", f"{method.name}.{field}", _said(wanted),

@@ -102,11 +102,16 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
 def learn(made: Run, order: Order, hub: Path, run: str) -> str:
     """Learn all stages of the plan, and let the sites make their forecasts.
 
+    A stop that was requested waits until a stage was learned, so that sites that die and come back
+    while jobs start cannot keep the run where it is.
+
     Returns the reason why forecasts are missing, else an empty text.
     """
     scores: dict[str, Any] = {}
+    begun = set[int]()      # stages with rounds of this job
 
     def on_round(at: At, clients: Any) -> None:
+        begun.add(at.t)
         write_state(hub, run, "running", declined=clients.declined, t=at.t, r=at.r, R=at.R,
                     stages=len(made.plan), scores=scores,
                     clients={n: {**h, "gone": n in clients.gone,
@@ -116,9 +121,10 @@ def learn(made: Run, order: Order, hub: Path, run: str) -> str:
     made.on_round = made.on_final = on_round
     made.on_abort = lambda why: _LOG.warning("a round is played again: %s", why)
     on_round(At(0, 0, 0), made.clients)
+    begun.clear()
     for stage in made:
         scores = stage.scores
-        if again(hub, run).exists() and stage.t + 1 < len(made.plan):
+        if stage.t in begun and again(hub, run).exists() and stage.t + 1 < len(made.plan):
             raise RoundAborted(again(hub, run).read_text("utf-8"))
     why = forecast(made, order.forecasts) if order.forecasts else ""
     with atomic(Path(order.out) / FORECASTS, "w") as file:      # written again after a kill before

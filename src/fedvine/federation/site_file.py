@@ -38,8 +38,10 @@ def read_site(kit: Path) -> SiteFile:
 
 
 def checked_site(values: dict[str, Any]) -> SiteFile:
-    """Return the file of these values; the data is opened once so that errors show now."""
+    """Return the file of these values; data and methods are opened once so that errors show now."""
     found = build(SiteFile, values, "the arguments of fedvine join")
+    if found.policy is not None:
+        found.policy.installed()
     if found.data is not None and not len(found.data.open()):
         raise FedvineError(f"{found.data.source} has no rows.")
     return found

@@ -6,6 +6,7 @@ import contextlib
 import re
 import shutil
 import sys
+from glob import has_magic
 from pathlib import Path
 
 from fedvine.core.errors import FedvineError
@@ -14,6 +15,7 @@ from fedvine.federation.order import SiteFile
 from fedvine.federation.site_file import NAME, counter, read_site
 from fedvine.federation.site_flare import libraries
 
+HOMES = ("/home", "/root", "/run/user")
 _UNIT = """\
 [Unit]
 Description={what}
@@ -58,20 +60,31 @@ def join_unit(kit: Path, user: str) -> str:
         counted.touch(0o600)
         with contextlib.suppress(OSError, LookupError):     # root prints it for somebody else
             shutil.chown(counted, user)
+    tables = _tables(kit)
+    kept = "".join(f"ReadOnlyPaths={_named(path, '-')}\n" for path in tables)
     return _unit("fedvine: a site of a federation", user, kit, f"join {_named(kit)}", "always",
-                 _homes(kit), kit, counted)
+                 kept + _homes(kit, tables), kit, counted)
 
 
-def _homes(kit: Path) -> str:
-    """Return the lines on home folders: all are hidden except for the paths that the site needs."""
-    found = read_site(kit) if (kit / NAME).exists() else SiteFile()
-    tables = [] if found.data is None else [found.data.source, found.data.edges, found.data.users,
-                                            found.data.items]
-    needed = [Path(sys.executable).parent, *map(Path, libraries()),
-              *(Path(text).absolute() for text in tables if text and exists(text))]
-    inside = [path for path in needed if any(path.is_relative_to(home) for home in (
-        "/home", "/root", "/run/user"))]
-    if not inside and not any(kit.is_relative_to(home) for home in ("/home", "/root")):
+def _tables(kit: Path) -> list[Path]:
+    """Return the files and folders of a site's tables; of a pattern the folder that holds it."""
+    data = (read_site(kit) if (kit / NAME).exists() else SiteFile()).data
+    named = [] if data is None else [data.source, data.edges, data.users, data.items]
+    found = [Path(text).absolute() for text in named if text and exists(text)]
+    return [next(part for part in (path, *path.parents) if path.exists() or not has_magic(
+        str(part))) for path in found]
+
+
+def _homes(kit: Path, tables: list[Path]) -> str:
+    """Return the lines on home folders: all are hidden except for the paths that the site needs.
+
+    Of a table that is a file its folder is shown, unless that is somebody's home: a new file that
+    is put in its place would not be seen else.
+    """
+    shown = [path.parent if path.is_file() and len(path.parents) > 3 else path for path in tables]
+    needed = [Path(sys.executable).parent, *map(Path, libraries()), *shown]
+    inside = [path for path in needed if any(path.is_relative_to(home) for home in HOMES)]
+    if not inside and not any(kit.is_relative_to(home) for home in HOMES):
         return "ProtectHome=yes\n"
     return "ProtectHome=tmpfs\n" + "".join(
         f"BindReadOnlyPaths={_named(path)}\n" for path in dict.fromkeys(inside)) + (
@@ -87,12 +100,15 @@ def serve_unit(hub: Path, user: str, experiment: Path, clients: int, out: Path) 
                  "on-failure", "ProtectHome=read-only\n", hub, out.parent)
 
 
-def _named(path: Path) -> str:
-    """Return a path in a unit's syntax; raises :class:`FedvineError` where there is none."""
+def _named(path: Path, before: str = "") -> str:
+    """Return a path in a unit's syntax; raises :class:`FedvineError` where there is none.
+
+    With ``before`` "-" it need not be there when the unit starts.
+    """
     text = str(path.absolute())
     if not text.isprintable() or '"' in text or "\\" in text:
         raise FedvineError(f"{text!r} cannot be named in a unit; move it to a plainer path.")
-    text = text.replace("%", "%%")
+    text = before + text.replace("%", "%%")
     return f'"{text}"' if " " in text else text
 
 
