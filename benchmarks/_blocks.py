@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedvine.core.rng import rng
-from fedvine.datasets._ends import Ends, weights
+from fedvine.datasets.generated import Ends, weights
 from fedvine.partitions._csr import adjacency
 
 

@@ -1,6 +1,7 @@
 """Methods, models, data sets and partitions by name: the file name is the name.
 
-There is nothing to register. Packages of others add to a room with an entry point in the group
+A file may hold several data sets, each a class with its own ``name``, which is found as text. There
+is nothing to register. Packages of others add to a room with an entry point in the group
 ``fedvine.<room>``.
 """
 
@@ -17,7 +18,7 @@ import sys
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from fedvine.core.errors import FedvineError, near
 
@@ -35,9 +36,10 @@ def _files(room: str) -> dict[str, EntryPoint | None]:
     A name that is used here is not another package's.
     """
     package = importlib.import_module(f"fedvine.{room}")
-    own = _own(tuple(package.__path__))
+    folders = tuple(package.__path__)
+    own = _listed(folders) if room == "datasets" else _own(folders)
     others = {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
-    taken = {*own, *(_variants(tuple(package.__path__)) if others and room == "methods" else ())}
+    taken = {*own, *(_variants(folders) if others and room == "methods" else ())}
     return dict.fromkeys(own) | {n: e for n, e in others.items() if n not in taken}
 
 
@@ -45,6 +47,13 @@ def _files(room: str) -> dict[str, EntryPoint | None]:
 def _own(folders: tuple[str, ...]) -> list[str]:
     """Return the names of the files in a room; looking for them takes 4 ms."""
     return [m.name for m in pkgutil.iter_modules(folders) if not m.name.startswith("_")]
+
+
+@lru_cache(maxsize=16)
+def _listed(folders: tuple[str, ...]) -> dict[str, str]:
+    """Return the file of each data set: a file is one, or has several by name, read as text."""
+    return {name: file.stem for folder in folders for file in Path(folder).glob("[!_]*.py")
+            for name in _NAMED.findall(file.read_text("utf-8")) or [file.stem]}
 
 
 @lru_cache(maxsize=16)
@@ -60,8 +69,11 @@ def _others(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 
 
-def find(room: str, name: str) -> ModuleType:
-    """Return the module of that name; raises :class:`FedvineError` with a near name if unknown."""
+def find(room: str, name: str) -> Any:
+    """Return the module of that name, or the class of a data set that is one of several in a file.
+
+    Raises :class:`FedvineError` with a near name if it is unknown.
+    """
     known = _files(room)
     if name not in known:
         raise FedvineError(f'There is no {room[:-1]} called "{name}"{near(name, sorted(known))}; '
@@ -69,8 +81,14 @@ def find(room: str, name: str) -> ModuleType:
     return _opened(room, name, known[name])
 
 
-def _opened(room: str, name: str, entry: EntryPoint | None) -> ModuleType:
-    return entry.load() if entry else importlib.import_module(f"fedvine.{room}.{name}")
+def _opened(room: str, name: str, entry: EntryPoint | None) -> Any:
+    if entry:
+        return entry.load()
+    package = importlib.import_module(f"fedvine.{room}")
+    file = _listed(tuple(package.__path__))[name] if room == "datasets" else name
+    module = importlib.import_module(f"fedvine.{room}.{file}")
+    return module if file == name else next(
+        v for v in vars(module).values() if isinstance(v, type) and vars(v).get("name") == name)
 
 
 def method(name: str) -> type:
@@ -104,13 +122,14 @@ def method_names() -> list[str]:
 def first_lines(room: str) -> dict[str, str]:
     """Return the first line about each name of a room, sorted; files here are read as text.
 
-    For ``"methods"`` these are the lines of classes, for other rooms those of files.
+    For ``"methods"`` these are the lines of classes, as for data sets that are several in a file;
+    others are those of files.
     """
     package = importlib.import_module(f"fedvine.{room}")
     found: dict[str, str | None] = {}
     for file in (f for folder in package.__path__ for f in Path(folder).glob("[!_]*.py")):
         tree = ast.parse(file.read_text("utf-8"))
-        if room != "methods":
+        if room != "methods" and file.stem in _files(room):
             found[file.stem] = ast.get_docstring(tree)
             continue
         for node in (n for n in tree.body if isinstance(n, ast.ClassDef)):
