@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedvine.core.rng import rng
-from fedvine.datasets._ends import Ends, weights
-from fedvine.partitions._csr import adjacency
+from fedvine.datasets.generated import Ends, weights
+from fedvine.partitions._graph import adjacency
 
 
 def blocks(edges: int, nodes: int, k: int = 4, inside: float = 0.8, power: float = 2.5,

@@ -128,14 +128,14 @@ def start(method: str) -> dict[str, Any]:
     from fedvine.core import registry
     from fedvine.experiments import run  # noqa: F401
     registry.method(method)
-    if "fedvine.nn.kernels" in sys.modules:
+    if "fedvine.nn.sparse" in sys.modules:
         import torch
         torch.optim.Adam([torch.zeros(1)])      # the first optimizer imports much of torch
     imported = time.process_time()
-    if "fedvine.nn.kernels" in sys.modules:
-        from fedvine.nn import kernels
+    if "fedvine.nn.sparse" in sys.modules:
+        from fedvine.nn.sparse import row_dots
         x, row = np.zeros((1, 1), np.float32), np.zeros(1, np.int64)
-        kernels.dots(x, x, row, row, np.zeros(1, np.float32))
+        row_dots(x, x, row, row, np.zeros(1, np.float32))
     return {"imports": imported, "loops": time.process_time() - imported}
 
 

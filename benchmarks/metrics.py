@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.fedlink import WIDTH, cpu, turns
 from fedvine.core.rng import rng
-from fedvine.nn import kernels
+from fedvine.nn.sparse import row_dots
 from fedvine.tasks import metrics
 
 QUERIES, NEGATIVES, NODES = 2000, 999, 20_000
@@ -40,8 +40,8 @@ def measure(repeats: int = 7) -> list[dict[str, Any]]:
 
     def ours() -> float:
         scores = np.empty(i.numel(), np.float32)
-        kernels.dots(users.numpy(), items.numpy(), np.repeat(u.numpy(), NEGATIVES + 1),
-                     i.numpy().reshape(-1), scores)
+        row_dots(users.numpy(), items.numpy(), np.repeat(u.numpy(), NEGATIVES + 1),
+                 i.numpy().reshape(-1), scores)
         scores = scores.reshape(i.shape)
         return metrics.mrr(metrics.ranks(scores[:, 0], scores[:, 1:]))
 

@@ -82,8 +82,7 @@ def _room(room: str) -> Iterator[str]:
     if room in BY_NAME:
         listed = [f.stem for f in files if f.parent.name == room and not f.name.startswith("_")]
         yield from _table(("name", "what it is"), (
-            (f":py:mod:`{n} <fedvine.{room}.{n}>`", _first(_opened(f"{room}.{n}")))
-            for n in listed))
+            row for n in listed for row in _things(room, n)))
         for name in listed:
             yield from _entry(f"fedvine.{room}.{name}", name)
         files = [f for f in files if f.parent.name != room or f.name.startswith("_")]
@@ -96,6 +95,15 @@ def _room(room: str) -> Iterator[str]:
             yield from _module(".".join(("fedvine", *parts)))
 
 
+def _things(room: str, file: str) -> list[tuple[str, str]]:
+    """Rows of a table: the file, or the data sets in it if they are several."""
+    module = _opened(f"{room}.{file}")
+    several = [v for v in vars(module).values() if room == "datasets" and isinstance(v, type)
+               and v.__module__ == module.__name__ and vars(v).get("name")]
+    return ([(f":py:class:`{v.name} <{v.__module__}.{v.__name__}>`", _first(v)) for v in several]
+            or [(f":py:mod:`{file} <fedvine.{room}.{file}>`", _first(module))])
+
+
 def _entry(module: str, name: str) -> Iterator[str]:
     """A method's class, or a data set's or partition's functions, under the file's docstring."""
     yield from (*_title(name, "-"), f".. automodule:: {module}", "")
@@ -103,8 +111,11 @@ def _entry(module: str, name: str) -> Iterator[str]:
         if key in ("SPLIT", "STAGES"):
             yield from (f"``{key} = {value!r}``", "")
         elif getattr(value, "__module__", "") == module:
-            if isinstance(value, type) and getattr(value, "name", ""):
-                yield from (f".. autoclass:: {module}.{key}", "")
+            if isinstance(value, type) and (getattr(value, "name", "") or "load" in vars(value)):
+                yield f".. autoclass:: {module}.{key}"
+                yield from (("   :members: load", "") if "load" in vars(value) else ("",))
+                yield from (line for setting in ("SPLIT", "STAGES") if hasattr(value, setting)
+                            for line in (f"   ``{setting} = {getattr(value, setting)!r}``", ""))
             elif inspect.isfunction(value) and key in ("load", "partition", "partition_nodes"):
                 yield from (f".. autofunction:: {module}.{key}", "")
 

@@ -13,7 +13,7 @@ from fedvine.data.plan import Plan
 from fedvine.data.spec import Data
 from fedvine.data.split import split
 from fedvine.data.stream import EventStream
-from fedvine.datasets import _snapshots
+from fedvine.datasets import snapshots
 from fedvine.engines.local import LocalClients
 from fedvine.engines.remote import first_seen_elsewhere
 from fedvine.experiments.experiment import Experiment
@@ -215,7 +215,7 @@ def test_a_persons_own_table(tmp_path):
 
 def test_data_sets_know_whether_their_edges_have_a_direction():
     day = np.array([[0, 1], [2, 1], [2, 2]])
-    assert not _snapshots.events("x", [(0, day)]).directed
+    assert not snapshots.events("x", [(0, day)]).directed
 
 
 @pytest.mark.parametrize("directed", [True, False])

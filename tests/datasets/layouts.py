@@ -6,7 +6,7 @@ import gzip
 import json
 import shutil
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def raw(name: str, data: Path, copies: Path) -> Path:
     return copies / place
 
 
-def dataset(name: str) -> ModuleType:
+def dataset(name: str) -> Any:
     return registry.find("datasets", name)
 
 

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.stream import EventStream
-from fedvine.datasets import _snapshots, as733, bitcoin_otc, dblp3, dblp5, reddit, uci
+from fedvine.datasets import as733, bitcoin_otc, snapshots, uci
+from fedvine.datasets.snapshots import Dblp3, Dblp5, Reddit
 
 MESSAGES = "7 3 100\n3 9 100\n7 3 250\n"
 FILES = {uci: ("CollegeMsg.txt.gz", gzip.compress(MESSAGES.encode())),
@@ -181,8 +182,8 @@ PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8)
 
 @given(st.lists(PAIRS, min_size=1, max_size=6).filter(any))
 def test_replaying_gives_every_snapshot(rows):
-    stream = _snapshots.events("toy", [(10 * i, np.array(r, int).reshape(-1, 2))
-                                       for i, r in enumerate(rows)])
+    stream = snapshots.events("toy", [(10 * i, np.array(r, int).reshape(-1, 2))
+                                      for i, r in enumerate(rows)])
     found, last = replayed(stream), set()
     for i, row in enumerate(rows):
         assert found.get(10 * i, last) == pairs(row)        # no event where nothing changes
@@ -195,7 +196,7 @@ def test_replaying_gives_every_snapshot(rows):
 
 def test_snapshots_without_an_edge_are_refused():
     with pytest.raises(FedvineError, match="toy has no edges in any snapshot"):
-        _snapshots.events("toy", [(0, np.empty((0, 2), int))])
+        snapshots.events("toy", [(0, np.empty((0, 2), int))])
 
 
 # -- autonomous systems ------------------------------------------------------------------------
@@ -290,13 +291,13 @@ def test_as733_damaged(tmp_path):
 
 # -- DBLP and Reddit ---------------------------------------------------------------------------
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "name", "counts"), [
-    (dblp3, "DBLP3", (23_540, 1_405, 17_196, 8_027, 2)),
-    (dblp5, "DBLP5", (42_815, 2_390, 31_896, 14_940, 3))])
-def test_dblp_structure(module, name, counts, data, tmp_path):
+@pytest.mark.parametrize(("kind", "name", "counts"), [
+    (Dblp3, "DBLP3", (23_540, 1_405, 17_196, 8_027, 2)),
+    (Dblp5, "DBLP5", (42_815, 2_390, 31_896, 14_940, 3))])
+def test_dblp_structure(kind, name, counts, data, tmp_path):
     file = copied(data, f"temporal/dblp/{name}_adjs.csv.gz", tmp_path)
     entries, active, events, deletions, diagonal = counts
-    stream = module.load(tmp_path)
+    stream = kind.load(tmp_path)
     assert (len(stream), stream.num_src) == (events, active) and stream.nodes is None
     assert stream.name == f"{name.lower()}-structure" and not stream.bipartite
     assert stream.deleted is not None and int(stream.deleted.sum()) == deletions
@@ -304,7 +305,7 @@ def test_dblp_structure(module, name, counts, data, tmp_path):
     assert found == {t: pairs(rows) for t, rows in expected.items()} and list(found) == [*range(10)]
     loops = sum(a == b for edges in found.values() for a, b in edges)
     assert loops == diagonal and 2 * sum(map(len, found.values())) - loops == entries
-    plan = stream.by_time(module.STAGES)        # a snapshot is a stage
+    plan = stream.by_time(kind.STAGES)        # a snapshot is a stage
     assert [set(plan.stage(stream, i).t.tolist()) for i in range(len(plan))] == [
         {t} for t in range(10)]
 
@@ -331,15 +332,15 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("module", "file"), [
-    (dblp3, "DBLP3.npz"), (dblp5, "DBLP5.npz"), (reddit, "Reddit.npz"), (reddit, "reddit.npz")])
-def test_npz(module, file, form, tmp_path):
+@pytest.mark.parametrize(("kind", "file"), [
+    (Dblp3, "DBLP3.npz"), (Dblp5, "DBLP5.npz"), (Reddit, "Reddit.npz"), (Reddit, "reddit.npz")])
+def test_npz(kind, file, form, tmp_path):
     arrays = small()
-    saved = np.savez if module is dblp5 else np.savez_compressed
+    saved = np.savez if kind is Dblp5 else np.savez_compressed
     saved(tmp_path / file, **{**arrays, "adjs": FORMS[form](arrays["adjs"])})
     (tmp_path / "DBLP3_adjs.csv.gz").write_bytes(gzip.compress(b"t,src,dst\n0,1,2\n"))
-    for stream in (module.load(tmp_path), module.load(tmp_path)):      # made, and opened
-        assert stream.name == module.__name__.split(".")[-1] and stream.num_src == 9
+    for stream in (kind.load(tmp_path), kind.load(tmp_path)):      # made, and opened
+        assert stream.name == kind.name and stream.num_src == 9
         assert [stream.src_ids[i] for i in range(9)] == [str(i) for i in range(9)]
         assert replayed(stream) == {t: pairs(np.argwhere(adj)) for t, adj
                                     in enumerate(arrays["adjs"])}
@@ -360,23 +361,23 @@ def test_npz_below_fedvine_data(tmp_path, monkeypatch):
     np.savez(tmp_path / "temporal/dblp/DBLP5.npz", **small(1))
     np.savez(tmp_path / "temporal/reddit/Reddit.npz", **small(2))
     monkeypatch.setenv("FEDVINE_DATA", str(tmp_path))
-    for module, seed in ((dblp5, 1), (reddit, 2)):
-        assert list(replayed(module.load()).values()) == [
+    for kind, seed in ((Dblp5, 1), (Reddit, 2)):
+        assert list(replayed(kind.load()).values()) == [
             pairs(np.argwhere(adj)) for adj in small(seed)["adjs"]]
     with pytest.raises(FedvineError, match=r"DBLP3\.npz was not found in .*temporal/dblp"):
-        dblp3.load()
+        Dblp3.load()
 
 
-@pytest.mark.parametrize(("module", "place"), [
-    (dblp3, "trytodoit227/RTGCN-new, data/DBLP3/DBLP3.npz"),
-    (dblp5, "trytodoit227/RTGCN-new, data/DBLP5/DBLP5.npz"),
-    (reddit, "data/raw/reddit.npz of github.com/CharliedoD/DyGC_E")])
-def test_where_to_get_it(module, place, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("kind", "place"), [
+    (Dblp3, "trytodoit227/RTGCN-new, data/DBLP3/DBLP3.npz"),
+    (Dblp5, "trytodoit227/RTGCN-new, data/DBLP5/DBLP5.npz"),
+    (Reddit, "data/raw/reddit.npz of github.com/CharliedoD/DyGC_E")])
+def test_where_to_get_it(kind, place, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
     with pytest.raises(FedvineError, match=f"FEDVINE_DATA, which is unset.*{place}"):
-        module.load()
+        kind.load()
     with pytest.raises(FedvineError, match=f"not found in {tmp_path}.*{place}"):
-        module.load(tmp_path)
+        kind.load(tmp_path)
 
 
 @pytest.mark.parametrize(("change", "said"), [
@@ -397,7 +398,7 @@ def test_npz_of_another_layout(change, said, tmp_path):
     arrays = {name: array for name, array in arrays.items() if array is not None}
     np.savez(tmp_path / "DBLP3.npz", **arrays)
     with pytest.raises(FedvineError, match=said):
-        dblp3.load(tmp_path)
+        Dblp3.load(tmp_path)
 
 
 def test_npz_damaged(tmp_path):
@@ -411,7 +412,7 @@ def test_npz_damaged(tmp_path):
                           (short.getvalue(), "adjs is cut short")):
         (tmp_path / "DBLP3.npz").write_bytes(content)
         with pytest.raises(FedvineError, match=rf"DBLP3\.npz has no snapshots.*{said}"):
-            dblp3.load(tmp_path)
+            Dblp3.load(tmp_path)
 
 
 @pytest.mark.parametrize("row", [b"0,1", b"0,1,x", b"0,1,-2", b"0,1,4294967296"])
@@ -420,4 +421,4 @@ def test_tables_of_another_layout(row, tmp_path):
     for content in (gzip.compress(table), gzip.compress(table)[:20], table):
         file.write_bytes(content)
         with pytest.raises(FedvineError, match=r"DBLP3_adjs\.csv\.gz is not a table of snapshot"):
-            dblp3.load(tmp_path)
+            Dblp3.load(tmp_path)

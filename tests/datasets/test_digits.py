@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fedvine.core.errors import FedvineError
-from fedvine.datasets import digits
+from fedvine.datasets.labelled import Digits
 
 
 @pytest.mark.slow
 def test_digits():
-    graph = digits.load()
+    graph = Digits.load()
     assert (len(graph), graph.edges.shape[1], graph.features) == (1_797, 6_309, 64)
     assert graph.classes == tuple("0123456789") and np.bincount(graph.y).min() == 174
     x = np.asarray(graph.x)
@@ -35,4 +35,4 @@ def test_digits():
 
 def test_digits_have_no_folder(tmp_path):
     with pytest.raises(FedvineError, match="leave out the folder"):
-        digits.load(tmp_path)
+        Digits.load(tmp_path)

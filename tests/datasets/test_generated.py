@@ -10,7 +10,7 @@ from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
 from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
-from fedvine.datasets import _measured, generated
+from fedvine.datasets import generated
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_the_same_again_and_not_for_other_numbers(monkeypatch):
 @pytest.mark.parametrize(("exponent", "burst"), [(2.2, 0.0), (2.6, 0.3), (3.2, 0.6)])
 def test_it_measures_as_it_was_given(exponent, burst):
     stream = generated.load(nodes=4000, edges=200_000, exponent=exponent, burst=burst, fresh=0.3)
-    found = _measured.measured(stream, 20)
+    found = generated.measured(stream, 20)
     assert found["exponent"] == pytest.approx(exponent, abs=0.25)
     assert burst - 0.02 < found["burst"] < burst + 0.12    # nodes of few bursts
     assert found["fresh"] == pytest.approx(0.3, abs=0.001)
@@ -81,50 +81,50 @@ def test_communities_hold_edges_and_drift():
 def test_like_a_stream(monkeypatch):
     model = generated.load(nodes=500, edges=20_000, exponent=2.4, burst=0.5, fresh=0.6)
     monkeypatch.setattr(generated, "load_dataset", lambda name: model)
-    want = _measured.measured(model, 20)
-    found = _measured.measured(generated.load(like="that", seed=5), 20)
+    want = generated.measured(model, 20)
+    found = generated.measured(generated.load(like="that", seed=5), 20)
     assert (found["nodes"], found["edges"]) == (500, 20_000)
     for name, near in (("exponent", 0.3), ("burst", 0.04), ("fresh", 0.001)):
         assert found[name] == pytest.approx(want[name], abs=near)
     longer = generated.load(like="that", edges=60_000, fresh=0.1)
     assert longer.num_src == 1500
-    assert _measured.measured(longer, 20)["fresh"] == pytest.approx(0.1, abs=0.001)
+    assert generated.measured(longer, 20)["fresh"] == pytest.approx(0.1, abs=0.001)
 
 
 def test_like_messages_among_students(data, monkeypatch):
     monkeypatch.setenv("FEDVINE_DATA", str(data))
-    want = _measured.measured(load("uci"), 20)
-    found = _measured.measured(generated.load(like="uci"), 20)
+    want = generated.measured(load("uci"), 20)
+    found = generated.measured(generated.load(like="uci"), 20)
     for name, near in (("exponent", 0.4), ("burst", 0.04), ("fresh", 0.001)):
         assert found[name] == pytest.approx(want[name], abs=near)
 
 
 def test_burstiness_of_poisson_even_and_crowded_events():
     draw = rng("burst")
-    assert _measured.burstiness(draw.integers(0, 50, 20_000)) == pytest.approx(0, abs=0.03)
-    assert _measured.burstiness(draw.integers(0, 4000, 40_000)) == pytest.approx(0, abs=0.06)
-    assert _measured.burstiness(np.tile(np.arange(9), 100)) < -0.9
+    assert generated.burstiness(draw.integers(0, 50, 20_000)) == pytest.approx(0, abs=0.03)
+    assert generated.burstiness(draw.integers(0, 4000, 40_000)) == pytest.approx(0, abs=0.06)
+    assert generated.burstiness(np.tile(np.arange(9), 100)) < -0.9
     crowded = np.concatenate([np.repeat(draw.permutation(100), 30) for _ in range(3)])
-    assert _measured.burstiness(crowded) > 0.6
-    assert _measured.burstiness(np.arange(9)) == 0
+    assert generated.burstiness(crowded) > 0.6
+    assert generated.burstiness(np.arange(9)) == 0
 
 
 def test_the_exponent_of_draws_from_a_power_law():
     for wanted in (2.2, 3.0):
         tail = (1 - rng("law", wanted).random(30_000)) ** (-1 / (wanted - 1))
         degree = np.floor(4.5 * tail + 0.5)
-        assert _measured.exponent(degree.astype(int)) == pytest.approx(wanted, abs=0.12)
-    assert _measured.exponent(np.full(100, 7)) == 6.0
+        assert generated.exponent(degree.astype(int)) == pytest.approx(wanted, abs=0.12)
+    assert generated.exponent(np.full(100, 7)) == 6.0
 
 
 def test_deletions_are_not_counted_and_a_stream_of_two_kinds_is_measured():
     src, dst = np.array([0, 1, 0, 2], np.int32), np.array([0, 1, 1, 0], np.int32)
     stream = EventStream(src, dst, np.arange(4), Ids.of("abc"), Ids.of("xy"),
                          deleted=np.array([False, False, True, False]))
-    found = _measured.measured(stream, 3)
+    found = generated.measured(stream, 3)
     assert (found["nodes"], found["edges"], found["fresh"]) == (5, 3, 1 - 2 / 5)
     with pytest.raises(FedvineError, match="no edges that could be measured"):
-        _measured.measured(stream[:0], 3)
+        generated.measured(stream[:0], 3)
 
 
 def test_memory_follows_the_nodes(monkeypatch):

@@ -28,7 +28,7 @@ from layouts import (
 )
 
 from fedvine.core.errors import FedvineError
-from fedvine.datasets import ogbn_arxiv
+from fedvine.datasets.labelled import OgbnArxiv
 
 
 @pytest.mark.parametrize(("name", "file"), [
@@ -135,17 +135,17 @@ def test_flickr(tmp_path):
 
 def test_ogbn_arxiv(tmp_path):
     write_arxiv(tmp_path)
-    graph = ogbn_arxiv.load(tmp_path)
+    graph = OgbnArxiv.load(tmp_path)
     assert (graph.y.tolist(), graph.edges.tolist()) == ([4, 0, 39], [[0, 1], [2, 2]])
     assert np.allclose(np.asarray(graph.x), [[0.5, -1e-3], [2, 0], [0, 0.25]])
     assert len(graph.classes) == 40
     for name, text in {"edge": "0,2\n2\n", "node-feat": "0.5,x\n", "node-label": "4,"}.items():
         write_arxiv(tmp_path, **{name: text})
         with pytest.raises(FedvineError, match="ogbn_arxiv could not be read"):
-            ogbn_arxiv.load(tmp_path)
+            OgbnArxiv.load(tmp_path)
     write_arxiv(tmp_path, **{"node-label": "4\n0\n"})
     with pytest.raises(FedvineError, match="3 rows of features and 2 classes"):
-        ogbn_arxiv.load(tmp_path)
+        OgbnArxiv.load(tmp_path)
 
 
 @pytest.fixture
@@ -206,18 +206,18 @@ def test_half_a_download_is_none(site, tmp_path, monkeypatch):
 
 def test_arxiv_is_unpacked(site, tmp_path, monkeypatch):
     folder, address = site
-    monkeypatch.setattr(ogbn_arxiv, "URL", f"{address}/arxiv.zip")
+    monkeypatch.setattr(OgbnArxiv.SOURCE, "url", f"{address}/arxiv.zip")
     with pytest.raises(FedvineError, match="ogbn_arxiv could not be downloaded"):
-        ogbn_arxiv.load()
+        OgbnArxiv.load()
     (folder / "arxiv.zip").write_bytes(b"PK\x03\x04 cut short")
     with pytest.raises(FedvineError, match="ogbn_arxiv could not be downloaded"):
-        ogbn_arxiv.load()
+        OgbnArxiv.load()
     with zipfile.ZipFile(folder / "arxiv.zip", "w") as archive:
         for name, text in TABLES.items():
             archive.writestr(f"arxiv/raw/{name}.csv.gz", gzip.compress(text.encode()))
         archive.writestr("arxiv/split/time/train.csv.gz", b"")
     write_arxiv(tmp_path)
-    assert same(ogbn_arxiv.load(), ogbn_arxiv.load(tmp_path))
+    assert same(OgbnArxiv.load(), OgbnArxiv.load(tmp_path))
 
 
 def test_planetoid_over_the_network(data, site, monkeypatch):
@@ -231,12 +231,11 @@ def test_planetoid_over_the_network(data, site, monkeypatch):
 
 def test_squirrel_filtered_over_the_network(data, site, monkeypatch):
     folder, address = site
-    module = dataset("squirrel_filtered")
-    monkeypatch.setattr(module, "_SITE", address)
-    (folder / "raw/main/data").mkdir(parents=True)
-    served = folder / "raw/main/data/squirrel_filtered.npz"
+    kind = dataset("squirrel_filtered")
+    monkeypatch.setattr(kind.SOURCE, "url", f"{address}/squirrel_filtered.npz")
+    served = folder / "squirrel_filtered.npz"
     served.write_bytes(b"another file")
     with pytest.raises(FedvineError, match="squirrel_filtered could not be downloaded"):
-        module.load()
+        kind.load()
     shutil.copy(raw("squirrel_filtered", data, folder) / "squirrel_filtered.npz", served)
-    assert len(module.load()) == 2_223
+    assert len(kind.load()) == 2_223

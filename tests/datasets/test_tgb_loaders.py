@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedvine.core.errors import FedvineError
-from fedvine.datasets import tgbl_coin, tgbn_reddit
+from fedvine.datasets.tgb import TgblCoin, TgbnReddit
 
 COIN = ("time,src,dst,weight\n1648811421,0x27cb,0x8426,800.0\n1648811433,0x8426,0x001e,0\n"
         "1648811421,0x001e,0x27cb,2\n")
@@ -20,7 +20,7 @@ LABELS = ("ts,src,subreddit,weight\n200,ann,cats,0.25\n200,ann,dogs,0.75\n200,bo
 
 def test_coin(tmp_path):
     (tmp_path / "tgbl-coin_edgelist_v2.csv").write_text(COIN)
-    stream = tgbl_coin.load(tmp_path)
+    stream = TgblCoin.load(tmp_path)
     assert [(stream.src_ids[a], stream.src_ids[b]) for a, b in zip(
         stream.src.tolist(), stream.dst.tolist(), strict=True)] == [
             ("0x27cb", "0x8426"), ("0x001e", "0x27cb"), ("0x8426", "0x001e")]
@@ -28,25 +28,25 @@ def test_coin(tmp_path):
     assert stream.t.dtype == np.int64 and not stream.bipartite and stream.directed
     assert stream.weight is not None
     assert stream.weight.tolist() == pytest.approx([np.log2(800), 1, 0])
-    assert tgbl_coin.load(tmp_path).t.tolist() == stream.t.tolist()
+    assert TgblCoin.load(tmp_path).t.tolist() == stream.t.tolist()
 
 
 def test_coin_packed_and_of_the_first_version(tmp_path):
     (tmp_path / "tgbl-coin_edgelist.csv.gz").write_bytes(gzip.compress(
         COIN.replace("time,", "day,").encode()))
-    assert len(tgbl_coin.load(tmp_path)) == 3
+    assert len(TgblCoin.load(tmp_path)) == 3
 
 
 def test_reddit(tmp_path):
     (tmp_path / "tgbn-reddit_edgelist.csv").write_text(POSTS)
-    plain = tgbn_reddit.load(tmp_path)
+    plain = TgbnReddit.load(tmp_path)
     assert plain.bipartite and plain.nodes is None
     assert [(plain.src_ids[a], plain.dst_ids[b]) for a, b in zip(
         plain.src.tolist(), plain.dst.tolist(), strict=True)] == [
             ("ann", "cats"), ("bob", "dogs"), ("ann", "dogs")]
     assert plain.weight is not None and plain.weight.tolist() == [-3, 4, 1]
     (tmp_path / "tgbn-reddit_node_labels.csv").write_text(LABELS)
-    for stream in (tgbn_reddit.load(tmp_path), tgbn_reddit.load(tmp_path)):     # made, and opened
+    for stream in (TgbnReddit.load(tmp_path), TgbnReddit.load(tmp_path)):     # made, and opened
         assert stream.t.tolist() == plain.t.tolist()
         known = stream.nodes
         assert known is not None and known.classes == ("cats", "dogs")
@@ -55,27 +55,27 @@ def test_reddit(tmp_path):
                 ("ann", 200, "dogs"), ("bob", 200, "cats"), ("ann", 800, "cats")]
 
 
-@pytest.mark.parametrize(("module", "name"), [(tgbl_coin, "tgbl-coin_edgelist_v2.csv"),
-                                              (tgbn_reddit, "tgbn-reddit_edgelist.csv")])
-def test_errors_are_a_sentence_and_leave_nothing(module, name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("kind", "name"), [(TgblCoin, "tgbl-coin_edgelist_v2.csv"),
+                                            (TgbnReddit, "tgbn-reddit_edgelist.csv")])
+def test_errors_are_a_sentence_and_leave_nothing(kind, name, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     monkeypatch.setenv("FEDVINE_CACHE", str(cache))
     with pytest.raises(FedvineError, match=f"{name} was not found in .*name its folder"):
-        module.load(tmp_path)
+        kind.load(tmp_path)
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
     with pytest.raises(FedvineError, match="FEDVINE_DATA, which is unset"):
-        module.load()
+        kind.load()
     (tmp_path / name).write_text("time,src,dst,weight,more\nnever,a,b,1,1\n")
     with pytest.raises(FedvineError, match="could not be read") as error:
-        module.load(tmp_path)
+        kind.load(tmp_path)
     assert str(error.value).count(". ") == 0
-    (tmp_path / name).write_text(POSTS if module is tgbn_reddit else COIN)
-    if module is tgbn_reddit:
+    (tmp_path / name).write_text(POSTS if kind is TgbnReddit else COIN)
+    if kind is TgbnReddit:
         labels = tmp_path / "tgbn-reddit_node_labels.csv"
         labels.write_text("ts,src,subreddit,weight\n1,ann,cats,much\n")
         with pytest.raises(FedvineError, match=r"labels\.csv could not be read"):
-            module.load(tmp_path)
+            kind.load(tmp_path)
         labels.write_text(LABELS)
-        assert module.load(tmp_path).nodes is not None
-    assert len(module.load(tmp_path)) == 3
+        assert kind.load(tmp_path).nodes is not None
+    assert len(kind.load(tmp_path)) == 3
     assert len(list(cache.iterdir())) == 1

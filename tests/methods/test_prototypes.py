@@ -22,8 +22,7 @@ from fedvine.methods._power.equations import (
     neighbours,
     reconstruct,
 )
-from fedvine.nn.gradient_matching import Encoder, factors, mismatch, shrink
-from fedvine.nn.lbfgs import minimise
+from fedvine.nn.gradient_matching import Encoder, factors, minimise, mismatch, shrink
 from fedvine.privacy.class_means import protect
 
 ACTIVATIONS = st.sampled_from(["relu", "sigmoid"])

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from fedvine.core.rng import torch_rng
-from fedvine.nn import matmul
+from fedvine.nn import sparse
 
 
 @pytest.fixture
 def asked(monkeypatch):
     """The path by oneDNN; where there is none, the same code with another product."""
-    if not matmul.wide():
-        monkeypatch.setattr(matmul, "_wide_product", torch.matmul)
-    monkeypatch.setattr(matmul, "wide", lambda: True)
+    if not sparse.wide():
+        monkeypatch.setattr(sparse, "_wide_product", torch.matmul)
+    monkeypatch.setattr(sparse, "wide", lambda: True)
 
 
 @pytest.mark.parametrize("rows", [1, 255, 256, 257, 700, 1024])
@@ -27,7 +27,7 @@ def test_sum_of_products_equals_float64(asked, rows, width):
     right = x @ a + y @ b + z @ c
     right.backward(slope)
     ours = [g.detach().float().requires_grad_() for g in given]
-    found = matmul.sum_of_products(*ours)
+    found = sparse.sum_of_products(*ours)
     found.backward(slope.float())
     torch.testing.assert_close(found, right.float(), rtol=1e-5, atol=1e-4)
     for mine, theirs in zip(ours, given, strict=True):
@@ -40,7 +40,7 @@ def test_slices_of_rows_and_of_a_parameter_are_as_good(asked):
     a, b, c = (flat[at: at + 128].view(16, 8) for at in (0, 128, 300))
     x, y, z = (torch.randn(300, 32, generator=draw)[:, ::2] for _ in range(3))
     z.requires_grad_()
-    matmul.sum_of_products(x, a, y, b, z, c).square().sum().backward()
+    sparse.sum_of_products(x, a, y, b, z, c).square().sum().backward()
     mine, flat.grad = flat.grad.clone(), None
     slope, z.grad = z.grad.clone(), None
     (x @ a + y @ b + z @ c).square().sum().backward()
@@ -55,7 +55,7 @@ def test_threads_beside_each_other_find_what_one_finds(asked):
 
     def once(_=None):
         mine = [g.clone().requires_grad_() for g in given]
-        found = matmul.sum_of_products(*mine)
+        found = sparse.sum_of_products(*mine)
         found.sum().backward()
         return [found.detach(), *(m.grad for m in mine)]
 
@@ -68,8 +68,8 @@ def test_threads_beside_each_other_find_what_one_finds(asked):
 @pytest.mark.parametrize("facts", ["vendor_id : GenuineIntel\nflags : avx512f amx_bf16",
                                    "vendor_id : AuthenticAMD\nflags : avx2", ""])
 def test_other_processors_are_left_to_mkl(monkeypatch, facts):
-    monkeypatch.setattr(matmul.Path, "read_text", lambda *_, **__: facts)
-    assert not matmul.wide.__wrapped__()
+    monkeypatch.setattr(sparse.Path, "read_text", lambda *_, **__: facts)
+    assert not sparse.wide.__wrapped__()
 
 
 def _missing(x, w):
@@ -79,6 +79,6 @@ def _missing(x, w):
 @pytest.mark.parametrize("product", [
     _missing, lambda x, w: (x.bfloat16() @ w.bfloat16()).float()])
 def test_a_product_that_is_not_there_or_rounds_is_left_alone(monkeypatch, product):
-    monkeypatch.setattr(matmul, "_needed", lambda: True)
-    monkeypatch.setattr(matmul, "_wide_product", product)
-    assert not matmul.wide.__wrapped__()
+    monkeypatch.setattr(sparse, "_needed", lambda: True)
+    monkeypatch.setattr(sparse, "_wide_product", product)
+    assert not sparse.wide.__wrapped__()

@@ -9,8 +9,7 @@ from second_device import FAR, emulated
 
 from fedvine.data.ids import Ids
 from fedvine.methods._fedlink.buffers import EdgeBuffers, union
-from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
-from fedvine.nn.row_optimizer import RowOptimizer
+from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable, RowOptimizer
 from fedvine.nn.sage import Bipartite
 
 

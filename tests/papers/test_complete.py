@@ -13,10 +13,9 @@ from fedvine.core.errors import FedvineError
 from fedvine.datasets import at_hand
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published
-from fedvine.papers.ahead import ahead
-from fedvine.papers.complete import Lacks
 from fedvine.papers.published import PaperTable
 from fedvine.papers.reproduce import lacks
+from fedvine.papers.tables import Lacks, ahead
 from fedvine.results.entry import Entry
 from fedvine.tasks.link_prediction import LinkPrediction
 

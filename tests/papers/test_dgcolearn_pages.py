@@ -16,15 +16,22 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._dgcolearn.exchange import Border
 from fedvine.methods._dgcolearn.placement import Placement
-from fedvine.papers import dgcolearn, dgcolearn_partitions, reproduce
-from fedvine.papers.dgcolearn import EXCHANGES, SCHEDULES, cost
-from fedvine.papers.dgcolearn_partitions import LINES, ORDERS, PARTITIONERS, partition_seconds
+from fedvine.papers import dgcolearn, reproduce
+from fedvine.papers.dgcolearn import (
+    EXCHANGES,
+    LINES,
+    ORDERS,
+    PARTITIONERS,
+    SCHEDULES,
+    cost,
+    partition_seconds,
+)
 from fedvine.papers.published import PAPERS
 from fedvine.papers.study import carry_out, planned
 from fedvine.results.cell_logs import exchanges
 from fedvine.results.cells import cells
 
-NAMES = dgcolearn.STUDIES | dgcolearn_partitions.STUDIES
+NAMES = dgcolearn.STUDIES
 OPTIONS = {"only": "patent", "seeds": 2, "jobs": 1, "budget": 0, "tell": print}
 ROUNDS, HIDDEN, FEATURES, STAGES = 3, 4, 6, 4
 
@@ -181,9 +188,9 @@ def test_tables_6_and_7_multiply_what_the_report_says(ran):
 def test_lines_by_snapshot_are_those_of_the_reports(ran):
     history = {line: summary(one(ran, **fields))["report"]["snapshots"]
                for line, fields in LINES.items()}
-    cut, = carry_out(dgcolearn_partitions.figure7(), folder=ran, **OPTIONS).grids
-    entropy, = carry_out(dgcolearn_partitions.figure12(), folder=ran, **OPTIONS).grids
-    inside, ends = carry_out(dgcolearn_partitions.figure9(), folder=ran, **OPTIONS).grids
+    cut, = carry_out(dgcolearn.figure7(), folder=ran, **OPTIONS).grids
+    entropy, = carry_out(dgcolearn.figure12(), folder=ran, **OPTIONS).grids
+    inside, ends = carry_out(dgcolearn.figure9(), folder=ran, **OPTIONS).grids
     assert f"log2(n) = {np.log2(3):.2f}" in entropy.title
     for line, *row in cut.rows:
         values = [h["cut"] for h in history[line]]
@@ -196,16 +203,16 @@ def test_lines_by_snapshot_are_those_of_the_reports(ran):
 
 def test_orders_that_make_the_same_partition_are_named(ran, monkeypatch):
     def said() -> bool:
-        notes = carry_out(dgcolearn_partitions.figure7(), folder=ran, **OPTIONS).notes
+        notes = carry_out(dgcolearn.figure7(), folder=ran, **OPTIONS).notes
         return any(note.startswith("On patent the three orders") for note in notes)
     history = [summary(one(ran, order=o))["report"]["snapshots"] for o in ORDERS]
     assert said() == (history[0] == history[1] == history[2])
-    monkeypatch.setattr(dgcolearn_partitions, "ORDERS", ("mincut_first",) * 3)
+    monkeypatch.setattr(dgcolearn, "ORDERS", ("mincut_first",) * 3)
     assert said()
 
 
 def test_boxes_are_quartiles_of_clients_accuracies(ran):
-    grid, = carry_out(dgcolearn_partitions.figure13(), folder=ran, **OPTIONS).grids
+    grid, = carry_out(dgcolearn.figure13(), folder=ran, **OPTIONS).grids
     for line, n, median, low, high, iqr, *_ in grid.rows:
         folder = one(ran, **LINES[line]).folder
         values = [right / many for found in run_folder.read_lines(folder, "metrics.jsonl")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedvine.papers import dgcolearn_scale as scale
+from fedvine.papers import dgcolearn_runs as scale
 from fedvine.papers.study import carry_out
 from fedvine.results.cells import cells
 
@@ -17,7 +17,7 @@ def test_costs_are_those_of_rounds_and_an_edge_is_cut_or_not(study, tmp_path, mo
     nothing = carry_out(study(), budget=0, **options)
     assert not nothing.records and nothing.grids[0].rows[0][1:] == ["-"] * 8
     lines = scale.CLASSES if study is scale.table9 else scale.LINKS
-    for cell in cells((scale.experiment(SMALL, m) for m in lines.values()), tmp_path):
+    for cell in cells((scale.scale_run(SMALL, m) for m in lines.values()), tmp_path):
         cell.experiment.run(cell.folder).finish()
     page = carry_out(study(), budget=0, **options)
     found = {r["line"]: r for r in page.records}
@@ -38,7 +38,7 @@ def test_costs_are_those_of_rounds_and_an_edge_is_cut_or_not(study, tmp_path, mo
 
 @pytest.mark.slow
 def test_cutting_anew_starts_from_nothing_in_every_snapshot(tmp_path):
-    (cell,) = cells([scale.experiment(SMALL, scale.ALL)], tmp_path)
+    (cell,) = cells([scale.scale_run(SMALL, scale.ALL)], tmp_path)
     cell.experiment.run(cell.folder).finish()
     found = scale.cut_anew(cell)
     placed = [h["cut"] for h in cell.summary["report"]["snapshots"]]

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from fedvine.core.errors import FedvineError
-from fedvine.papers import fedlink, fedlink_buffers, published, reproduce, study
-from fedvine.papers.fedlink import ROUNDS, SHARES, THINNED, table1, with_method
-from fedvine.papers.fedlink_buffers import AUTO, LARGE, SMALL
+from fedvine.papers import fedlink, published, reproduce, study
+from fedvine.papers.fedlink import AUTO, LARGE, ROUNDS, SHARES, SMALL, THINNED, table1, with_method
 from fedvine.papers.published import PaperTable
 from fedvine.results.cells import Job
 
-NAMES = fedlink.STUDIES | fedlink_buffers.STUDIES
+NAMES = fedlink.STUDIES
 OPTIONS: dict[str, Any] = {"seeds": 2, "jobs": 1, "budget": 0, "tell": print}
 ABSENT = "wikipedia"
 
@@ -160,7 +159,7 @@ def test_rounds_by_client(cells):
 @pytest.mark.slow
 def test_panels_are_chosen_by_name_or_a_part_of_it():
     def names(only):
-        return [p.name for p in study.planned(fedlink_buffers.figure2(), only, 1).chosen]
+        return [p.name for p in study.planned(fedlink.figure2(), only, 1).chosen]
     assert names("foursquare") == ["Foursquare"]
     assert names("50, fli") == ["Foursquare 50 %", "flights"]
     assert len(names(None)) == 6

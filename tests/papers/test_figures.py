@@ -10,7 +10,7 @@ import quick
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.nn.gat import inputs
-from fedvine.papers import figures, power, power_figure2, reproduce
+from fedvine.papers import figures, power, reproduce
 from fedvine.papers.figures import Figure, names
 from fedvine.papers.published import PAPERS
 from fedvine.papers.study import carry_out, chosen
@@ -111,12 +111,12 @@ def test_figure_2_puts_every_model_to_the_tasks_of_one_client():
                 "method": {"name": "ergnn", "rounds": 5, "epochs": 2, "hidden": 8,
                            "learning_rate": 0.03}}
     experiment = Experiment.model_validate(settings)
-    found = power_figure2._experts(experiment, "client-1", 1)
+    found = power._experts(experiment, "client-1", 1)
     assert list(found) == [(r, n) for r in (4, 5) for n in ("client-1", "client-2", "global")]
     done = experiment.run().finish()
     lines = [{"client": n, "t": s.t, **result} for s in done.stages for by in s.found.values()
              for n, result in by.items()]
-    curve = power_figure2._curve(lines, "client-1", 1)
+    curve = power._curve(lines, "client-1", 1)
     assert found[4, "client-1"] == curve[4, "epoch 2"]
     assert found[4, "global"] == curve[5, "received"]
     _, split, plan = experiment.open()

@@ -6,8 +6,9 @@ from two_classes import stream
 
 from fedvine.data.spec import Data
 from fedvine.experiments.experiment import Experiment
-from fedvine.papers import dgcolearn_forgetting
-from fedvine.papers.dgcolearn_forgetting import LINES, figure14
+from fedvine.papers import dgcolearn_runs
+from fedvine.papers.dgcolearn_runs import FORGETTING as LINES
+from fedvine.papers.dgcolearn_runs import figure14
 from fedvine.papers.study import carry_out, planned
 
 SMALL = {"rounds": 2, "hidden": 4, "features": 4, "epochs": 1}
@@ -17,7 +18,7 @@ SMALL = {"rounds": 2, "hidden": 4, "features": 4, "epochs": 1}
 def test_the_page_has_what_each_run_forgot(tmp_path, monkeypatch):
     data = stream()
     monkeypatch.setattr(Data, "open", lambda self: data)
-    monkeypatch.setattr(dgcolearn_forgetting, "experiment", lambda d, method:
+    monkeypatch.setattr(dgcolearn_runs, "forgetting_run", lambda d, method:
                         Experiment.model_validate({
                             "data": d, "method": method | SMALL, "stages": 60,
                             "protocol": {"forgetting": True}, "split": {"by": "hash", "k": 3}}))

@@ -13,8 +13,8 @@ from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published, reproduce, tables
-from fedvine.papers.complete import lacking
 from fedvine.papers.published import PAPERS, PaperTable, half, names, numbers
+from fedvine.papers.tables import lacking
 from fedvine.results.cells import cells
 
 CSVS = sorted(f.name for f in PAPERS.iterdir() if f.name.endswith(".csv"))

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from fedvine.core.rng import rng
 from fedvine.data.spec import load
 from fedvine.partitions import multilevel
-from fedvine.partitions._csr import adjacency
-from fedvine.partitions._initial import between, first_cut, grown, swap
-from fedvine.partitions._quality import quality
+from fedvine.partitions._graph import adjacency, quality
+from fedvine.partitions.multilevel import between, first_cut, grown, swap
 
 
 def some(count, density, seed, heavy=False):

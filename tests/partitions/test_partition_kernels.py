@@ -14,10 +14,9 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.split import split
 from fedvine.partitions import colearn, multilevel
-from fedvine.partitions._csr import adjacency
-from fedvine.partitions._incremental import place, relabel
-from fedvine.partitions._quality import quality
-from fedvine.partitions._refine import climb, refine
+from fedvine.partitions._graph import adjacency, quality
+from fedvine.partitions._place import place, relabel
+from fedvine.partitions.multilevel import climb, refine
 from fedvine.testing import tiny_stream
 
 ORDERS = ("mincut_first", "balance_first", "label_first")
@@ -315,7 +314,7 @@ def test_colearn_settles_conflicts_by_the_order(order, wanted):
     """
     ends = np.array([[0, 0, 1, 5, 1, 2, 3], [1, 5, 2, 2, 5, 3, 4]])
     y = np.array([1, 1, 1, 0, 0, 1])
-    from fedvine.partitions._grow import components, grow
+    from fedvine.partitions.colearn import components, grow
     links = adjacency(ends, 6)
     owner, counts = np.full(6, -1, np.int32), np.zeros((2, 3), np.int64)
     grow(*links, *components(*links), np.array([0, 4], np.int32), y, owner, counts,

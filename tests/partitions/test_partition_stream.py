@@ -12,11 +12,10 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.split import split
-from fedvine.datasets._ends import Ends, weights
+from fedvine.datasets.generated import Ends, weights
 from fedvine.partitions import multilevel, stream
-from fedvine.partitions._csr import adjacency
-from fedvine.partitions._quality import quality
-from fedvine.partitions._sample import Sample
+from fedvine.partitions._graph import adjacency, quality
+from fedvine.partitions.stream import Sample
 from fedvine.testing import tiny_stream
 
 

@@ -103,7 +103,7 @@ def reproduce(
     """
     from fedvine.papers import reproduce as reproducing
     if check:
-        from fedvine.papers.complete import worst
+        from fedvine.papers.tables import worst
         found = reproducing.lacks(name, only=only, seeds=seeds, folder=folder)
         for page, lacks in found.items():
             typer.echo("\n".join(f"{page}, {said}" for said in lacks.sentences()))

@@ -16,7 +16,7 @@ import sys
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from fedvine.core.errors import FedvineError, near
 
@@ -45,13 +45,14 @@ def _places(room: str) -> dict[str, str | EntryPoint]:
 
 @lru_cache(maxsize=16)
 def _own(room: str, folders: tuple[str, ...]) -> dict[str, str]:
-    """Return the module of each name here; of a method it is the class's ``name`` that counts."""
-    found = {}
-    for file in (file for folder in folders for file in Path(folder).glob("[!_]*.py")):
-        for name in (_NAMED.findall(file.read_text("utf-8")) if room == "methods"
-                     else [file.stem]):
-            found[name] = f"fedvine.{file.parent.name}.{file.stem}"
-    return found
+    """Return the module of each name here: the names of its classes, or else the file's.
+
+    A file in the rooms of methods without such a class holds no method.
+    """
+    return {name: f"fedvine.{file.parent.name}.{file.stem}"
+            for folder in folders for file in Path(folder).glob("[!_]*.py")
+            for name in _NAMED.findall(file.read_text("utf-8")) or (
+                [] if room == "methods" else [file.stem])}
 
 
 @lru_cache(maxsize=16)
@@ -60,16 +61,21 @@ def _others(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 
 
-def find(room: str, name: str) -> ModuleType:
-    """Return the module of that name; raises :class:`FedvineError` with a near name if unknown."""
+def find(room: str, name: str) -> Any:
+    """Return the module of that name, or the class of a data set that is one of several in a file.
+
+    Raises :class:`FedvineError` with a near name if it is unknown.
+    """
     known = _places(room)
     if name not in known:
         raise FedvineError(f'There is no {room[:-1]} called "{name}"{near(name, sorted(known))}; '
                            f"fedvine list shows all.")
-    return _opened(known[name])
+    found = _opened(known[name])
+    return found if room != "datasets" or hasattr(found, "load") else next(
+        v for v in vars(found).values() if isinstance(v, type) and vars(v).get("name") == name)
 
 
-def _opened(place: str | EntryPoint) -> ModuleType:
+def _opened(place: str | EntryPoint) -> Any:
     return importlib.import_module(place) if isinstance(place, str) else place.load()
 
 
@@ -97,7 +103,7 @@ def _methods_in(place: str | EntryPoint) -> dict[str, type]:
 def first_lines(room: str) -> dict[str, str]:
     """Return the first line about each name of a room, sorted; files here are read as text.
 
-    For ``"methods"`` these are the lines of classes, for other rooms those of files.
+    These are the lines of classes with that name, or else those of files.
     """
     found: dict[str, str | None] = {}
     for name, place in _places(room).items():
@@ -107,7 +113,7 @@ def first_lines(room: str) -> dict[str, str]:
         spec = importlib.util.find_spec(place)
         tree = ast.parse(Path(str(spec and spec.origin)).read_text("utf-8"))
         found[name] = ast.get_docstring(tree)
-        for node in (n for n in tree.body if room == "methods" and isinstance(n, ast.ClassDef)):
+        for node in (n for n in tree.body if isinstance(n, ast.ClassDef)):
             for part in node.body:
                 match part:
                     case ast.AnnAssign(target=ast.Name("name"), value=ast.Constant(value)):

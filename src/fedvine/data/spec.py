@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -152,8 +151,8 @@ class Data(BaseModel):
         return re.sub(r"[^\w.-]+", "_", title(self.source))
 
     @property
-    def dataset(self) -> ModuleType | None:
-        """The data set's module, None for a table."""
+    def dataset(self) -> Any:
+        """The data set, see :func:`dataset`."""
         return dataset(self.source)
 
     def open(self, look: Look | None = None, store: Path | None = None) -> Any:
@@ -289,8 +288,8 @@ def thinned(stream: Any, share: float) -> EventStream:
     return found
 
 
-def dataset(source: str) -> ModuleType | None:
-    """Return the module of a data set, None if ``source`` is a table."""
+def dataset(source: str) -> Any:
+    """Return the module or class of a data set, None if ``source`` is a table."""
     return registry.find("datasets", source) if source in registry.names("datasets") else None
 
 

@@ -1,10 +1,10 @@
-"""Data sets, one file each, with ``load``, ``SPLIT``, ``STAGES`` and ``DATES``.
+"""Data sets, each a file or a class of one, with ``load``, ``SPLIT``, ``STAGES`` and ``DATES``.
 
 ``load(folder=None)`` returns the stream or graph; it is made once and kept in the cache folder,
 from where it opens in milliseconds. ``SPLIT`` holds the arguments of ``stream.split``, and
 ``STAGES`` is a time such as ``"30d"`` or a number of edges (of a labelled graph: of classes a
 task): the defaults of the command line. ``DATES`` is true where times are seconds since 1970 UTC; a
-file without it does not have dates.
+data set without it does not have dates.
 
 A data set's own files are searched in ``folder``, then below the folder that the environment
 variable FEDVINE_DATA names. Some are downloaded where they are not found, unless :func:`at_hand` is

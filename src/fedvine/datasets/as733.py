@@ -34,7 +34,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
 from fedvine.data.stream import EventStream
 from fedvine.datasets import folders, found
-from fedvine.datasets._snapshots import downloaded, events, from_table
+from fedvine.datasets.snapshots import downloaded, events, from_table
 
 SPLIT: dict = {"by": "louvain", "k": 5}
 STAGES: str | int = "1d"

@@ -23,7 +23,7 @@ from fedvine.data.io.source import first_bytes
 from fedvine.data.io.sql import literal
 from fedvine.data.stream import WEIGHT, EventStream
 from fedvine.datasets import folders, found
-from fedvine.datasets._snapshots import downloaded
+from fedvine.datasets.snapshots import downloaded
 
 SPLIT: dict = {"by": "louvain", "k": 5}
 STAGES: str | int = "90d"

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fedvine.nn import kernels
-from fedvine.nn.sparse import arrays, pointers
+from fedvine.nn.sparse import arrays, pointers, row_product, row_products
 
 #: By tensor, which does not change: its edges or its transpose.
 _made: MutableMapping[torch.Tensor, Any] = WeakIdKeyDictionary()
@@ -78,7 +77,7 @@ class _Sums(torch.autograd.Function):
         ctx.save_for_backward(rows, weight)
         ctx.edges, out = edges, torch.empty(edges.n, rows.shape[1])
         a, x = arrays(weight, rows)
-        kernels.product(edges.pointers, edges.src, a, x, out.numpy())
+        row_product(edges.pointers, edges.src, a, x, out.numpy())
         return out
 
     @staticmethod
@@ -93,10 +92,10 @@ class _Sums(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             of_rows = torch.empty(rows.shape)
             start, dst, order = edges.back
-            kernels.product(start, dst, a[order], g, of_rows.numpy())
+            row_product(start, dst, a[order], g, of_rows.numpy())
         if ctx.needs_input_grad[1]:
             each = torch.empty(len(weight), rows.shape[1])
-            kernels.products(g, x, edges.dst, edges.src, each.numpy())
+            row_products(g, x, edges.dst, edges.src, each.numpy())
             of_weight = each.sum(1)
         return of_rows, of_weight, None
 

@@ -13,9 +13,7 @@ from typing import Any, Literal
 
 from fedvine.nn.dygformer import DyGFormer
 from fedvine.nn.evolvegcn import EvolveGCN
-from fedvine.nn.gcrn_baseline import GcrnBaseline
-from fedvine.nn.gcrn_gru import GcrnGru
-from fedvine.nn.gcrn_lstm import GcrnLstm
+from fedvine.nn.gcrn import GcrnBaseline, GcrnGru, GcrnLstm
 from fedvine.nn.roland import Network, Roland
 from fedvine.nn.tgn import Tgn
 

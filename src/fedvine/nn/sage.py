@@ -19,8 +19,7 @@ import torch
 from torch import nn
 
 from fedvine.core.rng import torch_rng
-from fedvine.nn.matmul import sum_of_products
-from fedvine.nn.sparse import Csr, Mean, dots, pointers
+from fedvine.nn.sparse import Csr, Mean, dots, pointers, sum_of_products
 
 
 class Bipartite:

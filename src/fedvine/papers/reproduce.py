@@ -9,26 +9,19 @@ from fedvine.core.errors import FedvineError, near
 from fedvine.datasets import at_hand
 from fedvine.papers import (
     dgcolearn,
-    dgcolearn_forgetting,
-    dgcolearn_incremental,
-    dgcolearn_partitions,
-    dgcolearn_scale,
+    dgcolearn_runs,
     fedlink,
-    fedlink_buffers,
     figures,
     forecasts,
     power,
-    power_figure2,
-    power_parts,
     published,
-    refresh,
     tables,
     tgb,
 )
-from fedvine.papers.complete import Lacks, lacking
 from fedvine.papers.figures import Figure
 from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Study, carry_out, planned
+from fedvine.papers.tables import Lacks, lacking
 from fedvine.results.cells import FOLDER, opened_once
 from fedvine.results.fill import fill_pages
 from fedvine.results.tables import TableSet
@@ -36,10 +29,7 @@ from fedvine.results.work import CAP, SEEDS, Budget, Rows, Tell
 
 #: Pages that are written in Python; the others are ``.toml`` files.
 STUDIES: dict[str, Callable[[], Study]] = {
-    **power.STUDIES, **power_figure2.STUDIES, **power_parts.STUDIES,
-    **dgcolearn.STUDIES, **dgcolearn_forgetting.STUDIES, **dgcolearn_incremental.STUDIES,
-    **dgcolearn_partitions.STUDIES, **dgcolearn_scale.STUDIES,
-    **fedlink.STUDIES, **fedlink_buffers.STUDIES, **refresh.STUDIES,
+    **power.STUDIES, **dgcolearn.STUDIES, **dgcolearn_runs.STUDIES, **fedlink.STUDIES,
     **tgb.STUDIES, **forecasts.STUDIES}
 ALL = "all"
 LEFT_OUT = "left as it is, as its page says."
@@ -84,7 +74,7 @@ def reproduce(name: str, *, only: str | None = None, seeds: int | None = None,
 
 def lacks(name: str, *, only: str | None = None, seeds: int | None = None,
           folder: str | Path = FOLDER) -> dict[str, Lacks]:
-    """Return what a paper's table lacks, see :func:`fedvine.papers.complete.lacking`; run nothing.
+    """Return what a paper's table lacks, see :func:`fedvine.papers.tables.lacking`; run nothing.
 
     Nothing is downloaded: where data are not at hand, the content of kept cells is not compared.
     With ``name`` :data:`ALL` it is that of each of the papers' tables, by name.

@@ -1,19 +1,24 @@
-"""The page of a paper's table: ours beside the printed numbers, every cell a run that is kept."""
+"""A paper's table: its page, ours beside the printed numbers, and what is missing from it.
+
+Every cell is a run that is kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from fedvine.papers.ahead import ahead
 from fedvine.papers.published import Column, PaperTable, Row, Setting
-from fedvine.papers.study import Found, Panel, Study
-from fedvine.results.cells import Job
+from fedvine.papers.study import Found, Panel, Study, planned
+from fedvine.results.cells import FOLDER, Job
 from fedvine.results.comparison import UNBEATEN, Comparison
-from fedvine.results.entry import Entry
+from fedvine.results.entry import Entry, score
 from fedvine.results.tables import Table, TableSet, about_seeds
+from fedvine.results.tune import searched
+from fedvine.tasks import metrics
 from fedvine.tasks.task import Task
 
 _UNITS = {"s": 1.0, "MB": 1e6, "GB": 1e9}
@@ -192,3 +197,102 @@ def _short(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
 
 
+# -- our method beside the best rival of each experiment -----------------------------------------
+def ahead(table: PaperTable, found: Found) -> list[str]:
+    """Return our row less the best rival of each experiment, in the first column, paired.
+
+    Rows that see what no method of the paper may (``rival = false``) are no rivals.
+    """
+    if not table.ours:
+        return []
+    column, lines = table.column[0], []
+    digits = 1 if column.unit == "%" else score(column.ours).digits
+    for panel in found.panels:
+        mine = found.entry(panel.name, table.ours).values(column.ours)
+        by = {row.name: {s: x for s, x in found.entry(panel.name, row.name).values(
+            column.ours).items() if s in mine} for row in table.row
+            if row.rival and row.name != table.ours}
+        by = {name: values for name, values in by.items() if len(values) > 1}
+        if not by:
+            continue
+        best = max(by, key=lambda name: sum(by[name].values()) / len(by[name]))
+        seeds = sorted(by[best])
+        mean, half, p = metrics.paired([mine[s] for s in seeds], [by[best][s] for s in seeds])
+        lines.append(f"{panel.about.place} {mean:+.{digits}f} ±{half:.{digits}f} (p = {p:.3f}, "
+                     f"{len(seeds)} seeds) {best}")
+    return [f"{table.ours} less the rival with the best {column.name}, paired over seeds: "
+            f"{'; '.join(lines)}."] if lines else []
+
+
+# -- what is missing: rows, searches of settings, or data ----------------------------------------
+COMPLETE, MISSING, UNTUNED, ABSENT = 0, 1, 3, 4     # exit codes of --check; 2 is a wrong command
+
+
+@dataclass
+class Lacks:
+    """List what is missing from a table.
+
+    - ``missing``: a sentence for each row that is not built or has too few seeds
+    - ``untuned``: rows without the search that every row gets, by experiment
+    - ``absent``: experiments whose data are not at hand, and of which nothing is kept
+    - ``searched``: whether the rows of the table are to be tuned
+    """
+
+    missing: list[str] = field(default_factory=list)
+    untuned: dict[str, list[str]] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+    searched: bool = False
+
+    @property
+    def code(self) -> int:
+        """Return the exit code of the most serious thing that is missing."""
+        return (MISSING if self.missing else UNTUNED if self.untuned else
+                ABSENT if self.absent else COMPLETE)
+
+    def sentences(self) -> list[str]:
+        """Return what is missing, or that the table is complete."""
+        rows = "; ".join(f"{place}: {', '.join(names)}" for place, names in self.untuned.items())
+        whole = not (self.missing or self.untuned)
+        found = [*self.missing, *([f"not tuned: {rows}."] if rows else [])]
+        if self.absent:
+            found.append(f"{'complete except for ' if whole else ''}data that are not at hand: "
+                         f"{', '.join(self.absent)}.")
+        elif whole:
+            found.append("complete.")
+        if whole and not self.searched:
+            found[-1] = (f"{found[-1][:-1]}; its rows are not tuned, and have the settings of its "
+                         "file.")
+        return found
+
+
+def worst(codes: Iterable[int]) -> int:
+    """Return the exit code of several tables: the most serious one."""
+    order = (COMPLETE, ABSENT, UNTUNED, MISSING)
+    return max(codes, key=order.index, default=COMPLETE)
+
+
+def lacking(table: PaperTable, only: str | None = None, seeds: int = 5,
+            folder: str | Path = FOLDER) -> Lacks:
+    """Return what the experiments of a table lack; runs nothing.
+
+    A row is complete if it is built, has ``seeds`` finished runs (or as many as the experiment is
+    to have, where it says so) and, in a table whose rows are tuned, settings of the same search as
+    the other rows. Rows without settings to search need none. Raises :class:`FedvineError` where
+    ``only`` names no experiment.
+    """
+    found = planned(study(table), only, seeds, folder)
+    lacks = Lacks(absent=list(found.absent), searched=table.tuned is not None)
+    for panel in found.panels:
+        setting = panel.about
+        for row in table.row:
+            if row.method is None:
+                lacks.missing.append(f"{setting.place}: {row.name} is not built yet.")
+                continue
+            have, want = len(found.finished(panel.name, row.name)), panel.seeds or seeds
+            if have < min(want, seeds):
+                lacks.missing.append(
+                    f"{setting.place}: {row.name} has {have} of {min(want, seeds)} seeds.")
+            searchable = searched(table.plain(setting, row).method)
+            if table.tuned and searchable and table.search(setting, row, folder) is None:
+                lacks.untuned.setdefault(setting.place, []).append(row.name)
+    return lacks

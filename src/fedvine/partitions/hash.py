@@ -8,7 +8,7 @@ from fedvine.core.rng import key
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
-from fedvine.partitions._spread import spread
+from fedvine.partitions._graph import spread
 
 
 def partition(stream: EventStream, k: int, seed: int) -> np.ndarray:

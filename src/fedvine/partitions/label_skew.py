@@ -12,7 +12,7 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.partitions._spread import spread
+from fedvine.partitions._graph import spread
 
 
 def partition_nodes(graph: Graph, k: int, seed: int, alpha: float = 0.5) -> np.ndarray:

@@ -18,7 +18,7 @@ from fedvine.core.rng import key
 from fedvine.data.graph import Graph
 from fedvine.data.stream import EventStream
 from fedvine.partitions import hash as by_hash
-from fedvine.partitions._spread import spread
+from fedvine.partitions._graph import spread
 
 KNOWN = 0.7  # share of edges, the first in time, that are for training with any plan
 

@@ -15,7 +15,7 @@ from fedvine.core.rng import key
 from fedvine.data.graph import Graph
 from fedvine.data.stream import EventStream
 from fedvine.partitions import hash as by_hash
-from fedvine.partitions._spread import spread
+from fedvine.partitions._graph import spread
 from fedvine.partitions.louvain import KNOWN
 
 

@@ -25,8 +25,7 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments import growing, run_folder
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.run import Run, run
-from fedvine.sklearn.learned import Learned
-from fedvine.sklearn.parameters import OfMethod
+from fedvine.sklearn.shared import Learned, OfMethod
 from fedvine.tasks.by_name import of
 
 

@@ -18,9 +18,15 @@ from fedvine.data.ids import Ids
 from fedvine.data.names import in_words
 from fedvine.experiments import growing_graph, run_folder
 from fedvine.experiments.run import run
-from fedvine.sklearn.frames import Nodes, count_edges, ends, nodes, numbered
-from fedvine.sklearn.learned import Learned
-from fedvine.sklearn.parameters import OfMethod
+from fedvine.sklearn.shared import (
+    Learned,
+    Nodes,
+    OfMethod,
+    count_edges,
+    ends,
+    nodes,
+    numbered,
+)
 from fedvine.tasks.by_name import of
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.class_measures import softmax

@@ -19,7 +19,7 @@ from fedvine.methods._dgcolearn.partition import classes_of, first_client, known
 from fedvine.methods._dgcolearn.placement import Placement, keys_of
 from fedvine.methods._dgcolearn.recent import among
 from fedvine.methods._dgcolearn.renumber import renumber
-from fedvine.partitions import _incremental, _quality
+from fedvine.partitions import _graph, _place
 
 
 class Volumes:
@@ -36,7 +36,7 @@ class Volumes:
         """Count all anew."""
         nodes, graph = known_graph(snapshot.known, snapshot.edges)
         part, K = placement.part[nodes], len(placement.sizes)
-        self.ends, self.inside = _quality.volumes(*graph, part, K)
+        self.ends, self.inside = _graph.volumes(*graph, part, K)
         self.nodes = np.bincount(part, minlength=K)
 
     def advance(self, placement: Placement, snapshot: DynamicSnapshot, fresh: np.ndarray, k: int
@@ -50,7 +50,7 @@ class Volumes:
             of_old = part[ends.ravel()]
             np.add.at(self.ends, of_old[of_old >= 0], by)
         if k:
-            _incremental.place_new(snapshot.graph, part, np.sort(fresh), k, self.ends, self.nodes)
+            _place.place_new(snapshot.graph, part, np.sort(fresh), k, self.ends, self.nodes)
         else:
             self.nodes += np.bincount(part[fresh], minlength=len(self.nodes))
         for ends, by in changes:
@@ -131,11 +131,11 @@ def assign(server: Server, fresh: np.ndarray) -> np.ndarray | None:
 def describe(server: Server, moved: int) -> None:
     """Add the facts of the newest snapshot to the placement's history."""
     place, snapshot, volumes = server.placement, server.snapshot, server.volumes
-    found = _quality.balance(volumes.ends, volumes.inside)
+    found = _graph.balance(volumes.ends, volumes.inside)
     if server.past.nodes is not None:
         y = classes_of(server.stage, server.past)[snapshot.nodes]
         if (y >= 0).any():
-            found["entropy"] = _quality.entropy(place.part[snapshot.nodes], len(place.sizes), y)
+            found["entropy"] = _graph.entropy(place.part[snapshot.nodes], len(place.sizes), y)
     place.history = [*place.history, {
         "nodes": len(snapshot.nodes), "edges": snapshot.graph.ends // 2, "moved": moved,
         "parts": int((volumes.nodes > 0).sum()), **found}]

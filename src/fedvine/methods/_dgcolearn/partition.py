@@ -10,7 +10,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph
 from fedvine.data.snapshot import ends_of, nodes_of
 from fedvine.data.stream import EventStream
-from fedvine.partitions import _csr, colearn, label_skew, louvain, metis
+from fedvine.partitions import _graph, colearn, label_skew, louvain, metis
 from fedvine.partitions import multilevel as by_levels
 from fedvine.partitions import stream as in_one_pass
 
@@ -52,7 +52,7 @@ def cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order: colea
     ends = np.repeat(np.arange(len(y)), np.diff(graph[0])), graph[1]
     edges = np.stack([e[ends[0] < ends[1]] for e in ends])
     if virtual and by is not label_skew:
-        edges = np.concatenate([edges, _csr.joining(*graph)], 1)
+        edges = np.concatenate([edges, _graph.joining(*graph)], 1)
     return by.partition_nodes(Graph.make(np.zeros((len(y), 1)), edges, y, classes=[
         str(c) for c in range(int(y.max(initial=-1)) + 1)]), k, seed)
 
@@ -71,7 +71,7 @@ def known_graph(known: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, CSR]:
     """Return the nodes int64 [n] that are ``known`` (bool [N]), and their adjacency."""
     nodes, number = np.flatnonzero(known), np.zeros(len(known), np.int64)
     number[nodes] = np.arange(len(nodes))
-    return nodes, _csr.adjacency(number[edges], len(nodes))
+    return nodes, _graph.adjacency(number[edges], len(nodes))
 
 
 def classes_of(events: EventStream, past: EventStream) -> np.ndarray:

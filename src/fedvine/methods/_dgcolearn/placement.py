@@ -21,7 +21,7 @@ from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn import node_tables
 from fedvine.methods._dgcolearn.exchange import Border
 from fedvine.methods._dgcolearn.partition import classes_of, cut, first_client, known_graph
-from fedvine.partitions import _incremental, _quality, colearn
+from fedvine.partitions import _graph, _place, colearn
 
 Partition = Literal["multilevel", "stream", "colearn", "metis", "louvain", "label_skew", "hash",
                     "split"]
@@ -94,10 +94,10 @@ class Placement:
         if wanted > self.parts:
             found = cut(self.partition, graph, classes_of(events, past)[nodes], wanted,
                         self.world.seed, **self.options)
-            part[nodes] = _incremental.relabel(part[nodes], found, wanted)
+            part[nodes] = _place.relabel(part[nodes], found, wanted)
             self.parts = wanted
         else:
-            part[nodes] = _incremental.place(*graph, part[nodes], wanted)
+            part[nodes] = _place.place(*graph, part[nodes], wanted)
         return part
 
     def rows(self) -> np.ndarray:
@@ -226,7 +226,7 @@ class Placement:
         """Add the facts of the newest snapshot to the history."""
         nodes, graph = known_graph(snapshot.known, snapshot.edges)
         y, K = classes_of(events, past)[nodes], len(self.sizes)
-        found = _quality.quality(*graph, self.part[nodes], K, y if (y >= 0).any() else None)
+        found = _graph.quality(*graph, self.part[nodes], K, y if (y >= 0).any() else None)
         self.history = [*self.history, {
             "nodes": len(nodes), "edges": snapshot.edges.shape[1], "moved": moved,
             "parts": len(np.unique(self.part[nodes])), **found}]

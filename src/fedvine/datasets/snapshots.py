@@ -1,4 +1,10 @@
-"""Sequences of snapshots: from whole graphs to events, the ``.npz`` they come in, downloads."""
+"""Sequences of snapshots as events, the files that they come in, and a table of such data sets.
+
+Times of these data sets are numbers of snapshots. An edge is an event at the snapshot at which it
+appears, and an event with ``deleted`` at the one at which it is gone; each pair is one edge, from
+the lower number to the higher one. There are ten snapshots, each a stage. The data do not have
+clients: communities of nodes are assigned to five.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -122,36 +129,6 @@ def from_npz(file: Path, name: str) -> EventStream:
     return events(name, enumerate(edges), count=len(y), nodes=nodes)
 
 
-def attributed(name: str, place: str, files: tuple[str, ...], origin: str,
-               folder: Path | None, structure: str | None = None) -> EventStream:
-    """Return the stream of the first of ``files`` that exists, else that of ``structure``.
-
-    Args:
-        name: of the stream.
-        place: the folder below FEDVINE_DATA.
-        files: names of ``.npz`` files for :func:`from_npz`.
-        origin: how to get them, for the error message.
-        folder: the folder to search instead of ``place``.
-        structure: name of a table for :func:`from_table`; its stream does not have ``nodes`` and is
-            called ``<name>-structure``.
-
-    Returns:
-        The stream, from the cache if the file did not change.
-
-    Raises:
-        FedvineError: if none of the files exists, or it cannot be read.
-    """
-    places = folders(folder, place)
-    if file := found(where / one for where in places for one in files):
-        return kept(name, [file], 2, lambda store: from_npz(file, name).write(store))
-    if structure and (table := found(where / structure for where in places)):
-        name = f"{name}-structure"
-        return kept(name, [table], 2, lambda store: from_table(table, name).write(store))
-    raise FedvineError(
-        f"{files[0]} was not found in {places[0] if places else 'FEDVINE_DATA, which is unset'}, "
-        f"and has no lasting public address to download it from; {origin}, and name its folder.")
-
-
 def downloaded(url: str, place: str) -> Path:
     """Return the file of a public address in the cache, downloaded now if it is not there.
 
@@ -215,3 +192,105 @@ def _matrices(archive: zipfile.ZipFile, count: int, nodes: int) -> Iterator[np.n
             if len(content) != size:
                 raise EOFError("adjs is cut short")
             yield np.frombuffer(content, dtype).reshape(shape[1:])
+
+
+# -- the table -------------------------------------------------------------------------------------
+class Attributed:
+    """Snapshots with attributes and classes of nodes; those of the table are derived from it.
+
+    Attributes:
+        name: the data set's name.
+        SPLIT: arguments of ``stream.split``.
+        STAGES: the duration of a stage.
+        PLACE: the folder below FEDVINE_DATA.
+        FILES: names of ``.npz`` files for :func:`from_npz`, of which the first that exists is read.
+        STRUCTURE: name of a table for :func:`from_table`, which is read where there is none of
+            them; empty if there is no such table.
+        ORIGIN: how to get the files, for the error message.
+    """
+
+    name: ClassVar[str]
+    SPLIT: ClassVar[dict[str, Any]] = {"by": "louvain", "k": 5}
+    STAGES: ClassVar[str] = "1"
+    PLACE: ClassVar[str] = "temporal/dblp"
+    FILES: ClassVar[tuple[str, ...]]
+    STRUCTURE: ClassVar[str] = ""
+    ORIGIN: ClassVar[str]
+
+    @classmethod
+    def load(cls, folder: Path | None = None) -> EventStream:
+        """Return the stream: columns ``src``, ``dst``, ``t`` and ``deleted``, with ``nodes``.
+
+        ``t`` is int64, 0 to 9; ``nodes`` has the attributes (float32) of every node from time 0 on,
+        again whenever they change, with the node's class. ``folder`` holds one of ``FILES``, with
+        ``adjs``, ``attmats`` and ``labels``; by default it is ``PLACE`` below ``$FEDVINE_DATA``.
+        Where only ``STRUCTURE`` is there (``t,src,dst``), ``nodes`` is None (no attributes, no
+        classes), only nodes with an edge are in the stream, and it is called
+        ``<name>-structure``. Raises :class:`FedvineError` if no file is there, or it cannot be
+        read; there is no download.
+        """
+        places, name = folders(folder, cls.PLACE), cls.name
+        if file := found(where / one for where in places for one in cls.FILES):
+            return kept(name, [file], 2, lambda store: from_npz(file, name).write(store))
+        if cls.STRUCTURE and (table := found(where / cls.STRUCTURE for where in places)):
+            name = f"{name}-structure"
+            return kept(name, [table], 2, lambda store: from_table(table, name).write(store))
+        raise FedvineError(
+            f"{cls.FILES[0]} was not found in "
+            f"{places[0] if places else 'FEDVINE_DATA, which is unset'}, and has no lasting public "
+            "address to download it from; get it from the authors of STAR (Xu et al., IJCAI 2019) "
+            f"or from a copy, such as {cls.ORIGIN}, and name its folder.")
+
+
+class Dblp3(Attributed):
+    """Co-authors in DBLP, in ten snapshots: 4,257 authors of three areas, with attributes.
+
+    Source: D. Xu, W. Cheng, D. Luo, X. Liu, X. Zhang, "Spatio-Temporal Attentive RNN for Node
+    Classification in Temporal Attributed Graphs" (STAR), IJCAI 2019.
+
+    4,257 authors with 100 attributes each a snapshot and one of three classes, to which the file
+    gives no names (they are called "0" to "2"). The adjacency matrices have 23,540 entries, two for
+    each pair, and two on the diagonal, which are kept. That makes 17,196 events, of which 8,027 are
+    deletions. Only 1,405 authors ever have an edge; the rest are known by their attributes only.
+    Times are numbers of snapshots, each a stage; communities of authors are assigned to five
+    clients.
+    """
+
+    name: ClassVar[str] = "dblp3"
+    FILES, STRUCTURE = ("DBLP3.npz",), "DBLP3_adjs.csv.gz"
+    ORIGIN = "github.com/trytodoit227/RTGCN-new, data/DBLP3/DBLP3.npz"
+
+
+class Dblp5(Attributed):
+    """Co-authors in DBLP, in ten snapshots: 6,606 authors of five areas, with attributes.
+
+    Source: D. Xu, W. Cheng, D. Luo, X. Liu, X. Zhang, "Spatio-Temporal Attentive RNN for Node
+    Classification in Temporal Attributed Graphs" (STAR), IJCAI 2019.
+
+    6,606 authors with 100 attributes each a snapshot and one of five classes, to which the file
+    gives no names (they are called "0" to "4"). The adjacency matrices have 42,815 entries, two for
+    each pair, and three on the diagonal, which are kept. That makes 31,896 events, of which 14,940
+    are deletions. Only 2,390 authors ever have an edge; the rest are known by their attributes
+    only. Times are numbers of snapshots, each a stage; communities of authors are assigned to five
+    clients.
+    """
+
+    name: ClassVar[str] = "dblp5"
+    FILES, STRUCTURE = ("DBLP5.npz",), "DBLP5_adjs.csv.gz"
+    ORIGIN = "github.com/trytodoit227/RTGCN-new, data/DBLP5/DBLP5.npz"
+
+
+class Reddit(Attributed):
+    """Posts of Reddit, in ten snapshots: 8,291 nodes of four classes, with attributes.
+
+    Source: D. Xu, W. Cheng, D. Luo, X. Liu, X. Zhang, "Spatio-Temporal Attentive RNN for Node
+    Classification in Temporal Attributed Graphs" (STAR), IJCAI 2019.
+
+    As published: 8,291 nodes with 20 attributes each a snapshot, 264,050 entries in the adjacency
+    matrices, four classes, which the file gives no names (they are called "0" to "3"). Times are
+    numbers of snapshots, each a stage; communities of nodes are assigned to five clients.
+    """
+
+    name: ClassVar[str] = "reddit"
+    PLACE, FILES = "temporal/reddit", ("Reddit.npz", "reddit.npz")
+    ORIGIN = "data/raw/reddit.npz of github.com/CharliedoD/DyGC_E"

@@ -1,22 +1,147 @@
-"""Nodes and edges as people have them: arrays, frames, mappings of columns."""
+"""What both estimators share: parameters, the run that they learned from, nodes and edges of calls.
+
+Nodes and edges come as people have them: arrays, frames, mappings of columns.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import warnings
+import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 
+from fedvine.core import registry
 from fedvine.core.errors import FedvineError
+from fedvine.core.method import Method
+from fedvine.core.settings import build
 from fedvine.data.io.read_graph import names_of
+from fedvine.experiments.run import Run
 
+_FIELD = "method__"
 ALL = "all"     # name of the one client where there is no column of clients
 
 
+class OfMethod(BaseEstimator):
+    """An estimator whose parameter ``method`` is a method of fedvine, or its name.
+
+    The method's fields are parameters, too: ``method__rounds`` is the field ``rounds``, so that a
+    search can vary it.
+    """
+
+    method: Any
+    random_state: Any
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; with ``deep`` the method's fields, too."""
+        found = super().get_params(deep=False)
+        if deep:
+            try:
+                values = self._method().model_dump()
+            except FedvineError:    # of a name that no method has; fit says so
+                values = {}
+            found |= {_FIELD + field: value for field, value in values.items()}
+        return found
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, also ``method__FIELD``; return the estimator.
+
+        Raises :class:`ValueError` for a name that is none, or a value that a field does not take.
+        """
+        fields = {name.removeprefix(_FIELD): value for name, value in params.items()
+                  if name.startswith(_FIELD)}
+        super().set_params(**{name: value for name, value in params.items()
+                              if not name.startswith(_FIELD)})
+        if fields:
+            now = self._method()
+            self.method = build(type(now), {**now.model_dump(exclude_unset=True), **fields},
+                                under="method.")
+        return self
+
+    def _method(self) -> Method:
+        if isinstance(self.method, Method):
+            return self.method
+        if not isinstance(self.method, str):
+            raise FedvineError(f"method is {self.method!r}, but must be a method of fedvine, or "
+                               "the name of one.")
+        return build(registry.method(self.method), {}, under="method.")
+
+    def _seed(self) -> int:
+        if self.random_state is None:
+            return 0
+        try:
+            seed = int(self.random_state)
+        except (TypeError, ValueError):
+            seed = -1
+        if seed < 0:
+            raise FedvineError(f"random_state is {self.random_state!r}, but must be a whole number "
+                               "from 0, or None for 0.")
+        return seed
+
+
+class Learned:
+    """The run that an estimator learned from, and its folder; it is the estimator's ``learned_``.
+
+    The folder is a temporary one, deleted with the estimator. A pickled estimator (``joblib.dump``,
+    or a worker process of a search) has the bytes of its files.
+    """
+
+    def __init__(self) -> None:
+        self._held = Path(tempfile.mkdtemp(prefix="fedvine-"))
+        weakref.finalize(self, shutil.rmtree, self._held, ignore_errors=True)
+        self._run: Run | None = None
+        self._asked: dict[str, Any] = {}
+
+    @property
+    def folder(self) -> Path:
+        """The run folder; ``fedvine report``, ``fedvine.open_run`` and others read it."""
+        return self._held / "run"
+
+    @property
+    def run(self) -> Run:
+        """The run; of an estimator that was pickled it is opened from its folder at first use."""
+        if self._run is None:
+            from fedvine.experiments.reopened import reopened
+            self._run = reopened(self.folder)
+        return self._run
+
+    def now(self, run: Run) -> None:
+        """Answer from ``run`` from now on."""
+        self._run, self._asked = run, {}
+
+    def once(self, key: str, make: Any) -> Any:
+        """Return what ``make()`` returned when it was first needed of this run."""
+        if key not in self._asked:
+            self._asked[key] = make()
+        return self._asked[key]
+
+    def copy(self) -> Learned:
+        """Return a copy of the folder, without the run."""
+        other = Learned()
+        shutil.copytree(self.folder, other.folder)
+        return other
+
+    def __getstate__(self) -> dict[str, bytes]:
+        return {str(file.relative_to(self.folder)): file.read_bytes()
+                for file in sorted(self.folder.rglob("*")) if file.is_file()}
+
+    def __setstate__(self, files: dict[str, bytes]) -> None:
+        Learned.__init__(self)
+        for name, content in files.items():
+            file = self.folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+
+# -- nodes and edges -------------------------------------------------------------------------------
 class Nodes(NamedTuple):
     """Nodes of a call: ``x`` their features, ``names`` and ``clients`` text, object [n].
 
