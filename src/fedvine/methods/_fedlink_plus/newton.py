@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
+from fedvine.methods._fedlink_plus.features import AT, PARTS, WIDTH
 
 SIMPLE = ("popularity", "recency")
 MILDER = {f"met pairs / {by}": by for by in (2, 4, 8)}
@@ -186,11 +186,11 @@ class Newton:
                     inverse[s, s], self.w[s])
                 found[f"without {part}"][s] = 0.0
         popularity, recency = np.zeros((2, len(self.w)))
-        popularity[0] = recency[0] = 1.0
-        recency[PARTS["pairs"][0]], recency[PARTS["pairs"][0] + 8] = 1e5, 1e3
+        popularity[AT.item_log_fast] = recency[AT.item_log_fast] = 1.0
+        recency[AT.pair_met], recency[AT.pair_age] = 1e5, 1e3
         for name, by in MILDER.items() if milder else ():
             found[name] = self.w.copy()
-            found[name][PARTS["pairs"][0]] -= np.log(by)
+            found[name][AT.pair_met] -= np.log(by)
         return found | dict(zip(SIMPLE, (popularity, recency), strict=True))
 
     def state_dict(self) -> dict[str, object]:

@@ -19,29 +19,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedvine.methods._fedlink_plus.features import PARTS
+from fedvine.methods._fedlink_plus.features import AT
 from fedvine.methods._fedlink_plus.newton import derivatives
 
 
 class Learned(NamedTuple):
     """A feature whose weight is learned: the usual size of a difference, and the prior weight."""
 
-    part: str
-    place: int          # in its part
+    name: str
     size: float
     prior: float
 
 
 #: An item counts by log ``c_.9``, one that was never met as one met once, a stage ago; pairs that
 #: met by how often and how lately; steps, clocks and neighbours by a part of their log ratios.
-LEARNED = (Learned("items", 1, 3.0, 1.0), Learned("items", 4, 3.0, 0.0),
-           Learned("items", 6, 3.0, 0.3), Learned("items", 9, 0.5, 4.0),
-           Learned("pairs", 0, 0.7, 1.0), Learned("pairs", 2, 3.0, 0.5),
-           Learned("pairs", 7, 0.5, 1.0), Learned("pairs", 13, 0.5, 0.5),
-           Learned("steps", 0, 6.0, 0.2), Learned("clocks", 0, 3.0, 0.5),
-           Learned("neighbours", 1, 5.0, 0.3), Learned("neighbours", 3, 3.0, 0.1),
-           Learned("turned", 2, 2.0, 0.5))
-COLUMNS = np.array([PARTS[f.part][0] + f.place for f in LEARNED])
+LEARNED = (Learned("item_log", 3.0, 1.0), Learned("item_log_all_everywhere", 3.0, 0.0),
+           Learned("item_age", 3.0, 0.3), Learned("item_new", 0.5, 4.0),
+           Learned("pair_met", 0.7, 1.0), Learned("pair_log", 3.0, 0.5),
+           Learned("pair_not_long_ago", 0.5, 1.0), Learned("pair_rank", 0.5, 0.5),
+           Learned("step_1", 6.0, 0.2), Learned("clock_hour", 3.0, 0.5),
+           Learned("alike_4", 5.0, 0.3), Learned("alike_items", 3.0, 0.1),
+           Learned("turned_log_all", 2.0, 0.5))
+COLUMNS = np.array([getattr(AT, f.name) for f in LEARNED])
 SIZES = np.array([f.size for f in LEARNED])
 PRIOR = np.array([f.prior for f in LEARNED]) * SIZES        # of features in units of their size
 MANY = len(LEARNED)

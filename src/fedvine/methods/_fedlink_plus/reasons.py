@@ -9,7 +9,7 @@ import numpy as np
 from fedvine.core.method import Client
 from fedvine.data.dates import moment
 from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import PARTS, Lent
+from fedvine.methods._fedlink_plus.features import TABLE, Lent
 from fedvine.methods._fedlink_plus.meetings import AWAY, HERE
 
 OFTEN = 1.0     # a log ratio above it is worth a word
@@ -29,9 +29,9 @@ def reasons(client: Client, queries: Any, x: np.ndarray, lent: Lent) -> list[str
         The texts.
     """
     counts: Counts = client.counts
-    found, begin = [], {part: first for part, (first, _) in PARTS.items()}
+    found = []
     for q in range(len(queries)):
-        u, z, f = int(queries.src[q]), int(queries.dst[q]), x[q]
+        u, z = int(queries.src[q]), int(queries.dst[q])
         said = []
         row = -1
         if u < len(counts.users) and z < len(counts.items):
@@ -45,14 +45,8 @@ def reasons(client: Client, queries: Any, x: np.ndarray, lent: Lent) -> list[str
         if row < 0 and z < len(counts.items) and (
                 last_away := _last(lent, u, int(counts.items.column[z]))) is not None:
             said.append(f"met elsewhere, last at {moment(last_away, client.past.dates)}")
-        if f[begin["steps"]] > OFTEN:
-            said.append("often next after the last item")
-        if f[begin["clocks"]] > OFTEN:
-            said.append("likely at this hour")
-        if f[begin["neighbours"] + 1] > OFTEN:
-            said.append("similar users met it")
-        if f[begin["tables"]] > OFTEN or f[begin["tables"] + 4] > OFTEN:
-            said.append("features as of those who met it")
+        said += dict.fromkeys(f.reason for f, value in zip(TABLE, x[q], strict=False)
+                              if f.reason and value > OFTEN)
         if z < len(counts.items) and not (said and row >= 0):
             n = int(counts.items.others[z, 0])
             said.append(f"{n:,} user{'s' * (n != 1)} met it here")

@@ -14,7 +14,7 @@ from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.events import edges, kept
 from fedvine.methods._fedlink_plus import edge_columns
 from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import PARTS, Lent, fill, weighted
+from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
 from fedvine.methods._fedlink_plus.meetings import DECAYS, POWERS
 from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch
 from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
@@ -202,14 +202,14 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     found, fresh = np.full((len(place), many, wide), np.nan, np.float32), np.empty(len(place), bool)
     ranks = np.full((len(chosen), AGAINST, wide), np.nan, np.float32)
     met, done = np.zeros((len(chosen), AGAINST), bool), 0
-    empty, pair = lent_rows(counts, None), PARTS["pairs"][0]
+    empty = lent_rows(counts, None)
     for upto, at in seen:
         count(client, stage[done:upto])
         done = max(done, upto)
         mine = np.flatnonzero(np.isin(chosen, at))
         here = np.searchsorted(at, chosen[mine])
         own = features(client, src[place[at]], dst[place[at]], when[place[at]], empty, near, also)
-        fresh[at] = own[:, pair] == 0
+        fresh[at] = own[:, AT.pair_met] == 0
         for into, items, rows in ((found, wrong, at), (ranks, beside, mine)):
             edge = np.arange(len(at)) if into is found else here
             there = items[rows] >= 0
@@ -221,7 +221,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
             into[rows] = less
             if into is ranks:
                 old = np.zeros(there.shape, bool)
-                old[there] = x[:, pair] > 0
+                old[there] = x[:, AT.pair_met] > 0
                 met[rows] = old
     count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there

@@ -14,7 +14,7 @@ import numpy as np
 from fedvine.core.method import Client
 from fedvine.data.node_features import features, width
 from fedvine.data.node_table import BUCKETS
-from fedvine.methods._fedlink_plus.features import PARTS
+from fedvine.methods._fedlink_plus.features import AT
 
 PRIOR = 5.0
 LEAST = 0.05        # variance, of numbers with variance 1 overall
@@ -65,8 +65,8 @@ class Profiles:
 
     def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray) -> None:
         """Write the features of pairs into their part of ``out`` float32 [Q, WIDTH]."""
-        begin = PARTS["tables"][0]
-        for at, (side, own, other) in enumerate(((SIDES[0], src, dst), (SIDES[1], dst, src))):
+        for at, side, opposite, own, other in ((AT.table_user, *SIDES, src, dst),
+                                               (AT.table_item, *SIDES[::-1], dst, src)):
             if not self.by[side].size:
                 continue
             x, held = features(client, side), self.by[side]
@@ -76,13 +76,12 @@ class Profiles:
             met = other < len(held)
             mine = held[np.where(met, other, 0)] * met[:, None]
             likely, dense = compared(x, mine, self.all[side])
-            opposite = self.by[SIDES[1 - at]]
-            known = own < len(opposite)
-            known[known] = opposite[own[known], 0] > 0 if opposite.size else False
-            out[:, begin + 4 * at] = likely
-            out[:, begin + 4 * at + 1] = dense
-            out[:, begin + 4 * at + 2] = np.where(known, 0.0, likely)
-            out[:, begin + 4 * at + 3] = np.where(known, 0.0, dense)
+            reverse = self.by[opposite]
+            known = own < len(reverse)
+            known[known] = reverse[own[known], 0] > 0 if reverse.size else False
+            out[:, at], out[:, at + 1] = likely, dense
+            out[:, at + 2] = np.where(known, 0.0, likely)
+            out[:, at + 3] = np.where(known, 0.0, dense)
 
     def state_dict(self) -> dict[str, dict[str, np.ndarray]]:
         """Return what a save keeps; arrays are the live ones."""
