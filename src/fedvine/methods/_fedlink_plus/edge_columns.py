@@ -21,9 +21,9 @@ from numba import njit
 from fedvine.core.method import Client, World
 from fedvine.data import edge_features
 from fedvine.data.stream import EventStream
+from fedvine.methods._fedlink_plus.counts import code
 from fedvine.methods._fedlink_plus.features import AT, WIDTH
-from fedvine.methods._fedlink_plus.meetings import code
-from fedvine.methods._fedlink_plus.table import Columns, Table, enter, row_of
+from fedvine.methods._fedlink_plus.lists import Columns, Table, enter, row_of
 
 OF_WEIGHTS = 9      # features
 SINGLE = 8          # numbers that have features of their own; those of others are summed

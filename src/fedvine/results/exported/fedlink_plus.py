@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import Run
-from fedvine.methods._fedlink_plus import rows as travelling
-from fedvine.methods._fedlink_plus import samples
+from fedvine.methods._fedlink_plus import samples, travel
 from fedvine.methods._fedlink_plus.features import TABLE, WIDTH
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.results.exported.parts import Exported, ready
@@ -47,7 +46,7 @@ def exported(run: Run, top: int) -> Exported:
         run.ask(name, run.protocol.pairs(run.plan, src[:1], dst[:1], []))
         client = ready(run, name)
         x = samples.features(client, src, dst, np.full(len(src), run.plan.asked),  # type: ignore[attr-defined]
-                             travelling.lent(client.counts, None), method.near_by)
+                             travel.lent(client.counts, None), method.near_by)
         items = pa.array([part.dst_ids[i] for i in range(part.num_dst)], pa.string())
         made.tables[name] = {"pairs": pa.table({
             "user": pa.array(users, pa.string()).take(pa.array(src)),
