@@ -39,11 +39,12 @@ def __getattr__(name: str) -> Any:
 
 
 def _method(name: str) -> Any:
-    """Return the method's class; ``FedLinkLocal`` is in ``methods/fedlink_local.py``."""
+    """Return a method's class: ``FedLinkLocal`` is that of ``fedlink_local``."""
     from fedvine.core import registry
-    for file in registry.names("methods"):
-        if file.replace("_", "") == name.lower():
-            return getattr(registry.find("methods", file), name)
+    for method in registry.method_names():
+        if method.replace("_", "") == name.lower() and (
+                found := registry.method(method)).__name__ == name:
+            return found
     raise AttributeError(f"module 'fedvine' has no attribute {name!r}")
 
 

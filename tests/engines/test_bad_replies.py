@@ -14,7 +14,7 @@ from fedvine.core.query import Query
 from fedvine.engines.bad_replies import JudgedMixin, Recording, every_kind
 from fedvine.engines.remote import RemoteClients
 
-METHODS = [name for name in sorted(registry.names("methods"))
+METHODS = [name for name in sorted(registry.method_names())
            if registry.method(name).task == "link" and not registry.method(name).server_holds_graph]
 
 QUICK = ("fedlink", "popularity")       # the others run with scripts/test --all

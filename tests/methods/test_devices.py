@@ -57,7 +57,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
 def cases() -> list[Any]:
     """Return every method that has a device, with other settings behind it."""
     found = []
-    for name in registry.names("methods"):
+    for name in registry.method_names():
         kind = registry.method(name)
         if issubclass(kind, OnDevice):
             for values in ({}, *OTHERS.get(name, [])):

@@ -22,7 +22,7 @@ from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.feddgl import FedDGL
 from fedvine.methods.feddy import Feddy
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.fedlink_local import FedLinkLocal
+from fedvine.methods.fedlink_ablations import FedLinkLocal
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.fedprox import FedProx
 from fedvine.methods.roland import Roland

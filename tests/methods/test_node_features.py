@@ -13,7 +13,7 @@ from fedvine.methods.fed4dgnn import Fed4DGnn
 from fedvine.methods.feddgl import FedDGL
 from fedvine.methods.feddy import Feddy
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.fedlink_local import FedLinkLocal
+from fedvine.methods.fedlink_ablations import FedLinkLocal
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.fedprox import FedProx

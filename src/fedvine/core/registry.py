@@ -1,4 +1,4 @@
-"""Methods, models, data sets and partitions by name: the file name is the name.
+"""Methods, models, data sets and partitions by name: that of the file, or of a method's class.
 
 There is nothing to register. Packages of others add to a room with an entry point in the group
 ``fedvine.<room>``.
@@ -37,7 +37,7 @@ def _files(room: str) -> dict[str, EntryPoint | None]:
     package = importlib.import_module(f"fedvine.{room}")
     own = _own(tuple(package.__path__))
     others = {e.name: e for e in _others(f"fedvine.{room}", tuple(sys.path))}
-    taken = {*own, *(_variants(tuple(package.__path__)) if others and room == "methods" else ())}
+    taken = {*own, *(_indexed(tuple(package.__path__)) if others and room == "methods" else ())}
     return dict.fromkeys(own) | {n: e for n, e in others.items() if n not in taken}
 
 
@@ -48,10 +48,10 @@ def _own(folders: tuple[str, ...]) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def _variants(folders: tuple[str, ...]) -> list[str]:
-    """Return the names of all methods in the files here, which are read as text."""
-    return [name for folder in folders for file in Path(folder).glob("[!_]*.py")
-            for name in _NAMED.findall(file.read_text("utf-8"))]
+def _indexed(folders: tuple[str, ...]) -> dict[str, str]:
+    """Return the file of each method here by the method's name; the files are read as text."""
+    return {name: file.stem for folder in folders for file in Path(folder).glob("[!_]*.py")
+            for name in _NAMED.findall(file.read_text("utf-8"))}
 
 
 @lru_cache(maxsize=16)
@@ -76,13 +76,14 @@ def _opened(room: str, name: str, entry: EntryPoint | None) -> ModuleType:
 def method(name: str) -> type:
     """Return the method class of that name; raises :class:`FedvineError` if there is none.
 
-    A file holds one method, named like the file; a variant (``fedlink_local``) may be in the file
-    of its parent and is found by its class's ``name``.
+    A file here may hold several, each found by its class's ``name``.
     """
     from fedvine.core.method import Method
     files = _files("methods")
-    if name in files:       # only its own file is opened: others may need what this one does not
-        for value in vars(_opened("methods", name, files[name])).values():
+    own = _indexed(tuple(importlib.import_module("fedvine.methods").__path__))
+    file = own.get(name, name)
+    if file in files:       # only its own file is opened: others may need what this one does not
+        for value in vars(_opened("methods", file, files[file])).values():
             if isinstance(value, type) and issubclass(value, Method) and value.name == name:
                 return value
     known = methods()
@@ -97,7 +98,7 @@ def method(name: str) -> type:
 def method_names() -> list[str]:
     """List the names of all methods without importing one: their files are read as text."""
     package = importlib.import_module("fedvine.methods")
-    own = _variants(tuple(package.__path__))
+    own = _indexed(tuple(package.__path__))
     return sorted({*own, *(name for name, entry in _files("methods").items() if entry)})
 
 
