@@ -22,7 +22,7 @@ from fedvine.experiments.run import run
 from fedvine.federation.site import Site
 from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.methods._dgcolearn.targets import pairs
-from fedvine.methods._fedlink.buffers import SIDES, make_batch
+from fedvine.methods._fedlink.rows import SIDES, make_batch
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.popularity import Popularity, Recency
 from fedvine.nn.sage import BipartiteSage

@@ -16,7 +16,7 @@ from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.datasets import synthetic
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.buffers import make_batch
+from fedvine.methods._fedlink.rows import make_batch
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_ablations import FedLinkLocal, FedLinkMiniBatch, FedLinkNoEmb
 from fedvine.methods.stfl import STFL, Local

@@ -14,7 +14,8 @@ from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.buffers import edges, make_batch
+from fedvine.methods._fedlink.edges import edges
+from fedvine.methods._fedlink.rows import make_batch
 from fedvine.methods.fed4dgnn import Fed4DGnn, Follow, follow
 from fedvine.methods.feddgl import FedDGL, Lesson, moved_most
 from fedvine.methods.feddy import Feddy, Snapshots, TemporalSage

@@ -36,7 +36,7 @@ from fedvine.core.expect import Array, Flag
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import kept
+from fedvine.methods._fedlink.edges import kept
 from fedvine.methods._fedlink_plus import edge_columns, newton, samples, travel
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import PARTS, SIDES, Profiles, reasons

@@ -14,7 +14,8 @@ import numpy as np
 from fedvine.core.method import Client, Field
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.buffers import Batch, EdgeBuffers, edges, make_batch
+from fedvine.methods._fedlink.edges import EdgeBuffers, edges
+from fedvine.methods._fedlink.rows import Batch, make_batch
 from fedvine.methods.fedlink import FedLink
 
 

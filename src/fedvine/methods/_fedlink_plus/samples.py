@@ -17,7 +17,7 @@ from fedvine.core.method import Client, on_client
 from fedvine.core.refresh import batches
 from fedvine.core.rng import mixed
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import edges, kept
+from fedvine.methods._fedlink.edges import edges, kept
 from fedvine.methods._fedlink_plus import edge_columns
 from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
 from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted

@@ -22,7 +22,7 @@ from fedvine.core.clients import Clients
 from fedvine.core.expect import Array
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, Server, on_client
-from fedvine.methods._fedlink.events import edges
+from fedvine.methods._fedlink.edges import edges
 from fedvine.methods._fedlink_plus.counts import BACK, DECAYS, HERE, POWERS, Counts, Pairs, meet
 from fedvine.methods._fedlink_plus.features import SIDES, Lent
 from fedvine.tasks.link_prediction import EdgeQueries
