@@ -20,7 +20,7 @@ from fedvine.experiments.run import run
 from fedvine.federation.site_checks import settings
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.recency import Recency
+from fedvine.methods.popularity import Recency
 from fedvine.results.kept import Identity
 
 

@@ -19,8 +19,7 @@ from fedvine.experiments.run import run
 from fedvine.experiments.run_folder import read_experiment
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.popularity import Popularity
-from fedvine.methods.recency import Recency
+from fedvine.methods.popularity import Popularity, Recency
 from fedvine.methods.stfl import STFL
 from fedvine.results.kept import Identity
 from fedvine.tasks.link_prediction import LinkPrediction

@@ -13,7 +13,7 @@ from fedvine.data.graph import Graph, GraphSplit, Owner
 from fedvine.data.identity import digest, names
 from fedvine.data.ids import Ids
 from fedvine.experiments.run import run
-from fedvine.methods.common import Common
+from fedvine.methods.last_label import Common
 from fedvine.tasks.task_plan import by_task
 
 NAMES = ["zürich", "", "a b", "naïve/..", "0", "007"]

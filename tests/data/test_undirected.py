@@ -22,10 +22,9 @@ from fedvine.experiments.run import run
 from fedvine.federation.site import Site
 from fedvine.federation.site_forecasts import SiteForecasts
 from fedvine.methods._dgcolearn.targets import pairs
-from fedvine.methods._fedlink.buffers import SIDES, make_batch
+from fedvine.methods._fedlink.rows import SIDES, make_batch
 from fedvine.methods.edgebank import EdgeBank
-from fedvine.methods.popularity import Popularity
-from fedvine.methods.recency import Recency
+from fedvine.methods.popularity import Popularity, Recency
 from fedvine.nn.sage import BipartiteSage
 from fedvine.results.records import tables
 from fedvine.tasks import metrics

@@ -12,7 +12,7 @@ from fedvine import testing
 from fedvine.core.compiling import timed
 from fedvine.core.method import At
 from fedvine.experiments.progress import Progress, follow
-from fedvine.methods.fedlink_local import FedLinkLocal
+from fedvine.methods.fedlink_ablations import FedLinkLocal
 from fedvine.methods.popularity import Popularity
 
 

@@ -6,8 +6,7 @@ import pytest
 from fedvine import testing
 from fedvine.core.state import Client, World
 from fedvine.experiments.run import run
-from fedvine.methods.common import Common
-from fedvine.methods.common_dyn import CommonDyn
+from fedvine.methods.last_label import Common, CommonDyn
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.snapshot_classification import SnapshotClassification
 

@@ -21,8 +21,7 @@ from fedvine.methods._dgcolearn.pair_features import BOTH, COMMON, DEGREE, LIVE,
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
-from fedvine.methods.popularity import Popularity
-from fedvine.methods.recency import Recency
+from fedvine.methods.popularity import Popularity, Recency
 from fedvine.tasks.link_prediction import LinkPrediction
 
 

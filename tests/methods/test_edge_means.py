@@ -19,7 +19,7 @@ from fedvine.methods._edge_means import EdgeMeans
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.fedlink_local import FedLinkLocal
+from fedvine.methods.fedlink_ablations import FedLinkLocal
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.roland import Roland
 from fedvine.methods.stfl import STFL

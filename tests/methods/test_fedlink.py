@@ -16,13 +16,10 @@ from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.datasets import synthetic
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.buffers import make_batch
+from fedvine.methods._fedlink.rows import make_batch
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.fedlink_local import FedLinkLocal
-from fedvine.methods.fedlink_minibatch import FedLinkMiniBatch
-from fedvine.methods.fedlink_noemb import FedLinkNoEmb
-from fedvine.methods.local import Local
-from fedvine.methods.stfl import STFL
+from fedvine.methods.fedlink_ablations import FedLinkLocal, FedLinkMiniBatch, FedLinkNoEmb
+from fedvine.methods.stfl import STFL, Local
 from fedvine.nn.sage import Bipartite, BipartiteSage
 
 FAMILY = (FedLink, *(pytest.param(m, marks=pytest.mark.slow) for m in (

@@ -11,7 +11,7 @@ from fedvine import testing
 from fedvine.core.message import pack
 from fedvine.core.method import on_client
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.buffers import SIDES
+from fedvine.methods._fedlink.rows import SIDES
 from fedvine.methods.fedlink import FedLink
 
 CAPACITY, SKELETON = 40, 2000    # edges of the one buffer; more bytes than any skeleton here has

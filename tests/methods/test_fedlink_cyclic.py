@@ -5,7 +5,8 @@ import pytest
 
 from fedvine import testing
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.buffers import EdgeBuffers, draw_batch
+from fedvine.methods._fedlink.edges import EdgeBuffers
+from fedvine.methods._fedlink.rows import draw_batch
 from fedvine.methods.fedlink import FedLink
 
 

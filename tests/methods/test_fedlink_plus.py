@@ -8,7 +8,7 @@ import fedvine
 from fedvine.data.dates import moment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.methods._fedlink_plus.newton import Newton, length
-from fedvine.methods._fedlink_plus.rows import receive, whole_rows
+from fedvine.methods._fedlink_plus.travel import receive_rows, whole_rows
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.testing import CHECKS, PROTOCOL, run, tiny_case, tiny_stream
 
@@ -94,7 +94,7 @@ def test_rows_that_fit_no_user_are_left_out():
     counts = made.clients.workers["bob"].client.counts
     before = counts.state_dict()["pairs"]["keys"].copy()
     for local, kinds in ((10 ** 6, 1), (-3, 1), (0, 2), (0, 4)):
-        receive(counts, {"local": np.array([local], np.int32), "key": np.array([7], np.uint64),
+        receive_rows(counts, {"local": np.array([local], np.int32), "key": np.array([7], np.uint64),
                          "count": np.ones((1, kinds, 3), np.float32),
                          "last": np.zeros((1, kinds))})
     assert np.array_equal(counts.state_dict()["pairs"]["keys"], before)

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.meetings import DECAYS, POWERS, code
-from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch, walk
-from fedvine.methods._fedlink_plus.table import Table
+from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts, code
+from fedvine.methods._fedlink_plus.lists import Facts, Scratch, Table, walk
 
 USERS, ITEMS, STAGES, EACH = 12, 9, 5, 60
 MANY = 10**6

@@ -1,17 +1,31 @@
 """fedlink_plus: features of pairs that met before, against lists of who met whom since."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from fedvine.methods._fedlink_plus import newton
 from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import PARTS
-from fedvine.methods._fedlink_plus.rows import lent
+from fedvine.methods._fedlink_plus.features import AT, PARTS, TABLE, WIDTH, Profiles
 from fedvine.methods._fedlink_plus.samples import features
-from fedvine.methods._fedlink_plus.tables import Profiles
+from fedvine.methods._fedlink_plus.travel import lent
 
 USERS, ITEMS, EVENTS = 60, 7, 300
+DOCS = Path(__file__).parents[2] / "docs" / "reference-fedlink-plus.md"
+
+
+def test_all_that_names_features_follows_the_table():
+    assert len({f.name for f in TABLE}) == WIDTH and AT._fields == tuple(f.name for f in TABLE)
+    assert all(TABLE[k].part == part for part, span in PARTS.items() for k in range(*span))
+    assert [TABLE[k].name for k in newton.COLUMNS] == [f.name for f in newton.LEARNED]
+    assert {f.part for f in TABLE if f.reason} == {"steps", "clocks", "neighbours", "tables"}
+    text = DOCS.read_text()
+    parts = text.split("| part | features |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| (\w+) \|", parts, re.MULTILINE) == [*PARTS, "edges"]
+    assert f"F = {WIDTH} features" in text and f"of {newton.MANY} features" in text
 
 
 @pytest.mark.parametrize("seed", range(3))

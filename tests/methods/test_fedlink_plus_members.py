@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedvine.methods._fedlink_plus.members import Members, split
-from fedvine.methods._fedlink_plus.rows import deliver, totals
+from fedvine.methods._fedlink_plus.travel import Members, deliver, split, totals
 
 CLIENTS, KEYS = 6, 20
 

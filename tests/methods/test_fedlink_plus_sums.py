@@ -10,10 +10,10 @@ from hypothesis.extra.numpy import arrays
 
 from fedvine.core.ledger import Ledger, seeded
 from fedvine.core.state import Client, World
-from fedvine.methods._fedlink_plus import noisy, samples
+from fedvine.methods._fedlink_plus import newton, samples
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives, factors
-from fedvine.methods._fedlink_plus.sums import MOST
+from fedvine.methods._fedlink_plus.samples import MOST
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.privacy import gaussian
 from fedvine.testing import PROTOCOL, check_method, run, tiny_case, tiny_stream
@@ -170,42 +170,42 @@ def edges(seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 def test_means_are_those_of_a_loop_over_edges():
     D, weights = edges(0)
     w = np.zeros(WIDTH)
-    w[noisy.COLUMNS] = np.random.default_rng(1).normal(size=noisy.MANY) / 8
-    gradient, hessian = np.zeros(noisy.MANY), np.zeros((noisy.MANY, noisy.MANY))
-    for x, each in zip(D[:, :, noisy.COLUMNS] / noisy.SIZES, weights, strict=True):
-        score = x @ (w[noisy.COLUMNS] * noisy.SIZES)
+    w[newton.COLUMNS] = np.random.default_rng(1).normal(size=newton.MANY) / 8
+    gradient, hessian = np.zeros(newton.MANY), np.zeros((newton.MANY, newton.MANY))
+    for x, each in zip(D[:, :, newton.COLUMNS] / newton.SIZES, weights, strict=True):
+        score = x @ (w[newton.COLUMNS] * newton.SIZES)
         p = np.exp(score) / (1 + np.exp(score).sum())
         gradient += each * p @ x
         hessian += each * ((x.T * p) @ x - np.outer(p @ x, p @ x))
-    found = noisy.means(D, weights, w)
-    assert found[:noisy.MANY] == pytest.approx(gradient / weights.sum(), rel=1e-3, abs=1e-4)
-    assert found[noisy.MANY:] == pytest.approx(
-        hessian[np.triu_indices(noisy.MANY)] / weights.sum(), rel=1e-3, abs=1e-4)
-    assert not noisy.means(D[:0], weights[:0], w).any()
+    found = newton.means(D, weights, w)
+    assert found[:newton.MANY] == pytest.approx(gradient / weights.sum(), rel=1e-3, abs=1e-4)
+    assert found[newton.MANY:] == pytest.approx(
+        hessian[np.triu_indices(newton.MANY)] / weights.sum(), rel=1e-3, abs=1e-4)
+    assert not newton.means(D[:0], weights[:0], w).any()
 
 
 def test_without_noise_steps_end_at_the_minimum_with_the_ridge_towards_the_prior():
     D, weights = edges(2, 0.3)
-    search = noisy.Noisy(WIDTH, 1.0, 0.2)
+    search = newton.Noisy(WIDTH, 1.0, 0.2)
     for _ in range(60):
         search.begin()
         assert not search.done
-        search.take(noisy.means(D, weights, search.w), 0.0)
+        search.take(newton.means(D, weights, search.w), 0.0)
         assert search.done
     stages = 1 / (1 - 0.2)              # the sums of all stages, which are the same
-    slope = stages * noisy.means(D, weights, search.w)[:noisy.MANY]
-    assert slope == pytest.approx(noisy.PRIOR - search.w[noisy.COLUMNS] * noisy.SIZES, abs=1e-3)
+    slope = stages * newton.means(D, weights, search.w)[:newton.MANY]
+    assert slope == pytest.approx(newton.PRIOR - search.w[newton.COLUMNS] * newton.SIZES, abs=1e-3)
 
 
-@given(arrays(np.float64, noisy.LENGTH, elements=some.floats(-1e6, 1e6)), some.floats(0, 1e6))
+@given(arrays(np.float64, newton.LENGTH, elements=some.floats(-1e6, 1e6)), some.floats(0, 1e6))
 def test_sums_of_noise_alone_move_the_weights_no_further_than_they_weigh(sums, deviation):
-    search = noisy.Noisy(WIDTH, 0.3, 0.9)
+    search = newton.Noisy(WIDTH, 0.3, 0.9)
     search.take(sums, deviation)
-    moved = search.w[noisy.COLUMNS] * noisy.SIZES - noisy.PRIOR
-    ridge = 0.3 + np.sqrt(noisy.MANY) * deviation
+    moved = search.w[newton.COLUMNS] * newton.SIZES - newton.PRIOR
+    ridge = 0.3 + np.sqrt(newton.MANY) * deviation
     # |(H+ + r)^-1 (H p - g - H+ p)| <= (|g| + |H-| |p|) / r
     least = np.maximum(-np.linalg.eigvalsh(search.hessian), 0).max()
-    bound = (np.linalg.norm(sums[:noisy.MANY]) + least * np.linalg.norm(noisy.PRIOR)) / ridge
+    bound = (np.linalg.norm(sums[:newton.MANY]) + least * np.linalg.norm(newton.PRIOR)) / ridge
     assert np.linalg.norm(moved) <= bound * (1 + 1e-6) + 1e-6
 
 
@@ -214,7 +214,7 @@ def test_a_client_moves_a_sum_by_no_more_than_the_bound(scale):
     """With a multiplier that is next to nothing what is left is the bounded upload."""
     method = FedLinkPlus(**NOISY | {"noise": 1e-5})
     client = Client("ada", World(tuple("abc"), 0, 1), ledger=Ledger(fresh=seeded(0)))
-    found = noisy.means(*edges(3, scale), np.zeros(WIDTH))
+    found = newton.means(*edges(3, scale), np.zeros(WIDTH))
     sent = method.protect(client, found, method.clip, None)
     assert np.linalg.norm(sent) <= method.clip + 1e-4
     assert sent == pytest.approx(found * min(1, method.clip / np.linalg.norm(found)), abs=3e-5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedvine.methods._fedlink_plus.tables import LEAST, PRIOR, Profiles, compared, parts, sums_of
+from fedvine.methods._fedlink_plus.features import LEAST, PRIOR, Profiles, compared, parts, sums_of
 
 
 def encoded(draw, count, numbers, categories):

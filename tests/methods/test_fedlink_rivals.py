@@ -14,7 +14,8 @@ from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.buffers import edges, make_batch
+from fedvine.methods._fedlink.edges import edges
+from fedvine.methods._fedlink.rows import make_batch
 from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite, BipartiteSage
 from fedvine.rivals.fed4dgnn import Fed4DGnn, Follow, follow

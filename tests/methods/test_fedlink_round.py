@@ -10,7 +10,7 @@ from fedvine.core.method import At, World
 from fedvine.core.worker import ClientWorker
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
-from fedvine.methods._fedlink.buffers import Request
+from fedvine.methods._fedlink.rows import Request
 from fedvine.methods.fedlink import FedLink
 
 NONE = {"rows": np.empty(0, np.int32), "keys": np.empty(0, np.uint64)}

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from fedvine import testing
 from fedvine.core.state import Client, World
-from fedvine.methods.frequency import Frequency
-from fedvine.methods.popularity import Popularity
+from fedvine.methods.popularity import Frequency, Popularity
 from fedvine.tasks.link_prediction import EdgeQueries
 
 

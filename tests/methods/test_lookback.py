@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.datasets import synthetic
-from fedvine.methods._fedlink.auto_capacity import RARE, AutoCapacity, walks
+from fedvine.methods._fedlink.edges import RARE, AutoCapacity, walks
 
 edges = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=12)
 

@@ -10,7 +10,7 @@ from fedvine.data.node_table import NodeTable
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedlink import FedLink
-from fedvine.methods.fedlink_local import FedLinkLocal
+from fedvine.methods.fedlink_ablations import FedLinkLocal
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.stfl import STFL

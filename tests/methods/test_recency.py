@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedvine import testing
 from fedvine.core.state import Client, World
-from fedvine.methods.recency import Recency
+from fedvine.methods.popularity import Recency
 from fedvine.tasks.link_prediction import EdgeQueries
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from second_device import FAR, emulated
 
 from fedvine.data.ids import Ids
-from fedvine.methods._fedlink.buffers import EdgeBuffers, union
+from fedvine.methods._fedlink.edges import EdgeBuffers
+from fedvine.methods._fedlink.rows import union
 from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable, RowOptimizer
 from fedvine.nn.sage import Bipartite
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run_folder import read_lines
-from fedvine.methods._fedlink_plus import choices
+from fedvine.methods._fedlink_plus import samples
 from fedvine.methods._fedlink_plus.newton import SIMPLE, Newton
 from fedvine.results.entry import Entry
 from fedvine.results.records import facts, records, tables, write_json
@@ -139,15 +139,15 @@ def test_seconds_of_the_clock_are_of_the_runs_that_did_not_wait():
 
 
 def test_what_answered_is_one_sentence_also_of_many_stages():
-    assert facts(choices.report(["all"] * 4)) == "All forecasts were made by the whole model."
+    assert facts(samples.report(["all"] * 4)) == "All forecasts were made by the whole model."
     many = [*["all"] * 60, *["without steps"] * 20, *["met pairs / 4"] * 10, *SIMPLE]
-    said = facts(choices.report(many))
+    said = facts(samples.report(many))
     assert said == (
         "Forecasts are made by what ranked the newest edges best. After 92 stages that was the "
         "whole model (60 times), the model without what item follows which (20), the whole model "
         "with the odds of known pairs divided by 4 (10), others (2); summary.json has each.")
-    assert choices.report(many)["answers"] == many
-    assert {"items", *choices.PARTS} == set(Newton(1.0).parts)
+    assert samples.report(many)["answers"] == many
+    assert {"items", *samples.WORDS} == set(Newton(1.0).parts)
 
 
 def test_a_fact_of_a_thousand_clients_is_one_line_that_can_be_read():

@@ -16,7 +16,7 @@ from fedvine.core.state import World
 from fedvine.data.edge_features import encoded, width
 from fedvine.data.node_features import SIDES
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import kept
+from fedvine.methods._fedlink.edges import kept
 
 CHUNK = 1 << 16     # events that are encoded at a time
 

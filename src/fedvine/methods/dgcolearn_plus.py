@@ -22,11 +22,11 @@ from fedvine.core.method import At, Field, Server, World
 from fedvine.methods._dgcolearn import pair_features
 from fedvine.methods._dgcolearn.answers import ahead
 from fedvine.methods._dgcolearn.renumber import renumber
-from fedvine.methods._fedlink_plus import choices, edge_columns, samples
+from fedvine.methods._fedlink_plus import edge_columns, samples
 from fedvine.methods._fedlink_plus.counts import Counts
+from fedvine.methods._fedlink_plus.features import Profiles
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives
-from fedvine.methods._fedlink_plus.rows import lent
-from fedvine.methods._fedlink_plus.tables import Profiles
+from fedvine.methods._fedlink_plus.travel import lent
 from fedvine.methods.dgcolearn import DgCoLearn
 
 STEPS = 20      # of Newton's method a stage, at most; it mostly ends after 5 to 10
@@ -126,4 +126,4 @@ class DgCoLearnPlus(DgCoLearn):
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return facts of the partition, and which answer was used after each stage."""
-        return super().report(server) | choices.report(server.chosen)
+        return super().report(server) | samples.report(server.chosen)

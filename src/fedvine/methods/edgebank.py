@@ -16,7 +16,7 @@ from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Method, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import edges
+from fedvine.methods._fedlink.edges import edges
 from fedvine.methods._pairs import codes, latest
 from fedvine.tasks.link_prediction import EdgeQueries
 

@@ -28,12 +28,25 @@ from fedvine.core.device import OnDevice
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink import buffers, forecasts, inputs
+from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.arrivals import ARRIVAL, ArrivalsMixin
-from fedvine.methods._fedlink.auto_capacity import SMALLEST, AutoCapacity
-from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, EdgeBuffers, Touched
-from fedvine.methods._fedlink.forecasts import Held
+from fedvine.methods._fedlink.edges import SMALLEST, AutoCapacity, EdgeBuffers, edges
+from fedvine.methods._fedlink.inputs import Held
 from fedvine.methods._fedlink.row_ownership import RowOwnership
+from fedvine.methods._fedlink.rows import (
+    SIDES,
+    Batch,
+    Differences,
+    Touched,
+    draw_batch,
+    ends,
+    fetch,
+    graph_of,
+    receive,
+    request,
+    rows_of,
+    touched_by,
+)
 from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
 from fedvine.nn.sage import Bipartite, BipartiteSage
 from fedvine.privacy.robust import Robust
@@ -52,7 +65,7 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
     capacity: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default=4000, description="edges in a buffer, C; auto: each client's own, measured on its "
-        "new edges (fedvine.methods._fedlink.auto_capacity)")
+        "new edges (fedvine.methods._fedlink.edges)")
     buffers: int = Field(default=4, ge=1, description="buffers a client keeps, S")
     steps: int = Field(default=3, ge=1, description="local steps a round, L")
     width: int = Field(default=64, ge=1, description="width of embeddings and layers, d")
@@ -148,7 +161,7 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
     def round(self, server, clients, at: At) -> None:
         # Each client chooses L buffers and requests the rows that they touch. The box has "Receive"
         # before "Choose"; here the two are swapped, as only touched rows travel.
-        rows = buffers.fetch(server, clients, self.choose, new_rows=True, only=server.joining)
+        rows = fetch(server, clients, self.choose, new_rows=True, only=server.joining)
         # Each receives W^(r), w and these rows, takes L local steps and sends Delta_k. Differences
         # of w are summed as they arrive, those of rows kept one by one and scaled when added.
         delta = Differences(server, rows, self.shared(server), self, clients)
@@ -175,9 +188,9 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
         """Choose a buffer G^s for every local step; request the rows that these touch."""
         draw = client.rng("buffers")
         batches = [self.batch(client, draw) for _ in range(self.steps)]
-        touched = buffers.touched_by(batches)
+        touched = touched_by(batches)
         client.cache["round"] = batches, touched
-        return buffers.request(client, touched)
+        return request(client, touched)
 
     @on_client
     def train(self, client: Client, model: Any, sent: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +200,7 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
             model = None
         if model is not None:
             tree.load(client.model, model)
-        begin = buffers.receive(client, touched, sent)                  # W_k^(r,1) = W^(r)
+        begin = receive(client, touched, sent)                  # W_k^(r,1) = W^(r)
         now = {side: begin[side].to(self.where, copy=True) for side in SIDES}
         draws = [client.rng(f"step {step}") for step in range(self.steps)]
         for batch, draw in zip(batches, draws, strict=True):            # l = 1, ..., L
@@ -241,10 +254,10 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
     # -- constant edge buffers (Section 3.2.1); methods that keep other edges override these ------
     def keep(self, client: Client) -> None:
         """Push the stage's edges: first in, first out."""
-        new = buffers.edges(client.stage)
+        new = edges(client.stage)
         client.kept.push(*new)
         if self.capacity == "auto":
-            client.lookback.resize(client.kept, *buffers.edges(client.past), len(new[0]),
+            client.lookback.resize(client.kept, *edges(client.past), len(new[0]),
                                    client.rng("lookback"))
 
     def retained(self, client: Client) -> tuple[np.ndarray, np.ndarray]:
@@ -258,26 +271,26 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
         turn = 0
         if how == "cyclic":
             turn, client.turn = client.turn, client.turn + 1
-        return buffers.draw_batch(client.kept, how, draw, client.cache, self.where, turn)
+        return draw_batch(client.kept, how, draw, client.cache, self.where, turn)
 
     # -- forecasts -------------------------------------------------------------------------------
     def answer(self, server, clients, at: At):
-        rows = buffers.fetch(server, clients, self.look, new_rows=False)
+        rows = fetch(server, clients, self.look, new_rows=False)
         return clients.call(self.predict, self.shared(server), per_client=rows.send)
 
     @on_client
     def look(self, client: Client, queries: EdgeQueries) -> dict[str, Any]:
         """Request the rows that the queries and the messages about them need."""
-        asked, held = (queries.src, queries.dst), forecasts.held(client)
+        asked, held = (queries.src, queries.dst), inputs.held(client)
         if held is not None:        # a person's further question: the rows of other nodes alone
             nodes = held.others(*asked)
             client.cache["look"] = nodes, nodes, held
-            return buffers.request(client, nodes)
-        nodes = buffers.ends(self.retained(client), asked)
+            return request(client, nodes)
+        nodes = ends(self.retained(client), asked)
         if client.ahead is not None:    # the queries' own state, event by event: predict
-            nodes = buffers.ends(nodes, buffers.edges(client.ahead))
-        client.cache["look"] = nodes, buffers.ends(asked), forecasts.first(client)
-        return buffers.request(client, nodes)
+            nodes = ends(nodes, edges(client.ahead))
+        client.cache["look"] = nodes, ends(asked), inputs.first(client)
+        return request(client, nodes)
 
     @on_client
     def predict(self, client: Client, model: Any, sent: dict[str, Any],
@@ -285,33 +298,33 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
         """Return Eq. (1) for each pair [P]; messages pass over all edges that the client keeps."""
         known, asked, held = client.cache["look"]
         again = isinstance(held, Held)
-        nodes = known if again else buffers.ends(self.retained(client), asked)
+        nodes = known if again else ends(self.retained(client), asked)
         net = client.model if model is None else tree.load(deepcopy(client.model), model)
         graph = self.alone(nodes) if again else self.passing(client, nodes)
         with torch.no_grad():
-            rows = buffers.rows_of(nodes, known, buffers.receive(client, known, sent))
+            rows = rows_of(nodes, known, receive(client, known, sent))
             x = inputs.joined(client, net, nodes, {s: rows[s].to(self.where) for s in SIDES})
             users, items = net(x["users"], x["items"], graph, graph.weight)
             if again:
                 nodes, users, items = held.joined(nodes, users, items)
             elif held:
-                forecasts.hold(client, nodes, users, items)
+                inputs.hold(client, nodes, users, items)
             at = (torch.from_numpy(np.searchsorted(side, ends)).to(self.where)
                   for side, ends in zip(nodes, (queries.src, queries.dst), strict=True))
             return net.logits(users, items, *at, self.score_by == "cosine").cpu()
 
     def refresh(self, client: Client, events: EventStream) -> None:
         """Push the new edges: messages pass over them, as over all that the client keeps."""
-        client.kept.push(*buffers.edges(events))
+        client.kept.push(*edges(events))
 
     def passing(self, client: Client, nodes: Touched) -> Bipartite:
         """Return the graph that messages of a forecast pass over."""
-        return buffers.graph_of(nodes, *self.retained(client), self.where)
+        return graph_of(nodes, *self.retained(client), self.where)
 
     def alone(self, nodes: Touched) -> Bipartite:
         """Return the graph of nodes over which no messages pass."""
         none = np.empty(0, np.int64)
-        return buffers.graph_of(nodes, none, none, self.where)
+        return graph_of(nodes, none, none, self.where)
 
     def shared(self, server: Server) -> Any:
         """Return the weights w that clients receive, or None where each has its own."""

@@ -1,7 +1,7 @@
 """fedlink_plus: federated forecasts from counts, with one small model that all clients share.
 
 Beyond FedLink. A client counts its own edges: items, users, pairs, steps from item to item, and
-clocks (:mod:`fedvine.methods._fedlink_plus.counts`). A pair of a user and an item has some 60
+clocks (:mod:`fedvine.methods._fedlink_plus.counts`). A pair of a user and an item has some 70
 features of these counts (:mod:`fedvine.methods._fedlink_plus.features`), and its score is their sum
 weighted by shared weights. The weights are those of a softmax of each edge against items that its
 user did not meet, by Newton's method on derivatives that are summed over clients
@@ -20,8 +20,8 @@ one client, with all its edges, are hard to tell apart, as the summary's epsilon
 finer unit can be accounted: an edge is part of the counts from which the features of many later
 edges are made, so that a bound on each edge's term in the loss would not bound what the edge
 changes. A client's whole part is bounded (:mod:`fedvine.privacy.gaussian`), the weights of fewer
-features are learned, in one step a stage (:mod:`fedvine.methods._fedlink_plus.noisy`), and the
-method does not check itself. Rows that travel have no noise, so ``share`` must not be rows.
+features are learned, in one step a stage, and the method does not check itself. Rows that travel
+have no noise, so ``share`` must not be rows.
 """
 
 from __future__ import annotations
@@ -36,18 +36,13 @@ from fedvine.core.expect import Array, Flag
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import kept
-from fedvine.methods._fedlink_plus import choices, edge_columns, noisy, samples
-from fedvine.methods._fedlink_plus import rows as travelling
+from fedvine.methods._fedlink.edges import kept
+from fedvine.methods._fedlink_plus import edge_columns, newton, samples, travel
 from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import PARTS
-from fedvine.methods._fedlink_plus.members import Members
-from fedvine.methods._fedlink_plus.newton import Newton, factors, length
-from fedvine.methods._fedlink_plus.noisy import Noisy
-from fedvine.methods._fedlink_plus.reasons import reasons
-from fedvine.methods._fedlink_plus.sums import SumsMixin
-from fedvine.methods._fedlink_plus.tables import Profiles
-from fedvine.methods._fedlink_plus.travel import SIDES, TravelMixin
+from fedvine.methods._fedlink_plus.features import PARTS, SIDES, Profiles, reasons
+from fedvine.methods._fedlink_plus.newton import Newton, Noisy, factors
+from fedvine.methods._fedlink_plus.samples import SumsMixin
+from fedvine.methods._fedlink_plus.travel import Members, TravelMixin
 from fedvine.privacy import gaussian
 from fedvine.privacy.fixed_point import from_fixed
 from fedvine.privacy.secure_sums import SecureSums
@@ -197,11 +192,11 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
             return
         if self.noise:
             server.newton.take(
-                self.summed(clients, self.derive_means, noisy.LENGTH, server.newton.w),
+                self.summed(clients, self.derive_means, newton.LENGTH, server.newton.w),
                 self.deviation(self.clip, len(clients.names)))
             return
         units = server.newton.units
-        sums = self.summed(clients, self.derive, length(len(units)),
+        sums = self.summed(clients, self.derive, newton.length(len(units)),
                            server.newton.trial, units)
         server.newton.take(sums / factors(units), self.negatives)
 
@@ -246,7 +241,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         """Return scores float64 [Q]: weighted sums of the pairs' features."""
         kept = client.cache.get("lent")
         if kept is None or kept[0] is not lent:
-            client.cache["lent"] = kept = lent, travelling.lent(client.counts, lent)
+            client.cache["lent"] = kept = lent, travel.lent(client.counts, lent)
         return samples.scores(client, queries, w, kept[1], self.near_by)
 
     @on_client
@@ -258,7 +253,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         if client.asked is None or client.asked.kind != "given":
             raise MethodError("Reasons name what a client counted; they are for a person's own "
                               "questions, and this one was drawn to be scored.")
-        lent = client.cache.get("lent", (None, travelling.lent(client.counts, None)))[1]
+        lent = client.cache.get("lent", (None, travel.lent(client.counts, None)))[1]
         x = samples.features(client, queries.src, queries.dst, queries.t, lent, self.near_by)
         return reasons(client, queries, x, lent)
 
@@ -268,4 +263,4 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return which answer was used after each stage."""
-        return choices.report(server.chosen)
+        return samples.report(server.chosen)

@@ -30,7 +30,7 @@ from fedvine.core.method import At, Client, Field, Server, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.core.rng import hashed_uniform, rng
 from fedvine.methods._fedlink import inputs
-from fedvine.methods._fedlink.buffers import SIDES, Touched, graph_of, ids_of, touched_by
+from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, ids_of, touched_by
 from fedvine.methods.fedlink import FedLink
 from fedvine.privacy import gaussian
 from fedvine.privacy.fixed_point import from_fixed, to_fixed

@@ -1,10 +1,14 @@
-"""Popularity: an item's score is how often it was seen, recent stages first.
+"""Rivals without a model, beside EdgeBank: popularity, recency and frequency.
 
-A rival without a model, beside EdgeBank: it uses the item and not the user. After stage t the score
-of item i is the sum over stages s <= t of decay^(t - s) x (edges to i in stage s), at this client,
-or with ``share="all"`` at all clients. Then a client sends its counts by keyed hash of the item,
-and gets what the others counted of the items that it sent. Where edges have no direction both ends
-of an edge are counted, and the score of a pair is the mean of its two.
+Popularity uses the item and not the user. After stage t the score of item i is the sum over stages
+s <= t of decay^(t - s) x (edges to i in stage s), at this client, or with ``share="all"`` at all
+clients. Then a client sends its counts by keyed hash of the item, and gets what the others counted
+of the items that it sent. Where edges have no direction both ends of an edge are counted, and the
+score of a pair is the mean of its two.
+
+The other two rank the items that a user met first, and below them all others by popularity. Each
+client has a memory of its own; with ``share="all"`` the counts of items are those of all clients.
+Where edges have no direction a pair is known in both directions.
 """
 
 from __future__ import annotations
@@ -14,11 +18,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedvine.core.expect import Array
+from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import edges
+from fedvine.methods._fedlink.edges import edges
+from fedvine.methods._pairs import added, codes, latest
 from fedvine.tasks.link_prediction import EdgeQueries
+
+TIES = 1e-6     # of popularity, below 1, among pairs that met
 
 
 class Popularity(Method):
@@ -113,3 +121,97 @@ class Popularity(Method):
         """Return :meth:`popularity` as a share of the highest one and more, in [0, 1)."""
         every = self.popularity(client, np.arange(len(client.count)))
         return self.popularity(client, items) / (1 + every.max(initial=0))
+
+
+class Recency(Popularity):
+    """A user's items by the time of the last meeting, and below them all others by popularity."""
+
+    name: ClassVar[str] = "recency"
+
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        client.pairs = np.empty((0, 2), np.int32)    # user and item, in order
+        client.last = np.empty(0)                    # the time at which each was last met
+
+    @on_client
+    def observe(self, client: Client) -> None:
+        """Count the new edges, and store the time at which each pair was last met."""
+        self.count(client)
+        self.meet(client, client.stage)
+
+    def meet(self, client: Client, events: EventStream) -> None:
+        """Store the time at which each pair of the events was last met."""
+        kept = slice(None) if events.deleted is None else ~events.deleted
+        client.pairs, client.last = latest(client.pairs, client.last, np.stack(edges(events), 1),
+                                           np.asarray(events.t, float)[kept])
+        client.cache.pop("bank", None)
+
+    def refresh(self, client: Client, events: EventStream) -> None:
+        """Count the new edges, and store when each of their pairs was met."""
+        super().refresh(client, events)
+        self.meet(client, events)
+
+    @on_client
+    def predict(self, client: Client, queries: EdgeQueries) -> np.ndarray:
+        """Return scores float64 [Q].
+
+        A pair that was met gets 1 to 2 by its time, any other pair less than 1 by the item's count.
+        """
+        score = self.below_one(client, queries.dst)
+        if len(client.last):
+            if "bank" not in client.cache:
+                first = client.last.min()
+                when = (client.last - first) / max(client.last.max() - first, 1e-300)
+                client.cache["bank"] = codes(client.pairs), when
+            bank, when = client.cache["bank"]       # the pairs are in order, and so are their codes
+            at = find(bank, queries.src << 32 | queries.dst)
+            score = np.where(at >= 0, 1 + when[at], score)
+        return score
+
+
+class Frequency(Popularity):
+    """A user's items by the number of meetings, and below them all others by popularity.
+
+    The strongest simple rival where users come back to the same items. After stage t the count of a
+    pair is the sum over stages s <= t of fade^(t - s) x (its edges in stage s); equal counts are
+    ordered by popularity.
+    """
+
+    name: ClassVar[str] = "frequency"
+    space: ClassVar[dict[str, Any]] = {"decay": (0.0, 1.0), "fade": (0.5, 1.0)}
+
+    fade: float = Field(default=1.0, ge=0, le=1, description="what the count of a pair keeps from "
+                        "one stage to the next; 1: all stages alike")
+
+    def setup(self, client: Client) -> None:
+        super().setup(client)
+        client.pairs = np.empty((0, 2), np.int32)    # user and item, in order
+        client.met = np.empty(0)                     # the count of each
+
+    @on_client
+    def observe(self, client: Client) -> None:
+        """Multiply the older counts, of items and of pairs, and add the new edges."""
+        self.count(client)
+        client.met = self.fade * client.met
+        self.meet(client, client.stage)
+
+    def meet(self, client: Client, events: EventStream) -> None:
+        """Add the events to the counts of their pairs."""
+        client.pairs, client.met = added(client.pairs, client.met, np.stack(edges(events), 1))
+        client.cache.pop("bank", None)
+
+    def refresh(self, client: Client, events: EventStream) -> None:
+        """Add the new edges; the counts decay when their stage is learned."""
+        super().refresh(client, events)
+        self.meet(client, events)
+
+    @on_client
+    def predict(self, client: Client, queries: EdgeQueries) -> np.ndarray:
+        """Return scores float64 [Q]: 1 and the count of a pair that met, else less than 1."""
+        score = self.below_one(client, queries.dst)
+        if len(client.met):
+            if "bank" not in client.cache:
+                client.cache["bank"] = codes(client.pairs)
+            at = find(client.cache["bank"], queries.src << 32 | queries.dst)
+            score = np.where(at >= 0, 1 + client.met[at] + TIES * score, score)
+        return score

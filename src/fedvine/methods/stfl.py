@@ -1,19 +1,21 @@
 """STFL (Lou et al. 2021) as FedLink's full-batch rival: every step on the whole local history.
 
 The same model, loss, optimiser and averaging as FedLink, so that the only difference is what a
-client keeps and trains on: all edges so far in place of buffers.
+client keeps and trains on: all edges so far in place of buffers. :class:`Local` is GraphSAGE
+(Hamilton et al. 2017) at each client alone: STFL without the federation.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedvine.core.method import Client
+from fedvine.core.method import Client, Field
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.buffers import Batch, EdgeBuffers, edges, make_batch
+from fedvine.methods._fedlink.edges import EdgeBuffers, edges
+from fedvine.methods._fedlink.rows import Batch, make_batch
 from fedvine.methods.fedlink import FedLink
 
 
@@ -45,3 +47,13 @@ class STFL(FedLink):
             client.cache.pop(next((k for k in client.cache if k[0] == "past"), None), None)
             client.cache[name] = make_batch(*self.retained(client), self.where)
         return client.cache[name]
+
+
+class Local(STFL):
+    """Training on the full history, each client by itself; nothing is sent."""
+
+    name: ClassVar[str] = "local"
+    averages: ClassVar[bool] = False
+
+    share: tuple[Literal["model", "users", "items"], ...] = Field(
+        default=(), description="nothing travels")

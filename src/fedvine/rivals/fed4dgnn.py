@@ -36,8 +36,9 @@ from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.core.rng import rng
-from fedvine.methods._fedlink import buffers, inputs
-from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, edges, make_batch
+from fedvine.methods._fedlink import inputs
+from fedvine.methods._fedlink.edges import edges
+from fedvine.methods._fedlink.rows import SIDES, Batch, Differences, fetch, make_batch
 from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite
 from fedvine.nn.sparse import Mean
@@ -103,7 +104,7 @@ class Fed4DGnn(STFL):
         if self.meeting == 1 or "model" not in self.share:
             super().round(server, clients, at)
             return
-        rows, begin = buffers.fetch(server, clients, self.choose, new_rows=True,
+        rows, begin = fetch(server, clients, self.choose, new_rows=True,
                                     only=server.joining), {}
         for name, sent in rows.send.items():
             sent["model"] = begin[name] = server.handed.get(name, server.model)

@@ -36,8 +36,9 @@ import torch
 
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._fedlink import buffers, inputs
-from fedvine.methods._fedlink.buffers import SIDES, Batch, Differences, Touched, edges
+from fedvine.methods._fedlink import inputs
+from fedvine.methods._fedlink.edges import edges
+from fedvine.methods._fedlink.rows import SIDES, Batch, Differences, Touched, fetch
 from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite, BipartiteSage
 
@@ -74,7 +75,7 @@ class FedDGL(STFL):
                          for side in SIDES}
 
     def round(self, server, clients, at: At) -> None:
-        rows = buffers.fetch(server, clients, self.choose, new_rows=True, only=server.joining)
+        rows = fetch(server, clients, self.choose, new_rows=True, only=server.joining)
         delta = Differences(server, rows, self.shared(server), self, clients)
         classes, met = torch.zeros(2, self.levels, self.width + 1), list[dict[str, torch.Tensor]]()
 

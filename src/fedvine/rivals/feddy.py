@@ -37,7 +37,7 @@ from torch import nn
 from fedvine.core.method import Client, Field
 from fedvine.core.refresh import Refresh
 from fedvine.core.rng import torch_rng
-from fedvine.methods._fedlink.buffers import Batch, Touched
+from fedvine.methods._fedlink.rows import Batch, Touched
 from fedvine.methods.stfl import STFL
 from fedvine.nn.sage import Bipartite, BipartiteSage
 

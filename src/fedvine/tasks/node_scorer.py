@@ -95,7 +95,7 @@ class NodeScorer:
                 nodes also ``classes``, their
                 :func:`fedvine.tasks.class_measures.measured`; where the protocol measures drift
                 ``drift``: ``edges``, here the training nodes of the task, the share of them with
-                ``new`` classes, and the scores of the commonest class (``methods/common.py``).
+                ``new`` classes, and the scores of the commonest class (``methods/last_label.py``).
 
         Raises:
             MethodError: if the answer has another shape or values that are not finite.

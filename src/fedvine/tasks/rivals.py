@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedvine.tasks.link_scorer import EdgeQueries
 
 DECAY = 0.5     # of a count from one stage to the next, the default of methods/popularity.py
-TIES = 1e-6     # of popularity among pairs that met, as in methods/frequency.py
+TIES = 1e-6     # of popularity among pairs that met, as in methods/popularity.py
 
 
 class Rivals:

@@ -15,7 +15,7 @@ from fedvine.data import edge_features
 from fedvine.data.node_features import SIDES, encoded, width
 from fedvine.data.snapshot import nodes_of
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import edges
+from fedvine.methods._fedlink.edges import edges
 
 
 def columns(world: World) -> int:

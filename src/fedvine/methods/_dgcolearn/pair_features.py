@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 from fedvine.core.lookup import find
 from fedvine.core.method import Server, World
 from fedvine.core.rng import rng
-from fedvine.methods._fedlink_plus.features import PARTS
+from fedvine.methods._fedlink_plus.features import AT, PARTS
 from fedvine.methods._fedlink_plus.samples import Also
 
 ROWS, NEW, LIVE, COMMON, DEGREE, BOTH = range(*PARTS["elsewhere"])
@@ -62,7 +62,7 @@ def beside(server: Server, logits: Callable[[np.ndarray], np.ndarray] | None) ->
         a, b, f = a[inside], b[inside], np.zeros((inside.sum(), BOTH + 1 - ROWS), np.float32)
         if logits is not None:
             f[:, 0] = logits(np.stack([a, b]))
-            f[:, 1] = f[:, 0] * (x[inside, PARTS["pairs"][0]] == 0)
+            f[:, 1] = f[:, 0] * (x[inside, AT.pair_met] == 0)
         f[:, 2] = find(codes, np.minimum(a, b) << 32 | np.maximum(a, b)) >= 0
         f[:, 3] = np.log1p(common(weighed, graph, a, b))
         f[:, 4] = np.log1p(degree[b])

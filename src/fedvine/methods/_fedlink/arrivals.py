@@ -21,7 +21,8 @@ from fedvine.core.clients import Clients
 from fedvine.core.expect import Array, Flag, Tensor
 from fedvine.core.method import Client, Server, on_client
 from fedvine.core.replies import Replies
-from fedvine.methods._fedlink.buffers import MOST_KEYS, edges
+from fedvine.methods._fedlink.edges import edges
+from fedvine.methods._fedlink.rows import MOST_KEYS
 
 # What a client answers when a stage has reached it.
 ARRIVAL = {"joins": Flag(), "keys": Array("uint64", (None,), most=MOST_KEYS, keys="unique")}

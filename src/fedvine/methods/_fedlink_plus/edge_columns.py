@@ -21,9 +21,9 @@ from numba import njit
 from fedvine.core.method import Client, World
 from fedvine.data import edge_features
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
-from fedvine.methods._fedlink_plus.meetings import code
-from fedvine.methods._fedlink_plus.table import Columns, Table, enter, row_of
+from fedvine.methods._fedlink_plus.counts import code
+from fedvine.methods._fedlink_plus.features import AT, WIDTH
+from fedvine.methods._fedlink_plus.lists import Columns, Table, enter, row_of
 
 OF_WEIGHTS = 9      # features
 SINGLE = 8          # numbers that have features of their own; those of others are summed
@@ -125,7 +125,7 @@ class EdgeColumns:
         n = max(self.all[0], 1.0)
         mean = self.all[1:1 + self.wide] / n
         spread = np.maximum(self.all[1 + self.wide:] / n - mean[:self.numbers] ** 2, LEAST)
-        _fill(out, WIDTH, PARTS["pairs"][0], np.asarray(src, np.int64), np.asarray(dst, np.int64),
+        _fill(out, WIDTH, AT.pair_met, np.asarray(src, np.int64), np.asarray(dst, np.int64),
               client.counts.now, client.counts.one_kind, self.weight, self.texts, self.numbers,
               mean, spread, len(self.users), len(self.items), *self._loops())
 

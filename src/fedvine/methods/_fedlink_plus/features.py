@@ -1,29 +1,152 @@
-"""Features of pairs of a user and an item, from what a client has counted.
+"""Features of a user and an item, from what a client has counted, and why a pair is likely.
 
-:func:`fill` computes one row of float32 for each pair, in the parts of :data:`PARTS`. Below,
-``c_d`` are decayed sums, B(z) is the item's smoothed share of all edges, span is the mean duration
-of a stage, and an age is a time since, in spans.
+:data:`TABLE` lists them all. Each part has a compiled function that writes its features by name,
+``f[AT.pair_met] = 1.0``; :func:`fill` calls these for each pair.
+
+Features of the part "tables" are written by :class:`Profiles`. For each item a client adds up the
+features of the users that meet it, and for each user those of the items. A category has the log of
+its share among these less the log of its share overall (naive Bayes); a number the log of its
+density less that of its density overall, both normal; all shares, means and variances are drawn
+towards the overall ones by :data:`PRIOR` edges. So a user or an item without an edge is answered
+from its row of the table.
 """
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from fedvine.methods._fedlink_plus.lists import listed
-from fedvine.methods._fedlink_plus.meetings import Counter, Nodes, Pairs, clock, code
-from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch, walk
-from fedvine.methods._fedlink_plus.table import row_of
+from fedvine.core.method import Client
+from fedvine.data.dates import moment
+from fedvine.data.node_features import features, width
+from fedvine.data.node_table import BUCKETS
+from fedvine.methods._fedlink_plus.counts import (
+    AWAY,
+    HERE,
+    Counter,
+    Counts,
+    Nodes,
+    Pairs,
+    clock,
+    code,
+)
+from fedvine.methods._fedlink_plus.lists import Facts, Scratch, listed, row_of, walk
 
+
+class Feature(NamedTuple):
+    """A feature: ``reason`` is what a value above 1, a log ratio, says to a person."""
+
+    name: str
+    part: str
+    about: str
+    reason: str = ""
+
+
+#: All features, part by part. ``c_d`` are decayed sums, "elsewhere" is at other clients, an age is
+#: a time since, in mean stages, and "how much likelier" is the log of the item's share in some
+#: edges less that of its share of all, B(z), both smoothed.
+TABLE = (
+    Feature("item_log_fast", "items", "log(c_.5 + 0.1) of the item"),
+    Feature("item_log", "items", "log(c_.9 + 0.1)"),
+    Feature("item_log_all", "items", "log(c_1 + 0.1)"),
+    Feature("item_log_everywhere", "items", "log(c_.9 + 0.1), here and elsewhere"),
+    Feature("item_log_all_everywhere", "items", "log(c_1 + 0.1), here and elsewhere"),
+    Feature("item_log_users", "items", "log(distinct users + 0.1)"),
+    Feature("item_age", "items", "-log(age + 0.01) of its last edge"),
+    Feature("item_lately", "items", "exp(-age)"),
+    Feature("item_just_now", "items", "exp(-10 age)"),
+    Feature("item_new", "items", "1 for an item without an edge here"),
+    Feature("item_users_an_edge", "items", "(distinct users + 1) / (edges + 1)"),
+    Feature("item_log_by_items", "items", "item_log times log(1 + the user's distinct items)"),
+    Feature("pair_met", "pairs", "1 for a pair that met here; without it the next ones are 0"),
+    Feature("pair_log_fast", "pairs", "log(c_.5 + 0.05) - log(0.05) of the pair"),
+    Feature("pair_log", "pairs", "log(c_.9 + 0.05) - log(0.05)"),
+    Feature("pair_log_all", "pairs", "log(c_1 + 0.05) - log(0.05)"),
+    Feature("pair_share", "pairs", "log of its share of the user's edges"),
+    Feature("pair_just_now", "pairs", "exp(-age / 0.03) of its last edge"),
+    Feature("pair_lately", "pairs", "exp(-age / 0.3)"),
+    Feature("pair_not_long_ago", "pairs", "exp(-age / 3)"),
+    Feature("pair_age", "pairs", "-log(age + 0.003)"),
+    Feature("pair_repeats", "pairs", "log odds that an edge of the user repeats a pair"),
+    Feature("pair_edges", "pairs", "log(1 + the user's edges)"),
+    Feature("pair_items", "pairs", "log(1 + the user's distinct items)"),
+    Feature("pair_new", "pairs", "of a pair that did not meet: pair_edges times item_log_fast"),
+    Feature("pair_rank", "pairs", "1 / (1 + newer items of the user)"),
+    Feature("pair_log_rank", "pairs", "log(1 + newer items of the user)"),
+    Feature("pair_newest", "pairs", "1 for the user's newest item"),
+    Feature("pair_item_share", "pairs", "log of its share of the item's edges"),
+    Feature("pair_later", "pairs", "1 / (1 + newer users of the item)"),
+    Feature("pair_log_later", "pairs", "log(1 + newer users of the item)"),
+    Feature("pair_latest", "pairs", "1 for the item's newest user"),
+    Feature("pair_item_age", "pairs", "-log(age + 0.003) of the item's last edge"),
+    Feature("pair_item_log", "pairs", "item_log"),
+    Feature("pair_age_by_items", "pairs", "pair_age times log(1 + items in the user's row)"),
+    Feature("step_1", "steps", "how much likelier the item is right after the user's last one",
+            "often next after the last item"),
+    Feature("step_2", "steps", "the same after the last but one"),
+    Feature("step_3", "steps", "the same after the one before"),
+    Feature("step_within_1", "steps", "how much likelier it is up to three steps after the last"),
+    Feature("step_within_2", "steps", "the same after the last but one"),
+    Feature("step_within_3", "steps", "the same after the one before"),
+    Feature("step_same_1", "steps", "1 for the user's last item"),
+    Feature("step_same_2", "steps", "1 for the last but one"),
+    Feature("step_same_3", "steps", "1 for the one before"),
+    Feature("clock_hour", "clocks", "how much likelier the item is in this hour of the day",
+            "likely at this hour"),
+    Feature("clock_minutes", "clocks", "and in these five minutes, beyond clock_hour"),
+    Feature("clock_week", "clocks", "in this hour of the week, beyond clock_hour"),
+    Feature("elsewhere_met", "elsewhere", "1 for a pair that met elsewhere, and not here"),
+    Feature("elsewhere_met_both", "elsewhere", "1 for a pair that met elsewhere and here"),
+    Feature("elsewhere_log", "elsewhere", "log(c_.9 + 0.05) - log(0.05) elsewhere, if not here"),
+    Feature("elsewhere_log_both", "elsewhere", "the same of a pair that met here, too"),
+    Feature("elsewhere_age", "elsewhere", "log(1000) - log(age + 0.003) of its last edge there"),
+    Feature("elsewhere_item", "elsewhere", "log(c_.9 + 0.1) - log(0.1) of the item elsewhere"),
+    Feature("alike_1", "neighbours", "how much likelier the item is among users with similar rows"),
+    Feature("alike_4", "neighbours", "the same, users weighted by the cosine to the power of 4",
+            "similar users met it"),
+    Feature("alike_16", "neighbours", "the same, to the power of 16"),
+    Feature("alike_items", "neighbours", "log(1 + 20 x the item's cosine with the user's items)"),
+    Feature("alike_any", "neighbours", "1 for an item that a similar user met"),
+    Feature("alike_new", "neighbours", "alike_4 of a pair that did not meet"),
+    Feature("turned_met", "turned", "1 if the pair turned round met; where nodes are of one kind"),
+    Feature("turned_log_fast", "turned", "log(c_.5 + 0.05) - log(0.05) of the pair turned round"),
+    Feature("turned_log_all", "turned", "log(c_1 + 0.05) - log(0.05)"),
+    Feature("turned_age", "turned", "log(1000) - log(age + 0.003) of its last edge"),
+    Feature("turned_lately", "turned", "exp(-age / 0.3)"),
+    Feature("turned_elsewhere", "turned", "1 if the pair turned round met elsewhere"),
+    Feature("turned_elsewhere_log", "turned", "log(c_1 + 0.05) - log(0.05) of it"),
+    Feature("turned_elsewhere_age", "turned", "log(1000) - log(age + 0.003) of its last edge"),
+    Feature("turned_as_user", "turned", "log(c_.9 + 0.1) of the edges that the other node begins"),
+    Feature("turned_alike", "turned", "cosine of both nodes' rows"),
+    Feature("table_user", "tables", "how much likelier the user's categories are among those who "
+            "met the item", "features as of those who met it"),
+    Feature("table_user_numbers", "tables", "the same of the user's numbers"),
+    Feature("table_user_new", "tables", "table_user of a user without an edge here"),
+    Feature("table_user_numbers_new", "tables", "table_user_numbers of a user without an edge"),
+    Feature("table_item", "tables", "how much likelier the item's categories are among those that "
+            "the user met", "features as of those who met it"),
+    Feature("table_item_numbers", "tables", "the same of the item's numbers"),
+    Feature("table_item_new", "tables", "table_item of an item without an edge here"),
+    Feature("table_item_numbers_new", "tables", "table_item_numbers of an item without an edge"))
+WIDTH = len(TABLE)
+#: The place of each feature in a row, by name.
+AT = namedtuple("AT", [f.name for f in TABLE])(*range(WIDTH))
+_OF = [f.part for f in TABLE]
 #: Parts of the features: number of the first one and of the one after the last.
-PARTS = {"items": (0, 12), "pairs": (12, 35), "steps": (35, 44), "clocks": (44, 47),
-         "elsewhere": (47, 53), "neighbours": (53, 59), "turned": (59, 69), "tables": (69, 77)}
-WIDTH = 77
-_LOG_FLOOR = float(np.log(0.05))
+PARTS = {part: (_OF.index(part), _OF.index(part) + _OF.count(part)) for part in dict.fromkeys(_OF)}
+_PAIR_FLOOR = float(np.log(0.05))
+_ITEM_FLOOR = np.float32(np.log(0.1))
+_NEVER = float(np.log(1000.0))
 _BLOCK = 256        # pairs of a user whose rows in the tables are looked up together
 _LATER = 32         # users of an item that are counted since a user met it, at most
+PRIOR = 5.0
+LEAST = 0.05        # variance, of numbers with variance 1 overall
+MOST = 1000.0       # of a log ratio of many numbers, so that its square can be summed
+SIDES = ("users", "items")
+OFTEN = 1.0     # a log ratio above it is worth a word
 
 
 class Lent(NamedTuple):
@@ -34,6 +157,42 @@ class Lent(NamedTuple):
     column: np.ndarray      # int64
     n: np.ndarray           # float32: c_.9
     last: np.ndarray        # float64
+
+
+class User(NamedTuple):
+    """What all pairs of a user share."""
+
+    distinct: Any       # items
+    odds: Any           # of an edge that repeats a pair
+    edges: Any
+    log_edges: Any      # of these and one more
+    many: Any           # items in its row
+    norm: Any           # length of its row
+
+
+class Item(NamedTuple):
+    """What is counted of a pair's item."""
+
+    fast: Any           # c_.5
+    slow: Any           # c_.9
+    edges: Any          # c_1
+    away: Any           # c_.9 elsewhere
+    away_edges: Any     # c_1 elsewhere
+    users: Any
+    last: Any
+    log_fast: Any
+    log: Any
+    share: Any
+    log_share: Any
+
+
+class Met(NamedTuple):
+    """What is counted of a pair of one kind of meeting, here, elsewhere or turned round."""
+
+    n: Any              # c_1
+    fast: Any
+    slow: Any
+    last: Any
 
 
 @njit(cache=True)
@@ -52,8 +211,8 @@ def log_age(t: Any, last: Any, span: Any, least: Any) -> Any:
 
 @njit(cache=True)
 def look_up(rows: np.ndarray, u: Any, known: Any, dst: np.ndarray, t: np.ndarray, at: np.ndarray,
-            column: np.ndarray, items: Nodes, users: Nodes, pairs: Pairs, window: Counter,
-            clocks: Counter, facts: Facts) -> None:
+            column: np.ndarray, users: Nodes, pairs: Pairs, window: Counter, clocks: Counter,
+            facts: Facts) -> None:
     """Look up the rows of a user's pairs ``at`` in the tables, into ``rows`` int64 [len(at), 11].
 
     By pair: the item's column, the row of the pair, of the steps from the user's last three items
@@ -79,17 +238,114 @@ def look_up(rows: np.ndarray, u: Any, known: Any, dst: np.ndarray, t: np.ndarray
             row[5 + k] = row_of(clocks.slots, clocks.keys, code(row[8 + k], z))
 
 
+# -- one function a part; a call with tables would cost more than what is computed of them ---------
+@njit(cache=True)
+def item_part(f: np.ndarray, item: Item, user: User, t: Any, span: Any) -> None:
+    """Write the features of "items"."""
+    age = min(max((t - item.last) / span, 0.0), 1000.0)
+    f[AT.item_log_fast], f[AT.item_log] = item.log_fast, item.log
+    f[AT.item_log_all] = np.log(item.edges + 0.1)
+    f[AT.item_log_everywhere] = np.log(item.slow + item.away + 0.1)
+    f[AT.item_log_all_everywhere] = np.log(item.edges + item.away_edges + 0.1)
+    f[AT.item_log_users] = np.log(item.users + 0.1)
+    f[AT.item_age] = -log_age(t, item.last, span, 0.01)
+    f[AT.item_lately], f[AT.item_just_now] = np.exp(-age), np.exp(-10 * age)
+    f[AT.item_new] = 1.0 if item.edges == 0 else 0.0
+    f[AT.item_users_an_edge] = (item.users + 1) / (item.edges + 1)
+    f[AT.item_log_by_items] = np.log(user.distinct + 1) * (item.log - _ITEM_FLOOR)
+
+
+@njit(cache=True)
+def pair_part(f: np.ndarray, pair: Met, rank: Any, later: Any, item: Item, user: User, t: Any,
+              span: Any) -> None:
+    """Write the features of "pairs", of a pair that met here."""
+    age = min(max((t - pair.last) / span, 0.0), 1000.0)
+    f[AT.pair_met] = 1.0
+    f[AT.pair_log_fast] = np.log(pair.fast + 0.05) - _PAIR_FLOOR
+    f[AT.pair_log] = np.log(pair.slow + 0.05) - _PAIR_FLOOR
+    f[AT.pair_log_all] = np.log(pair.n + 0.05) - _PAIR_FLOOR
+    f[AT.pair_share] = np.log(pair.n / (user.edges + 1))
+    f[AT.pair_just_now], f[AT.pair_lately] = np.exp(-age / 0.03), np.exp(-age / 0.3)
+    f[AT.pair_not_long_ago], f[AT.pair_age] = np.exp(-age / 3), -np.log(age + 0.003)
+    f[AT.pair_repeats], f[AT.pair_edges] = user.odds, user.log_edges
+    f[AT.pair_items] = np.log(user.distinct + 1)
+    f[AT.pair_rank], f[AT.pair_log_rank] = 1 / (1 + rank), np.log1p(rank)
+    f[AT.pair_newest] = 1.0 if rank == 0 else 0.0
+    f[AT.pair_item_share] = np.log((pair.n + 0.1) / (item.edges + 1))
+    f[AT.pair_later], f[AT.pair_log_later] = 1 / (1 + later), np.log1p(later)
+    f[AT.pair_latest] = 1.0 if later == 0 else 0.0
+    f[AT.pair_item_age] = -log_age(t, item.last, span, 0.003)
+    f[AT.pair_item_log] = item.log
+    f[AT.pair_age_by_items] = np.log(np.float64(user.many) + 1) * f[AT.pair_age]
+
+
+@njit(cache=True)
+def step_part(f: np.ndarray, k: Any, same: Any, n: Any, left: Any, near: Any, left_near: Any,
+              item: Item) -> None:
+    """Write the features of "steps" of the user's last item but ``k``."""
+    f[AT.step_1 + k] = np.log((n + item.share) / (left + 1)) - item.log_share
+    f[AT.step_within_1 + k] = np.log((near + item.share) / (left_near + 1)) - item.log_share
+    f[AT.step_same_1 + k] = 1.0 if same else 0.0
+
+
+@njit(cache=True)
+def clock_part(f: np.ndarray, k: Any, n: Any, total: Any, prior: Any) -> Any:
+    """Write the feature of clock ``k``, and return the log of the item's share at it."""
+    found = np.log((n + 5 * np.exp(prior)) / (total + 5))
+    f[AT.clock_hour + k] = found - prior
+    return found
+
+
+@njit(cache=True)
+def elsewhere_part(f: np.ndarray, pair: Met, here: Any, item: Item, t: Any, span: Any) -> None:
+    """Write the features of "elsewhere"; ``here`` says whether the pair met here, too."""
+    if pair.n > 0:
+        f[AT.elsewhere_met_both if here else AT.elsewhere_met] = 1.0
+        f[AT.elsewhere_log_both if here else AT.elsewhere_log] = (
+            np.log(pair.slow + 0.05) - _PAIR_FLOOR)
+        f[AT.elsewhere_age] = _NEVER - log_age(t, pair.last, span, 0.003)
+    f[AT.elsewhere_item] = np.log(item.away + 0.1) - _ITEM_FLOOR
+
+
+@njit(cache=True)
+def neighbour_part(f: np.ndarray, sums: Any, both: Any, total: Any, here: Any, item: Item,
+                   user: User) -> None:
+    """Write the features of "neighbours", from three sums and their totals, and the dot product."""
+    for k in range(3):
+        f[AT.alike_1 + k] = np.log((sums[k] + item.share) / (total[k] + 1)) - item.log_share
+    f[AT.alike_items] = np.log1p(20 * both / ((user.norm + 1e-6) * np.sqrt(item.users + 1)))
+    f[AT.alike_any] = 1.0 if sums[0] > 0 else 0.0
+    f[AT.alike_new] = 0.0 if here else f[AT.alike_4]
+
+
+@njit(cache=True)
+def turned_part(f: np.ndarray, here: Met, away: Met, edges: Any, alike: Any, t: Any, span: Any
+                ) -> None:
+    """Write the features of "turned", from both kinds of meetings of the pair turned round."""
+    if here.n > 0:
+        f[AT.turned_met] = 1.0
+        f[AT.turned_log_fast] = np.log(here.fast + 0.05) - _PAIR_FLOOR
+        f[AT.turned_log_all] = np.log(here.n + 0.05) - _PAIR_FLOOR
+        f[AT.turned_age] = _NEVER - log_age(t, here.last, span, 0.003)
+        f[AT.turned_lately] = np.exp(-max(t - here.last, 0.0) / span / 0.3)
+    if away.n > 0:
+        f[AT.turned_elsewhere] = 1.0
+        f[AT.turned_elsewhere_log] = np.log(away.n + 0.05) - _PAIR_FLOOR
+        f[AT.turned_elsewhere_age] = _NEVER - log_age(t, away.last, span, 0.003)
+    f[AT.turned_as_user], f[AT.turned_alike] = np.log(edges + 0.1), alike
+
+
 @njit(cache=True)
 def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order: np.ndarray,
          column: np.ndarray, away: np.ndarray, away_stamp: np.ndarray, items: Nodes, users: Nodes,
          pairs: Pairs, steps: Counter, window: Counter, clocks: Counter, lent: Lent, facts: Facts,
          s: Scratch, powers: np.ndarray) -> None:
     """Compute the features of pairs into ``out`` [Q, WIDTH]; ``order`` sorts the pairs by user."""
-    now, span, one, e3 = facts.now, facts.span, facts.one_kind, np.float32(np.log(0.1))
+    now, span, zero = facts.now, facts.span, np.float32(0.0)
     cols = np.empty(facts.row, np.int64)
     x = np.empty(facts.row, np.float32)
     rows = np.empty((_BLOCK, 11), np.int64)
-    hours, wholes = np.full(3, -1, np.int64), np.zeros(3, np.float32)
+    hours, totals = np.full(3, -1, np.int64), np.zeros(3, np.float32)
     begin = 0
     while begin < len(order):
         u, stop = src[order[begin]], begin
@@ -99,8 +355,8 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
         # the user's row: its newest items, here and elsewhere
         many = 0
         if known:
-            first, last_place = listed(pairs.user_lists, pairs, 0, u, facts.row, now, powers)
-            many = last_place - first
+            first, end = listed(pairs.user_lists, pairs, 0, u, facts.row, now, powers)
+            many = end - first
             for k in range(many):
                 cols[k], x[k] = pairs.user_lists.other[first + k], pairs.user_lists.x[first + k, 0]
         guest = -1
@@ -115,149 +371,91 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
                 guest = -1
         for i in range(many):
             s.place[cols[i]] = i + 1
-        touched_users, touched, norm = walk(cols, x, many, u, pairs, facts, powers, s)
-        n = sum_at(users.sums[u], users.stamp[u], now, 2, powers) if known else np.float32(0.0)
-        distinct = users.others[u, 0] if known else 0.0
-        odds = 0.0
+        alike, touched, norm = walk(cols, x, many, u, pairs, facts, powers, s)
+        edges, distinct, odds = zero, 0.0, 0.0
         if known:
+            edges = sum_at(users.sums[u], users.stamp[u], now, 2, powers)
+            distinct = users.others[u, 0]
             odds = np.log((users.others[u, 1] + 2 * facts.repeating)
                           / (distinct + 2 * (1 - facts.repeating)))
-        long = np.log(n + 1)
+        user = User(distinct, odds, edges, np.log(edges + 1), many, norm)
         for place in range(begin, stop):
             if (place - begin) % _BLOCK == 0:
                 look_up(rows, u, known, dst, t, order[place:min(place + _BLOCK, stop)], column,
-                        items, users, pairs, window, clocks, facts)
-            q, found_rows = order[place], rows[(place - begin) % _BLOCK]
-            z, at, f = dst[q], t[q], out[q]
+                        users, pairs, window, clocks, facts)
+            q, found = order[place], rows[(place - begin) % _BLOCK]
+            z, at, f, c, row = dst[q], t[q], out[q], found[0], found[1]
             f[:] = 0
-            here = z < facts.items
-            c5 = c9 = c1 = a9 = a1 = np.float32(0.0)
-            others, left, left3, last = 0.0, 0.0, 0.0, -np.inf
-            c = found_rows[0]
-            if here:
-                c5 = sum_at(items.sums[z], items.stamp[z], now, 0, powers)
-                c9 = sum_at(items.sums[z], items.stamp[z], now, 1, powers)
-                c1 = items.sums[z, 2]
-                a9 = sum_at(away[z], away_stamp[z], now, 1, powers)
-                a1 = away[z, 2]
+            fast = slow = n = away_slow = away_n = zero
+            others, last = 0.0, -np.inf
+            if z < facts.items:
+                fast = sum_at(items.sums[z], items.stamp[z], now, 0, powers)
+                slow = sum_at(items.sums[z], items.stamp[z], now, 1, powers)
+                n = items.sums[z, 2]
+                away_slow = sum_at(away[z], away_stamp[z], now, 1, powers)
+                away_n = away[z, 2]
                 others, last = items.others[z, 0], items.last[z, 0]
-            share = (c9 + 0.1) / (facts.total + 0.1 * max(facts.items, 1))
-            log_share = np.log(share)
-            l5, l9 = np.log(c5 + 0.1), np.log(c9 + 0.1)
-            age = min(max((at - last) / span, 0.0), 1000.0)
-            # items
-            f[0], f[1], f[2] = l5, l9, np.log(c1 + 0.1)
-            f[3], f[4] = np.log(c9 + a9 + 0.1), np.log(c1 + a1 + 0.1)
-            f[5] = np.log(others + 0.1)
-            f[6] = -log_age(at, last, span, 0.01)
-            f[7], f[8] = np.exp(-age), np.exp(-10 * age)
-            f[9] = 1.0 if c1 == 0 else 0.0
-            f[10] = (others + 1) / (c1 + 1)
-            f[11] = np.log(distinct + 1) * (l9 - e3)
-            # pairs, here and elsewhere
-            row = found_rows[1]
-            p1 = np.float32(0.0)
-            if row >= 0:
-                p1 = pairs.sums[row, 0, 2]
-            seen = p1 > 0
-            if seen:
-                p5 = sum_at(pairs.sums[row, 0], pairs.stamp[row], now, 0, powers)
-                p9 = sum_at(pairs.sums[row, 0], pairs.stamp[row], now, 1, powers)
-                met = pairs.last[row, 0]
-                gone = min(max((at - met) / span, 0.0), 1000.0)
-                rank = float(s.place[c] - 1 if s.place[c] > 0 else facts.row)
-                f[12] = 1.0
-                f[13], f[14] = np.log(p5 + 0.05) - _LOG_FLOOR, np.log(p9 + 0.05) - _LOG_FLOOR
-                f[15] = np.log(p1 + 0.05) - _LOG_FLOOR
-                f[16] = np.log(p1 / (n + 1))
-                f[17], f[18], f[19] = np.exp(-gone / 0.03), np.exp(-gone / 0.3), np.exp(-gone / 3)
-                f[20] = -np.log(gone + 0.003)
-                f[21], f[22], f[23] = odds, long, np.log(distinct + 1)
-                f[25], f[26] = 1 / (1 + rank), np.log1p(rank)
-                f[27] = 1.0 if rank == 0 else 0.0
-                f[28] = np.log((p1 + 0.1) / (c1 + 1))
+            share = (slow + 0.1) / (facts.total + 0.1 * max(facts.items, 1))
+            item = Item(fast, slow, n, away_slow, away_n, others, last, np.log(fast + 0.1),
+                        np.log(slow + 0.1), share, np.log(share))
+            item_part(f, item, user, at, span)
+            here = row >= 0 and pairs.sums[row, 0, 2] > 0
+            if here:
                 later, other = 0, pairs.item_head[c]        # users who met the item since
                 while other >= 0 and other != row and later < _LATER:
                     other, later = pairs.links[other, 3], later + 1
-                f[29], f[30] = 1 / (1 + later), np.log1p(later)
-                f[31] = 1.0 if later == 0 else 0.0
-                f[32] = -log_age(at, last, span, 0.003)
-                f[33] = l9
-                f[34] = np.log(np.float64(many) + 1) * f[20]
+                pair = Met(pairs.sums[row, 0, 2],
+                           sum_at(pairs.sums[row, 0], pairs.stamp[row], now, 0, powers),
+                           sum_at(pairs.sums[row, 0], pairs.stamp[row], now, 1, powers),
+                           pairs.last[row, 0])
+                rank = float(s.place[c] - 1 if s.place[c] > 0 else facts.row)
+                pair_part(f, pair, rank, later, item, user, at, span)
             else:
-                f[24] = long * (l5 - e3)
-            # steps from the user's last items, and clocks
+                f[AT.pair_new] = user.log_edges * (item.log_fast - _ITEM_FLOOR)
             for k in range(3):
                 v = int(users.others[u, 2 + k]) if known else -1
                 if v < 0:
                     break
-                found, left, left3 = -1, items.others[v, 1], items.others[v, 2]
-                near = found_rows[2 + k]
+                step, near = -1, found[2 + k]
                 if near >= 0:       # a step is in the window, too
-                    found = row_of(steps.slots, steps.keys, code(v, z))
-                many_steps = steps.n[found] if found >= 0 else np.float32(0.0)
-                f[35 + k] = np.log((many_steps + share) / (left + 1)) - log_share
-                many_steps = window.n[near] if near >= 0 else np.float32(0.0)
-                f[38 + k] = np.log((many_steps + share) / (left3 + 1)) - log_share
-                f[41 + k] = 1.0 if v == z else 0.0
-            before = log_share
-            for which in range(3):
-                h = found_rows[8 + which]
-                if h != hours[which]:
-                    hours[which] = h
-                    found = row_of(clocks.slots, clocks.keys, code(h, 0x7FFFFFFF))
-                    wholes[which] = clocks.n[found] if found >= 0 else np.float32(0.0)
-                whole = wholes[which]
-                found = found_rows[5 + which]
-                part = clocks.n[found] if found >= 0 else np.float32(0.0)
-                prior = log_share if which == 0 else before
-                found_log = np.log((part + 5 * np.exp(prior)) / (whole + 5))
-                f[44 + which] = found_log - prior
-                if which == 0:
-                    before = found_log
-            # elsewhere
-            e9, e1, e_last = np.float32(0.0), np.float32(0.0), -np.inf
+                    step = row_of(steps.slots, steps.keys, code(v, z))
+                step_part(f, k, v == z, steps.n[step] if step >= 0 else zero, items.others[v, 1],
+                          window.n[near] if near >= 0 else zero, items.others[v, 2], item)
+            prior = item.log_share
+            for k in range(3):
+                h, hit = found[8 + k], found[5 + k]
+                if h != hours[k]:
+                    hours[k] = h
+                    whole = row_of(clocks.slots, clocks.keys, code(h, 0x7FFFFFFF))
+                    totals[k] = clocks.n[whole] if whole >= 0 else zero
+                hourly = clock_part(f, k, clocks.n[hit] if hit >= 0 else zero, totals[k], prior)
+                if k == 0:
+                    prior = hourly
+            away_pair = Met(zero, zero, zero, -np.inf)
             if row >= 0:
-                e9 = sum_at(pairs.sums[row, 1], pairs.stamp[row], now, 1, powers)
-                e1, e_last = pairs.sums[row, 1, 2], pairs.last[row, 1]
+                away_pair = Met(pairs.sums[row, 1, 2], zero,
+                                sum_at(pairs.sums[row, 1], pairs.stamp[row], now, 1, powers),
+                                pairs.last[row, 1])
             elif guest >= 0 and c >= 0 and s.place[c] > 0:
                 k = lent.start[guest] + s.place[c] - 1
-                e9 = e1 = lent.n[k]
-                e_last = lent.last[k]
-            if e1 > 0:
-                f[48 if seen else 47] = 1.0
-                f[50 if seen else 49] = np.log(e9 + 0.05) - _LOG_FLOOR
-                f[51] = np.log(1000.0) - log_age(at, e_last, span, 0.003)
-            f[52] = np.log(a9 + 0.1) - e3
-            # soft neighbours
-            if touched_users and c >= 0:
-                for k in range(3):
-                    f[53 + k] = np.log((s.sums[c, k] + share) / (s.total[k] + 1)) - log_share
-                f[56] = np.log1p(20 * s.sums[c, 3] / ((norm + 1e-6) * np.sqrt(others + 1)))
-                f[57] = 1.0 if s.sums[c, 0] > 0 else 0.0
-                f[58] = 0.0 if seen else f[54]
-            # the pair turned round
-            if one and here:
+                away_pair = Met(lent.n[k], zero, lent.n[k], lent.last[k])
+            elsewhere_part(f, away_pair, here, item, at, span)
+            if alike and c >= 0:
+                neighbour_part(f, (s.sums[c, 0], s.sums[c, 1], s.sums[c, 2]), s.sums[c, 3],
+                               (s.total[0], s.total[1], s.total[2]), here, item, user)
+            if facts.one_kind and z < facts.items:
+                back = back_away = Met(zero, zero, zero, -np.inf)
                 if row >= 0:
-                    b1 = pairs.sums[row, 2, 2]
-                    if b1 > 0:
-                        f[59] = 1.0
-                        f[60] = np.log(sum_at(pairs.sums[row, 2], pairs.stamp[row], now, 0, powers)
-                                       + 0.05) - _LOG_FLOOR
-                        f[61] = np.log(b1 + 0.05) - _LOG_FLOOR
-                        f[62] = np.log(1000.0) - log_age(at, pairs.last[row, 2], span, 0.003)
-                        f[63] = np.exp(-max(at - pairs.last[row, 2], 0.0) / span / 0.3)
-                    b1 = pairs.sums[row, 3, 2]
-                    if b1 > 0:
-                        f[64] = 1.0
-                        f[65] = np.log(b1 + 0.05) - _LOG_FLOOR
-                        f[66] = np.log(1000.0) - log_age(at, pairs.last[row, 3], span, 0.003)
+                    back = Met(pairs.sums[row, 2, 2],
+                               sum_at(pairs.sums[row, 2], pairs.stamp[row], now, 0, powers), zero,
+                               pairs.last[row, 2])
+                    back_away = Met(pairs.sums[row, 3, 2], zero, zero, pairs.last[row, 3])
+                begun, cosine = zero, zero
                 if z < facts.users:
-                    f[67] = np.log(sum_at(users.sums[z], users.stamp[z], now, 1, powers) + 0.1)
-                    f[68] = s.weight[z]
-                else:
-                    f[67] = e3
-        for k in range(touched_users):
+                    begun = sum_at(users.sums[z], users.stamp[z], now, 1, powers)
+                    cosine = s.weight[z]
+                turned_part(f, back, back_away, begun, cosine, at, span)
+        for k in range(alike):
             s.dot[s.touched_users[k]] = 0.0
             s.weight[s.touched_users[k]] = 0.0
         for k in range(touched):
@@ -268,10 +466,145 @@ def fill(out: np.ndarray, src: np.ndarray, dst: np.ndarray, t: np.ndarray, order
 
 
 @njit(cache=True)
-def weighted(features: np.ndarray, w: np.ndarray) -> np.ndarray:
+def weighted(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Return each row's sum of features times ``w``, float64; it does not depend on other rows."""
-    found = np.zeros(len(features))
-    for q in range(len(features)):
+    found = np.zeros(len(x))
+    for q in range(len(x)):
         for j in range(len(w)):
-            found[q] += features[q, j] * w[j]
+            found[q] += x[q, j] * w[j]
     return found
+
+
+# -- features from tables of users and items -------------------------------------------------------
+def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Split features float32 [n, D] into categories [n, BUCKETS or 0], numbers [n, F], and flags.
+
+    The flags, bool [n, F], say which numbers are there.
+    """
+    buckets = BUCKETS if x.shape[1] > BUCKETS else 0
+    F = (x.shape[1] - 1 - buckets) // 2
+    there = (x[:, F:2 * F] == 0) & (x[:, -1:] > 0)
+    return np.abs(x[:, 2 * F:2 * F + buckets]), x[:, :F], there
+
+
+def sums_of(x: np.ndarray) -> np.ndarray:
+    """Return what is added up of rows of features, float64 [n, 1 + BUCKETS or 0 + 3 F]."""
+    categories, numbers, there = parts(x)
+    kept = np.where(there, numbers, 0.0)
+    return np.concatenate([np.ones((len(x), 1)), categories, there, kept, kept ** 2], 1)
+
+
+class Profiles:
+    """Sums of features: by item those of its users, by user those of its items; and overall."""
+
+    def __init__(self) -> None:
+        self.by = {side: np.zeros((0, 0)) for side in SIDES}        # by node of the other side
+        self.all = {side: np.zeros(0) for side in SIDES}
+
+    def add(self, client: Client, src: np.ndarray, dst: np.ndarray) -> None:
+        """Add the features of both ends of events; nothing without tables."""
+        for side, own, other in ((SIDES[0], src, dst), (SIDES[1], dst, src)):
+            x = features(client, side) if width(client.world, side) else None
+            if x is None or not len(own):
+                continue
+            made = sums_of(x[own])
+            held, most = self.by[side], int(other.max()) + 1
+            if len(held) < most:
+                grown = np.zeros((most, made.shape[1]))
+                if held.size:
+                    grown[:len(held)] = held
+                self.by[side] = held = grown
+            np.add.at(held, other, made)
+            self.all[side] = made.sum(0) + (self.all[side] if self.all[side].size else 0.0)
+
+    def features(self, client: Client, src: np.ndarray, dst: np.ndarray, out: np.ndarray) -> None:
+        """Write the features of pairs into their part of ``out`` float32 [Q, WIDTH]."""
+        for at, side, opposite, own, other in ((AT.table_user, *SIDES, src, dst),
+                                               (AT.table_item, *SIDES[::-1], dst, src)):
+            if not self.by[side].size:
+                continue
+            x, held = features(client, side), self.by[side]
+            assert x is not None
+            there = own < len(x)
+            x = x[np.where(there, own, 0)] * there[:, None]
+            met = other < len(held)
+            mine = held[np.where(met, other, 0)] * met[:, None]
+            likely, dense = compared(x, mine, self.all[side])
+            reverse = self.by[opposite]
+            known = own < len(reverse)
+            known[known] = reverse[own[known], 0] > 0 if reverse.size else False
+            out[:, at], out[:, at + 1] = likely, dense
+            out[:, at + 2] = np.where(known, 0.0, likely)
+            out[:, at + 3] = np.where(known, 0.0, dense)
+
+    def state_dict(self) -> dict[str, dict[str, np.ndarray]]:
+        """Return what a save keeps; arrays are the live ones."""
+        return {"by": self.by, "all": self.all}
+
+    def load_state_dict(self, state: dict[str, dict[str, np.ndarray]]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        self.by, self.all = dict(state["by"]), dict(state["all"])
+
+
+def compared(x: np.ndarray, mine: np.ndarray, overall: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how much likelier features are among some nodes than overall: log ratios [Q], twice.
+
+    The first are of categories, the second of numbers. ``x`` float32 [Q, D] are features, ``mine``
+    [Q, S] the sums over the nodes that each was met by, and ``overall`` [S] those over all, as
+    :func:`sums_of` has them.
+    """
+    categories, numbers, there = parts(x)
+    C, F = categories.shape[1], numbers.shape[1]
+    n = mine[:, :1]
+    share = (overall[1:1 + C] + 0.1) / (overall[0] + 1)
+    ratio = np.log((mine[:, 1:1 + C] + PRIOR * share) / (n + PRIOR)) - np.log(share)
+    many, total, square = (overall[1 + C + k * F:1 + C + (k + 1) * F] for k in range(3))
+    mean = total / np.maximum(many, 1.0)
+    spread = np.maximum(square / np.maximum(many, 1.0) - mean ** 2, LEAST)
+    k, t, s = (mine[:, 1 + C + i * F:1 + C + (i + 1) * F] for i in range(3))
+    own = (t + PRIOR * mean) / (k + PRIOR)
+    own_spread = np.maximum((s + PRIOR * (spread + mean ** 2)) / (k + PRIOR) - own ** 2, LEAST)
+    dense = 0.5 * (np.log(spread / own_spread) + (numbers - mean) ** 2 / spread
+                   - (numbers - own) ** 2 / own_spread)
+    return (ratio * categories).sum(1), np.clip(np.where(there, dense, 0.0).sum(1), -MOST, MOST)
+
+
+# -- in words --------------------------------------------------------------------------------------
+def reasons(client: Client, queries: Any, x: np.ndarray, lent: Lent) -> list[str]:
+    """Return one text a pair, such as "met 12 times, last at 2013-05-03", from features [Q, WIDTH].
+
+    Counts of ``lent`` rows are faded, so of these the texts have the last time only.
+    """
+    counts: Counts = client.counts
+    found = []
+    for q in range(len(queries)):
+        u, z = int(queries.src[q]), int(queries.dst[q])
+        said = []
+        row = -1
+        if u < len(counts.users) and z < len(counts.items):
+            key = np.array([u << 32 | int(counts.items.column[z])])
+            row = int(counts.pairs.find(key)[0])
+        for kind, where in ((HERE, "met"), (AWAY, "met elsewhere")):
+            n = round(float(counts.pairs.count[row, kind, 2])) if row >= 0 else 0
+            if n:
+                last = moment(float(counts.pairs.last[row, kind]), client.past.dates)
+                said.append(f"{where} {n:,} time{'s' * (n > 1)}, last at {last}")
+        if row < 0 and z < len(counts.items) and (
+                last_away := _last(lent, u, int(counts.items.column[z]))) is not None:
+            said.append(f"met elsewhere, last at {moment(last_away, client.past.dates)}")
+        said += dict.fromkeys(f.reason for f, value in zip(TABLE, x[q], strict=False)
+                              if f.reason and value > OFTEN)
+        if z < len(counts.items) and not (said and row >= 0):
+            n = int(counts.items.others[z, 0])
+            said.append(f"{n:,} user{'s' * (n != 1)} met it here")
+        found.append("; ".join(said) or "never met here")
+    return found
+
+
+def _last(lent: Lent, user: int, column: int) -> float | None:
+    """Return when a user without an edge here last met an item elsewhere; None: never."""
+    k = int(np.searchsorted(lent.users, user))
+    if k == len(lent.users) or lent.users[k] != user:
+        return None
+    there = np.flatnonzero(lent.column[lent.start[k]:lent.start[k + 1]] == column)
+    return float(lent.last[lent.start[k] + there[0]]) if len(there) else None

@@ -1,25 +1,31 @@
-"""A client's side of learning: edges with their features before they are counted, and scores."""
+"""Edges with their features before they are counted, scores, sums over clients, and what answers.
+
+What travels as secure sums is exact in fixed point. With noise each client's part is bounded first
+(:mod:`fedvine.privacy.gaussian`); the measures of the self-check then are not sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedvine.core.method import Client
+from fedvine.core.clients import Clients
+from fedvine.core.method import Client, on_client
 from fedvine.core.refresh import batches
 from fedvine.core.rng import mixed
 from fedvine.data.stream import EventStream
-from fedvine.methods._fedlink.events import edges, kept
+from fedvine.methods._fedlink.edges import edges, kept
 from fedvine.methods._fedlink_plus import edge_columns
-from fedvine.methods._fedlink_plus.counts import Counts
-from fedvine.methods._fedlink_plus.features import PARTS, Lent, fill, weighted
-from fedvine.methods._fedlink_plus.meetings import DECAYS, POWERS
-from fedvine.methods._fedlink_plus.neighbours import Facts, Scratch
-from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE
-from fedvine.methods._fedlink_plus.rows import lent as lent_rows
-from fedvine.methods._fedlink_plus.rows import receive_items
+from fedvine.methods._fedlink_plus.counts import DECAYS, POWERS, Counts
+from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
+from fedvine.methods._fedlink_plus.lists import Facts, Scratch
+from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE, derivatives, factors, means
+from fedvine.methods._fedlink_plus.travel import lent, receive_items
+from fedvine.privacy import gaussian
+from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.tasks import negatives
 from fedvine.tasks.negatives import Candidates
 
@@ -27,6 +33,12 @@ CHUNK = 1 << 15     # pairs whose features are in memory at a time
 RANKED, AGAINST = 200, 100      # edges that the method measures itself by, and items beside each
 MARGIN = 0.005      # by how much another answer must have been better than the whole model
 RECENT = 0.8        # what a stage's measure keeps a stage later
+MOST = 2.0 ** 30    # of a number in a sum
+SHOWN = 3       # kinds of answers that a sentence names
+WORDS = {"pairs": "the pair's own past", "steps": "what item follows which",
+          "clocks": "the hour and the weekday", "elsewhere": "what the user met at other clients",
+          "neighbours": "similar users", "turned": "the pair turned round",
+          "tables": "tables of users and items", "edges": "columns of edges"}
 
 #: Enters further features of pairs: (features float32 [Q, WIDTH], users [Q], items [Q]).
 Also = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
@@ -134,19 +146,10 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     as the scores are. In a client's first stage, which is learned in four parts, these are the
     items known before the part. Edges and items are drawn by hashes of their names.
 
-    Args:
-        client: with the stage.
-        sampled: edges at most.
-        many: negatives an edge.
-        new: weight of an edge whose pair was not met before; others have 1.
-        near: see :class:`fedvine.methods._fedlink_plus.neighbours.Facts`.
-        step: after how many events of the stage features know them; None: they do not.
-        t: number of the stage.
-        also: enters features that are not of counts.
-        ranked: how many of the edges are compared with :data:`AGAINST` items, too.
-
-    Returns:
-        The sample; empty without edges.
+    Sampled are at most ``sampled`` edges with ``many`` negatives each, and ``ranked`` of them are
+    compared with :data:`AGAINST` items, too. Pairs that are new weigh ``new``, others 1.
+    Features know the stage's events after every ``step`` ones; None: they do not. The sample is
+    empty without edges.
     """
     counts, stage, wide = client.counts, kept(client.stage), edge_columns.width(client.world)
     src, dst = (np.asarray(end).astype(np.int64) for end in (stage.src, stage.dst))
@@ -202,14 +205,14 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
     found, fresh = np.full((len(place), many, wide), np.nan, np.float32), np.empty(len(place), bool)
     ranks = np.full((len(chosen), AGAINST, wide), np.nan, np.float32)
     met, done = np.zeros((len(chosen), AGAINST), bool), 0
-    empty, pair = lent_rows(counts, None), PARTS["pairs"][0]
+    empty = lent(counts, None)
     for upto, at in seen:
         count(client, stage[done:upto])
         done = max(done, upto)
         mine = np.flatnonzero(np.isin(chosen, at))
         here = np.searchsorted(at, chosen[mine])
         own = features(client, src[place[at]], dst[place[at]], when[place[at]], empty, near, also)
-        fresh[at] = own[:, pair] == 0
+        fresh[at] = own[:, AT.pair_met] == 0
         for into, items, rows in ((found, wrong, at), (ranks, beside, mine)):
             edge = np.arange(len(at)) if into is found else here
             there = items[rows] >= 0
@@ -221,7 +224,7 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
             into[rows] = less
             if into is ranks:
                 old = np.zeros(there.shape, bool)
-                old[there] = x[:, pair] > 0
+                old[there] = x[:, AT.pair_met] > 0
                 met[rows] = old
     count(client, stage[done:])
     counts.begin(t + 1, counts.one_kind)        # what comes next is seen from there
@@ -231,18 +234,12 @@ def take_in(client: Client, sampled: int, many: int, new: float, near: tuple[int
 
 def measured(sampled: np.ndarray, fresh: np.ndarray, variants: np.ndarray,
              met: np.ndarray | None = None) -> np.ndarray:
-    """Return how well each variant of the weights ranks sampled edges.
+    """Return how well each variant of the weights, [V, F], ranks sampled edges: [1 + 4 V].
 
-    Args:
-        sampled: differences of features, float32 [n, m, F], NaN where there is no negative.
-        fresh: whether the pair is new, bool [n].
-        variants: float64 [V, F].
-        met: which negatives their user met before, bool [n, m]; a new pair is not compared with
-            these. None: they are not known.
-
-    Returns:
-        Numbers float64 [1 + 4 V]: 1, or 0 without any edge; then by variant AUC and mean reciprocal
-            rank of new pairs (of all where none is new), and of all pairs.
+    The first number is 1, or 0 without any edge; then there are by variant AUC and mean reciprocal
+    rank of new pairs (of all where none is new), and of all pairs. ``sampled`` float32 [n, m, F]
+    are differences of features, NaN where there is no negative; ``fresh`` says which pairs are new,
+    and ``met`` [n, m] which negatives their user met before: a new pair is not compared with these.
     """
     found = np.zeros((len(variants), 4))
     there = ~np.isnan(sampled[:, :, 0])
@@ -278,12 +275,9 @@ def enter_totals(client: Client, others: np.ndarray) -> None:
 
 
 def choose(server: Any, names: list[str], sums: np.ndarray) -> None:
-    """Take a stage's measures, summed over clients, and choose what answers next.
+    """Take a stage's measures, summed over clients, and choose which of ``names`` answers next.
 
-    Args:
-        server: with ``newton``; ``gains`` and ``chosen`` are brought up to date.
-        names: of the variants of the weights.
-        sums: of what :func:`measured` returned.
+    ``sums`` are those of :func:`measured`; ``server.gains`` and ``chosen`` are brought up to date.
     """
     if sums[0] > 0 and server.newton.w.any():
         mean = sums[1:].reshape(len(names), 4) / sums[0]
@@ -301,3 +295,106 @@ def choose(server: Any, names: list[str], sums: np.ndarray) -> None:
         best = min(("all", *(n for n in MILDER if n in gains)),
                    key=lambda n: np.maximum(simple - gains[n], 0).sum())
     server.chosen.append(best)
+
+
+def report(chosen: Sequence[str]) -> dict[str, Any]:
+    """Return the choice after each stage, and the sentence that is shown in its place."""
+    return {"answers": list(chosen), "said": {"answers": said(chosen)}}
+
+
+def said(chosen: Sequence[str]) -> str:
+    """Return one sentence on the choices after the stages, the most frequent first."""
+    kinds = Counter(chosen).most_common()
+    if len(kinds) == 1:
+        return f"All forecasts were made by {_words(kinds[0][0])}."
+    named = [f"{_words(kind)} ({count}{' times' * (not k)})" for k, (kind, count) in
+             enumerate(kinds[:SHOWN])]
+    rest = sum(count for _, count in kinds[SHOWN:])
+    if rest:
+        named.append(f"others ({rest})")
+    return ("Forecasts are made by what ranked the newest edges best. After "
+            f"{len(chosen)} stages that was {', '.join(named)}; summary.json has each.")
+
+
+def _words(kind: str) -> str:
+    """Return a choice in words; those that are not known as they are."""
+    if kind in MILDER:
+        return f"the whole model with the odds of known pairs divided by {MILDER[kind]}"
+    if kind in SIMPLE:
+        return f"{kind} alone"
+    part = kind.removeprefix("without ")
+    return "the whole model" if kind == "all" else f"the model without {WORDS.get(part, part)}"
+
+
+# -- sums over clients: the client functions, and noise --------------------------------------------
+class SumsMixin:
+    """The sums, for a method with ``secure_sum``, ``mask`` and the fields named below."""
+
+    if TYPE_CHECKING:
+        buckets: Any
+        clip: Any
+        clip_counts: Any
+        mask: Any
+        needed: Any
+        noise: Any
+        secure: Any
+        secure_sum: Any
+
+    def summed(self, clients: Clients, function: Any, length: int, *same: Any) -> np.ndarray:
+        """Return the sum of the clients' vectors float64 [length], exact in fixed point."""
+        return from_fixed(self.secure_sum(clients, function, *same, length=length)[0])
+
+    @on_client
+    def measures(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
+        return self.mask(client, to_fixed(client.measured), sealed)
+
+    @on_client
+    def counted(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Return how often the stage meets the items of each hash, [buckets]."""
+        found = by_hash(client, self.buckets)
+        return self.mask(client, to_fixed(self.protect(client, found, self.clip_counts, sealed)),
+                         sealed)
+
+    @on_client
+    def total(self, client: Client, totals: np.ndarray, away: Sequence[str] = ()) -> None:
+        """Enter what the other clients counted of this client's items: all less its own.
+
+        Those of the clients ``away`` did not come, and are not in the totals.
+        """
+        if client.name not in away:
+            own = by_hash(client, self.buckets)
+            totals = totals - (gaussian.shortened(own, self.clip_counts) if self.noise else own)
+        enter_totals(client, np.maximum(totals, 0.0))
+        client.cache.clear()
+
+    @on_client
+    def derive(self, client: Client, w: np.ndarray, units: np.ndarray,
+               sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Return this client's sums of the loss and its derivatives at ``w``, in ``units``."""
+        found = derivatives(client.samples, client.weights, w) * factors(units)
+        # Units are those of the sums before; where they were far off the server asks again.
+        return self.mask(client, to_fixed(np.clip(found, -MOST, MOST)), sealed)
+
+    @on_client
+    def derive_means(self, client: Client, w: np.ndarray, sealed: dict[str, bytes] | None
+                     ) -> np.ndarray:
+        """Return this client's mean derivatives of the stage at ``w``, with noise."""
+        found = means(client.samples[-1], client.weights[-1], w)
+        return self.mask(client, to_fixed(self.protect(client, found, self.clip, sealed)), sealed)
+
+    def protect(self, client: Client, found: np.ndarray, clip: float,
+                sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Bound a client's part in a sum, and add its part of the noise; nothing without noise."""
+        if not self.noise:
+            return found
+        return gaussian.protect(client, found, clip, self.noise, participants=sealed or (),
+                                fewest=self.fewest(len(client.world.clients)))
+
+    def fewest(self, clients: int) -> int:
+        """Return in how many clients' noise a part is hidden: its own alone without masks."""
+        return self.needed(clients) if self.secure else 1
+
+    def deviation(self, clip: float, clients: int) -> float:
+        """Return the deviation of the noise in a sum of all clients' parts of norm ``clip``."""
+        return self.noise * clip * (clients / self.fewest(clients)) ** 0.5

@@ -10,8 +10,8 @@ import torch
 from fedvine.core import tree
 from fedvine.core.state import Client, Memory
 from fedvine.experiments.run import Run
-from fedvine.methods._fedlink import buffers, inputs
-from fedvine.methods._fedlink.buffers import SIDES, Touched
+from fedvine.methods._fedlink import inputs
+from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, receive, request
 from fedvine.methods.fedlink import FedLink
 from fedvine.nn.sage import BipartiteSage
 from fedvine.results.exported.parts import Exported, named, ready
@@ -69,9 +69,9 @@ def _inputs(method: FedLink, server: Memory, client: Client, net: Any
             ) -> tuple[dict[str, torch.Tensor], Any]:
     """Return the inputs float32 [n, d] of all nodes of a client, and the graph of its edges."""
     nodes = Touched(np.arange(client.past.num_src), np.arange(client.past.num_dst))
-    asked = buffers.request(client, nodes)
+    asked = request(client, nodes)
     sent = {side: getattr(server, side).fetch(asked[side], False)[0] for side in SIDES}
     with torch.no_grad():
-        x = inputs.joined(client, net, nodes, buffers.receive(client, nodes, sent))
+        x = inputs.joined(client, net, nodes, receive(client, nodes, sent))
     return ({side: rows.detach().cpu() for side, rows in x.items()},
-            buffers.graph_of(nodes, *method.retained(client), torch.device("cpu")))
+            graph_of(nodes, *method.retained(client), torch.device("cpu")))

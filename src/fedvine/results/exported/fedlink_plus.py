@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import Run
-from fedvine.methods._fedlink_plus import rows as travelling
-from fedvine.methods._fedlink_plus import samples
-from fedvine.methods._fedlink_plus.features import PARTS
+from fedvine.methods._fedlink_plus import samples, travel
+from fedvine.methods._fedlink_plus.features import TABLE, WIDTH
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.results.exported.parts import Exported, ready
 
@@ -31,7 +30,8 @@ def exported(run: Run, top: int) -> Exported:
     server, method = run.at_the_end()[0], run.method
     assert isinstance(method, FedLinkPlus)
     w = server.newton.variants(milder=True).get(server.chosen[-1], server.newton.w)
-    made, columns = Exported("fedlink_plus", HOW, {"weights": w}), _columns(len(w))
+    made = Exported("fedlink_plus", HOW, {"weights": w})
+    columns = [*(f.name for f in TABLE), *(f"edge_{j}" for j in range(len(w) - WIDTH))]
     forecasts = Forecasts(run)
     for name, part in run.parts.items():
         if not len(part):
@@ -46,17 +46,10 @@ def exported(run: Run, top: int) -> Exported:
         run.ask(name, run.protocol.pairs(run.plan, src[:1], dst[:1], []))
         client = ready(run, name)
         x = samples.features(client, src, dst, np.full(len(src), run.plan.asked),  # type: ignore[attr-defined]
-                             travelling.lent(client.counts, None), method.near_by)
+                             travel.lent(client.counts, None), method.near_by)
         items = pa.array([part.dst_ids[i] for i in range(part.num_dst)], pa.string())
         made.tables[name] = {"pairs": pa.table({
             "user": pa.array(users, pa.string()).take(pa.array(src)),
             "item": items.take(pa.array(dst)),
             **{column: pa.array(x[:, j]) for j, column in enumerate(columns)}})}
     return made
-
-
-def _columns(width: int) -> list[str]:
-    """Return a name for each feature: its part, and its number in it."""
-    found = [f"{part}.{j - begin}" for part, (begin, end) in PARTS.items()
-             for j in range(begin, end)]
-    return found + [f"edges.{j}" for j in range(width - len(found))]

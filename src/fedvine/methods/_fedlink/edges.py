@@ -1,9 +1,12 @@
-"""Number of edges that a client keeps with ``capacity = "auto"``, from its own new edges.
+"""Edges that a client trains on: ends of events, constant edge buffers, and how many to keep.
 
-New edges are predicted from the last w known ones by a walk of three steps, user - item - user -
-item (Cooper et al. 2014), which is two layers of means without anything trained. Some w predicts
-best: fewer edges are noisy, more contain interests that have changed. The theory of buffers has the
-same optimum (:mod:`fedvine.methods._fedlink.theory`).
+Nothing here needs torch, so that rivals without a model do not either.
+
+With ``capacity = "auto"`` a client finds the number of edges from its own new ones: they are
+predicted from the last w known ones by a walk of three steps, user - item - user - item (Cooper et
+al. 2014), which is two layers of means without anything trained. Some w predicts best: fewer edges
+are noisy, more contain interests that have changed. The theory of buffers has the same optimum
+(:mod:`fedvine.methods._fedlink.theory`).
 
 The network that is trained remembers older edges in its rows, and learns more about rare users than
 a walk does. So edges are dropped only where they are measured to do harm, by a walk that is better
@@ -17,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from fedvine.methods._fedlink.buffers import EdgeBuffers
+from fedvine.data.stream import EventStream
 from fedvine.tasks import metrics
 
 PAIRS = 1000        # new edges that are predicted at most, a stage
@@ -32,6 +35,79 @@ TELLS = 0.55        # AUC that the best size must have: below it the walk suppor
 SMALLEST, DOUBLINGS, MANY = 1000, 6, 5
 
 
+def edges(events: EventStream) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the events that are edges (int32 [n] each); deletions are left out."""
+    src, dst = np.asarray(events.src), np.asarray(events.dst)
+    return (src, dst) if events.deleted is None else (src[~events.deleted], dst[~events.deleted])
+
+
+def kept(events: EventStream) -> EventStream:
+    """Return the events that are edges; deletions are left out."""
+    return events if events.deleted is None else events.take(
+        np.flatnonzero(~np.asarray(events.deleted)))
+
+
+# -- constant edge buffers (Section 3.2.1) ---------------------------------------------------------
+class EdgeBuffers:
+    """The last S x C edges of a stream, in S buffers of C: first in, first out.
+
+    They are cut from the newest edge backwards, and numbered so: buffer 0 has the newest C edges,
+    buffer S - 1 the oldest. The paper numbers from the oldest: its G^1 is buffer S - 1, its G^S
+    buffer 0. All are in two arrays of a fixed size.
+
+    ``seen`` counts all edges ever pushed; it names the content, so it can key a cache.
+    """
+
+    def __init__(self, C: int, S: int = 1) -> None:
+        self.buffers, self.seen = S, 0
+        self._allocate(S * C)
+
+    def _allocate(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._src, self._dst = np.zeros(capacity, np.int32), np.zeros(capacity, np.int32)
+
+    @property
+    def C(self) -> int:
+        """Return the edges of one buffer; the oldest may have fewer."""
+        return -(-self.capacity // self.buffers)
+
+    def __len__(self) -> int:
+        return min(self.seen, self.capacity)
+
+    def push(self, src: np.ndarray, dst: np.ndarray) -> None:
+        """Append edges int32 [n] in time order; the oldest leave."""
+        self.seen += len(src)
+        src, dst = src[-self.capacity:], dst[-self.capacity:]
+        first = self.seen - len(src)
+        start = first % self.capacity
+        room = min(self.capacity - start, len(src))
+        for ring, new in ((self._src, src), (self._dst, dst)):
+            ring[start:start + room] = new[:room]
+            ring[:len(new) - room] = new[room:]
+
+    def last(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return edges start to stop - 1 counted back from the newest (0), oldest first: int32."""
+        start, stop = min(start, len(self)), min(stop, len(self))
+        at = np.arange(self.seen - stop, self.seen - start) % self.capacity
+        return self._src[at], self._dst[at]
+
+    def resize(self, capacity: int, src: np.ndarray, dst: np.ndarray) -> None:
+        """Change the capacity, and replace what is kept by these edges, oldest first."""
+        self._allocate(capacity)
+        self.seen = max(self.seen - len(src), 0)
+        self.push(src, dst)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a save keeps; arrays are the live ones."""
+        return {"seen": self.seen, "src": self._src, "dst": self._dst}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        self.seen, self._src, self._dst = state["seen"], state["src"].copy(), state["dst"].copy()
+        self.capacity = len(self._src)
+
+
+# -- how many edges to keep ------------------------------------------------------------------------
 class AutoCapacity:
     """AUC of windows of ``sizes`` edges (ascending), measured as new edges come."""
 

@@ -1,7 +1,7 @@
-"""Edge buffers, batches and sums of differences, in the order of FedLink's box.
+"""Batches, rows that travel, and sums of differences, in the order of FedLink's box.
 
-The constant edge buffers that a client keeps (Section 3.2.1), the graph that a step draws from
-them, the rows of the embeddings that this graph touches, and the sum of the clients' differences.
+The graph that a step draws from the buffers, the rows of the embeddings that this graph touches,
+and the sum of the clients' differences.
 """
 
 from __future__ import annotations
@@ -19,73 +19,13 @@ from fedvine.core.errors import Refused
 from fedvine.core.expect import Array, check
 from fedvine.core.method import Client, Server
 from fedvine.data.ids import Ids
-from fedvine.methods._fedlink.events import edges as edges
+from fedvine.methods._fedlink.edges import EdgeBuffers
 from fedvine.nn.embedding import EmbeddingTable
 from fedvine.nn.sage import Bipartite
 from fedvine.privacy.robust import Robust, krum, merged, merged_rows
 
 SIDES = ("users", "items")      # the embeddings I and J: an EmbeddingTable each at the server
 MOST_KEYS = 1 << 26             # bytes of keys that a client may send at a time
-
-
-# -- constant edge buffers -------------------------------------------------------------------------
-class EdgeBuffers:
-    """The last S x C edges of a stream, in S buffers of C: first in, first out.
-
-    They are cut from the newest edge backwards, and numbered so: buffer 0 has the newest C edges,
-    buffer S - 1 the oldest. The paper numbers from the oldest: its G^1 is buffer S - 1, its G^S
-    buffer 0. All are in two arrays of a fixed size.
-
-    ``seen`` counts all edges ever pushed; it names the content, so it can key a cache.
-    """
-
-    def __init__(self, C: int, S: int = 1) -> None:
-        self.buffers, self.seen = S, 0
-        self._allocate(S * C)
-
-    def _allocate(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._src, self._dst = np.zeros(capacity, np.int32), np.zeros(capacity, np.int32)
-
-    @property
-    def C(self) -> int:
-        """Return the edges of one buffer; the oldest may have fewer."""
-        return -(-self.capacity // self.buffers)
-
-    def __len__(self) -> int:
-        return min(self.seen, self.capacity)
-
-    def push(self, src: np.ndarray, dst: np.ndarray) -> None:
-        """Append edges int32 [n] in time order; the oldest leave."""
-        self.seen += len(src)
-        src, dst = src[-self.capacity:], dst[-self.capacity:]
-        first = self.seen - len(src)
-        start = first % self.capacity
-        room = min(self.capacity - start, len(src))
-        for ring, new in ((self._src, src), (self._dst, dst)):
-            ring[start:start + room] = new[:room]
-            ring[:len(new) - room] = new[room:]
-
-    def last(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return edges start to stop - 1 counted back from the newest (0), oldest first: int32."""
-        start, stop = min(start, len(self)), min(stop, len(self))
-        at = np.arange(self.seen - stop, self.seen - start) % self.capacity
-        return self._src[at], self._dst[at]
-
-    def resize(self, capacity: int, src: np.ndarray, dst: np.ndarray) -> None:
-        """Change the capacity, and replace what is kept by these edges, oldest first."""
-        self._allocate(capacity)
-        self.seen = max(self.seen - len(src), 0)
-        self.push(src, dst)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a save keeps; arrays are the live ones."""
-        return {"seen": self.seen, "src": self._src, "dst": self._dst}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what :meth:`state_dict` gave."""
-        self.seen, self._src, self._dst = state["seen"], state["src"].copy(), state["dst"].copy()
-        self.capacity = len(self._src)
 
 
 # -- what a step draws -----------------------------------------------------------------------------
