@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedvine.cli import completion, options
-from fedvine.cli.stopping import stopped_as_by_ctrl_c
+from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 

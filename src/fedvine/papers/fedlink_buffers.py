@@ -12,7 +12,7 @@ from typing import Any
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.fedlink import by_client, draw_clients, group, megabytes, with_method
 from fedvine.papers.study import Found, Panel, Study
-from fedvine.results import plot_style
+from fedvine.results import pictures
 from fedvine.results.tables import Table, TableSet, spread
 
 SMALL = (125, 250, 500, 1150, 2300, 4600, 9200)     # of Foursquare, whose US has 11,433 edges
@@ -84,27 +84,27 @@ def _against(found: Found, name: str, best: int) -> list[str]:
             difference("auc"), difference("auc_new")]
 
 
-def _drawn(found: Found, best: Mapping[str, int | None]) -> plot_style.Drawing:
-    drawing, plots = plot_style.plots([p.name for p in found.panels], 2)
+def _drawn(found: Found, best: Mapping[str, int | None]) -> pictures.Drawing:
+    drawing, plots = pictures.plots([p.name for p in found.panels], 2)
     for (top, low), panel in zip(plots.T, found.panels, strict=True):
         name, marks, fixed = panel.name, _capacities(found, panel.name), best[panel.name]
         held = {c: None if (b := found.entry(name, c).cost("peak_memory_bytes")) is None
                 else b / 1e6 for c in (*marks, AUTO)}
         draw_clients(top, found, panel, marks)
-        plot_style.line(low, [(c, [held[c]]) for c in marks], label="mean", **plot_style.MEAN)
+        pictures.line(low, [(c, [held[c]]) for c in marks], label="mean", **pictures.MEAN)
         for axes, value in ((top, found.entry(name, AUTO).estimate("auc")[0]), (low, held[AUTO])):
             if value is not None:
-                axes.axhline(value, color=plot_style.PURPLE, linewidth=1.4, linestyle="--",
+                axes.axhline(value, color=pictures.PURPLE, linewidth=1.4, linestyle="--",
                              label="auto, mean")
-            plot_style.log_ticks(axes, marks, fontsize=7, rotation=30)
+            pictures.log_ticks(axes, marks, fontsize=7, rotation=30)
             if fixed is not None:           # behind the best, as in the paper's figure
-                axes.axvspan(fixed / 1.2, fixed * 1.2, color=plot_style.SHADE, zorder=0,
+                axes.axvspan(fixed / 1.2, fixed * 1.2, color=pictures.SHADE, zorder=0,
                              linewidth=0)
         top.legend(fontsize=6, frameon=False, ncols=2)
         low.set_xlabel("edges of a buffer")
     plots[0][0].set_ylabel("AUC")
     plots[1][0].set_ylabel("peak memory, MB")
-    return plot_style.Drawing(drawing, "FedLink, Figures 2 and C.3")
+    return pictures.Drawing(drawing, "FedLink, Figures 2 and C.3")
 
 
 STUDIES: dict[str, Callable[[], Study]] = {

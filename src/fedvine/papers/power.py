@@ -9,9 +9,8 @@ import numpy as np
 
 from fedvine.core.state import World
 from fedvine.papers.study import Found, Panel, Study, experiments
-from fedvine.results import plot_style
-from fedvine.results.cell_logs import points
-from fedvine.results.cells import Job
+from fedvine.results import pictures
+from fedvine.results.cells import Job, points
 from fedvine.results.tables import Table, TableSet, about_seeds, spread
 
 DATA = ("cora", "citeseer")
@@ -114,17 +113,17 @@ def am_by_round(cell: Job) -> list[float]:
             for r in rounds]
 
 
-def _drawn(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) -> plot_style.Drawing:
-    drawing, plots = plot_style.plots(names)
+def _drawn(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) -> pictures.Drawing:
+    drawing, plots = pictures.plots(names)
     for axes, d in zip(plots[0], names, strict=True):
-        for m, colour in zip(METHODS, plot_style.COLOURS, strict=False):
+        for m, colour in zip(METHODS, pictures.COLOURS, strict=False):
             if (d, m) in curves:
-                plot_style.line(axes, enumerate(curves[d, m].T), marker="o", markersize=3,
+                pictures.line(axes, enumerate(curves[d, m].T), marker="o", markersize=3,
                                 color=colour, label=m)
         axes.set_xlabel("round of the last task")
     plots[0][0].set_ylabel("AM, %")
-    plot_style.legend(drawing, plots[0][0])
-    return plot_style.Drawing(drawing, "POWER, Figure 6: AM by round of the last task")
+    pictures.legend(drawing, plots[0][0])
+    return pictures.Drawing(drawing, "POWER, Figure 6: AM by round of the last task")
 
 
 # -- what decides FedAvg's number --------------------------------------------------------------

@@ -12,7 +12,7 @@ from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import Run
 from fedvine.methods._power.personal import Personal
 from fedvine.methods._power.training import Continual
-from fedvine.results.exported.parts import Exported, named, ready
+from fedvine.results.exported import Exported, named, ready
 
 HOW = "Graph attention, two layers and one head, over a client's graph; scores of its classes."
 
