@@ -13,7 +13,7 @@ from fedvine.experiments.run import run
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_plus import FedLinkPlus
-from fedvine.results.plot_style import COLOURS
+from fedvine.results.pictures import COLOURS
 from fedvine.testing import PROTOCOL, tiny_case
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fedvine.cli import options
 from fedvine.cli.main import app
+from fedvine.data.spec import Data
+from fedvine.experiments.experiment import Experiment, SplitBy
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +19,17 @@ def here(tmp_path, monkeypatch):
     Path("shop.csv").write_text("user,item,at,town,stars,kind,paid\n" + "".join(
         f"u{i * i % 13},i{i * 7 % 11},{i},{'ab'[i % 2]},{i % 5 - 2},{'xyz'[i % 3]},{i / 7}\n"
         for i in range(120)))
+
+
+def test_options_are_keys_of_an_experiment():
+    models = {"": Experiment, "data": Data, "split": SplitBy}
+    for key, (_, kind, _) in options._OPTIONS.items():
+        table, _, name = key.rpartition(".")
+        assert name in models[table].model_fields, key
+        if kind is not str:
+            assert models[table].model_fields[name].annotation in (kind, kind | None), key
+    own = {key.removeprefix("data.") for key in options._OPTIONS if key.startswith("data.")}
+    assert Data.model_fields.keys() - own == {"folder", "share", "options"}     # by --set
 
 
 def fedvine(*words):

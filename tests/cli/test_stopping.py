@@ -7,7 +7,7 @@ import pytest
 
 LOST = """
 import ctypes, signal, sys, time
-from fedvine.cli.stopping import stopped_as_by_ctrl_c
+from fedvine.cli.run import stopped_as_by_ctrl_c
 
 signal.signal(signal.SIGINT, signal.{sigint})
 for other in (signal.SIGTERM, signal.SIGHUP):       # whatever this process was started with
@@ -39,7 +39,7 @@ def test_an_interruption_that_was_dropped_comes_again(number, sigint):
 
 
 def test_other_dropped_exceptions_are_reported_as_before():
-    code = ("from fedvine.cli.stopping import stopped_as_by_ctrl_c\n"
+    code = ("from fedvine.cli.run import stopped_as_by_ctrl_c\n"
             "stopped_as_by_ctrl_c()\n"
             "class Bad:\n    def __del__(self): raise ValueError('seen')\n"
             "Bad()\n")

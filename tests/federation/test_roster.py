@@ -90,13 +90,13 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("typed", "kept"), [("y\n", True), ("n\n", False), ("\n", False)])
 def test_a_person_confirms_it(kits, file, monkeypatch, capsys, typed, kept):
-    from fedvine.cli.roster import confirm
+    from fedvine.cli.site import confirm_roster
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     if kept:
-        confirm(kits["ada"], file, False)
+        confirm_roster(kits["ada"], file, False)
     else:
         with pytest.raises(FedvineError, match="was not confirmed"):
-            confirm(kits["ada"], file, False)
+            confirm_roster(kits["ada"], file, False)
     assert (kits["ada"] / roster.FILE).exists() == kept
     said = capsys.readouterr().out
     assert "(this site)" in said and "in another way than through the hub?" in said
@@ -105,14 +105,14 @@ def test_a_person_confirms_it(kits, file, monkeypatch, capsys, typed, kept):
 
 
 def test_nobody_confirms_it_without_a_terminal(kits, file, monkeypatch, capsys):
-    from fedvine.cli.roster import confirm
+    from fedvine.cli.site import confirm_roster
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(FedvineError, match="say so with --confirmed"):
-        confirm(kits["ada"], file, False)
+        confirm_roster(kits["ada"], file, False)
     assert not (kits["ada"] / roster.FILE).exists()
-    confirm(kits["ada"], file, True)
+    confirm_roster(kits["ada"], file, True)
     capsys.readouterr()
-    confirm(kits["ada"], file, False)               # the same again: no question
+    confirm_roster(kits["ada"], file, False)               # the same again: no question
     assert capsys.readouterr().out == ""
 
 

@@ -28,8 +28,7 @@ from fedvine.papers.dgcolearn import (
 )
 from fedvine.papers.published import PAPERS
 from fedvine.papers.study import carry_out, planned
-from fedvine.results.cell_logs import exchanges
-from fedvine.results.cells import cells
+from fedvine.results.cells import cells, exchanges
 
 NAMES = dgcolearn.STUDIES
 OPTIONS = {"only": "patent", "seeds": 2, "jobs": 1, "budget": 0, "tell": print}

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 import tomllib
 
 import numpy as np
@@ -14,7 +15,6 @@ from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.reopened import reopened
-from fedvine.results import forks as forking
 from fedvine.results.cells import cells, rounded
 from fedvine.results.chart import chart
 from fedvine.results.compare import compare, experiments, labels
@@ -82,7 +82,7 @@ def test_a_finished_cell_is_not_run_again(shared, monkeypatch, tmp_path):
     def never(*args, **kwargs):
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr(forking.subprocess, "Popen", never)
+    monkeypatch.setattr(subprocess, "Popen", never)
     again = compare(wanted, 2, folder / "cells", tell=never)
     assert again == found
     assert compare(wanted[::-1], 1, folder / "cells", tell=never).seeds == 1

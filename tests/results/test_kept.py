@@ -19,8 +19,7 @@ from fedvine.results.cells import Job, cells, kept_beside, opened_once, rounded,
 from fedvine.results.compare import compare, experiments
 from fedvine.results.fill import fill, fill_pages
 from fedvine.results.kept import Identity, Kept, read
-from fedvine.results.tune import tune
-from fedvine.results.tuned import found as searched
+from fedvine.results.tune import find_search, tune
 from fedvine.results.work import Budget
 from fedvine.tasks.link_prediction import LinkPrediction
 
@@ -171,9 +170,9 @@ def test_a_search_under_another_protocol_is_not_taken(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, = wanted(tmp_path)
     tune(first, trials=1, folder=tmp_path / "cells", tell=len)
-    assert searched(first, 100, tmp_path / "cells") is not None
+    assert find_search(first, 100, tmp_path / "cells") is not None
     monkeypatch.setattr(LinkPrediction, "revision", 99)
-    assert searched(first, 100, tmp_path / "cells") is None
+    assert find_search(first, 100, tmp_path / "cells") is None
 
 
 def test_of_a_data_set_a_line_that_nobody_can_ask_for_goes(tmp_path):

@@ -92,7 +92,7 @@ def test_the_axis_of_a_run_with_dates_has_dates(tmp_path, monkeypatch):
         axes, = figure.axes
         labels.append([t.get_text() for t in axes.get_xticklabels()])
         return b""
-    monkeypatch.setattr(drawing.plot_style, "png", kept)
+    monkeypatch.setattr(drawing, "png", kept)
     for name, dates in (("dated", True), ("plain", False)):
         made = Finished.read(finished(tmp_path / name, "popularity", dates=dates))
         drawing.pictures(made.task.picture(made.summary, made.lines), made.bounds)
@@ -106,7 +106,7 @@ def test_the_axis_of_a_run_with_dates_has_dates(tmp_path, monkeypatch):
     ("2024-03-01T08:00", "2024-03-01T20:00", "2024-03-01")])
 def test_the_label_of_an_axis_with_dates_has_its_span(monkeypatch, first, last, said):
     labels = []
-    monkeypatch.setattr(drawing.plot_style, "png", lambda figure: labels.append(
+    monkeypatch.setattr(drawing, "png", lambda figure: labels.append(
         figure.axes[0].get_xlabel()) or b"")
     bounds = np.linspace(*np.array([first, last], "datetime64[s]").astype(float), 5)
     plot = Lines("", "stage (test shaded)", [("a", [1, 3, 5], [0.1, 0.2, 0.3])], stages=True)

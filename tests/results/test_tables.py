@@ -14,7 +14,7 @@ from fedvine.core.text import Terminal
 from fedvine.results import chart as charts
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
-from fedvine.results.plot_style import Drawing
+from fedvine.results.pictures import Drawing
 from fedvine.results.tables import Table, TableSet
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction

@@ -15,10 +15,10 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.methods.popularity import Popularity
 from fedvine.papers import published, reproduce
 from fedvine.papers.published import PaperTable
-from fedvine.results import tune, tuned
+from fedvine.results import tune
 from fedvine.results.compare import experiments
 from fedvine.results.kept import read
-from fedvine.results.trials import Study
+from fedvine.results.tune import Study
 
 
 def wanted(folder, word="popularity", *more):
@@ -79,10 +79,10 @@ def test_its_runs_are_kept_and_its_line_beside_them(once):
     assert {x["seed"] for x in kept} == {100, 101, 102}
     assert all(x["summary"]["peak_memory_bytes"] is None for x in kept)
     assert not list((folder / "cells").glob("**/saves"))        # they add up over searches
-    assert tuned.found(wanted(folder), 100, folder / "cells") == found.search
-    assert tuned.found(wanted(folder), 101, folder / "cells") is None
+    assert tune.find_search(wanted(folder), 100, folder / "cells") == found.search
+    assert tune.find_search(wanted(folder), 101, folder / "cells") is None
     other = wanted(folder, "popularity:decay=0.5", "protocol.negatives=6")
-    assert tuned.found(other, 100, folder / "cells") is None
+    assert tune.find_search(other, 100, folder / "cells") is None
 
 
 def test_a_finished_search_answers_at_once_and_takes_more_trials(once, monkeypatch):
@@ -133,7 +133,9 @@ def scored(monkeypatch):
             asked.append(self.place)
             return {"scores": {"val": {"mean": {"auc": how[-1](*self.place)}}}}
 
-    monkeypatch.setattr("fedvine.results.trials.cells", lambda wanted, _: map(Cell, wanted))
+    real = tune.cells
+    monkeypatch.setattr(tune, "cells", lambda wanted, folder: (     # the list is the search's own
+        real(wanted, folder) if isinstance(wanted, list) else map(Cell, wanted)))
     return how.append, asked
 
 
@@ -156,7 +158,7 @@ def test_the_defaults_win_where_what_looked_better_by_one_seed_is_not(tmp_path, 
     assert found.search.value == pytest.approx(0.8)
     assert found.search.comment()[1] == (
         "Best validation auc 0.8: the defaults, which no other setting was above.")
-    assert tuned.stated(None, found.search).endswith("4 trials (shipped defaults)")
+    assert tune.stated(None, found.search).endswith("4 trials (shipped defaults)")
     one = search(tmp_path, trials=4, seeds=1, out=tmp_path / "one")
     assert one.search.fields != {"decay": 0.5} and not one.search.stayed
     assert str(one.search) == "tuned on validation of seed 100, 4 trials"
@@ -251,7 +253,7 @@ def test_the_default_is_one_more_choice_and_choices_are_said_as_a_list(tmp_path,
     found = search(tmp_path, trials=2)
     assert trials(tmp_path)[0].user_attrs["fields"] == {"decay": 0.5}
     assert "# Searched: decay of 0.5, 0.1, 0.9.\n" in found.file.read_text()
-    assert tuned.found(wanted(tmp_path), 100, tmp_path / "cells") == found.search
+    assert tune.find_search(wanted(tmp_path), 100, tmp_path / "cells") == found.search
 
 
 @pytest.mark.parametrize(("earlier", "said"), [
@@ -259,13 +261,13 @@ def test_the_default_is_one_more_choice_and_choices_are_said_as_a_list(tmp_path,
     ([1, 3], "of 1, 3"), ([0.1, 0.5, 0.9], "of 0.1, 0.5, 0.9"), (["a", "b"], "of a, b")])
 def test_ranges_of_earlier_lines_are_said_as_they_were(once, monkeypatch, earlier, said):
     folder, _ = once
-    found, line = tuned.Kept.find, {}
+    found, line = tune.Kept.find, {}
 
     def older(self, identity):
         line.update(found(self, identity))
         return {**line, "summary": {**line["summary"], "space": {"decay": earlier}}}
-    monkeypatch.setattr(tuned.Kept, "find", older)
-    assert tuned.found(wanted(folder), 100, folder / "cells").space == {"decay": said}
+    monkeypatch.setattr(tune.Kept, "find", older)
+    assert tune.find_search(wanted(folder), 100, folder / "cells").space == {"decay": said}
 
 
 @pytest.mark.parametrize("name", sorted(registry.methods()))

@@ -9,7 +9,7 @@ from fedvine.core import tree
 from fedvine.core.errors import FedvineError
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg_dyn import FedAvgDyn
-from fedvine.results import cell_logs
+from fedvine.results.cells import logs_of
 from fedvine.tasks.snapshot_classification import SnapshotClassification, forgotten
 
 
@@ -34,7 +34,7 @@ def test_every_stage_so_far_is_asked_about_and_training_is_as_ever(tmp_path, met
     matrix = {(s.t, j): r["all"]["scores"]["accuracy"] for s in again.stages
               for j, r in s.found.items() if j <= s.t}
     assert lines["forgetting"] == pytest.approx(forgotten(matrix)[max(s.t for s in again.stages)])
-    assert cell_logs.of(tmp_path / "run")["forgetting"] == pytest.approx(
+    assert logs_of(tmp_path / "run")["forgetting"] == pytest.approx(
         list(forgotten(matrix).values()))
     assert "forgetting" not in plain.summary["scores"]["test"]["mean"]
 

@@ -1,10 +1,11 @@
 """Serve the page until a signal ends it."""
-
 # pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import secrets
 import signal
 import socket
@@ -13,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedvine.app.addresses import is_loopback
 from fedvine.core.errors import FedvineError
 
 PATIENCE = 2        # seconds that running answers get at the end
@@ -107,3 +107,11 @@ def _ended_by_signals(server: Any) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on can be reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -21,8 +21,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.reopened import task_of
 from fedvine.results.records import tables
-from fedvine.results.tune import searched
-from fedvine.results.tuned import span
+from fedvine.results.tune import searched, span
 
 
 def described(name: str) -> Iterator[RenderableType]:

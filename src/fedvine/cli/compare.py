@@ -8,39 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from fedvine.cli import completion, options
-from fedvine.cli.stopping import stopped_as_by_ctrl_c
+from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 
+@options.data_options(*options.OF_A_RUN)
 def compare(
-    context: typer.Context,
     methods: Annotated[list[str], typer.Argument(
         metavar="METHOD[:KEY=VALUE]...", autocompletion=completion.methods,
         help="Methods' names or experiments' files, each with settings of its own if need be, "
         "such as fedlink:capacity=1000:rounds=5.")],
-    data: options.Data = None,
-    src: options.Src = None,
-    dst: options.Dst = None,
-    time: options.Time = None,
-    time_format: options.TimeFormat = None,
-    client: options.Client = None,
-    edges: options.Edges = None,
-    users: options.Users = None,
-    items: options.Items = None,
-    weight: options.Weight = None,
-    features: options.Features = None,
-    node: options.Node = None,
-    label: options.Label = None,
-    bipartite: options.Bipartite = None,
-    sure: options.Sure = None,
-    missing: options.Missing = None,
-    key: options.Key = None,
-    database: options.Database = None,
-    undirected: options.Undirected = None,
-    stages: options.Stages = None,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    k: options.K = None,
+    values: options.Values,
     seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
     seeds: options.Seeds = None,
     partitions: Annotated[int | None, typer.Option(
@@ -59,7 +37,7 @@ def compare(
     """Compare methods on the same data and seeds: scores with intervals, paired tests, costs."""
     from fedvine.results import compare as comparing
     stopped_as_by_ctrl_c()
-    wanted = comparing.experiments(methods, options.values(context.params), settings or [])
+    wanted = comparing.experiments(methods, {**values, "seed": seed}, settings or [])
     source = wanted[0].data
     if not source.edges and (source.weight or source.features or not source.dataset):
         from fedvine.experiments.prepare import unused

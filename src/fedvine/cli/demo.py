@@ -25,7 +25,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.progress import follow
 from fedvine.experiments.run import Run
-from fedvine.results import plot_style
+from fedvine.results import pictures
 
 METHODS = ("fedlink_plus", "fedlink", "edgebank")
 TRAVELLER, AT = "N14228", "JFK"  # flies from Newark and LaGuardia, never from JFK
@@ -51,13 +51,13 @@ def plot(runs: Mapping[str, Run], file: Path) -> None:
     first = next(iter(runs.values()))
     names, plan = sorted(first.parts), first.plan
     assert isinstance(plan, Plan)
-    figure, axes = plot_style.plots([drawn(n) for n in names], 2, sharex=True, sharey="row")
+    figure, axes = pictures.plots([drawn(n) for n in names], 2, sharex=True, sharey="row")
     for row, (key, title) in enumerate((("auc_new", "new pairs"), ("auc", "all pairs"))):
         for axis, name in zip(axes[row], names, strict=True):
             axis.axvspan(plan.test + 0.5, len(plan) + 0.5,
-                         color=plot_style.FAINT, zorder=0)
-            axis.axhline(0.5, color=plot_style.GREY, linewidth=1, linestyle=":", label="by chance")
-            for (method, made), mark in zip(runs.items(), plot_style.MARKS, strict=False):
+                         color=pictures.FAINT, zorder=0)
+            axis.axhline(0.5, color=pictures.GREY, linewidth=1, linestyle=":", label="by chance")
+            for (method, made), mark in zip(runs.items(), pictures.MARKS, strict=False):
                 # A finished run yields its kept scores.
                 at = {stage + 1: by[name]["scores"].get(key) for one in made
                       for stage, by in one.found.items() if name in by}
@@ -66,9 +66,9 @@ def plot(runs: Mapping[str, Run], file: Path) -> None:
         axes[row][0].set_ylabel(f"AUC, {title}")
     for axis in axes[1]:
         axis.set_xlabel("stage of 30 days (grey: test)")
-    plot_style.legend(figure, axes[0][0])
+    pictures.legend(figure, axes[0][0])
     with atomic(file) as handle:
-        handle.write(plot_style.png(
+        handle.write(pictures.png(
             figure, "Flights of 2013: each stage is forecast before it is learned"))
 
 

@@ -11,14 +11,24 @@ from typing import Annotated
 
 import typer
 
-from fedvine.cli import roster as rosters
+from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.cli.site import private
-from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 from fedvine.core.names import names_in
 
 kit = typer.Typer(no_args_is_help=True, help="Certificates and kits, in four plain steps.")
-kit.command("fingerprint")(rosters.fingerprint)
+
+
+@kit.command("fingerprint")
+def kit_fingerprint(folder: Annotated[Path, typer.Argument(metavar="KIT", help="This site's kit.")]
+                ) -> None:
+    """Print this site's line of the roster: its name and its key's fingerprint (site)."""
+    from fedvine.federation.roster import own_line
+    print(own_line(folder))
+    print("Read it out to a person at every other site, by telephone or face to face, and write "
+          "down theirs; not through the hub.\nA text file with one such line for every site, this "
+          "one too, is the roster: fedvine join KIT --roster FILE", file=sys.stderr)
+
 
 
 @kit.command("local")

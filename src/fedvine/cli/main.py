@@ -96,8 +96,13 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 @app.command("list")
 def list_() -> None:
     """Show the methods, data sets and partitions that there are."""
-    from fedvine.cli.listing import everything
-    for table in everything():
+    from rich.table import Table
+
+    from fedvine.core import registry
+    for room in ("methods", "datasets", "partitions"):
+        table = Table(room, "", box=None, show_header=True)
+        for name, line in registry.first_lines(room).items():
+            table.add_row(name, line)
         console().print(table, "")
 
 

@@ -1,13 +1,11 @@
-"""The options that several commands have, each defined once.
-
-A command that runs an experiment takes the options about its data by name for its help alone; their
-values come from ``typer.Context.params`` by :func:`values`.
-"""
+"""The options that several commands have, each defined once."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,11 +14,6 @@ import typer
 from fedvine.cli import completion
 from fedvine.core.errors import FedvineError
 from fedvine.core.names import names_in
-
-_OF = "Column of a table: "
-_COLUMNS = ("src", "dst", "time", "client", "edges", "node", "label", "undirected", "time_format",
-            "bipartite", "sure", "missing", "key", "database", "append_only", "users", "items",
-            "weight", "features")
 
 
 def _one_of(option: str, kinds: tuple[str, ...], file: Path | None) -> Path | None:
@@ -45,69 +38,124 @@ def _page(file: Path | None) -> Path | None:
     return file
 
 
-# -- the data, and its owners ----------------------------------------------------------------------
-Data = Annotated[str | None, typer.Option(
-    autocompletion=completion.datasets,
-    help="A data set's name, a CSV or Parquet file, or an SQL query.")]
-Src = Annotated[str | None, typer.Option(help=f"{_OF}users.")]
-Dst = Annotated[str | None, typer.Option(help=f"{_OF}items.")]
-Time = Annotated[str | None, typer.Option(help=f"{_OF}times.")]
-TimeFormat = Annotated[str | None, typer.Option(
-    help="How the times of a table are written, such as '%d.%m.%Y %H:%M'.")]
-Client = Annotated[str | None, typer.Option(help=f"{_OF}clients, if it has one.")]
-Edges = Annotated[str | None, typer.Option(
-    help="A second table, of edges, where --data is a table of nodes with classes.")]
-Node = Annotated[str | None, typer.Option(help="Column of a table of nodes: ids.")]
-Label = Annotated[str | None, typer.Option(help="Column of a table of nodes: classes.")]
-Users = Annotated[str | None, typer.Option(
-    help="A table of users (of all nodes, where they are of one kind), or a query: a key column, "
-    "called as --src is or the first one, and columns of numbers and categories.")]
-Items = Annotated[str | None, typer.Option(
-    help="A table of items, likewise; its key column is called as --dst is, or the first one.")]
-Weight = Annotated[str | None, typer.Option(
-    help=f"{_OF}a number for each edge, from which methods learn, such as a rating; it may be "
-    "negative.")]
-Features = Annotated[str | None, typer.Option(
-    help="Columns of a table, with commas between them: what is known of each edge; numbers, and "
-    "text as categories.")]
-Bipartite = Annotated[str | None, typer.Option(
-    metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")]
-Sure = Annotated[bool | None, typer.Option(
-    "--sure", help="Columns and times are meant as they are, also where a question is asked.")]
-Missing = Annotated[str | None, typer.Option(
-    help="Words, with commas between them, whose cells count as empty, such as NA,unknown.")]
-Key = Annotated[str | None, typer.Option(
-    help=f"{_OF}what errors name a row by, such as the number of a sale.")]
-Database = Annotated[str | None, typer.Option(
-    help="Where queries of --data, --users and --items run: sqlite:FILE or postgres://USER@HOST/NAME.")]
-AppendOnly = Annotated[str | None, typer.Option(
-    metavar="yes|DURATION", help="Rows are only added, and the same command later reads new ones "
-    "alone; of a query also those that came late by up to this time.")]
-Undirected = Annotated[bool | None, typer.Option(
-    "--undirected", help="Edges have no direction, and nodes are of one kind.")]
-Stages = Annotated[str | None, typer.Option(
-    help="A duration such as 30d, or a number of edges; of a labelled graph, of classes a task "
-    "[default: the data set's; of own tables all].")]
-Open = Annotated[bool | None, typer.Option(
-    "--open", help="The table grows: rows after the last whole stage wait, and the same command "
-    "later learns the stages that are whole by then.")]
-Split = Annotated[str | None, typer.Option(
-    autocompletion=completion.partitions,
-    help="Who owns what: a column, or a partition such as hash.")]
-Clients = Annotated[str | None, typer.Option(
-    help="Only these clients, with commas between them; a name with a comma stands in double "
-    "quotes: '\"A, B\",C'.")]
-K = Annotated[int | None, typer.Option(help="Number of clients of a partition.")]
+# -- the data, their owners, and where a run is computed -------------------------------------------
+Values = dict[str, Any]     # an experiment's values, table by table; None where one is not given
+_OF = "Column of a table: "
 
-# -- where a run is computed -----------------------------------------------------------------------
-Engine = Annotated[str | None, typer.Option(
-    metavar="local|ray", help="Where the clients are: in this process, or on the workers of a Ray "
-    'cluster, which needs pip install "fedvine[ray]"; scores are the same [default: local].')]
-Workers = Annotated[int | None, typer.Option(
-    help="Processes of ray [default: one a processor].")]
-Address = Annotated[str | None, typer.Option(
-    help="A Ray cluster to join, such as 10.0.0.1:6379, or auto for the one that runs on this "
-    "machine [default: a new one on this machine].")]
+
+def _option(text: str, flag: str = "", kind: Any = str, **more: Any) -> tuple[str, Any, Any]:
+    return flag, kind, partial(typer.Option, help=text, **more)
+
+
+#: The keys of an experiment that are options, each with its text and, where it is not the key's
+#: last part, its name. It stands here, as models of experiments take a second to import.
+_OPTIONS = {
+    "data.source": _option("A data set's name, a CSV or Parquet file, or an SQL query.", "--data",
+                           autocompletion=completion.datasets),
+    "data.src": _option(f"{_OF}users."),
+    "data.dst": _option(f"{_OF}items."),
+    "data.time": _option(f"{_OF}times."),
+    "data.time_format": _option(
+        "How the times of a table are written, such as '%d.%m.%Y %H:%M'."),
+    "data.client": _option(f"{_OF}clients, if it has one."),
+    "data.edges": _option(
+        "A second table, of edges, where --data is a table of nodes with classes."),
+    "data.users": _option(
+        "A table of users (of all nodes, where they are of one kind), or a query: a key column, "
+        "called as --src is or the first one, and columns of numbers and categories."),
+    "data.items": _option(
+        "A table of items, likewise; its key column is called as --dst is, or the first one."),
+    "data.weight": _option(
+        f"{_OF}a number for each edge, from which methods learn, such as a rating; it may be "
+        "negative."),
+    "data.features": _option(
+        "Columns of a table, with commas between them: what is known of each edge; numbers, and "
+        "text as categories."),
+    "data.node": _option("Column of a table of nodes: ids."),
+    "data.label": _option("Column of a table of nodes: classes."),
+    "data.bipartite": _option("Whether users and items are of two kinds [default: yes].",
+                              metavar="yes|no"),
+    "data.sure": _option(
+        "Columns and times are meant as they are, also where a question is asked.", kind=bool),
+    "data.missing": _option(
+        "Words, with commas between them, whose cells count as empty, such as NA,unknown."),
+    "data.key": _option(f"{_OF}what errors name a row by, such as the number of a sale."),
+    "data.database": _option(
+        "Where queries of --data, --users and --items run: sqlite:FILE or "
+        "postgres://USER@HOST/NAME."),
+    "data.append_only": _option(
+        "Rows are only added, and the same command later reads new ones alone; of a query also "
+        "those that came late by up to this time.", metavar="yes|DURATION"),
+    "data.undirected": _option("Edges have no direction, and nodes are of one kind.", kind=bool),
+    "stages": _option(
+        "A duration such as 30d, or a number of edges; of a labelled graph, of classes a task "
+        "[default: the data set's; of own tables all]."),
+    "open_end": _option(
+        "The table grows: rows after the last whole stage wait, and the same command later learns "
+        "the stages that are whole by then.", "--open", bool),
+    "split.by": _option("Who owns what: a column, or a partition such as hash.", "--split",
+                        autocompletion=completion.partitions),
+    "split.clients": _option(
+        "Only these clients, with commas between them; a name with a comma stands in double "
+        "quotes: '\"A, B\",C'."),
+    "split.k": _option("Number of clients of a partition.", kind=int),
+    "seed": _option("All randomness comes from it.", kind=int),
+    "threads": _option("Threads of torch.", kind=int),
+    "engine": _option(
+        "Where the clients are: in this process, or on the workers of a Ray cluster, which needs "
+        'pip install "fedvine[ray]"; scores are the same [default: local].', metavar="local|ray"),
+    "workers": _option("Processes of ray [default: one a processor].", kind=int),
+    "address": _option(
+        "A Ray cluster to join, such as 10.0.0.1:6379, or auto for the one that runs on this "
+        "machine [default: a new one on this machine]."),
+}
+#: Those of one run, which commands that set runs side by side leave out.
+OF_A_RUN = ("data.append_only", "open_end", "seed", "threads", "engine", "workers", "address")
+
+
+def data_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of an experiment, except ``without``, as one :data:`Values`.
+
+    The command has a parameter ``values: Values`` where the options are to stand.
+    """
+    def with_options(command: Callable[..., None]) -> Callable[..., None]:
+        names = {key.replace(".", "_"): key for key in _OPTIONS if key not in without}
+
+        def carry_out(**given: Any) -> None:
+            found = {names[name]: given.pop(name) for name in names}
+            command(values=_tables(found), **given)
+
+        parameters = list[Parameter]()
+        for own in signature(command, eval_str=True).parameters.values():
+            parameters += ([_parameter(*of) for of in names.items()] if own.name == "values"
+                           else [own.replace(kind=Parameter.KEYWORD_ONLY)])
+        carry_out.__name__, carry_out.__doc__ = command.__name__, command.__doc__
+        carry_out.__signature__ = Signature(parameters)     # type: ignore[attr-defined]
+        carry_out.__annotations__ = {one.name: one.annotation for one in parameters}
+        return carry_out
+    return with_options
+
+
+def _parameter(name: str, key: str) -> Parameter:
+    """Return the parameter of a key, not given by default."""
+    flag, kind, made = _OPTIONS[key]
+    flag = flag or f"--{key.rpartition('.')[2].replace('_', '-')}"
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None,
+                     annotation=Annotated[kind | None, made(flag)])
+
+
+def _tables(found: dict[str, Any]) -> Values:
+    """Return options by key as tables, with numbers and lists where a text may stand for them."""
+    made: Values = {}
+    for key, value in found.items():
+        table, _, name = key.rpartition(".")
+        if key == "stages" and value and value.isdecimal():
+            value = int(value)
+        elif key == "split.clients" and value is not None:
+            value = names_in(value)
+        (made.setdefault(table, {}) if table else made)[name] = value
+    return made
+
 
 # -- runs that are set side by side ----------------------------------------------------------------
 Folder = Annotated[Path, typer.Option(
@@ -128,23 +176,6 @@ Plot = Annotated[Path | None, typer.Option(
 Table = Annotated[Path | None, typer.Option(
     callback=_table,
     help="Write the tables to this .tex, .csv or .md file.")]
-
-
-def values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the experiment's values in a command's options, table by table.
-
-    ``given`` are the options by name (``typer.Context.params``); an option that a command does not
-    have, or that is not given, is None, as :func:`fedvine.experiments.command.from_command`
-    takes it.
-    """
-    stages, clients = given["stages"], given["clients"]
-    return {"data": {"source": given["data"], **{name: given.get(name) for name in _COLUMNS}},
-            "split": {"by": given["split"], "k": given["k"],
-                      "clients": None if clients is None else names_in(clients)},
-            "stages": int(stages) if stages and stages.isdecimal() else stages,
-            "open_end": given.get("open_end"),
-            **{name: given.get(name) for name in (
-                "seed", "threads", "engine", "workers", "address")}}
 
 
 def seconds_of(text: str) -> float:

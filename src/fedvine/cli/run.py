@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
+import threading
 import time as clock
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,49 +15,19 @@ from typing import Annotated, Any
 import typer
 
 from fedvine.cli import completion, options
-from fedvine.cli.stopping import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 
+@options.data_options()
 def run(
-    context: typer.Context,
     what: Annotated[str, typer.Argument(metavar="METHOD|auto|METHOD.py|EXPERIMENT.toml",
                                         autocompletion=completion.runnable,
                                         help="A method's name; auto, which chooses one; a Python "
                                         "file with a method of your own (it is carried out); or "
                                         "an experiment's file.")],
-    data: options.Data = None,
-    src: options.Src = None,
-    dst: options.Dst = None,
-    time: options.Time = None,
-    time_format: options.TimeFormat = None,
-    client: options.Client = None,
-    edges: options.Edges = None,
-    users: options.Users = None,
-    items: options.Items = None,
-    weight: options.Weight = None,
-    features: options.Features = None,
-    node: options.Node = None,
-    label: options.Label = None,
-    bipartite: options.Bipartite = None,
-    sure: options.Sure = None,
-    missing: options.Missing = None,
-    key: options.Key = None,
-    database: options.Database = None,
-    append_only: options.AppendOnly = None,
-    undirected: options.Undirected = None,
-    stages: options.Stages = None,
-    open_end: options.Open = None,
+    values: options.Values,
     now: Annotated[bool, typer.Option("--now", help="Learn the rows after the last whole stage, "
                                       "too, as a stage of their own.")] = False,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    k: options.K = None,
-    seed: Annotated[int | None, typer.Option(help="All randomness comes from it.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of torch.")] = None,
-    engine: options.Engine = None,
-    workers: options.Workers = None,
-    address: options.Address = None,
     settings: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY=VALUE", help="Any key of the experiment, such as method.rounds=5; "
         "may be given several times.")] = None,
@@ -98,13 +71,13 @@ def run(
     from fedvine.experiments.allocator import keep_large_blocks
     keep_large_blocks()
     leave_out_compiler()
-    words = options.values(context.params), settings or []
+    words = values, settings or []
     automatic = command.automatic(what, *words)
     if automatic is not None:
-        values, name = automatic
-        out = out or Path("runs") / f"{name}-s{values.get('seed', 0)}"
+        whole, name = automatic
+        out = out or Path("runs") / f"{name}-s{whole.get('seed', 0)}"
         with _stoppable(out):
-            experiment = command.chosen(values, out, budget=budget, by=by, keep=keep,
+            experiment = command.chosen(whole, out, budget=budget, by=by, keep=keep,
                                         say=options.tell)
     elif budget is not None or by is not None:
         raise FedvineError(f"--{'budget' if budget is not None else 'by'} belongs to fedvine run "
@@ -169,3 +142,40 @@ def _stoppable(out: Path) -> Iterator[None]:
         print(f"\nStopped. What was saved is in {out}; the same command again goes on from there.",
               file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN = 0.05        # seconds until a signal that got lost comes again
+
+
+def stopped_as_by_ctrl_c() -> None:
+    """Let a plain kill, or the terminal's end, end a command and its processes as Ctrl-C does.
+
+    Python drops an exception that is raised in a function which C calls back (as LLVM does while
+    it compiles) or in a ``__del__``. A ``KeyboardInterrupt`` dropped there comes again.
+    """
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in STOPS[1:]:
+        if signal.getsignal(number) == signal.SIG_DFL:  # under nohup a hang-up is ignored
+            signal.signal(number, stop)
+    if not isinstance(sys.unraisablehook, _Again):
+        sys.unraisablehook = _Again(sys.unraisablehook)
+
+
+class _Again:
+    """A hook for exceptions that Python dropped: an interruption is sent again."""
+
+    def __init__(self, other: Any) -> None:
+        self.other = other      # for every other exception
+
+    def __call__(self, dropped: Any) -> None:
+        number = next((n for n in STOPS if callable(signal.getsignal(n))), None)
+        if number is None or not issubclass(dropped.exc_type, KeyboardInterrupt):
+            self.other(dropped)
+            return
+        # at once it would be raised here, and dropped again
+        later = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+        later.daemon = True
+        later.start()

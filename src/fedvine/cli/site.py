@@ -14,8 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from fedvine.cli import options
-from fedvine.cli import roster as rosters
-from fedvine.cli.stopping import stopped_as_by_ctrl_c
+from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
 
@@ -115,7 +114,7 @@ def join(
         write_site,
     )
     if roster is not None:
-        rosters.confirm(folder, roster, confirmed)
+        confirm_roster(folder, roster, confirmed)
     columns = {k: v for k, v in (("src", src), ("dst", dst), ("time", when), ("edges", edges),
                                  ("node", node), ("label", label), ("users", users),
                                  ("items", items), ("weight", weight), ("features", features),
@@ -166,6 +165,32 @@ def join(
         stopped_as_by_ctrl_c()
         stay(folder, _say, values=values, confined=not unconfined, restored=restored,
              apart=socket)
+
+
+def confirm_roster(kit: Path, file: Path, confirmed: bool) -> None:
+    """Take the roster in ``file`` into the kit, once a person says that it was confirmed.
+
+    ``confirmed``: the person has said so on the command line. Nothing is asked for a roster that
+    the kit has already. Raises :class:`FedvineError` if it is not a roster with this kit's own
+    line, or nobody confirms it.
+    """
+    from fedvine.federation.roster import checked, keep, kept, own_line
+    found = checked(kit, file)
+    if found == kept(kit):
+        return
+    own = own_line(kit).rsplit(None, 1)[0]
+    print(f"The roster in {file}:", *(f"  {n}  {p}" + (" (this site)" if n == own else "")
+                                      for n, p in sorted(found.items())), sep="\n")
+    asked = ("Did a person at each of the other sites read this fingerprint out to you, in another "
+             "way than through the hub?")
+    if not confirmed:
+        if not sys.stdin.isatty():
+            raise FedvineError(f"{asked} Then say so with --confirmed, or answer at a terminal; "
+                               "the kit keeps its roster as it was.")
+        if not typer.confirm(asked):
+            raise FedvineError("The roster was not confirmed; the kit keeps its roster as it was.")
+    keep(kit, found)
+    print(f"Kept in {kit}. Secure sums go by it from the next start of fedvine join.")
 
 
 def _agreed(question: str, otherwise: str) -> None:

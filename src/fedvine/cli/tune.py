@@ -9,42 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedvine.cli import completion, options
-from fedvine.cli.stopping import stopped_as_by_ctrl_c
+from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError, NotWritten
 
 if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
 
 
+@options.data_options(*options.OF_A_RUN)
 def tune(
-    context: typer.Context,
     what: Annotated[str, typer.Argument(
         metavar="METHOD[:KEY=VALUE]|TABLE", autocompletion=completion.tunable,
         help="A method's name or an experiment's file; fields that are set stay as they "
         "are. Or a paper's table, every row of which gets a search.")],
-    data: options.Data = None,
-    src: options.Src = None,
-    dst: options.Dst = None,
-    time: options.Time = None,
-    time_format: options.TimeFormat = None,
-    client: options.Client = None,
-    edges: options.Edges = None,
-    users: options.Users = None,
-    items: options.Items = None,
-    weight: options.Weight = None,
-    features: options.Features = None,
-    node: options.Node = None,
-    label: options.Label = None,
-    bipartite: options.Bipartite = None,
-    sure: options.Sure = None,
-    missing: options.Missing = None,
-    key: options.Key = None,
-    database: options.Database = None,
-    undirected: options.Undirected = None,
-    stages: options.Stages = None,
-    split: options.Split = None,
-    clients: options.Clients = None,
-    k: options.K = None,
+    values: options.Values,
     only: Annotated[str | None, typer.Option(
         help="Of a table only these experiments: numbers or parts of their names.")] = None,
     trials: Annotated[int | None, typer.Option(
@@ -81,7 +59,7 @@ def tune(
     table: published.PaperTable | None = None
     wanted: list[tuple[str, Experiment]] = []
     if what in published.names():
-        if data or out or settings:
+        if values["data"]["source"] or out or settings:
             raise FedvineError("A table has its own data and settings; leave out --data, --set and "
                                "--out.")
         table = published.PaperTable.named(what)
@@ -102,8 +80,7 @@ def tune(
     else:
         if only:
             raise FedvineError("--only belongs to a table; leave it out.")
-        said = options.values({**context.params, "seed": None})     # this one is the search's
-        wanted = [("", experiments([what], said, settings or [])[0])]
+        wanted = [("", experiments([what], values, settings or [])[0])]
     for name, experiment in wanted:
         if name:
             options.tell(name)

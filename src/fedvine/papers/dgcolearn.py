@@ -22,9 +22,9 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.loop import show
 from fedvine.papers.published import numbers
 from fedvine.papers.study import Found, Panel, Study
-from fedvine.results import plot_style
+from fedvine.results import pictures
 from fedvine.results.cells import Job
-from fedvine.results.plot_style import COLOURS
+from fedvine.results.pictures import COLOURS
 from fedvine.results.tables import Table, TableSet, spread
 
 DATA = ("sociopatterns", "patent", "flights")       # labelled, and free to get
@@ -436,9 +436,9 @@ def _figure13(found: Found) -> TableSet:
 Numbers = Mapping[tuple[str, str], Any]
 
 
-def bars(names: Sequence[str], lines: Sequence[str], ms: Numbers, title: str) -> plot_style.Drawing:
+def bars(names: Sequence[str], lines: Sequence[str], ms: Numbers, title: str) -> pictures.Drawing:
     """Draw ``ms``, milliseconds of partition and of exchange, one on the other."""
-    drawing, plots = plot_style.plots(names)
+    drawing, plots = pictures.plots(names)
     for axes, d in zip(plots[0], names, strict=True):
         here = [(x, *ms[d, p]) for x, p in enumerate(lines) if (d, p) in ms]
         for x, cut, swap in here:
@@ -449,43 +449,43 @@ def bars(names: Sequence[str], lines: Sequence[str], ms: Numbers, title: str) ->
                           textcoords="offset points", fontsize=7)
         axes.set_xticks(range(len(lines)), lines, rotation=30, ha="right", fontsize=8)
     plots[0][0].set_ylabel("ms, a whole run")
-    plot_style.legend(drawing, plots[0][0])
-    return plot_style.Drawing(drawing, title)
+    pictures.legend(drawing, plots[0][0])
+    return pictures.Drawing(drawing, title)
 
 
 def curves(names: Sequence[str], lines: Sequence[str], keys: dict[str, str],
            values: dict[tuple[str, str, str], np.ndarray], limits: dict[str, float],
-           title: str, *, first: int = 1, floor: float | None = 0) -> plot_style.Drawing:
+           title: str, *, first: int = 1, floor: float | None = 0) -> pictures.Drawing:
     """Draw means over seeds by snapshot, and bands from the lowest to the highest.
 
     ``values`` are [seeds, snapshots] by (key, data, line), from snapshot ``first`` on; ``keys`` are
     the axes of the rows, ``limits`` dotted lines, ``floor`` the lower end of the y axis.
     """
-    drawing, plots = plot_style.plots(names, len(keys))
+    drawing, plots = pictures.plots(names, len(keys))
     styles = list(zip(lines, COLOURS, (5.0, 3.0, *[1.4] * 4), ("-", "-", "-", "--", "-.", ":"),
                       strict=False))
     for (i, key), (j, d) in product(enumerate(keys), enumerate(names)):
         axes = plots[i][j]
         for line, colour, width, dash in styles:        # thin over thick: some lie on each other
             if (key, d, line) in values:
-                plot_style.line(axes, enumerate(values[key, d, line].T, first), color=colour,
+                pictures.line(axes, enumerate(values[key, d, line].T, first), color=colour,
                                 linewidth=width, linestyle=dash, label=line)
         if d in limits:
-            axes.axhline(limits[d], color=plot_style.BLACK, linewidth=1, linestyle=":",
+            axes.axhline(limits[d], color=pictures.BLACK, linewidth=1, linestyle=":",
                          label="best, log2(n)")
         if floor is not None:
             axes.set_ylim(bottom=floor)
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("snapshot")
         axes.set_ylabel(keys[key] if j == 0 else "")
-    plot_style.legend(drawing, plots[0][0])
-    return plot_style.Drawing(drawing, title)
+    pictures.legend(drawing, plots[0][0])
+    return pictures.Drawing(drawing, title)
 
 
 def boxes(names: Sequence[str], lines: Sequence[str], values: Numbers, cov: Numbers,
-          title: str) -> plot_style.Drawing:
+          title: str) -> pictures.Drawing:
     """Draw a box of each line's ``values``, named with its coefficient of variation."""
-    drawing, plots = plot_style.plots(names)
+    drawing, plots = pictures.plots(names)
     for axes, d in zip(plots[0], names, strict=True):
         here = [line for line in lines if (d, line) in values]
         if here:
@@ -494,7 +494,7 @@ def boxes(names: Sequence[str], lines: Sequence[str], values: Numbers, cov: Numb
             axes.set_xticks(range(1, len(here) + 1), [
                 f"{line}\nCoV {cov[d, line]:.2f}" for line in here], fontsize=7)
     plots[0][0].set_ylabel("accuracy of a client")
-    return plot_style.Drawing(drawing, title)
+    return pictures.Drawing(drawing, title)
 
 
 STUDIES: dict[str, Callable[[], Study]] = {

@@ -14,9 +14,9 @@ from fedvine.core.text import drawn
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.published import PaperTable
 from fedvine.papers.study import Found, Panel, Study
-from fedvine.results import plot_style
+from fedvine.results import pictures
 from fedvine.results.entry import Entry
-from fedvine.results.plot_style import COLOURS, MARKS
+from fedvine.results.pictures import COLOURS, MARKS
 from fedvine.results.tables import Table, TableSet, spread
 
 SHARES = (1.0, 0.5, 0.25, 0.02)
@@ -78,9 +78,9 @@ def draw_clients(axes: Any, found: Found, panel: Panel, values: Sequence[int]) -
 
     for client, colour in zip(clients if len(clients) <= len(COLOURS) else (), COLOURS,
                               strict=False):
-        plot_style.line(axes, points(client), color=colour, linewidth=1, marker=".",
+        pictures.line(axes, points(client), color=colour, linewidth=1, marker=".",
                         label=drawn(client))
-    plot_style.line(axes, points(None), label="mean", **plot_style.MEAN)
+    pictures.line(axes, points(None), label="mean", **pictures.MEAN)
 
 
 def number(value: float | None, digits: int) -> str:
@@ -121,9 +121,9 @@ def _figure3(found: Found) -> TableSet:
         _draw_costs(found) if found.records else None)
 
 
-def _draw_costs(found: Found) -> plot_style.Drawing:
+def _draw_costs(found: Found) -> pictures.Drawing:
     lines = list(dict.fromkeys(line for _, line in found.cells))
-    drawing, plots = plot_style.plots([p.name for p in found.panels], len(COSTS))
+    drawing, plots = pictures.plots([p.name for p in found.panels], len(COSTS))
     for row, (label, (key, unit)) in zip(plots, COSTS.items(), strict=True):
         for axes, panel in zip(row, found.panels, strict=True):
             for line, colour, mark in zip(lines, COLOURS, MARKS, strict=False):
@@ -134,10 +134,10 @@ def _draw_costs(found: Found) -> plot_style.Drawing:
                 elif auc is not None and cost is not None:
                     axes.plot(cost / unit, auc, mark, color=colour, markersize=8, label=line)
             axes.set_xlabel(label)
-            axes.grid(axis="x", color=plot_style.FAINT, linewidth=0.8)
+            axes.grid(axis="x", color=pictures.FAINT, linewidth=0.8)
         row[0].set_ylabel("AUC")
-    plot_style.legend(drawing, plots[0][0])
-    return plot_style.Drawing(drawing, "FedLink, Figure 3")
+    pictures.legend(drawing, plots[0][0])
+    return pictures.Drawing(drawing, "FedLink, Figure 3")
 
 
 # -- Figures 4 and C.5: thinned data -----------------------------------------------------------
@@ -165,24 +165,24 @@ def _figure4(found: Found) -> TableSet:
         *found.seeds, *found.gaps], found.records, _draw_shares(found) if found.records else None)
 
 
-def _draw_shares(found: Found) -> plot_style.Drawing:
+def _draw_shares(found: Found) -> pictures.Drawing:
     measures: dict[str, Callable[[Entry], float | None]] = {
         "AUC": lambda e: e.estimate("auc")[0],
         **{label: lambda e, key=key, unit=unit: None if (c := e.cost(key)) is None else c / unit
            for label, (key, unit) in COSTS.items()}}
-    drawing, plots = plot_style.plots([p.name for p in found.panels], len(measures))
+    drawing, plots = pictures.plots([p.name for p in found.panels], len(measures))
     for row, (label, measure) in zip(plots, measures.items(), strict=True):
         for axes, panel in zip(row, found.panels, strict=True):
             for line, colour, mark in zip(THINNED, COLOURS, MARKS, strict=False):
-                plot_style.line(axes, [(x, [measure(found.entry(panel.name, (line, s)))])
+                pictures.line(axes, [(x, [measure(found.entry(panel.name, (line, s)))])
                                        for x, s in enumerate(SHARES)],
                                 color=colour, marker=mark, markersize=5, label=line)
             axes.set_xticks(range(len(SHARES)), [f"{100 * s:g} %" for s in SHARES])
         row[0].set_ylabel(label)
     for axes in plots[-1]:
         axes.set_xlabel("edges that are kept")
-    plot_style.legend(drawing, plots[0][0])
-    return plot_style.Drawing(drawing, "FedLink, Figures 4 and C.5")
+    pictures.legend(drawing, plots[0][0])
+    return pictures.Drawing(drawing, "FedLink, Figures 4 and C.5")
 
 
 # -- Figure C.4: rounds ------------------------------------------------------------------------
@@ -203,15 +203,15 @@ def _figurec4(found: Found) -> TableSet:
         _draw_rounds(found) if found.records else None)
 
 
-def _draw_rounds(found: Found) -> plot_style.Drawing:
-    drawing, plots = plot_style.plots([p.name for p in found.panels])
+def _draw_rounds(found: Found) -> pictures.Drawing:
+    drawing, plots = pictures.plots([p.name for p in found.panels])
     for axes, panel in zip(plots[0], found.panels, strict=True):
         draw_clients(axes, found, panel, ROUNDS)
-        plot_style.log_ticks(axes, ROUNDS)
+        pictures.log_ticks(axes, ROUNDS)
         axes.set_xlabel("rounds a stage")
         axes.legend(fontsize=7, frameon=False, ncols=2)
     plots[0][0].set_ylabel("AUC")
-    return plot_style.Drawing(drawing, "FedLink, Figure C.4")
+    return pictures.Drawing(drawing, "FedLink, Figure C.4")
 
 
 # -- Figures 2 and C.3: buffers ------------------------------------------------------------------
@@ -286,27 +286,27 @@ def _against(found: Found, name: str, best: int) -> list[str]:
             difference("auc"), difference("auc_new")]
 
 
-def _draw_buffers(found: Found, best: Mapping[str, int | None]) -> plot_style.Drawing:
-    drawing, plots = plot_style.plots([p.name for p in found.panels], 2)
+def _draw_buffers(found: Found, best: Mapping[str, int | None]) -> pictures.Drawing:
+    drawing, plots = pictures.plots([p.name for p in found.panels], 2)
     for (top, low), panel in zip(plots.T, found.panels, strict=True):
         name, marks, fixed = panel.name, _capacities(found, panel.name), best[panel.name]
         held = {c: None if (b := found.entry(name, c).cost("peak_memory_bytes")) is None
                 else b / 1e6 for c in (*marks, AUTO)}
         draw_clients(top, found, panel, marks)
-        plot_style.line(low, [(c, [held[c]]) for c in marks], label="mean", **plot_style.MEAN)
+        pictures.line(low, [(c, [held[c]]) for c in marks], label="mean", **pictures.MEAN)
         for axes, value in ((top, found.entry(name, AUTO).estimate("auc")[0]), (low, held[AUTO])):
             if value is not None:
-                axes.axhline(value, color=plot_style.PURPLE, linewidth=1.4, linestyle="--",
+                axes.axhline(value, color=pictures.PURPLE, linewidth=1.4, linestyle="--",
                              label="auto, mean")
-            plot_style.log_ticks(axes, marks, fontsize=7, rotation=30)
+            pictures.log_ticks(axes, marks, fontsize=7, rotation=30)
             if fixed is not None:           # behind the best, as in the paper's figure
-                axes.axvspan(fixed / 1.2, fixed * 1.2, color=plot_style.SHADE, zorder=0,
+                axes.axvspan(fixed / 1.2, fixed * 1.2, color=pictures.SHADE, zorder=0,
                              linewidth=0)
         top.legend(fontsize=6, frameon=False, ncols=2)
         low.set_xlabel("edges of a buffer")
     plots[0][0].set_ylabel("AUC")
     plots[1][0].set_ylabel("peak memory, MB")
-    return plot_style.Drawing(drawing, "FedLink, Figures 2 and C.3")
+    return pictures.Drawing(drawing, "FedLink, Figures 2 and C.3")
 
 
 STUDIES: dict[str, Callable[[], Study]] = {

@@ -19,7 +19,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.papers import study as studies
 from fedvine.papers.published import PAPERS
 from fedvine.papers.study import Found, Study
-from fedvine.results import plot_style
+from fedvine.results import pictures
 from fedvine.results.entry import Entry
 from fedvine.results.entry import score as shown
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, spread
@@ -147,29 +147,29 @@ def _grids(figure: Figure, panel: Panel, score: str, found: Entries) -> list[Tab
             for line in figure.row]
 
 
-def picture(figure: Figure, panels: Sequence[Panel], found: Entries) -> plot_style.Drawing:
+def picture(figure: Figure, panels: Sequence[Panel], found: Entries) -> pictures.Drawing:
     """Draw lines with bands, a column a panel and a row a score; or heat maps."""
     if figure.other is not None:
         maps = [(p, line) for p in panels for line in figure.row]
-        drawing, plots = plot_style.plots([""] * len(maps), len(figure.scores))
+        drawing, plots = pictures.plots([""] * len(maps), len(figure.scores))
         for row, score in zip(plots, figure.scores, strict=True):
             for axes, (panel, line) in zip(row, maps, strict=True):
                 _heat(axes, figure, panel, line, score, found)
-        return plot_style.Drawing(drawing, figure.title)
-    drawing, plots = plot_style.plots([p.name for p in panels], len(figure.scores))
+        return pictures.Drawing(drawing, figure.title)
+    drawing, plots = pictures.plots([p.name for p in panels], len(figure.scores))
     for row, score in zip(plots, figure.scores, strict=True):
         for axes, panel in zip(row, panels, strict=True):
             axis = figure.along(panel)
-            for line, colour in zip(figure.row, plot_style.COLOURS, strict=False):
-                plot_style.line(axes, [
+            for line, colour in zip(figure.row, pictures.COLOURS, strict=False):
+                pictures.line(axes, [
                     (x, found[panel.name, (line.name, v, None)].values(score).values())
                     for x, v in enumerate(axis.values)],
                     marker="o", markersize=4, color=colour, label=line.name)
             axes.set_xticks(range(len(axis.values)), [str(v) for v in axis.values])
             axes.set_xlabel(axis.name)
         row[0].set_ylabel(shown(score).name + (", %" if shown(score).unit else ""))
-    plot_style.legend(drawing, plots[0][0])
-    return plot_style.Drawing(drawing, figure.title)
+    pictures.legend(drawing, plots[0][0])
+    return pictures.Drawing(drawing, figure.title)
 
 
 def _heat(axes: Any, figure: Figure, panel: Panel, line: Line, score: str,
@@ -178,7 +178,7 @@ def _heat(axes: Any, figure: Figure, panel: Panel, line: Line, score: str,
     assert other is not None
     means = [[found[panel.name, (line.name, v, o)].estimate(score)[0] for v in axis.values]
              for o in other.values]
-    plot_style.heat(axes, means)
+    pictures.heat(axes, means)
     axes.set(xticks=range(len(axis.values)), yticks=range(len(other.values)), xlabel=axis.name,
              ylabel=other.name, xticklabels=[str(v) for v in axis.values],
              yticklabels=[str(v) for v in other.values])

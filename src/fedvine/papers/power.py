@@ -12,9 +12,8 @@ from fedvine.core.state import World
 from fedvine.core.text import drawn
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.study import Found, Panel, Study, experiments
-from fedvine.results import plot_style
-from fedvine.results.cell_logs import points
-from fedvine.results.cells import Job
+from fedvine.results import pictures
+from fedvine.results.cells import Job, points
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds, spread
 from fedvine.tasks import metrics
 from fedvine.tasks.class_incremental import NodeQueries
@@ -119,17 +118,17 @@ def am_by_round(cell: Job) -> list[float]:
             for r in rounds]
 
 
-def _draw_curves(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) -> plot_style.Drawing:
-    drawing, plots = plot_style.plots(names)
+def _draw_curves(names: list[str], curves: dict[tuple[str, Any], np.ndarray]) -> pictures.Drawing:
+    drawing, plots = pictures.plots(names)
     for axes, d in zip(plots[0], names, strict=True):
-        for m, colour in zip(METHODS, plot_style.COLOURS, strict=False):
+        for m, colour in zip(METHODS, pictures.COLOURS, strict=False):
             if (d, m) in curves:
-                plot_style.line(axes, enumerate(curves[d, m].T), marker="o", markersize=3,
+                pictures.line(axes, enumerate(curves[d, m].T), marker="o", markersize=3,
                                 color=colour, label=m)
         axes.set_xlabel("round of the last task")
     plots[0][0].set_ylabel("AM, %")
-    plot_style.legend(drawing, plots[0][0])
-    return plot_style.Drawing(drawing, "POWER, Figure 6: AM by round of the last task")
+    pictures.legend(drawing, plots[0][0])
+    return pictures.Drawing(drawing, "POWER, Figure 6: AM by round of the last task")
 
 
 # -- what decides FedAvg's number --------------------------------------------------------------
@@ -271,20 +270,20 @@ def _experts(experiment: Experiment, one: str, t: int) -> dict[tuple[int, str], 
     return found
 
 
-def _draw_figure2(met: Any, scores: Any, curve: Any, experts: Any, last: int) -> plot_style.Drawing:
-    drawing, plots = plot_style.plots(["(a) what clients meet", "(b) Iso-, Fed-"], 2, width=5.6)
+def _draw_figure2(met: Any, scores: Any, curve: Any, experts: Any, last: int) -> pictures.Drawing:
+    drawing, plots = pictures.plots(["(a) what clients meet", "(b) Iso-, Fed-"], 2, width=5.6)
     _bars_of_classes(plots[0][0], met)
     _bars_of_scores(plots[0][1], scores)
     _curves(plots[1][0], curve, last)
     _bars_of_models(plots[1][1], experts, last)
-    return plot_style.Drawing(drawing, "POWER, Figure 2 on Cora")
+    return pictures.Drawing(drawing, "POWER, Figure 2 on Cora")
 
 
 def _bars_of_classes(axes: Any, met: dict[str, list[dict[str, int]]]) -> None:
     bottom: dict[int, float] = {}
     classes = sorted({c for row in met.values() for by in row for c in by})
     places = [(n, t) for n, row in met.items() for t in range(len(row))]
-    for c, colour in zip(classes, plot_style.COLOURS, strict=False):
+    for c, colour in zip(classes, pictures.COLOURS, strict=False):
         heights = [met[n][t].get(c, 0) for n, t in places]
         axes.bar(range(len(places)), heights, bottom=[bottom.get(i, 0) for i in range(len(places))],
                  color=colour, label=drawn(c))
@@ -299,7 +298,7 @@ def _bars_of_scores(axes: Any, scores: dict[str, dict[str, list[float]]]) -> Non
         pairs = [metrics.mean_interval(by[s]) for s in ("am", "fm")]
         few = len(by["am"]) < FEW_SEEDS
         axes.bar([i - 0.2, i + 0.2], [m for m, _ in pairs], width=0.36,
-                 yerr=[0.0 if few else h for _, h in pairs], color=plot_style.COLOURS[:2],
+                 yerr=[0.0 if few else h for _, h in pairs], color=pictures.COLOURS[:2],
                  capsize=3)
     axes.set_xticks(range(len(scores)), list(scores), fontsize=8)
     axes.set(ylabel="%", xlabel="AM on the left, FM on the right")
@@ -309,9 +308,9 @@ def _curves(axes: Any, curve: dict[tuple[int, str], list[float]], last: int) -> 
     received = [i for i, (_, moment) in enumerate(curve) if moment == "received"]
     for task in range(last + 1):
         percent = [100 * row[task] for row in curve.values()]
-        axes.plot(percent, color=plot_style.COLOURS[task], label=f"task {task + 1}", linewidth=1.2)
+        axes.plot(percent, color=pictures.COLOURS[task], label=f"task {task + 1}", linewidth=1.2)
         axes.scatter(received, [percent[i] for i in received], s=14,
-                     color=plot_style.COLOURS[task])
+                     color=pictures.COLOURS[task])
     axes.set_xticks(received, [str(r + 1) for r in range(len(received))])
     axes.set(xlabel="round (dots: global model received)", ylabel="accuracy, %")
     axes.set_title(f"(c) client 1 in task {last + 1}", fontsize=10)
@@ -323,7 +322,7 @@ def _bars_of_models(axes: Any, experts: dict[tuple[int, str], list[float]], last
     for i, (name, row) in enumerate(rows.items()):
         axes.bar([t + 0.8 * (i + 0.5) / len(rows) - 0.4 for t in range(last + 1)],
                  [100 * a for a in row], width=0.7 / len(rows), label=drawn(name),
-                 color=plot_style.BLACK if name == "global" else plot_style.COLOURS[i])
+                 color=pictures.BLACK if name == "global" else pictures.COLOURS[i])
     axes.set_xticks(range(last + 1), [f"task {t + 1}" for t in range(last + 1)])
     axes.set(ylabel="accuracy, %", ylim=(0, 119))
     axes.set_title(f"(d) on client 1's tasks, end of round {SHOWN[0]} of task {last + 1}",

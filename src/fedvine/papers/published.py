@@ -23,8 +23,7 @@ from fedvine.data.spec import Data, load
 from fedvine.experiments.experiment import Experiment
 from fedvine.papers.study import chosen
 from fedvine.results.cells import FOLDER
-from fedvine.results.tuned import SHIPPED, Search, stated
-from fedvine.results.tuned import found as searched
+from fedvine.results.tune import SHIPPED, Search, find_search, stated
 
 PAPERS = files("fedvine") / "papers"
 
@@ -223,7 +222,7 @@ class PaperTable(_Part):
         """
         if self.tuned is None or row.method is None:
             return None
-        made = searched(self.plain(setting, row), self.tuned.seed, folder)
+        made = find_search(self.plain(setting, row), self.tuned.seed, folder)
         same = made and (made.trials, made.seeds, made.score) == (
             self.tuned.trials, self.tuned.seeds, self.tuned.score)
         return made if same else None

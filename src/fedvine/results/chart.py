@@ -10,9 +10,8 @@ from fedvine.core.files import atomic
 from fedvine.core.text import drawn
 from fedvine.core.units import seconds, size
 from fedvine.results.comparison import Comparison, asked
-from fedvine.results.entry import Entry
-from fedvine.results.intervals import SEEDS, USERS
-from fedvine.results.plot_style import COLOURS, DARK, GREY, MARKS, Drawing, names_on_y
+from fedvine.results.entry import SEEDS, USERS, Entry
+from fedvine.results.pictures import COLOURS, DARK, GREY, MARKS, Drawing, names_on_y
 from fedvine.results.tables import FEW_SEEDS
 from fedvine.tasks.shown import Axis
 

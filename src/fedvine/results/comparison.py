@@ -7,9 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedvine.core.units import seconds, size
-from fedvine.results import bootstrap, intervals
-from fedvine.results.entry import Entry, score
-from fedvine.results.intervals import EACH, NONE, SEEDS, USERS, Estimate
+from fedvine.results import bootstrap
+from fedvine.results.entry import (
+    EACH,
+    NONE,
+    SEEDS,
+    USERS,
+    Entry,
+    Estimate,
+    alike,
+    difference,
+    estimate,
+    score,
+)
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds
 from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Score
@@ -40,12 +50,12 @@ class Comparison:
     settings: dict[str, str] = field(default_factory=dict)  # by label, those that it does not say
 
     def difference(self, entry: Entry, to: Entry, key: str) -> Estimate:
-        """Return ``entry - to`` over common seeds; see :mod:`fedvine.results.intervals`."""
-        return intervals.difference(entry, to, key, self.without_chance)
+        """Return ``entry - to`` over common seeds; see :mod:`fedvine.results.entry`."""
+        return difference(entry, to, key, self.without_chance)
 
     def estimate(self, entry: Entry, key: str, client: str | None = None) -> Estimate:
-        """Return a score of a method; see :mod:`fedvine.results.intervals`."""
-        return intervals.estimate(entry, key, self.without_chance, client)
+        """Return a score of a method; see :mod:`fedvine.results.entry`."""
+        return estimate(entry, key, self.without_chance, client)
 
     @property
     def without_chance(self) -> tuple[str, ...]:
@@ -189,7 +199,7 @@ class Comparison:
         """Return a sentence for methods that have the same scores in all runs."""
         return [f"{', '.join(e.label for e in group[:-1])} and {group[-1].label} have exactly the "
                 "same scores in every run: with these data and settings they compute the same."
-                for group in intervals.alike(self.entries)]
+                for group in alike(self.entries)]
 
     def rivalry(self) -> list[str]:
         """Return the sentences about simple rivals that are not beaten or not in the table."""

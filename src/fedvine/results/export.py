@@ -26,9 +26,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import Run
-from fedvine.results import card
-from fedvine.results.exported import parts
-from fedvine.results.exported.parts import Exported
+from fedvine.results import card, exported
+from fedvine.results.exported import Exported
 
 TOP = 100       # likeliest items of each user whose features are written
 
@@ -70,11 +69,12 @@ def of_run(run: Run, top: int = TOP) -> Exported:
             return module.exported(run, top)
     server, _ = run.at_the_end()
     made = Exported("", f"fedvine has no script that computes answers of {run.method.name} without "
-                    "fedvine: these are the arrays of its memory.", parts.plain(vars(server)))
+                    "fedvine: these are the arrays of its memory.", exported.plain(vars(server)))
     workers = run.clients.workers  # type: ignore[attr-defined]
     for name, worker in workers.items():
-        made.clients[name] = parts.plain({key: value for key, value in vars(worker.client).items()
-                                          if key not in worker.client.given})
+        made.clients[name] = exported.plain({
+            key: value for key, value in vars(worker.client).items()
+            if key not in worker.client.given})
     return made
 
 
@@ -97,7 +97,7 @@ def _write(out: Path, found: Exported, run: Run) -> None:
                  run.parts.values()), None), "classes", ()))}
     (out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     if found.script:
-        script = Path(parts.__file__).with_name(f"load_{found.script}.py")
+        script = Path(str(exported.__file__)).with_name(f"load_{found.script}.py")
         (out / "load.py").write_text(script.read_text("utf-8"), "utf-8")
     (out / "README.md").write_text(card.card(run, found), "utf-8")
 

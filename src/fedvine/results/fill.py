@@ -2,18 +2,26 @@
 
 A finished cell is not run again, a stopped one goes on from its last save. The first run of a row
 is a new process, whose memory is measured. The others, where they compute with tensors, are forks
-of a process that has imported what they need (:mod:`fedvine.results.forks`): each saves nearly
-three CPU seconds, and has no figure of memory.
+of a process that has imported what they need, where the system can fork safely (Linux): each saves
+nearly three CPU seconds, and has no figure of memory.
 """
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import tomlkit
@@ -24,11 +32,16 @@ from fedvine.core.files import atomic
 from fedvine.core.units import clock, seconds
 from fedvine.experiments import run_folder
 from fedvine.results.cells import Job
-from fedvine.results.forks import Fork, ForkServer, new_process
 from fedvine.results.work import Budget, Rows, Tell, Work
 
 SILENCE = 30.0      # seconds between two lines about a long run
 PATIENCE = 20.0     # seconds that a run has to stop by itself
+#: What every run with tensors imports; nothing of the caller's.
+MODULES = ["torch", "numba", "scipy.sparse", "duckdb", "pyarrow", "fedvine.cli.main",
+           "fedvine.experiments.command", "fedvine.experiments.run", "fedvine.experiments.progress",
+           "fedvine.experiments.track", "fedvine.results.fill", "fedvine.nn.sparse"]
+_PARENT_DEATH = 1   # of prctl, in Linux's prctl.h
+_ENDS = {signal.SIGTERM, signal.SIGHUP} if sys.platform != "win32" else set()
 
 
 def fill(rows: Rows, **options: Any) -> list[Job]:
@@ -65,13 +78,13 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
         if cell.finished and cell.line is None:
             cell.keep()
             cell.drop_saves()
-    work, running, forks = Work(pages, budget), [], ForkServer()
+    work, running = Work(pages, budget), list[_Running]()
     failed: list[FedvineError] = []
     spent = 0.0     # CPU seconds of the runs that have ended
     try:
         while not budget.spent(spent + sum(one.cpu for one in running)):
             while len(running) < max(1, jobs) and (cell := work.next()) is not None:
-                running.append(_start(cell, forks if work.measured(cell) else None))
+                running.append(_start(cell, work.measured(cell)))
             if not running:
                 break
             time.sleep(0.05)
@@ -95,7 +108,6 @@ def fill_pages(pages: Sequence[Rows], *, jobs: int = 1, budget: Budget | float |
                 one.speak(tell)
     finally:
         _stop(running)
-        forks.close()
     if failed:
         raise failed[0]
     return [c for page in pages for row in page for c in budget.wanted(row) if not c.finished]
@@ -137,8 +149,96 @@ class _Running:
             tell(f"     {self.cell}: {self.last_line() or 'under way'}")
 
 
-def _start(cell: Job, forks: ForkServer | None) -> _Running:
-    """Start ``fedvine run`` for a cell, in a fork where there is a process to fork."""
+class Fork:
+    """``fedvine`` with these arguments in a fork, with the part of Popen's interface for cells."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload(MODULES)
+        self._process = server.Process(target=_carry_out, args=(
+            list(arguments), str(log), str(Path.cwd()), dict(os.environ)))
+        with _unseen():
+            self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, -n where signal n ended the run, None while it goes on."""
+        code = self._process.exitcode
+        return -signal.SIGKILL if code == 255 else code     # 255: the server has gone, and so it
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the run goes on."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code; raise ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
+        self._process.join(timeout)
+        if (code := self.returncode) is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+        return code
+
+    def terminate(self) -> None:
+        """Stop the run as by Ctrl-C, if it goes on."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Kill the run, if it goes on."""
+        self._process.kill()
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """Start a process that does not import the caller's main module, nor ends with the caller.
+
+    A script without ``if __name__ == "__main__"`` would run again in the process. Signals that end
+    the caller are held back from the process that is forked; runs let them through again.
+    """
+    resource_tracker.ensure_running()       # its start lets SIGTERM through
+    main, before = sys.modules["__main__"], signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _carry_out(arguments: list[str], log: str, folder: str, environment: dict[str, str]) -> None:
+    """Run a command in this process as a new one would; it ends with the caller or the server."""
+    with suppress(OSError, AttributeError):     # of the GNU C library
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    with open(os.devnull, "r+b") as nothing, open(log, "wb") as errors:
+        for number, file in enumerate((nothing, nothing, errors)):
+            os.dup2(file.fileno(), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = ["fedvine", *arguments]
+    runpy.run_module("fedvine", run_name="__main__")
+
+
+def _end_with_caller() -> None:
+    """Stop this run as by Ctrl-C when the process that wanted it has ended."""
+    caller = multiprocessing.parent_process()
+    if caller is not None:
+        caller.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def new_process(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start ``python -m fedvine`` with these arguments in a new process."""
+    with open(log, "wb") as stderr:
+        return subprocess.Popen([sys.executable, "-m", "fedvine", *arguments],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
+
+
+def _start(cell: Job, fork: bool) -> _Running:
+    """Start ``fedvine run`` for a cell, in a fork if it may be one."""
     toml = cell.folder.with_name(cell.folder.name + ".toml")
     with atomic(toml, "w") as file:
         file.write(tomlkit.dumps(cell.experiment.plain()))
@@ -147,8 +247,10 @@ def _start(cell: Job, forks: ForkServer | None) -> _Running:
     arguments = ["run", str(toml), "--out", str(cell.folder), "--no-keep", "--open-data"]
     if where is not None:
         arguments += ["--set", f"method.device={where}"]
-    start = new_process if forks is None or where is None else forks.start
-    return _Running(cell, start(arguments, log), log)
+    if fork and where is not None and sys.platform == "linux":
+        with suppress(ConnectionError):     # the process that is forked has just ended
+            return _Running(cell, Fork(arguments, log), log)
+    return _Running(cell, new_process(arguments, log), log)
 
 
 def _check(one: _Running) -> None:
@@ -169,7 +271,7 @@ def _stop(running: Sequence[_Running]) -> None:
     A shell lets what it starts in the background ignore SIGINT.
     """
     for one in running:
-        one.process.send_signal(signal.SIGTERM)
+        one.process.terminate()
     for one in running:
         try:
             one.process.wait(PATIENCE)

@@ -18,7 +18,7 @@ from rich.console import Console, Group
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import latex, marked, plain, shown, tagless
-from fedvine.results.plot_style import Drawing
+from fedvine.results.pictures import Drawing
 from fedvine.tasks import metrics
 
 LONGEST = 30        # characters of a word that a column is never narrower than

@@ -8,23 +8,25 @@ that was stopped goes on, and more trials can be added to a finished one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import tomlkit
 
-from fedvine.core.errors import FedvineError, near
+from fedvine.core.errors import FedvineError, NotWritten, near
 from fedvine.core.files import atomic
 from fedvine.core.method import Method
 from fedvine.core.settings import merged
 from fedvine.experiments.experiment import Experiment
-from fedvine.results.cells import FOLDER, Job, cells
-from fedvine.results.trials import Study
-from fedvine.results.tuned import Search, keep, span
+from fedvine.results.cells import FOLDER, Job, cells, kept_beside
+from fedvine.results.kept import Identity, Kept
 from fedvine.results.work import Tell
 
 OUT = "runs/tune"
@@ -127,7 +129,7 @@ def _result(state: Study, experiment: Experiment, first: Job, trials: int) -> Tu
         handle.write(written(search, chosen))
     left = trials - len(over)
     if left <= 0:
-        keep(first, search)
+        keep_search(first, search)
     return Tuned(search, chosen, file, max(left, 0))
 
 
@@ -167,3 +169,235 @@ def searched(method: Method) -> dict[str, Any]:
                                f"{what[1]}, without its default {usual}, which is tried first; "
                                "widen it.")
     return found
+
+
+WARM = 4        # trials that run with all seeds before others are stopped after fewer
+
+
+class _NoScore(FedvineError):
+    """The data have no such score, whatever the settings are."""
+
+
+@dataclass
+class Study:
+    """A search that is being carried out."""
+
+    experiment: Experiment
+    seeds: range
+    score: str
+    folder: Path
+    cells: str | Path
+    space: dict[str, Any]
+    tell: Tell
+    ends: float | None
+    study: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        optuna = optuna_module()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        journal = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.log"))
+        try:
+            self.study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(journal), study_name="tune",
+                direction="maximize", load_if_exists=True,
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=WARM))
+        except (OSError, ValueError, KeyError) as error:
+            raise FedvineError(f"{self.folder / 'trials.log'} cannot be read ({error}); delete "
+                               "the folder to begin anew.") from error
+
+    def over(self) -> list[Any]:
+        """Return the trials that are over: finished, stopped early, or failed by themselves."""
+        return [t for t in self.study.trials if t.state.name in ("COMPLETE", "PRUNED")
+                or (t.state.name == "FAIL" and "why" in t.user_attrs)]
+
+    def again(self) -> None:
+        """Put the trials that were running when the search was stopped first, with their values."""
+        optuna = optuna_module()
+        for t in self.study.trials:
+            if t.state == optuna.trial.TrialState.RUNNING:
+                if values := t.system_attrs.get("fixed_params", {}) | t.params:
+                    self.study.enqueue_trial(values)
+                self.study.tell(t.number, state=optuna.trial.TrialState.FAIL)
+
+    def shipped(self) -> dict[str, Any]:
+        """Return the defaults of the searched fields."""
+        values = self.experiment.method.model_dump(mode="json")
+        return {name: values[name] for name in self.space}
+
+    def trial(self, number: int) -> bool:
+        """Carry out one trial; return whether it is over.
+
+        It draws by the seed and the trial's number alone.
+        """
+        optuna = optuna_module()
+        self.study.sampler = optuna.samplers.TPESampler(
+            seed=1000 * self.experiment.seed + number, n_startup_trials=WARM)
+        trial = self.study.ask()
+        fields = {name: suggested(trial, name, what) for name, what in self.space.items()}
+        trial.set_user_attr("fields", fields)
+        text = ", ".join(f"{k} {v}" for k, v in fields.items())
+        try:
+            value = self.value(trial, fields)
+        except (NotWritten, _NoScore):  # they say nothing about the settings: begun anew next time
+            raise
+        except FedvineError as error:
+            trial.set_user_attr("why", str(error))
+            self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            self.tell(f"{number + 1}  {text}: failed, {error}")
+            return True
+        if value is None:
+            if self.spent():
+                return False
+            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            self.tell(f"{number + 1}  {text}: stopped early")
+        else:
+            self.study.tell(trial, value)
+            self.tell(f"{number + 1}  {text}: {self.score} {value:.4g}")
+        return True
+
+    def value(self, trial: Any, fields: dict[str, Any]) -> float | None:
+        """Return the mean validation score of runs with these fields, one a seed.
+
+        It is None where a run did not end, or where after some of the seeds the mean was below the
+        median of the other trials. Raises :class:`FedvineError` where the data have no such score,
+        or a run fails.
+        """
+        values: list[float] = []
+        chosen = self.experiment.updated({"method": fields})
+        for cell in cells((chosen.model_copy(update={"seed": s}) for s in self.seeds), self.cells):
+            if cell.absent:
+                raise FedvineError(cell.absent)
+            if cell.line is None and not self.carried_out(cell):
+                return None
+            cell.keep(peak_memory_bytes=None)   # of the process of all trials, not of the run
+            cell.drop_saves()
+            found = cell.summary["scores"]["val"]["mean"]
+            if self.score not in found:
+                raise _NoScore(
+                    f'{cell.data} has no validation score "{self.score}"{near(self.score, found)}'
+                    + (f"; there are {', '.join(found)}." if found else "; take shorter stages, so "
+                       "that one of them is for validation."))
+            values.append(found[self.score])
+            trial.report(fmean(values), step=len(values))
+            if len(values) < len(self.seeds) and trial.should_prune():
+                return None
+        return fmean(values)
+
+    def carried_out(self, cell: Job) -> bool:
+        """Run to the end, unless the time is over; return whether the end was reached."""
+        run = cell.experiment.run(cell.folder, keep=False)
+        with contextlib.closing(iter(run)) as stages:   # type: ignore[type-var]
+            for stage in stages:
+                if self.spent() and stage.t < len(run.plan) - 1:
+                    return False
+        return True
+
+    def spent(self) -> bool:
+        """Return whether the time is over."""
+        return self.ends is not None and time.process_time() >= self.ends
+
+
+def suggested(trial: Any, name: str, what: Any) -> Any:
+    """Return a trial's value from a range or a list; a number has three significant digits."""
+    if isinstance(what, list):
+        return trial.suggest_categorical(name, what)
+    low, high, *how = what
+    if isinstance(low, int) and isinstance(high, int):
+        return trial.suggest_int(name, low, high, log=bool(how))
+    return min(max(float(f"{trial.suggest_float(name, low, high, log=bool(how)):.3g}"), low), high)
+
+
+def optuna_module() -> Any:
+    """Import Optuna, without its messages; raise :class:`FedvineError` where it is missing."""
+    try:
+        import optuna
+        import optuna.storages.journal
+    except ImportError as error:
+        raise FedvineError("fedvine tune needs Optuna: pip install 'fedvine[tune]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+TUNED = "tuned"         # below the folder of kept cells
+SHIPPED = "shipped defaults"
+
+
+@dataclass(frozen=True)
+class Search:
+    """A finished search: the settings with the best validation score, and how they were found."""
+
+    method: str
+    data: str
+    score: str
+    trials: int
+    early: int              # of them stopped early
+    seed: int               # the first one
+    fields: dict[str, Any]
+    value: float            # the mean over the seeds
+    shipped: float | None   # the score of the settings as shipped
+    space: dict[str, str]   # what was searched, as :func:`span` says it
+    seeds: int = 1
+
+    def __str__(self) -> str:
+        last = self.seed + self.seeds - 1
+        which = f"seeds {self.seed} to {last}" if self.seeds > 1 else f"seed {self.seed}"
+        return f"tuned on validation of {which}, {self.trials} trials"
+
+    @property
+    def stayed(self) -> bool:
+        """Return whether no setting was above the defaults, which are taken then."""
+        return self.value == self.shipped
+
+    def comment(self) -> list[str]:
+        """Return the comment lines above the chosen settings."""
+        won = ("the defaults, which no other setting was above" if self.stayed else
+               "the setting found" if self.shipped is None else
+               f"the setting found; the defaults have {self.shipped:.4g}")
+        return [f"{self.method} on {self.data}, {self}, {self.early} of them stopped early.",
+                f"Best validation {self.score} {self.value:.4g}: {won}.",
+                "Searched: " + ", ".join(f"{k} {v}" for k, v in self.space.items()) + "."]
+
+
+def span(what: Any) -> str:
+    """Return a range (a tuple) or the choices (a list) of a method's ``space`` as text."""
+    if isinstance(what, list):
+        return "of " + ", ".join(map(str, what))
+    low, high, *how = what
+    return f"{low} to {high}" + (" (log)" if how else "")
+
+
+def _said(what: Any) -> str:
+    """Return the text of a kept line's range; earlier lines have a list for a range, too."""
+    if isinstance(what, str):
+        return what
+    range_ = what[2:] == ["log"] or (len(what) == 2 and all(isinstance(v, float) for v in what))
+    return span(tuple(what) if range_ else what)
+
+
+def keep_search(cell: Job, search: Search) -> None:
+    """Write the line of a search; ``cell`` is the experiment as it was before, with its seed."""
+    assert cell.kept is not None and cell.content is not None
+    line = {"method": search.method, "data": cell.data, "seed": search.seed,
+            "content": cell.content, "revision": cell.identity.revision,
+            "settings": cell.identity.settings, "summary": asdict(search)}
+    Kept(cell.kept.folder / TUNED).keep(cell.identity, line)
+
+
+def find_search(experiment: Experiment, seed: int, folder: str | Path) -> Search | None:
+    """Return the search for this experiment with this seed, None without one."""
+    wanted = Identity(experiment.model_copy(update={"seed": seed}))
+    line = Kept(kept_beside(folder) / TUNED).find(wanted)
+    if line is None:
+        return None
+    found = Search(**line["summary"])
+    return replace(found, space={name: _said(what) for name, what in found.space.items()})
+
+
+def stated(method: Mapping[str, Any] | None, search: Search | None) -> str:
+    """Return the text of a row's settings on a page; ``method`` are those of the page's file."""
+    own = ", ".join(f"{k} = {v}" for k, v in (method or {}).items() if k != "name")
+    if search is not None:
+        chosen = SHIPPED if search.stayed else ", ".join(
+            f"{k} {v}" for k, v in search.fields.items())
+        return f"{search} ({chosen})" + (f", with {own}" if own else "")
+    return SHIPPED + (f" but {own}" if own else "")

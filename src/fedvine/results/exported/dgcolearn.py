@@ -12,7 +12,7 @@ from fedvine.methods._dgcolearn.answers import ahead
 from fedvine.methods._dgcolearn.renumber import renumber
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.nn.roland import Network
-from fedvine.results.exported.parts import Exported, named
+from fedvine.results.exported import Exported, named
 
 HOW = ("Scores of pairs from the rows of their nodes (their product, and a layer of 3 rows), or of "
        "classes from a node's row. The rows are those of the newest snapshot; the weights of the "

@@ -14,7 +14,7 @@ from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, receive, request
 from fedvine.methods.fedlink import FedLink
 from fedvine.nn.sage import BipartiteSage
-from fedvine.results.exported.parts import Exported, named, ready
+from fedvine.results.exported import Exported, named, ready
 
 HOW = ("GraphSAGE over the edges that the client keeps (two layers, users and items), then the dot "
        "product of a user's and an item's row, or their cosine times a learned scale. Users and "

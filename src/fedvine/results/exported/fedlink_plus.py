@@ -12,7 +12,7 @@ from fedvine.experiments.run import Run
 from fedvine.methods._fedlink_plus import samples, travel
 from fedvine.methods._fedlink_plus.features import TABLE, WIDTH
 from fedvine.methods.fedlink_plus import FedLinkPlus
-from fedvine.results.exported.parts import Exported, ready
+from fedvine.results.exported import Exported, ready
 
 HOW = ("The sum of a pair's features times the shared weights. Features are counts of the client's "
        "own edges at the end of the run; they are here for all pairs that met, and for the "

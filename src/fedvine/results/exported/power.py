@@ -11,7 +11,7 @@ from fedvine.core import tree
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import Run
 from fedvine.methods._power.training import Continual
-from fedvine.results.exported.parts import Exported, named, ready
+from fedvine.results.exported import Exported, named, ready
 from fedvine.rivals._personal import Personal
 
 HOW = "Graph attention, two layers and one head, over a client's graph; scores of its classes."
