@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import options
 from fedvine.cli.run import stopped_as_by_ctrl_c
 from fedvine.core.errors import FedvineError
 
@@ -59,13 +58,21 @@ def join(
     weight: Annotated[str | None, typer.Option(help="Its column of weights.")] = None,
     features: Annotated[str | None, typer.Option(
         help="Its columns of features of edges, with commas between them.")] = None,
-    time_format: options.TimeFormat = None,
-    bipartite: options.Bipartite = None,
-    sure: options.Sure = None,
-    missing: options.Missing = None,
-    key: options.Key = None,
-    database: options.Database = None,
-    undirected: options.Undirected = None,
+    time_format: Annotated[str | None, typer.Option(
+        help="How its times are written, such as '%d.%m.%Y %H:%M'.")] = None,
+    bipartite: Annotated[str | None, typer.Option(
+        metavar="yes|no", help="Whether users and items are of two kinds [default: yes].")] = None,
+    sure: Annotated[bool | None, typer.Option("--sure", help="Columns and times are meant as they "
+                                              "are, also where a question is asked.")] = None,
+    missing: Annotated[str | None, typer.Option(
+        help="Words, with commas between them, whose cells count as empty, such as NA,unknown."
+    )] = None,
+    key: Annotated[str | None, typer.Option(
+        help="Its column that errors name a row by, such as the number of a sale.")] = None,
+    database: Annotated[str | None, typer.Option(
+        help="Where queries run: sqlite:FILE or postgres://USER@HOST/NAME.")] = None,
+    undirected: Annotated[bool | None, typer.Option(
+        "--undirected", help="Edges have no direction, and nodes are of one kind.")] = None,
     secret: Annotated[Path | None, typer.Option(
         help="A file with the key that all sites share; the server must not have it.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
