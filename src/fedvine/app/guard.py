@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
-from fedvine.app.serving import is_loopback
+from fedvine.app.addresses import is_loopback
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",

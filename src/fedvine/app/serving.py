@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import secrets
 import signal
 import socket
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedvine.app.addresses import is_loopback
 from fedvine.core.errors import FedvineError
 
 PATIENCE = 2        # seconds that running answers get at the end
@@ -107,11 +107,3 @@ def _ended_by_signals(server: Any) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address to listen on can be reached from this machine alone."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
