@@ -1,4 +1,4 @@
-"""Labelled graphs as published, and read without a trace."""
+"""LabelledGraph graphs as published, and read without a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from fedvine.core import registry
 from fedvine.data.graph import Graph
-from fedvine.datasets.labelled import Labelled
+from fedvine.datasets.labelled import LabelledGraph
 
 NAMES = [*REAL, "digits", "roman_empire", "flickr", "ogbn_arxiv"]
 
@@ -87,7 +87,7 @@ def test_a_second_load_only_opens(graph, data, copies, monkeypatch):
     """From another cache: read once more, then from what was kept."""
     module, folder = dataset(graph.name), raw(graph.name, data, copies)
     assert same(module.load(folder), graph)
-    monkeypatch.setattr(Labelled, "_made", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(LabelledGraph, "_made", lambda *_: pytest.fail("made again"))
     assert same(module.load(folder), graph)
 
 

@@ -1,4 +1,4 @@
-"""Labelled graphs: a table of them, each a class, and how their files are found, read and stored.
+"""LabelledGraph graphs: a table of them, each a class, and how their files are found, read and stored.
 
 The given files are only read. The graph made of them is stored in the cache folder, one ``.npz`` a
 graph, and used for as long as the files do not change.
@@ -139,7 +139,7 @@ class Ogb(Source):
 
 
 # -- loading ---------------------------------------------------------------------------------------
-class Labelled:
+class LabelledGraph:
     """A labelled graph made of files; those of the table below are derived from it.
 
     Attributes:
@@ -244,12 +244,12 @@ class Labelled:
         return Graph.make(x, edges, y, classes=classes, name=cls.name)
 
 
-class Words(Labelled):
+class Words(LabelledGraph):
     """A labelled graph with features 0 or 1, as a SciPy CSR matrix."""
 
     @classmethod
     def load(cls, folder: Path | None = None, normalise: bool = False) -> Graph:
-        """Return the graph as :meth:`Labelled.load`; ``normalise`` divides each row by its sum.
+        """Return the graph as :meth:`LabelledGraph.load`; ``normalise`` divides each row by its sum.
 
         A row of zeros stays as it is.
         """
@@ -433,7 +433,7 @@ class SquirrelFiltered(Words):
     FILES = ("squirrel_filtered.npz",)
 
 
-class Flickr(Labelled):
+class Flickr(LabelledGraph):
     """Flickr: 89,250 pictures, joined where they have something in common; 7 classes are subjects.
 
     Source: H. Zeng et al., "GraphSAINT", ICLR 2020, https://github.com/GraphSAINT/GraphSAINT (its
@@ -453,7 +453,7 @@ class Flickr(Labelled):
     FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 
 
-class RomanEmpire(Labelled):
+class RomanEmpire(LabelledGraph):
     """Roman-empire: 22,662 words of an article and how they are related; 18 classes are roles.
 
     Source: O. Platonov et al., "A Critical Look at the Evaluation of GNNs under Heterophily", ICLR
@@ -474,7 +474,7 @@ class RomanEmpire(Labelled):
     FILES = ("roman_empire.npz",)
 
 
-class OgbnArxiv(Labelled):
+class OgbnArxiv(LabelledGraph):
     """ogbn-arxiv: 169,343 papers on computer science and their citations; 40 classes are areas.
 
     Source: W. Hu et al., "Open Graph Benchmark", NeurIPS 2020, https://ogb.stanford.edu (ODC-BY),
@@ -494,7 +494,7 @@ class OgbnArxiv(Labelled):
     SOURCE = Ogb(ORIGIN, FILES)
 
 
-class Digits(Labelled):
+class Digits(LabelledGraph):
     """1,797 handwritten digits, each joined to the five most similar; 10 classes. No download.
 
     Source: E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998,
@@ -549,7 +549,7 @@ class WordNet(Words):
     FILES = ("wordnet30_synsets.npz",)
 
 
-class UdEwt(Labelled):
+class UdEwt(LabelledGraph):
     """22,072 words of web texts and how they are related; 18 classes. A substitute, no benchmark.
 
     It replaces Roman-empire, by its recipe from another text. It is not a published benchmark:
