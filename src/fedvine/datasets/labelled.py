@@ -1,4 +1,4 @@
-"""LabelledGraph graphs: a table of them, each a class, and how their files are found, read and stored.
+"""Labelled graphs: a table of them, each a class, and how their files are found, read and stored.
 
 The given files are only read. The graph made of them is stored in the cache folder, one ``.npz`` a
 graph, and used for as long as the files do not change.
@@ -249,9 +249,9 @@ class Words(LabelledGraph):
 
     @classmethod
     def load(cls, folder: Path | None = None, normalise: bool = False) -> Graph:
-        """Return the graph as :meth:`LabelledGraph.load`; ``normalise`` divides each row by its sum.
+        """Return the graph as :meth:`LabelledGraph.load`.
 
-        A row of zeros stays as it is.
+        ``normalise`` divides each row by its sum; a row of zeros stays as it is.
         """
         graph = super().load(folder)
         if not normalise:
