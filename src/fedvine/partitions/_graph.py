@@ -1,4 +1,4 @@
-"""What partitions share: the adjacency of a graph, owners of nodes that are left, and quality.
+"""Adjacency of a graph, owners of nodes that are left, and quality, for all partitions.
 
 All loops are compiled, for graphs of millions of nodes.
 """

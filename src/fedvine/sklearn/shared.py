@@ -1,4 +1,4 @@
-"""What both estimators share: parameters, the run that they learned from, nodes and edges of calls.
+"""Parameters, the learned run, and the nodes and edges of calls, for both estimators.
 
 Nodes and edges come as people have them: arrays, frames, mappings of columns.
 """

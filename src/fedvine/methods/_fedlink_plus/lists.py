@@ -1,4 +1,4 @@
-"""What the counts lie in, and loops over it: tables, lists of neighbours, users with similar rows.
+"""Store counts: tables, lists of neighbours, users with similar rows, and loops over them.
 
 The columns of a table are plain arrays that compiled loops read and write. A save holds the rows
 that are used, in their order, so a table that was saved and restored is the same, byte by byte.
