@@ -93,7 +93,7 @@ def test_a_column_that_becomes_text_is_refused_and_nothing_is_changed():
     made().run("run").finish()
     before = Path("run/data/rows.json").read_bytes()
     write(ROWS, users=dict.fromkeys(sorted({r[0] for r in ROWS}), "large,x"))
-    with pytest.raises(FedvineError, match='"size" of the table of nodes held numbers when'):
+    with pytest.raises(FedvineError, match='"size" holds "large" in row 1, and the column held n'):
         made().run("run")
     assert Path("run/data/rows.json").read_bytes() == before
 

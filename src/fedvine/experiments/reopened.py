@@ -118,7 +118,8 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
     try:
         values: dict[str, Any] = without(found["method"])    # asked where it is
         name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
-        if own_digest is None and name not in registry.methods():
+        if own_digest is None and name not in registry.names("methods") and (
+                name not in registry.methods()):    # all are imported for this
             raise FedvineError(f"There is no method called {name} here, of which the run in "
                                f"{folder} is; ask the run in Python, or make it with fedvine run "
                                "FILE.py.")
