@@ -74,17 +74,17 @@ class RayClients(Clients):
         self._actor = ray.remote(num_cpus=1 if address else 0)(Worker)
         self._notes: tuple[str, ...] = ()           # folder of the releases with noise
         self._dead = set(range(len(held)))          # none was started yet
-        self.workers: list[Any] = [None] * len(held)
+        self.actors: list[Any] = [None] * len(held)
         self.processes()
 
     def processes(self) -> list[int]:
         """Return the number of each worker's process, on its machine."""
-        return self._surely("process", [()] * len(self.workers))
+        return self._surely("process", [()] * len(self.actors))
 
     def remember(self, folder: Path) -> None:
         """Keep each client's releases in a file of its own, on the machine of its worker."""
         self._notes = (str(folder.absolute()),)
-        self._surely("remember", [self._notes] * len(self.workers))
+        self._surely("remember", [self._notes] * len(self.actors))
 
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
             tuple[str, Packed | Failed | None, float]]:
@@ -92,7 +92,7 @@ class RayClients(Clients):
         put: dict[int, tuple[Packed, Any]] = {}     # what is in shared memory; keeps its id taken
         sent: deque[tuple[list[str], dict[int, Any]]] = deque()
         letters = iter(outgoing)
-        while batch := list(itertools.islice(letters, BATCH * len(self.workers))):
+        while batch := list(itertools.islice(letters, BATCH * len(self.actors))):
             sent.append(([name for name, _ in batch], self._post(batch, put)))
             if len(sent) > AHEAD:
                 yield from self._replies(*sent.popleft())
@@ -117,7 +117,7 @@ class RayClients(Clients):
                 plain.append((envelope._replace(body=None),     # type: ignore[arg-type]
                               refs.index(key) if key in put else body))
             calls.setdefault(number, []).append((name, plain))
-        return {number: self.workers[number].exchange.remote(
+        return {number: self.actors[number].exchange.remote(
             theirs, *(put[key][1] for key in shared[number])) for number, theirs in calls.items()}
 
     def _replies(self, names: list[str], posted: dict[int, Any]) -> Iterator[
@@ -138,20 +138,20 @@ class RayClients(Clients):
     def save(self, checkpoint: str) -> dict[str, Packed]:
         """Return the memory of all clients, by name."""
         found: dict[str, Packed] = {}
-        for theirs in self._all("save", [(checkpoint,)] * len(self.workers)):
+        for theirs in self._all("save", [(checkpoint,)] * len(self.actors)):
             found |= theirs
         return {name: found[name] for name in self.everyone}
 
     def restore(self, saved: Mapping[str, Packed], checkpoint: str | None) -> None:
         """Restore the clients in ``saved``, start the others afresh, and replace dead workers."""
-        theirs: list[dict[str, Packed]] = [{} for _ in self.workers]
+        theirs: list[dict[str, Packed]] = [{} for _ in self.actors]
         for name, packed in saved.items():
             theirs[self._of[name]][name] = packed
         self._surely("restore", [(mine, checkpoint) for mine in theirs])
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self.workers:
+        for worker in self.actors:
             self._ray.kill(worker)
 
     def _surely(self, do: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
@@ -171,16 +171,16 @@ class RayClients(Clients):
         if not self._dead:
             return
         for number in self._dead:
-            self.workers[number] = self._actor.remote()
-            self.workers[number].look_in.remote(sys.path)   # before anything is sent to it
+            self.actors[number] = self._actor.remote()
+            self.actors[number].look_in.remote(sys.path)   # before anything is sent to it
         started, self._dead = sorted(self._dead), set()
         self._all("prepare", [(*self._made[number], *self._notes) for number in started], started)
 
     def _all(self, do: str, arguments: list[tuple[Any, ...]], numbers: Iterable[int] | None = None
              ) -> list[Any]:
         """Call a function on these workers (None: all) at once; return the answers in order."""
-        refs = [(number, getattr(self.workers[number], do).remote(*mine)) for number, mine in zip(
-            range(len(self.workers)) if numbers is None else numbers, arguments, strict=True)]
+        refs = [(number, getattr(self.actors[number], do).remote(*mine)) for number, mine in zip(
+            range(len(self.actors)) if numbers is None else numbers, arguments, strict=True)]
         answers, died = [], None
         for number, ref in refs:
             try:
