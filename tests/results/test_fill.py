@@ -81,12 +81,23 @@ def test_a_run_is_stopped_or_killed_alone(tmp_path):
     assert runs[0].wait() == 130 and runs[1].poll() is runs[2].poll() is None
     runs[1].kill()
     assert runs[1].wait() == -signal.SIGKILL and runs[2].poll() is None
-    os.kill(server_of(runs[2]), signal.SIGTERM)     # as one to the whole group: the runs end first
-    assert runs[2].poll() is None
     runs[2].terminate()
-    assert runs[2].wait() == 130
+    assert runs[2].wait() == 130, (runs[2]._process.exitcode, (tmp_path / "2.log").read_text())
     runs[2].terminate()     # of an ended one: nothing
     assert "again goes on" in (tmp_path / "0.log").read_text()
+
+
+@pytest.mark.slow
+def test_a_signal_to_the_group_stops_the_run_before_what_it_is_a_fork_of(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import signal\nsignal.signal(signal.SIGTERM, lambda *_: None)\n" + SCRIPT)
+    caller = subprocess.Popen([sys.executable, tmp_path / "script.py", tmp_path / "log", *LONG,
+                               "--out", tmp_path / "run"], stdout=subprocess.PIPE, text=True,
+                              start_new_session=True)
+    until((tmp_path / "run" / "experiment.toml").exists)
+    os.killpg(caller.pid, signal.SIGTERM)
+    assert caller.communicate()[0].split()[::2] == ["once", "130"]
+    assert "again goes on" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.slow
