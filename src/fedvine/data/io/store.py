@@ -30,6 +30,7 @@ from fedvine.data.names import MISSING
 from fedvine.data.stream import EventStream
 
 _BATCH = 200_000        # values held in memory while columns are written
+MEMORY = "1GB"          # of DuckDB by default; what exceeds it is on disk
 READER = 4              # raised when the same table is read otherwise; kept streams are made again
 KEPT = 600.0            # seconds for which a stream of an earlier state of a table is kept at least
 
@@ -45,7 +46,7 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
         wanted: the columns.
         name: of the stream.
         store: its folder; None: a folder of that key in the cache.
-        memory_limit: bound of DuckDB's memory.
+        memory_limit: bound of DuckDB's memory; None: :data:`MEMORY`.
         key: changes with the source; None: made of the table's content.
         origin: names the source whatever is in it: streams of its earlier states are deleted from
             the cache; None: they stay.
@@ -243,10 +244,10 @@ def _working_folder(parent: Path) -> Iterator[Path]:
 def _connected(work: Path, label: str, memory_limit: str | None
                ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a DuckDB database in ``work`` that fetches nothing; its errors become one sentence."""
-    settings: dict[str, Any] = {**CLOSED, "temp_directory": str(work / "spilled")}
-    if memory_limit is not None:
-        # Every thread needs buffers of its own, so that many of them do not fit a small limit.
-        settings |= {"memory_limit": memory_limit, "threads": min(os.cpu_count() or 1, 4)}
+    # Every thread needs buffers of its own, so that many of them do not fit a small limit.
+    settings: dict[str, Any] = {**CLOSED, "temp_directory": str(work / "spilled"),
+                                "memory_limit": memory_limit or MEMORY,
+                                "threads": min(os.cpu_count() or 1, 4)}
     try:
         connection = duckdb.connect(str(work / "work.duckdb"), config=settings)
     except duckdb.Error as error:
@@ -257,6 +258,8 @@ def _connected(work: Path, label: str, memory_limit: str | None
                            "example 2GB.") from error
     try:
         connection.execute("SET TimeZone = 'UTC'")
+        # tables are read a few times and removed: to compress them took half of all seconds
+        connection.execute("SET force_compression = 'uncompressed'")
         yield connection
     except duckdb.OutOfMemoryException as error:
         raise FedvineError(f"{label} needs more memory or disk than it may use; raise memory_limit "
