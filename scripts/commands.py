@@ -18,8 +18,8 @@ anywhere on the page says which commands are not simply run:
     <!-- machines `...`: what it needs -->                           never
     <!-- template `...`: what stands for what -->                    never
 
-The longest beginning counts; a mark that fits no command is an error. A page with the line
-"> **Not up to date.** ..." near its top is text and has no commands. A slow command is stopped
+The longest beginning counts; a mark that fits no command is an error. README's marks are in this file. A page with the
+line "> **Not up to date.** ..." near its top is text and has no commands. A slow command is stopped
 after --minutes and then counts as run as far as it came. Commands that make an environment are
 reported with the one made as they say.
 """
@@ -52,6 +52,12 @@ MARK = re.compile(rf"({'|'.join(KINDS)}) `([^`]+)`: (.+)", re.S)
 FROZEN = "> **Not up to date.**"    # near the top of a page: as in fedvine.results.frozen
 FILE = re.compile(r"# (\w+\.py)")
 OPEN = re.compile(r"\.\.\.|(?<=\s)(COMMAND|FILE|KIT|METHOD|NAME|RUN)(?=\s|$)")
+#: Marks of the README, which is without comments.
+README = """
+<!-- network `scripts/`: installs what it needs into .venv first -->
+<!-- slow `import fedvine as fv`: a minute -->
+<!-- network `fedvine reproduce`: fetches data of the papers -->
+"""
 INSTALL = re.compile(r"python3? -m venv|source |(\S*/)?pip install")
 
 
@@ -69,6 +75,11 @@ class Command:
 def pages() -> list[Path]:
     """The README first, then the pages of docs/ in the order of their names."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def marked(page: Path) -> str:
+    """The text of a page, with its marks."""
+    return page.read_text() + (README if page.name == "README.md" else "")
 
 
 def commands(page: str) -> list[Command]:
@@ -201,7 +212,7 @@ class Reader:
         """Run the commands of a page and say what came of each; the failures, as sentences."""
         name = str(page.relative_to(ROOT))
         try:
-            listed = commands(page.read_text())
+            listed = commands(marked(page))
         except ValueError as error:
             return [f"{name}, {error}."]
         leave = {"machines", "template", *(["slow"] if quick else []),

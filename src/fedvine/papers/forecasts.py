@@ -10,6 +10,7 @@ from fedvine.core.units import seconds, size
 from fedvine.experiments.experiment import Experiment
 from fedvine.methods._fedlink_plus.features import PARTS
 from fedvine.papers.study import Found, Panel, Study, experiments
+from fedvine.results import pictures
 from fedvine.results.cells import Job
 from fedvine.results.entry import Entry
 from fedvine.results.tables import Table, TableSet, spread
@@ -86,7 +87,24 @@ def _readme(found: Found) -> TableSet:
     return TableSet([table, *grids], [
         TASK.questions(), f"Seeds {FRESH} to {FRESH + SEEDS - 1}. All settings are defaults. UCI, "
         "Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU seconds were measured "
-        "while other work ran.", *found.seeds, *found.gaps], found.records)
+        "while other work ran.", *found.seeds, *found.gaps], found.records, _draw(found))
+
+
+def _draw(found: Found) -> pictures.Drawing:
+    """Draw the mean scores of each method, a row for each data set."""
+    names = [p.name for p in found.panels]
+    drawing, (plots,) = pictures.plots([LISTS["mrr_new"], LISTS["ndcg"]], width=3.9, sharey=True)
+    for axes, key in zip(plots, ("mrr_new", "ndcg"), strict=True):
+        for m, colour in zip(SHOWN, (pictures.PURPLE, *pictures.COLOURS), strict=False):
+            means = [found.entry(p, m).estimate(key)[0] for p in names]
+            axes.plot(means, range(len(names)), "o", color=colour, label=m, alpha=0.9,
+                      markersize=9 if m == METHOD else 6)
+        pictures.names_on_y(axes)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_xlim(0, None)
+    plots[0].invert_yaxis()
+    pictures.legend(drawing, plots[0])
+    return pictures.Drawing(drawing, "Forecasts of links: fedlink_plus, FedLink, and simple rules")
 
 
 def beside_rivals() -> Study:
