@@ -32,11 +32,7 @@ Call = Callable[..., Awaitable[Any]]
 class Guard:
     """ASGI middleware: checks Host, method, origin and token, and adds headers to every answer.
 
-    Args:
-        app: the application.
-        host: the address that is listened on.
-        token: that every request to ``/api/`` must have; None: none.
-        headers: more headers, such as the page's policy.
+    Every request to ``/api/`` must have ``token`` (None: none).
     """
 
     def __init__(self, app: Call, host: str, token: str | None, headers: Mapping[str, str]) -> None:

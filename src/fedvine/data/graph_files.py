@@ -27,11 +27,7 @@ _CAME = ("came-node", "came-label", "came-edge")
 
 
 def write(graph: Graph, folder: str | os.PathLike[str]) -> None:
-    """Write all arrays of a graph to ``folder``.
-
-    Raises :class:`FedvineError` if the folder is there already and is not a graph, or cannot be
-    written.
-    """
+    """Write a graph's arrays to ``folder``; raise :class:`FedvineError` where that cannot be."""
     if Path(folder).exists() and not (Path(folder) / "graph.json").exists():
         raise FedvineError(f"{folder} is there already and is no graph; name a new folder.")
     x: Any = graph.x
@@ -89,10 +85,7 @@ def write_split(split: GraphSplit, folder: Path) -> None:
 
 
 def read_split(whole: Graph, folder: Path) -> tuple[dict[str, Any], str]:
-    """Return the parts by client and ``by``, as :func:`write_split` wrote them.
-
-    Raises :class:`FedvineError` if they cannot be read.
-    """
+    """Return the parts by client and ``by``, as :func:`write_split` wrote them, or raise."""
     try:
         meta = json.loads((folder / "split.json").read_text())
         return ({name: _read_part(whole, folder / f"part-{i}")

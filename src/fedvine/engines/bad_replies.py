@@ -197,15 +197,9 @@ def check(method: Method, start: Callable[..., Any], outcome: Callable[[Any], An
           undisturbed: Any, calls: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield a sentence for every rule that the method breaks.
 
-    Args:
-        method: the method.
-        start: ``start(method, engine=..., **options)`` prepares a run of ada, bob and cyd.
-        outcome: carries a run out and returns all that it leaves.
-        undisturbed: what an undisturbed run leaves.
-        calls: phase and function of each of its calls, as :class:`Recording` has them.
-
-    Yields:
-        Sentences.
+    ``start(method, engine=..., **options)`` prepares a run of ada, bob and cyd; ``outcome`` carries
+    a run out and returns all that it leaves, ``undisturbed`` is that of a good run; ``calls`` are
+    phase and function of its calls, as :class:`Recording` has them.
     """
     calls = sorted(calls)
     spoiler = every_kind(calls)

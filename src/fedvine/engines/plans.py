@@ -125,10 +125,7 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
 
 
 def _compared(found: Times, send: Send, deadline: float, quorum: float) -> None:
-    """Ask sites whose times are apart from all others' to be sure; delete those that refuse.
-
-    Raises :class:`RoundAborted` if fewer are left than the quorum needs.
-    """
+    """Ask sites whose times are apart to be sure; delete those that refuse; raise below quorum."""
     spans = {n: (f["first"], f["last"]) for n, f in found.items() if f["first"] is not None}
     others = {}
     for name, span in spans.items():

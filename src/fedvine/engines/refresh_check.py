@@ -22,17 +22,10 @@ NOTHING = {"n": {"n": 0}, "scores": {}}
 
 def answers(made: Any, t: int, queries: Mapping[str, Any], parts: Mapping[str, Any]
             ) -> dict[str, np.ndarray]:
-    """Return the raw answers to queries about stage ``t + 1``.
+    """Return the raw answers float64 [Q] by client to queries about stage ``t + 1``.
 
-    Args:
-        made: a run in this process that has learned stage ``t``.
-        t: the stage.
-        queries: by client.
-        parts: the data that the clients are taken to have, with the ids of their own data, by
-            client.
-
-    Returns:
-        Scores float64 [Q] by client, of those that have data by then.
+    ``made`` is a run in this process that has learned stage ``t``; ``parts`` are the data that
+    clients are taken to have, with the ids of their own data. Clients without data are left out.
     """
     found: dict[str, np.ndarray] = {}
     workers = made.clients.workers
@@ -88,13 +81,8 @@ def leaks(made: Any, t: int) -> Iterator[str]:
 def check(method: Method, make: Callable[..., Any], outcome: Callable[[Any], Any]) -> Iterator[str]:
     """Yield what is wrong with a method's refreshed answers.
 
-    Args:
-        method: the method.
-        make: returns a run for a value of ``refresh``, and options of the run.
-        outcome: returns scores and memory of both sides after a run.
-
-    Yields:
-        Sentences.
+    ``make`` returns a run for a value of ``refresh`` and options; ``outcome`` scores and memory of
+    both sides after a run.
     """
     plain, again = outcome(make("stage")), True
     for refresh in STEPS:

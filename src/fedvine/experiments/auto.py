@@ -117,23 +117,12 @@ def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *, b
            budget: str | float = BUDGET, say: Callable[[str], object] = print) -> dict[str, Any]:
     """Run the candidates up to the test period and choose one; return what ``auto.json`` has.
 
-    A folder with a choice keeps it. A choice that was killed goes on with what is there.
-
-    Args:
-        words: candidates, from the simplest on.
-        start: prepares the run of a candidate in a folder.
-        out: the run folder.
-        by: key of the score to choose by, which :func:`fedvine.tasks.judging.key_of` gave.
-        budget: processor time for all candidates, such as ``"5m"``, or seconds.
-        say: gets a line for each candidate.
-
-    Returns:
-        ``chosen`` (a candidate), ``why``, ``score`` (a name), ``by`` (its key), ``protocol``
-            (settings that it needs), and ``candidates`` with scores and costs.
-
-    Raises:
-        FedvineError: where no candidate can be run, the folder has other things in it, or another
-            process chooses there.
+    A folder with a choice keeps it. A choice that was killed goes on with what is there. ``words``
+    are candidates, from the simplest on; ``start`` prepares one's run in a folder; ``by`` is the
+    key that :func:`fedvine.tasks.judging.key_of` gave; ``budget`` is processor time for all.
+    Returns ``chosen``, ``why``, ``score`` (a name), ``by`` (its key), ``protocol`` (settings that
+    it needs), and ``candidates`` with scores and costs. Raises :class:`FedvineError` where no
+    candidate can be run, the folder has other things in it, or another process chooses there.
     """
     out, limit = Path(out), seconds_of(budget)
     known = read_choice(out)

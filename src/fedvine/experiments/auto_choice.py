@@ -18,10 +18,7 @@ FEW = 4             # pairs of scores below which the interval follows from numb
 
 @dataclass
 class Candidate:
-    """A candidate: its word, its scores by stage and client, its costs, or why it is left out.
-
-    ``seconds`` are those of the processor.
-    """
+    """A candidate: its word, scores by stage and client, CPU seconds, or why it is left out."""
 
     word: str
     scores: Judged = field(default_factory=dict)
@@ -73,10 +70,7 @@ def incomparable(left: Sequence[Candidate]) -> list[Candidate]:
 
 def chosen(tried: Sequence[Candidate], left: Sequence[Candidate], task: Task, limit: float,
            by: str) -> dict[str, Any]:
-    """Return the choice among the candidates that are ``left``, from the simplest on.
-
-    ``by`` is the key of their scores.
-    """
+    """Return the choice among those ``left``, from the simplest on; ``by`` is their scores' key."""
     best = max(left, key=lambda c: c.mean)
     taken = next(c for c in left if c is best or not _ahead(best, c))
     name = task.name_of(by)

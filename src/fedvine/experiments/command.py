@@ -106,21 +106,10 @@ def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str |
            say: Callable[[str], object] = print) -> Experiment:
     """Return the experiment with the method that is best before its test period.
 
-    Args:
-        values: those of :func:`automatic`; ``method`` may have ``budget``, ``by``
-            and ``candidates``.
-        out: the run folder, which gets the choice and the chosen run so far.
-        budget: processor time for all candidates; None: that of ``values``.
-        by: key of the score to choose by; None: that of ``values``, or the task's own.
-        keep: the folder gets a copy of the data.
-        say: gets a line for each candidate.
-
-    Returns:
-        The experiment of the chosen method; its run in ``out`` goes on.
-
-    Raises:
-        FedvineError: for a setting or score that does not fit, data that cannot be read, a folder
-            with another run, and where no candidate can be run.
+    ``values`` are those of :func:`automatic`; ``method`` may have ``budget``, ``by`` and
+    ``candidates``. The folder ``out`` gets the choice and the chosen run so far, which goes on
+    there. Raises :class:`FedvineError` for a setting or score that does not fit, data that cannot
+    be read, a folder with another run, and where no candidate can be run.
     """
     settings = build(Auto, values["method"], under="method.")
     limit = auto.seconds_of(budget or settings.budget)

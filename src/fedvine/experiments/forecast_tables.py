@@ -43,18 +43,10 @@ def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Be
 
 
 def read_pairs(pairs: Any, kind: str = "pairs") -> pa.Table:
-    """Return all columns of a table, with client, user and item as text.
+    """Return all columns of a CSV or Parquet file or a frame, with client, user and item as text.
 
-    Args:
-        pairs: a CSV or Parquet file, a pandas or polars frame, or a pyarrow table.
-        kind: what the table is of, for messages.
-
-    Returns:
-        The table.
-
-    Raises:
-        FedvineError: for a table that cannot be read, lacks a column, or has one called score or
-            known, and for a name that is empty.
+    ``kind`` says what the table is of. Raises :class:`FedvineError` for a table that cannot be
+    read, lacks a column, or has one called score or known, and for a name that is empty.
     """
     from fedvine.data.io.read_graph import opened_table
     from fedvine.data.io.sql import identifier

@@ -39,22 +39,12 @@ if TYPE_CHECKING:
 
 def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False,
           table: Any = None) -> tuple[KeptRows | Grown, dict[str, Any]] | None:
-    """Return the kept data of the run in ``out``, with the rows that are new in its table.
+    """Return the kept data of the run in ``out`` with the new rows of its table, and its facts.
 
-    Args:
-        experiment: of the command.
-        out: the run folder.
-        now: make a stage of the rows after the last whole one, too.
-        table: the data as they are now; None: they are read.
-
-    Returns:
-        What is kept now, and the facts about the data that ``experiment.toml`` has; None where the
-            folder does not have rows that can grow.
-
-    Raises:
-        FedvineError: if the folder has a run of another experiment, is in use while rows are to be
-            added, or has learned rows that the table does not have any more. Nothing is changed
-            then.
+    The facts are those about the data that ``experiment.toml`` has. None where the folder does not
+    have rows that can grow. ``now``: make a stage of the rows after the last whole one, too. Raises
+    :class:`FedvineError` if the folder has a run of another experiment, is in use while rows are to
+    be added, or has learned rows that the table does not have any more. Nothing is changed then.
     """
     graph = KeptGraph.there(Path(out) / "data")
     if not (graph or KeptRows.there(Path(out) / "data")):

@@ -35,20 +35,11 @@ def opened(out: Path) -> Grown:
 
 
 def grown(table: Any, out: Path, now: bool = False, sure: bool = False) -> Grown:
-    """Return what the run in ``out`` keeps, with the new rows of ``table``.
+    """Return what the run in ``out`` keeps now, with the new rows of ``table``.
 
-    Args:
-        table: the tables as they are now.
-        out: the run folder.
-        now: also learn what would have to wait for more.
-        sure: new classes and clients are meant as they are.
-
-    Returns:
-        What it keeps now.
-
-    Raises:
-        FedvineError: if rows have vanished or changed, or the folder is in use while there is
-            something to add. Nothing is changed then.
+    ``now``: also learn what would have to wait for more; ``sure``: new classes and clients are
+    meant as they are. Raises :class:`FedvineError` if rows have vanished or changed, or the folder
+    is in use while there is something to add. Nothing is changed then.
     """
     if not isinstance(table, Graph):
         raise FedvineError(f"{out} has a run on a labelled graph; {table.name} is a stream.")

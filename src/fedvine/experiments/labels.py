@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class Answers(NamedTuple):
-    """Probabilities of the classes of a client's nodes: ``p`` float64 [N, classes so far].
-
-    ``client`` has the name of the client of each node, [N].
-    """
+    """Probabilities ``p`` float64 [N, classes so far] of nodes, and their ``client`` names [N]."""
 
     nodes: Labelled
     p: np.ndarray

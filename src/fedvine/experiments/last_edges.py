@@ -26,16 +26,9 @@ def last_edges(part: EventStream | Graph, plan: Any, node: str, count: int = 10,
                learned: int | None = None) -> list[LastEdge]:
     """Return the last edges of a node that a client has learned, the newest first.
 
-    Args:
-        part: the client's data.
-        plan: the stages so far; edges after its end are left out.
-        node: name of the node; of a user where there are users and items.
-        count: number of edges, at most.
-        learned: the last learned stage of a labelled graph that grows; None: all.
-
-    Returns:
-        The edges; none where the client does not know the node. Edges of a labelled graph do not
-        have times; they are in the order of the graph.
+    None where the client does not know the node; ``learned`` is the last learned stage of a
+    labelled graph that grows (None: all). Edges of a labelled graph do not have times and keep its
+    order.
     """
     if isinstance(part, Graph):
         return _neighbours(part, node, count, learned)

@@ -42,17 +42,11 @@ def best(task: Task, part: EventStream, users: np.ndarray, score: np.ndarray, co
 
 
 def likeliest(score: np.ndarray, count: int, itself: np.ndarray | None = None) -> np.ndarray:
-    """Return the numbers of the ``count`` highest of each row, best first.
+    """Return the numbers int64 [n, count] of the highest of each row [n, items], best first.
 
-    Args:
-        score: scores float64 [n, items].
-        count: numbers a row.
-        itself: int [n], an item that a row leaves out: where edges have no direction a node is not
-            its own candidate. A number above those of the items (a guest) leaves out none.
-
-    Returns:
-        Items int64 [n, count], fewer columns where there are fewer items; ties in order of the
-            items.
+    A row leaves out ``itself`` int [n]: where edges have no direction a node is not its own
+    candidate; a number above those of the items (a guest) leaves out none. Ties are in order of the
+    items.
     """
     if itself is not None:
         rows = np.flatnonzero(itself < score.shape[1])

@@ -374,10 +374,7 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
 
 def _clients(engine: str | type[Clients], ready: Prepared, split: Split, options: dict[str, Any]
              ) -> Clients:
-    """Return the clients of a run; raise :class:`FedvineError` where the method cannot be set up.
-
-    ``options`` are arguments of the engine.
-    """
+    """Return a run's clients; raise :class:`FedvineError` where the method cannot be set up."""
     method = ready.method
     held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
     try:

@@ -222,19 +222,7 @@ class RunFolder:
 @contextlib.contextmanager
 def alone(path: str | os.PathLike[str], name: str = ".lock", otherwise: str | None = None
           ) -> Iterator[None]:
-    """Lock a run folder inside the ``with`` block: no other process (or run) writes to it.
-
-    Args:
-        path: the folder.
-        name: the file that is locked.
-        otherwise: the sentence for a person where another process has locked it.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        FedvineError: if another process has locked it.
-    """
+    """Lock a run folder inside the ``with`` block; raise ``otherwise`` if another process did."""
     try:
         lock = os.open(Path(path) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:

@@ -35,17 +35,7 @@ def logged(folder: Path) -> list[StageScores]:
 
 def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: Costs
             ) -> dict[str, Any]:
-    """Return the summary of a run that has ended: scores, costs, sizes, and the method's report.
-
-    Args:
-        ready: the run's method, plan, protocol and data.
-        server: the server's memory at the end.
-        stages: the scores of all stages.
-        costs: the costs of the whole run.
-
-    Returns:
-        The values of ``summary.json``.
-    """
+    """Return ``summary.json`` of a run that has ended: scores, costs, sizes and the report."""
     method, plan = ready.method, ready.plan
     found = {"scores": ready.protocol.summary(stages, plan), "stages": len(plan),
              **costs.summary(), "sizes": {name: len(part) for name, part in ready.parts.items()}}

@@ -95,10 +95,7 @@ class Tracking:
             self._before.append(self._before[-1] + run.method.rounds_at(t) + 1)
 
     def open(self) -> Sink:
-        """Return the tracker, with the same run in it as in an earlier process.
-
-        Raises :class:`FedvineError` if it cannot be opened.
-        """
+        """Return the tracker with the run of an earlier process; raise if it cannot be opened."""
         if self.sink is None:
             known = _read(self.folder / KNOWN).get(self.kind, {})
             self.stages = known.get("stages", 0)

@@ -109,13 +109,9 @@ def admitted(found: dict[str, Any], order: Order, here: list[str], answers: Coll
              first: Mapping[str, int], begins: int) -> None:
     """Put into ``found`` the sites that are new to a run that lives, and those that left.
 
-    Args:
-        found: with ``clients``, ``since`` and ``until``.
-        order: names the sites, or none.
-        here: the sites of this job.
-        answers: those that answered.
-        first: the first stage that each has something in, where it has any.
-        begins: the first stage that has not begun.
+    ``found`` has ``clients``, ``since`` and ``until``. ``here`` are the sites of this job,
+    ``answers`` those that answered, ``first`` the first stage that each has something in,
+    ``begins`` the first stage that has not begun.
     """
     now = set(order.clients or here)
     new = [n for n in sorted(now) if n in answers and n not in found["clients"]]

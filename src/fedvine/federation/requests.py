@@ -95,10 +95,7 @@ def _call(site: Site, request: dict[str, Any]) -> tuple[str, bytes]:
 
 
 class Last:
-    """The answer to the last call: its ``place``, what ``kind`` of thing left, and ``left``.
-
-    ``left`` is the number of bytes that have left in this round.
-    """
+    """The last call's answer: ``place``, ``kind`` that left, and bytes ``left`` in this round."""
 
     def __init__(self, place: tuple[int, ...], answer: bytes, kind: str, left: int) -> None:
         self.place, self.answer, self.kind, self.left = place, answer, kind, left

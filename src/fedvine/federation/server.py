@@ -100,12 +100,10 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
 
 
 def learn(made: Run, order: Order, hub: Path, run: str) -> str:
-    """Learn all stages of the plan, and let the sites make their forecasts.
+    """Learn all stages of the plan, and let the sites make their forecasts; return why some lack.
 
     A stop that was requested waits until a stage was learned, so that sites that die and come back
     while jobs start cannot keep the run where it is.
-
-    Returns the reason why forecasts are missing, else an empty text.
     """
     scores: dict[str, Any] = {}
     begun = set[int]()      # stages with rounds of this job
@@ -203,10 +201,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
 def forecast(made: Run, count: int) -> str:
     """Let every site score its own users, a block at a time; the forecasts stay there.
 
-    A server that holds the graph keeps forecasts of all users itself.
-
-    Returns the reason why forecasts are missing, if they are, else an empty text: a site's answers
-    cannot end a run that has learned all there is.
+    A server that holds the graph keeps forecasts of all users itself. Returns why forecasts are
+    missing, or "": a site's answers cannot end a run that has learned all there is.
     """
     made = made.final or made
     clients, server, at = made.clients, *made.at_the_end()

@@ -21,21 +21,10 @@ def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0
     """Return a site's rows of the plan's stages, and keep them in ``folder``.
 
     Rows are numbered in the order in which they came; those that are older than the site's last
-    stage, or than its first one (``since``), are learned in the next one.
-
-    Args:
-        folder: what the site kept, a folder to make at the first time.
-        table: the site's table as it is now.
-        plan: the stages that are whole.
-        since: the site's first stage.
-        again: reads the table again with the kinds that its columns had when the run began.
-
-    Returns:
-        The rows, with the dictionaries' secrets of ``table``.
-
-    Raises:
-        FedvineError: where the table has lost or changed a row that is kept, or a cell is of
-            another kind.
+    stage, or than its first one (``since``), are learned in the next one. ``again`` reads the table
+    again with the kinds that its columns had when the run began. The rows have the dictionaries'
+    secrets of ``table``. Raises :class:`FedvineError` where the table has lost or changed a row
+    that is kept, or a cell is of another kind.
     """
     if not KeptRows.there(folder):
         none = np.empty(0, np.int64)

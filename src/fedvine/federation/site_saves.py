@@ -24,10 +24,7 @@ def save(worker: ClientWorker, folder: Path, moment: str) -> None:
 
 
 def restore(worker: ClientWorker, folder: Path, moment: str | None) -> None:
-    """Restore the client of that save, or of the newest one before it (this site was away).
-
-    ``moment`` None: a fresh client, as at the start of a run.
-    """
+    """Restore the client of that save or the newest before it (None: a fresh client)."""
     wanted = "" if moment is None else run_folder.checked(moment)
     if moment is None:
         for old in folder.glob("[0-9]*"):

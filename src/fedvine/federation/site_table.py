@@ -23,12 +23,11 @@ from fedvine.federation.policy import coarse
 class SiteTable:
     """The table of one site, opened at its first use.
 
-    Args:
-        open_part: opens the site's own stream; takes the kinds of a run's columns
-            (:class:`fedvine.data.io.look.Look`), None: as they are found.
-        sure: times that are far from all others are meant.
-        grain: counts are given as multiples of it, sums over fewer nodes not at all.
-        given: file of the sums that were given; None: two may differ in fewer rows than the grain.
+    ``open_part`` opens the site's own stream; it takes the kinds of a run's columns
+    (:class:`fedvine.data.io.look.Look`), None: as they are found. ``sure``: times that are far from
+    all others are meant. Counts are given as multiples of ``grain``, sums over fewer nodes not at
+    all; ``given`` is the file of sums that were given; None: two may differ in fewer rows than the
+    grain.
     """
 
     def __init__(self, open_part: Callable[..., Any], sure: bool = False, grain: int = 1,
@@ -65,7 +64,6 @@ class SiteTable:
         """Return the number of edges, first and last time, and whether times are dates.
 
         Also that there is a table of users or items, or a column of edges, if there is one.
-
         ``again``: read the table again. With ``stages``, a duration, rows whose times are far from
         all others do not count for the first and the last time, unless the site is sure of them
         (:mod:`fedvine.data.far`); ``far`` is then the time of one. In a run that does not live they
@@ -107,10 +105,9 @@ class SiteTable:
 
         Those of nodes with an edge before ``stop`` count, and of columns of these edges. A column
         that fewer of them than the grain have a value in counts as empty. Other counts are rounded
-        up to it, and the sums are larger in proportion.
-
-        Raises :class:`Refusal` where sums over other rows were given before, fewer than the grain:
-        the difference would show what these few have.
+        up to it, and the sums are larger in proportion. Raises :class:`Refusal` where sums over
+        other rows were given before, fewer than the grain: the difference would show what these few
+        have.
         """
         found = sums(self.edges().both_ways().before(stop))
         self._give({f"{side}/{name}": int(one[0]) for side, columns in found.items()
@@ -141,10 +138,7 @@ class SiteTable:
             json.dump({**before, **more}, file)
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].
-
-        For scores of travelled users.
-        """
+        """Return users' keys uint64 [n] and first times here float64 [n], for travelled users."""
         part = self.stream
         users, first = np.unique(part.src, return_index=True)
         return part.src_ids.keys(users), np.asarray(part.order)[first].astype(float)

@@ -35,9 +35,8 @@ def planned_tasks(order: Order, run: str, file: Path, here: list[str], send: Sen
 
     The keys: ``tasks``, facts of the plan; ``classes``, ``names``, ``named``, ``columns`` of
     :class:`fedvine.federation.site_graph.Agreed`; ``features``; ``clients``, ``since``, ``until``
-    and ``number`` as :func:`fedvine.federation.planning.planned` has them.
-
-    Raises :class:`FedvineError` where the sites' features differ, or there are too few classes.
+    and ``number`` as :func:`fedvine.federation.planning.planned` has them. Raises
+    :class:`FedvineError` where the sites' features differ, or there are too few classes.
     """
     found: dict[str, Any] = {"number": secrets.token_hex(8), "classes": [], "names": {},
                              "named": order.class_names, "since": {}, "until": {}}

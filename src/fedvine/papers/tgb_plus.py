@@ -126,21 +126,11 @@ def _said(step: Step) -> str:
 
 def mrr(stream: EventStream, step: Step, clients: int = 1, seed: int = 0, stage: float = DAY,
         **fields: Any) -> dict[str, float]:
-    """Compute the MRR of ``fedlink_plus``: ``{"val": ..., "test": ...}``.
+    """Compute the MRR of ``fedlink_plus`` over all events of a part: ``{"val": ..., "test": ...}``.
 
-    Args:
-        stream: of users and items, in the order of the file.
-        step: ``"event"``, or the number of events of a batch.
-        clients: number of clients; their users are chosen by hash.
-        seed: of the method and the hash.
-        stage: duration of a stage, seconds.
-        **fields: of the method, in place of :func:`settings`.
-
-    Returns:
-        Means over all events of the part, in [0, 1].
-
-    Raises:
-        FedvineError: for a stream that is not bipartite or has too few different times.
+    ``step`` is "event", or the number of events of a batch; users of ``clients`` are chosen by hash
+    with ``seed``; ``stage`` is in seconds; ``fields`` replace those of :func:`settings`. Raises
+    :class:`FedvineError` for a stream that is not bipartite or has too few different times.
     """
     t = np.asarray(stream.t)
     if not stream.bipartite or not len(t):
@@ -200,10 +190,7 @@ def _plan(t: np.ndarray, ends: np.ndarray, first: np.ndarray, stage: float) -> P
 
 def _parts(stream: EventStream, clients: int, seed: int
            ) -> tuple[dict[str, EventStream], dict[str, np.ndarray]]:
-    """Return each client's part, and the rows of the stream in it; a part has all items.
-
-    Items have numbers in the order in which they were first met at any client.
-    """
+    """Return parts, each with all items in the order first met, and their rows of the stream."""
     u, t = np.asarray(stream.src), stream.t
     v, items = relabel(np.asarray(stream.dst))
     owner = _assigned(stream.src_ids.keys(np.arange(stream.num_src)), clients, seed)[u]

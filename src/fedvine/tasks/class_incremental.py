@@ -274,16 +274,11 @@ def said_of(refit: Mapping[str, Any]) -> str:
 def summarise(stages: list[Any], period: str) -> dict[str, Any]:
     """Compute AM, FM and the matrix, over all clients and for each one, of "test" or "val".
 
-    Args:
-        stages: the scored stages of a run.
-        period: "test" or "val".
-
-    Returns:
-        ``{"mean", "client", "n", "matrix"}``; AM and FM are in percent, the matrix in [0, 1], None
-            where no client has nodes. Of the test also what is measured of the classes after the
-            last task: ``classes`` (:func:`fedvine.tasks.class_measures.summed`) over all clients,
-            and in ``mean`` and ``client`` accuracy, balanced accuracy, macro F1, calibration error
-            and the accuracy of the commonest class, in [0, 1].
+    Returns ``{"mean", "client", "n", "matrix"}``; AM and FM are in percent, the matrix in [0, 1],
+    None where no client has nodes. Of the test also what is measured of the classes after the last
+    task: ``classes`` (:func:`fedvine.tasks.class_measures.summed`) over all clients, and in
+    ``mean`` and ``client`` accuracy, balanced accuracy, macro F1, calibration error and the
+    accuracy of the commonest class, in [0, 1].
     """
     end = "" if period == "test" else "_val"
     names = sorted({name for s in stages for by in s.found.values() for name in by})

@@ -30,14 +30,7 @@ from fedvine.tasks import metrics
 
 
 def shares(scores: ArrayLike) -> NDArray[np.float64]:
-    """Return how far each answer names each class: 1, or 1 / m where m classes share the top.
-
-    Args:
-        scores: finite or minus infinity, [Q, C]; a row has a finite one.
-
-    Returns:
-        Shares float64 [Q, C]; rows come to 1.
-    """
+    """Return how far answers name each class, float64 [Q, C]: 1, or 1 / m where m share the top."""
     array = np.asarray(scores, float)
     best = array == array.max(1, keepdims=True, initial=-np.inf)
     return best / best.sum(1, keepdims=True)
@@ -50,10 +43,7 @@ def softmax(scores: np.ndarray) -> NDArray[np.float64]:
 
 
 def confusion(y: ArrayLike, named: ArrayLike) -> NDArray[np.float64]:
-    """Return the matrix float64 [C, C]: how many nodes of each class (row) are named what (column).
-
-    ``y`` are the classes int [Q], ``named`` the :func:`shares` [Q, C].
-    """
+    """Return how many nodes of class ``y`` [Q] are ``named`` what (:func:`shares`), [C, C]."""
     named = np.asarray(named, float)
     found = np.zeros((named.shape[1], named.shape[1]))
     np.add.at(found, np.asarray(y, np.int64), named)
@@ -103,16 +93,12 @@ def calibration_error(bins: np.ndarray) -> float:
 
 # -- what a client sends, and the sums over clients ------------------------------------------------
 def measured(y: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-    """Return what a client sends of its nodes for the test.
+    """Return what a client sends of its nodes for the test, of ``y`` int [Q] and ``scores`` [Q, C].
 
-    Args:
-        y: their classes, int [Q], Q at least 1.
-        scores: of all classes, [Q, C]; minus infinity where a class is not to choose.
-
-    Returns:
-        Values by number of the class or bin, as text; what is 0 is left out: ``confusion`` (nodes
-            by class and named class), ``ap`` (average precision of each class against the rest, by
-            its probability), ``bins`` (nodes, sum of their probabilities, right answers).
+    Q is at least 1; a score is minus infinity where a class is not to choose. Values by number of
+    the class or bin, as text, without zeros: ``confusion`` (nodes by class and named class), ``ap``
+    (average precision of each class against the rest, by its probability), ``bins`` (nodes, sum of
+    their probabilities, right answers).
     """
     named, p = shares(scores), softmax(scores)
     matrix, top = confusion(y, named), p.max(1)
@@ -128,15 +114,11 @@ def measured(y: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
 
 
 def summed(found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the measures of several tasks and clients together.
+    """Return the measures (:func:`measured`) of several tasks and clients together.
 
-    Args:
-        found: of :func:`measured`.
-
-    Returns:
-        A list each, by descending number of nodes: ``class`` (numbers), ``n``, ``precision``,
-            ``recall``, ``f1``, ``ap`` (in [0, 1], None where not defined) and ``confusion`` (a
-            row a class, nodes by predicted class); and ``bins``, ``BINS`` rows. {} without nodes.
+    A list each, by descending number of nodes: ``class`` (numbers), ``n``, ``precision``,
+    ``recall``, ``f1``, ``ap`` (in [0, 1], None where not defined) and ``confusion`` (a row a class,
+    nodes by predicted class); and ``bins``, ``BINS`` rows. {} without nodes.
     """
     cells: dict[tuple[int, int], float] = {}
     ap: dict[int, list[tuple[float, float]]] = {}

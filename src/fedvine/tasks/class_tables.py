@@ -22,14 +22,10 @@ def name(number: int, names: Sequence[str]) -> str:
 
 
 def tables(found: Mapping[str, Any] | None, names: Sequence[str]) -> list[str | Rows]:
-    """Return a row a class: nodes, precision, recall, F1, average precision, confusions.
+    """Return a sentence and a table with a row a class; nothing where nothing was measured.
 
-    Args:
-        found: of :func:`fedvine.tasks.class_measures.summed`.
-        names: of the classes, by number.
-
-    Returns:
-        A sentence and a table; nothing where nothing was measured.
+    ``found`` is of :func:`fedvine.tasks.class_measures.summed`. Columns: nodes, precision, recall,
+    F1, average precision, confusions.
     """
     if not found:
         return []

@@ -123,17 +123,11 @@ def behind(ours: Sequence[float], theirs: Sequence[float], chance: float = FALSE
 
 def unusual(values: Sequence[float], gap: float, chance: float = FALSE, below: bool = False,
             edges: Sequence[int] | None = None) -> tuple[int, float]:
-    """Return how many of the last values are outside of what is usual, and the usual mean.
+    """Return how many of the last values are unusual (0: the last is not), and the usual mean.
 
-    Args:
-        values: of all stages.
-        gap: least distance from the mean that counts.
-        chance: of a false alarm at a stage.
-        below: whether only values below the usual ones count.
-        edges: number of edges that each value is a share of; None where it is not a share.
-
-    Returns:
-        The number of last stages, 0 where the last one is usual, and the mean before them.
+    ``gap`` is the least distance from the mean that counts, ``chance`` that of a false alarm at a
+    stage; ``below``: only lower values count; ``edges``: what each value is a share of, if it is
+    one.
     """
     usual: list[float] = []
     out: list[float] = []

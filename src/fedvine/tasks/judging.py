@@ -31,18 +31,10 @@ def key_of(task: Any, by: str | None) -> str:
 
 
 def judged(task: Any, stages: Sequence[Any], plan: Any, key: str) -> Judged:
-    """Return a score of the validation period, by stage and client.
+    """Return a score of the validation period (else of training), by stage and client.
 
-    Where no stage of that period is scored they are those of the training period.
-
-    Args:
-        task: the task of the run.
-        stages: the scored stages of a run, of type :class:`fedvine.experiments.loop.StageScores`.
-        plan: the plan of the run.
-        key: of the score.
-
-    Returns:
-        Scores in [0, 1] with the numbers of queries, or users, that they are means of.
+    Scores are in [0, 1], with the numbers of queries, or users, that they are means of; ``stages``
+    are the scored stages, of type :class:`fedvine.experiments.loop.StageScores`.
     """
     period, _ = _period(task, plan)
     count = task.measured.count(key)

@@ -42,15 +42,8 @@ class SnapshotQueries:
 class LabelScorer:
     """The queries about active nodes that were set aside, and the measures of the answers.
 
-    Args:
-        protocol: shares of nodes for validation and test.
-        part: the stream of the server's graph, with classes of nodes.
-        plan: the stages.
-        name: name of the client.
-        seed: seed of the run; with the nodes' names it decides which nodes are set aside.
-
-    Raises:
-        FedvineError: for data without classes.
+    With the nodes' names ``seed`` decides which nodes are set aside. Raises :class:`FedvineError`
+    for data without classes.
     """
 
     def __init__(self, protocol: SnapshotClassification, part: EventStream, plan: Plan, name: str,
@@ -70,10 +63,7 @@ class LabelScorer:
         self._told: tuple[int, np.ndarray] = -2, self.aside     # classes shown up to a stage
 
     def shown(self, events: EventStream, blind: bool = False) -> EventStream:
-        """Return the events that a method may see: without the classes of nodes that are set aside.
-
-        With ``blind`` no node has a class.
-        """
+        """Return the events without classes of nodes set aside, or with ``blind`` of any node."""
         known = events.nodes
         assert known is not None
         hidden = np.full(len(known), blind) if self.protocol.known or blind else (
@@ -120,19 +110,12 @@ class LabelScorer:
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
         """Return counts, accuracy and F1 of an answer to the last :meth:`queries`.
 
-        Args:
-            t: the stage.
-            answer: scores [Q, classes], or ``{"scores": ..., "client": names [Q]}`` with the client
-                that holds each node.
-
-        Returns:
-            ``{"n": ..., "scores": {"accuracy", "f1_micro", "f1_macro", "balanced", "common"}}``,
-                values in [0, 1]; of m classes with equal scores each counts 1 / m. ``common`` is
-                the accuracy of the commonest class that was shown. Where clients are named also
-                ``parts``, the number of right answers and of nodes by client.
-
-        Raises:
-            MethodError: if the answer has another shape or values that are not finite.
+        An answer is scores [Q, classes], or ``{"scores": ..., "client": names [Q]}`` with the
+        client that holds each node. Returns ``{"n", "scores": {"accuracy", "f1_micro", "f1_macro",
+        "balanced", "common"}}``, in [0, 1]; of m classes with equal scores each counts 1 / m.
+        ``common`` is the accuracy of the commonest class that was shown. Where clients are named
+        also ``parts``, right answers and nodes by client. Raises :class:`MethodError` for another
+        shape or values not finite.
         """
         asked, y = self._scored
         owner = None

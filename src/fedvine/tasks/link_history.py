@@ -26,11 +26,6 @@ class History:
       ascending
     - ``users``, ``items``: the stage of the first edge, int32 by local number
     - ``edges_of``: the number of edges of each item, float64
-
-    Args:
-        protocol: the rule of candidates, and the lead.
-        part: the client's part of the stream.
-        plan: the stages.
     """
 
     def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan) -> None:

@@ -13,16 +13,10 @@ LEAST = 30      # queries of a client in a period, with which its score counts i
 def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, Any]:
     """Compute the scores of each client over the stages of a period, and their means.
 
-    Args:
-        stages: the scored stages of a run.
-        plan: the stages' periods.
-        period: "train", "val" or "test".
-
-    Returns:
-        By key: ``client``, each client's scores weighted by queries; ``n``, its counts; ``mean``,
-            the plain mean over clients with at least :data:`LEAST` queries of the score;
-            ``mean_edges``, the mean over all queries; ``of``, the number of clients in the plain
-            mean. Where no client has so many, that is 0 and the mean is the one over queries.
+    By key: ``client``, each client's scores weighted by queries; ``n``, its counts; ``mean``, the
+    plain mean over clients with at least :data:`LEAST` queries of the score; ``mean_edges``, the
+    mean over all queries; ``of``, the number of clients in the plain mean. Where no client has so
+    many, that is 0 and the mean is the one over queries. ``period`` is "train", "val" or "test".
     """
     sums: dict[str, dict[str, list[tuple[float, int]]]] = {}
     counts: dict[str, dict[str, int]] = {}

@@ -62,25 +62,18 @@ def counted(key: str) -> str:
 
 def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
              ) -> tuple[dict[str, int], dict[str, float]]:
-    """Return counts and scores of a stage.
+    """Return counts and scores of a stage, ``scores`` [P] in the order of the queries.
 
     Keys are ``auc``, pooled over users, and ``ap`` against one random negative a positive;
     ``auc_within``, the mean over positives of the share of their own negatives that they are above;
     ``mrr`` and ``hits_sampled`` by their ranks among these; ``auc_historical`` and
-    ``auc_inductive``; the same with the subset appended (``auc_new``); ``accuracy``; those of
-    lists (:func:`fedvine.tasks.rankings.ranked`). With ``across`` also ``auc_across`` and
-    ``ap_across``, of such positives and negatives, and ``ap_nodes_across``, of these positives
-    against as many pairs of random nodes at two clients (DG-CoLearn, Appendix F.1.3).
-
-    Args:
-        scores: float [P], in the order of the queries.
-        asked: what was asked.
-        across: which pairs have their ends at two clients, bool [P], where the answer says so.
-
-    Returns:
-        Counts of positives, of those against fewer negatives than wanted (``n_few``) and of what
-            was not asked (``n_unknown``, ``n_unasked``), and scores by key; what is not defined is
-            left out.
+    ``auc_inductive``; the same with the subset appended (``auc_new``); ``accuracy``; those of lists
+    (:func:`fedvine.tasks.rankings.ranked`). With ``across`` (bool [P], pairs whose ends are at two
+    clients) also ``auc_across`` and ``ap_across``, of such positives and negatives, and
+    ``ap_nodes_across``, of these positives against as many pairs of random nodes at two clients
+    (DG-CoLearn, Appendix F.1.3). Counts are of positives, of those against fewer negatives than
+    wanted (``n_few``) and of what was not asked (``n_unknown``, ``n_unasked``). What is not defined
+    is left out.
     """
     n, found = {f"n_{key}": value for key, value in asked.n.items()}, {}
     for i, group in enumerate(asked.groups):
@@ -120,17 +113,10 @@ def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
 
 def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int
               ) -> dict[str, dict[str, np.ndarray]]:
-    """Return what counts and scores would be with other users (:mod:`fedvine.tasks.resampled`).
+    """Return counts and scores with other users drawn (:mod:`fedvine.tasks.resampled`).
 
-    Args:
-        scores: float [P], in the order of the queries.
-        asked: what was asked.
-        names: hashes of the names of users, uint64.
-        count: number of replicates, B.
-
-    Returns:
-        ``n`` and ``scores``, each [B] by key; scores are those that are means over positives or
-            users, and pooled AUC.
+    ``n`` and ``scores`` are [B] by key; ``count`` is B, ``names`` uint64 are hashes of the users'
+    names. Scores are those that are means over positives or users, and pooled AUC.
     """
     n: dict[str, np.ndarray] = {}
     found: dict[str, np.ndarray] = {}

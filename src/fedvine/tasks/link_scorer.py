@@ -70,14 +70,8 @@ class Scorer:
     """The queries of one client's part and the measures of the answers.
 
     The pairs of earlier stages, and the items that may be named, are those of
-    :class:`fedvine.tasks.link_history.History`.
-
-    Args:
-        protocol: candidates, number and kind of negatives, number of positives, k of the lists.
-        part: the client's part of the stream.
-        plan: the stages.
-        name: name of the client; queries are drawn from it, ``seed``, the stage and the row.
-        seed: seed of the run.
+    :class:`fedvine.tasks.link_history.History`. Queries are drawn from the client's ``name``,
+    ``seed``, the stage and the row.
     """
 
     def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan, name: str,
@@ -110,10 +104,7 @@ class Scorer:
         return self._current[1]
 
     def given(self, pairs: dict[str, Any]) -> EdgeQueries:
-        """Return the queries about pairs that a person asks for.
-
-        ``pairs`` has ``src`` and ``dst`` (local numbers) and ``t`` (times), each [P].
-        """
+        """Return the queries about pairs: local numbers ``src``, ``dst`` and times ``t``, [P]."""
         src, dst = (np.asarray(pairs[end], np.int64) for end in ("src", "dst"))
         return self._both_ways(EdgeQueries(src, dst, np.asarray(pairs["t"], float)))
 
@@ -238,9 +229,9 @@ class Scorer:
 
     def _with_met(self, row: np.ndarray, src: np.ndarray, count: np.ndarray, wide: np.ndarray,
                   now: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Put items that the user met before in place of a share of the negatives.
+        """Put items met before in place of a share of the negatives; random where there are fewer.
 
-        A user who met fewer keeps random ones. An item that is among both counts once.
+        An item that is among both counts once.
         """
         width, names = max(self.part.num_dst, 1), self._hashes()[1]
         past, share = without(self.history.known, now), round(
@@ -331,20 +322,12 @@ class Scorer:
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
         """Return counts and scores of an answer to ``queries(t)``.
 
-        Keys are those of :func:`fedvine.tasks.link_measures.measured`.
-
-        Args:
-            t: the stage; its queries are drawn if they were not.
-            answer: one score a query, [P], higher is more likely; or ``{"scores": ..., "across":
-                bool [P]}``.
-
-        Returns:
-            ``{"n": counts of positives, "scores": values by key}``; what is not defined is left
-                out. Where the protocol measures drift also ``drift``: ``edges`` of the stage,
-                shares of them that are ``new``, and scores of simple ``rivals``.
-
-        Raises:
-            MethodError: if the answer has another length or values that are not finite.
+        Keys are those of :func:`fedvine.tasks.link_measures.measured`. An answer is one score a
+        query, [P], higher is more likely; or ``{"scores": ..., "across": bool [P]}``. Returns
+        ``{"n": counts of positives, "scores": values by key}``. Where the protocol measures drift
+        also ``drift``: ``edges`` of the stage, shares of them that are ``new``, and scores of
+        simple ``rivals``. Raises :class:`MethodError` for another length or values that are not
+        finite.
         """
         pairs, (_, _, asked) = self.queries(t), self._current  # type: ignore[misc]
         plain = answer["scores"] if isinstance(answer, Mapping) else answer

@@ -32,14 +32,7 @@ class NodeQueries:
 
 
 class NodeScorer:
-    """The queries about one part's nodes for validation and test, and the measures of the answers.
-
-    Args:
-        protocol: whether to choose among the classes of a task alone.
-        part: the client's graph.
-        plan: the tasks.
-        name: name of the client.
-    """
+    """The queries about nodes of one part for validation and test, and the measures of answers."""
 
     def __init__(self, protocol: ClassIncremental, part: Graph, plan: TaskPlan, name: str) -> None:
         self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
@@ -81,24 +74,16 @@ class NodeScorer:
         return answer
 
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
-        """Return counts and accuracies of an answer to ``queries(t)``.
+        """Return counts and accuracies of an answer to ``queries(t)``: scores [Q, classes].
 
-        Args:
-            t: the task.
-            answer: scores [Q, classes]; the highest is the predicted class, of m equal ones each
-                by 1 / m.
-
-        Returns:
-            ``{"n": {"n", "n_val"}, "scores": {"accuracy", "accuracy_val", "common"}}``; scores are
-                in [0, 1], and left out where there are no nodes. ``common`` is the accuracy of the
-                client's commonest class so far, on the nodes for the test. Where there are such
-                nodes also ``classes``, their
-                :func:`fedvine.tasks.class_measures.measured`; where the protocol measures drift
-                ``drift``: ``edges``, here the training nodes of the task, the share of them with
-                ``new`` classes, and the scores of the commonest class (``methods/last_label.py``).
-
-        Raises:
-            MethodError: if the answer has another shape or values that are not finite.
+        Of m equal highest classes each counts 1 / m. Returns ``{"n": {"n", "n_val"}, "scores":
+        {"accuracy", "accuracy_val", "common"}}``, in [0, 1], left out where there are no nodes.
+        ``common`` is the accuracy of the client's commonest class so far, on the nodes for the
+        test. Where there are such nodes also ``classes``
+        (:func:`fedvine.tasks.class_measures.measured`); where the protocol measures drift
+        ``drift``: ``edges``, here the training nodes of the task, the share of them with ``new``
+        classes, and the scores of the commonest class (``methods/last_label.py``). Raises
+        :class:`MethodError` for another shape or values that are not finite.
         """
         asked, (_, y, test) = self.queries(t), self._scored[t]
         scores = np.asarray(answer, float)

@@ -19,19 +19,10 @@ def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings:
           seed: int) -> tuple[Graph, OpenTaskPlan]:
     """Return the graph of a first reading, with the client of each node, and the tasks so far.
 
-    Args:
-        table: the tables.
-        split: arguments of :meth:`Graph.split`; its ``clients`` do not count here.
-        classes: classes a task; None: all that come together.
-        settings: of the tasks.
-        seed: orders and uses are drawn from it, where ``settings`` have none.
-
-    Returns:
-        The graph and the plan.
-
-    Raises:
-        FedvineError: for tables without names of nodes, or with settings that leave out features
-            or edges.
+    ``split`` are arguments of :meth:`Graph.split` without ``clients``; ``classes`` a task, None:
+    all that come together. Orders and uses are drawn from ``seed`` where ``settings`` have none.
+    Raises :class:`FedvineError` for tables without names of nodes, or settings that leave out
+    features or edges.
     """
     if min(settings.features, settings.edges) < 1:
         raise FedvineError("An open run keeps all rows; leave out tasks.features and tasks.edges.")

@@ -42,10 +42,7 @@ class Protocol(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the settings in ``later`` that have their default.
-
-        Runs and kept cells from before there were such settings keep their identity.
-        """
+        """Leave out settings in ``later`` at their default: runs and cells keep their identity."""
         fields = type(self).model_fields
         same = {name for name in (*self.later, REPLICATES)
                 if getattr(self, name) == fields[name].default}

@@ -45,20 +45,10 @@ def ranked(scores: np.ndarray, lists: UserLists, k: int
     by the highest sum that R allows, and ``map`` the sum of the precision at each of these places,
     divided by k, or by the size of R where that is less. Each is the mean over users; a user
     without a list counts 0. With ``_new``: the same for items that the user has not met, candidates
-    and R.
-
-    Beside them are ``coverage``, the share of the candidates in any list; ``novelty``, the mean of
-    -log2((edges of the item + 1) / (edges of all + M)) over the places of all lists, in bits; and
-    ``no_list``, the share of users without a list.
-
-    Args:
-        scores: of all queries, float [P].
-        lists: of the stage.
-        k: places of a list.
-
-    Returns:
-        ``n_users`` and ``n_users_new``; scores by key, without what is not defined; and of those
-            that are means over users the users int64 [n] and their values float64 [n].
+    and R. Beside them are ``coverage``, the share of the candidates in any list; ``novelty``, the
+    mean of -log2((edges of the item + 1) / (edges of all + M)) over the places of all lists, in
+    bits; and ``no_list``, the share of users without a list. What is not defined is left out. Those
+    of each user are the users int64 [n] and their values float64 [n].
     """
     users, size = lists.known.shape
     n, found, by_user = {}, {}, {}

@@ -24,10 +24,7 @@ class Rivals:
     """The scores of EdgeBank, frequency, popularity and recency with their default constants.
 
     They are those of the methods of these names: ``methods/edgebank.py``, ``frequency.py``,
-    ``popularity.py`` and ``recency.py``.
-
-    Args:
-        width: number of items; pairs are kept as the codes user * width + item.
+    ``popularity.py`` and ``recency.py``. Pairs are kept as codes user * ``width`` + item.
     """
 
     def __init__(self, width: int) -> None:
@@ -71,19 +68,11 @@ class Rivals:
 
 def new_shares(events: EventStream, codes: np.ndarray, known: np.ndarray, users: np.ndarray,
                items: np.ndarray) -> dict[str, float]:
-    """Return the shares of a stage's edges that are new to the client, in [0, 1].
+    """Return the shares of a stage's edges that are new to the client, in [0, 1]; {} without edges.
 
-    Args:
-        events: the E edges of the stage.
-        codes: their codes, int64 [E].
-        known: sorted codes of the pairs of all stages before.
-        users: which users occur in them, bool.
-        items: which items do, bool; which nodes, where all are of one kind.
-
-    Returns:
-        The shares of edges with a new user, a new item and a new pair, by ``users``, ``items`` and
-            ``pairs``; where nodes are of one kind, of ends that are new nodes, ``nodes``, and of
-            edges that are new ``pairs``. Empty without edges.
+    ``codes`` int64 [E] are the edges', ``known`` sorted those of all stages before; ``users`` and
+    ``items`` (or nodes of one kind) say which occur in these. Keys: ``users``, ``items``,
+    ``pairs``; where nodes are of one kind ``nodes`` (ends that are new) and ``pairs``.
     """
     if not len(events):
         return {}

@@ -193,14 +193,9 @@ def forgotten(accuracy: Mapping[tuple[int, int], float]) -> dict[int, float]:
 
 
 def summarise(stages: list[Any], lead: int) -> dict[str, Any]:
-    """Compute the means over the stages that were scored ``lead`` stages after the learned one.
+    """Compute ``mean, client, n, stages, parts`` of stages scored ``lead`` after the learned one.
 
-    Args:
-        stages: the scored stages of a run.
-        lead: 1 for validation, 2 for the test.
-
-    Returns:
-        ``{"mean", "client", "n", "stages", "parts"}``, means weighted by nodes.
+    Means are weighted by nodes; ``lead`` is 1 for validation, 2 for the test.
     """
     found = [(s.t + lead, s.found[s.t + lead]["all"]) for s in stages if s.t + lead in s.found]
     found = [(t, result) for t, result in found if result["scores"]]

@@ -20,19 +20,10 @@ def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table,
     """Return a frame as an Arrow table, and the names of all of its columns.
 
     A column of objects gets the type that all of its values have; text if they have several.
-    Categories become their values.
-
-    Args:
-        frame: a pandas or polars frame, a pyarrow table, or a mapping of columns.
-        wanted: the columns that are read; of the others only those of numbers and dates are in the
-            table, for questions and notes. None: all.
-
-    Returns:
-        The table and the names.
-
-    Raises:
-        FedvineError: for two columns of one name that is wanted.
-        TypeError: for anything else.
+    Categories become their values. ``wanted`` columns are read (None: all); of the others only
+    those of numbers and dates are in the table, for questions and notes. Raises
+    :class:`FedvineError` for two wanted columns of one name, and :class:`TypeError` for anything
+    that is no frame.
     """
     if isinstance(frame, pa.Table):
         names: list[Any] = frame.column_names

@@ -19,21 +19,12 @@ _VALUE = re.compile(r"[+-]?[0-9]+([.,:/-][0-9]+)*( [0-9:]+)?")     # a number or
 
 
 def header(path: Path, packed: bool, wanted: Sequence[str]) -> tuple[list[str], str, int]:
-    """Return names, delimiter and number of lines before the names.
+    """Return names (without spaces around them), delimiter and number of lines before the names.
 
-    Lines before the names are blank ones, and a first line ``sep=;`` as spreadsheets write it.
-
-    Args:
-        path: the file.
-        packed: whether it is compressed with gzip.
-        wanted: columns by which the delimiter is found; if several, they are to be there.
-
-    Returns:
-        Names, without spaces around them; delimiter; lines.
-
-    Raises:
-        FedvineError: for a file that is empty or no CSV, or has a wanted column twice, or whose
-            first line is of values or separated by blanks.
+    Lines before the names are blank ones, and a first line ``sep=;`` as spreadsheets write it. The
+    delimiter is found by the ``wanted`` columns; if several, they are to be there. Raises
+    :class:`FedvineError` for a file that is empty or no CSV, or has a wanted column twice, or whose
+    first line is of values or separated by blanks.
     """
     try:
         with gzip.open(path) if packed else open(path, "rb") as file:

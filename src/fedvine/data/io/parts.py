@@ -45,25 +45,13 @@ def parquet_head(connection: duckdb.DuckDBPyConnection, path: str) -> dict[str, 
 
 def together(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], files: Sequence[str],
              wanted: Sequence[str], whole: bool, file: str | None) -> Source:
-    """Join parts whose heads differ, in their order.
+    """Join parts whose heads differ, in their order; a column has the widest type of its parts.
 
-    A column has the widest type of its parts, to which no value may lose anything.
-
-    Args:
-        connection: to DuckDB.
-        parts: with names of columns.
-        files: the name of the first file of each part.
-        wanted: the columns that are read, which all parts have.
-        whole: read all columns; one that a part does not have is empty there.
-        file: also read this column of each part.
-
-    Returns:
-        The source.
-
-    Raises:
-        FedvineError: where a part lacks a wanted column, or has another kind of values in it, or a
-            number that the widest type does not hold; the sentence names the files, the column and
-            both types, or the value.
+    ``files`` has the first file of each part; all have the ``wanted`` columns. ``whole``: read all
+    columns, empty where a part lacks one. ``file``: also read this column. Raises
+    :class:`FedvineError` where a part lacks a wanted column, has another kind of values in it, or a
+    number that the widest type does not hold; the sentence names the files, the column and the
+    types.
     """
     names = list(dict.fromkeys(name for part in parts for name in part.columns))
     read = [name for name in names if whole or name in wanted]

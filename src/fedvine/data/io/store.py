@@ -39,22 +39,10 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
          key: str | None = None, origin: str | None = None) -> EventStream:
     """Return the stream of a table: opened if it was made before under ``key``, else written.
 
-    Args:
-        opened: opens the source on a connection.
-        label: name of the table in messages.
-        wanted: the columns.
-        name: of the stream.
-        store: its folder; None: a folder of that key in the cache.
-        memory_limit: bound of DuckDB's memory.
-        key: changes with the source; None: made of the table's content.
-        origin: names the source whatever is in it: streams of its earlier states are deleted from
-            the cache; None: they stay.
-
-    Returns:
-        The stream.
-
-    Raises:
-        FedvineError: if the source cannot be read or the folder cannot be written.
+    ``opened`` opens the source on a connection. ``store`` None: a folder of that key in the cache;
+    ``key`` None: made of the table's content. ``origin`` names the source whatever is in it:
+    streams of its earlier states are deleted from the cache. Raises :class:`FedvineError` if the
+    source cannot be read or the folder cannot be written.
     """
     place, parent = None if store is None else Path(store).absolute(), cache_folder()
     if place is not None:
@@ -97,10 +85,7 @@ def _delete_earlier(cache: Path, short: str, place: Path, origin: str) -> None:
 
 def _write(connection: duckdb.DuckDBPyConnection, wanted: Wanted, folder: Path, label: str
            ) -> tuple[dict[str, Any], list[str]]:
-    """Write the columns of table ``edges`` as files.
-
-    Returns facts for ``stream.json``, and notes on names.
-    """
+    """Write the columns of table ``edges``; return facts for ``stream.json`` and notes on names."""
     edges, kinds = _described(connection, "edges")
     of_times = np.int64 if kinds["t"] == "BIGINT" else np.float64
     plain = {"t": of_times, "weight": np.float32, "label": np.int32, "deleted": np.bool_}
