@@ -26,7 +26,7 @@ from fedvine.data.growth import News, check_columns, like, news
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import state
 from fedvine.data.io.look import FILE, Look
-from fedvine.data.io.wanted import Empty
+from fedvine.data.io.store import Empty
 from fedvine.data.kept import KeptRows
 from fedvine.data.plan import seconds
 from fedvine.data.stream import EventStream, as_time

@@ -20,7 +20,7 @@ from fedvine.core.lookup import find
 from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
 from fedvine.data.io.look import Look
-from fedvine.data.node_table import NodeTable
+from fedvine.data.node_data import NodeTable
 from fedvine.data.stream import CATEGORY, NUMBER, EventStream, as_time
 
 _VALUES = ("weight", "features", "label", "deleted")

@@ -21,7 +21,7 @@ from fedvine.experiments.likeliest import BLOCK, best
 from fedvine.experiments.run_folder import read_experiment
 
 if TYPE_CHECKING:
-    from fedvine.data.node_table import NodeTable
+    from fedvine.data.node_data import NodeTable
     from fedvine.data.spec import Data
     from fedvine.experiments.run import Run
 

@@ -3,7 +3,7 @@
 A run keeps the rows that it has learned. The table is read again and compared with them
 (:mod:`fedvine.data.growth`), or of a source whose rows are only added the new ones are read alone
 (:mod:`fedvine.data.append`); new rows are added once a stage of them is complete
-(:mod:`fedvine.data.open_plan`), and the loop then goes on from the last save.
+(:mod:`fedvine.data.plan`), and the loop then goes on from the last save.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ from fedvine.data.growing_graph import as_before as whole_as_before
 from fedvine.data.growth import News, as_before, news, taken
 from fedvine.data.identity import digest, names
 from fedvine.data.io.checks import ask_about_new
-from fedvine.data.kept import KeptRows
-from fedvine.data.kept_graph import KeptGraph
-from fedvine.data.open_plan import grown as longer
-from fedvine.data.open_plan import later_bounds
-from fedvine.data.plan import Plan, seconds
+from fedvine.data.kept import KeptGraph, KeptRows
+from fedvine.data.plan import Plan, later_bounds, seconds
+from fedvine.data.plan import grown as longer
 from fedvine.data.stream import EventStream, as_time
 from fedvine.experiments import growing_graph, run_folder
 from fedvine.experiments.growing_graph import Grown

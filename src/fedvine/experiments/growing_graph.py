@@ -1,6 +1,6 @@
 """Take into a run the rows that its tables of nodes and edges have got since.
 
-The graph that the run knows lies in ``data/`` (:mod:`fedvine.data.kept_graph`). The tables are read
+The graph that the run knows lies in ``data/`` (:mod:`fedvine.data.kept`). The tables are read
 again and merged with it, and where there is enough to learn, tasks are added to the plan.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.io.checks import ask_about_new
-from fedvine.data.kept_graph import KeptGraph
+from fedvine.data.kept import KeptGraph
 from fedvine.experiments import run_folder
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.open_tasks import go_on, sentences

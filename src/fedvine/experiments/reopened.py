@@ -21,8 +21,7 @@ from fedvine.core.settings import build
 from fedvine.data import handed
 from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.identity import digest, names
-from fedvine.data.kept import KeptRows
-from fedvine.data.kept_graph import KeptGraph
+from fedvine.data.kept import KeptGraph, KeptRows
 from fedvine.data.split import Split
 from fedvine.experiments import run_folder
 from fedvine.experiments.as_of import has_newer, plan_at, take_newer

@@ -32,8 +32,7 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
-from fedvine.data.kept import KeptRows
-from fedvine.data.kept_graph import KeptGraph
+from fedvine.data.kept import KeptGraph, KeptRows
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_files, saves
 from fedvine.experiments.differ import difference

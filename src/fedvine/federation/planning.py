@@ -15,8 +15,7 @@ import numpy as np
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import check
 from fedvine.core.replies import RoundAborted
-from fedvine.data.open_plan import later_bounds
-from fedvine.data.plan import Plan, by_count, by_time, seconds
+from fedvine.data.plan import Plan, by_count, by_time, later_bounds, seconds
 from fedvine.engines.plans import (
     first_stages,
     longer_together,

@@ -22,7 +22,7 @@ from fedvine.data.graph import Came, Graph
 from fedvine.data.growing_graph import as_before, first, merged
 from fedvine.data.io.checks import ask_about_new
 from fedvine.data.io.look import Look
-from fedvine.data.kept_graph import KeptGraph
+from fedvine.data.kept import KeptGraph
 from fedvine.engines.refusals import Refusal
 from fedvine.federation.class_names import Named, keys, sealed, shown
 from fedvine.federation.policy import coarse

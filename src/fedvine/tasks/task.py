@@ -18,8 +18,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.expect_scores import Measured
 from fedvine.core.protocol import Scorer, ServerScorer
 from fedvine.data.ids import Ids
-from fedvine.data.open_plan import open_plan
-from fedvine.data.plan import Plan
+from fedvine.data.plan import Plan, open_plan
 from fedvine.tasks import judging
 from fedvine.tasks.protocol import Protocol
 from fedvine.tasks.shown import (

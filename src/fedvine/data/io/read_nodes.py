@@ -14,9 +14,9 @@ from fedvine.data.io import checks
 from fedvine.data.io.columns import NONE, Columns, is_date, strict_date, timestamp
 from fedvine.data.io.look import Look
 from fedvine.data.io.read_graph import OneTable, opened_table, refuse_repeated
-from fedvine.data.io.wanted import words_of
+from fedvine.data.io.store import words_of
 from fedvine.data.names import name_of
-from fedvine.data.node_table import SINCE, NodeTable, code
+from fedvine.data.node_data import SINCE, NodeTable, code
 from fedvine.data.stream import CATEGORY, NUMBER, EventStream
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
