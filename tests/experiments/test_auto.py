@@ -15,8 +15,8 @@ from fedvine.experiments.run import run
 from fedvine.experiments.run_files import read_choice, read_summary
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.class_incremental import ClassIncremental
-from fedvine.tasks.judging import key_of
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import key_of
 from fedvine.testing import PROTOCOL, tiny_case, tiny_graphs, tiny_stream
 
 QUICK = ["popularity", "recency", "edgebank"]

@@ -30,10 +30,9 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.auto_choice import Candidate, chosen, incomparable, line
 from fedvine.experiments.run import Run, run
 from fedvine.experiments.run_files import CHOICE, read_choice
-from fedvine.tasks import judging
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import Task, key_of
 
 BUDGET = "5m"       # of the clock, for all candidates together
 FOLDER = ".auto"    # in the run folder, while candidates are run
@@ -74,7 +73,7 @@ def run_auto(split: Any, plan: Any, *, out: str | os.PathLike[str], budget: str 
             score to choose by.
     """
     task = protocol or (ClassIncremental() if isinstance(split, GraphSplit) else LinkPrediction())
-    key = judging.key_of(task, by)
+    key = key_of(task, by)
     needed = task.settings_for(key)
 
     def start(word: str, folder: Path) -> Run:
@@ -119,7 +118,7 @@ def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *, b
 
     A folder with a choice keeps it. A choice that was killed goes on with what is there. ``words``
     are candidates, from the simplest on; ``start`` prepares one's run in a folder; ``by`` is the
-    key that :func:`fedvine.tasks.judging.key_of` gave; ``budget`` is processor time for all.
+    key that :func:`fedvine.tasks.task.key_of` gave; ``budget`` is processor time for all.
     Returns ``chosen``, ``why``, ``score`` (a name), ``by`` (its key), ``protocol`` (settings that
     it needs), and ``candidates`` with scores and costs. Raises :class:`FedvineError` where no
     candidate can be run, the folder has other things in it, or another process chooses there.

@@ -10,8 +10,7 @@ import numpy as np
 
 from fedvine.core.units import seconds, size
 from fedvine.tasks import metrics
-from fedvine.tasks.judging import Judged
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import Judged, Task
 
 FEW = 4             # pairs of scores below which the interval follows from numbers of queries
 

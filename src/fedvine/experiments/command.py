@@ -21,9 +21,8 @@ from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_choice
 from fedvine.tasks import by_name
 from fedvine.tasks.class_incremental import ClassIncremental
-from fedvine.tasks.judging import key_of
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import Task, key_of
 
 NO_DATA = ("Say with --data what to run on: a data set, a file or a query; fedvine list shows the "
            "data sets.")

@@ -16,8 +16,7 @@ from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.io.checks import ask_about_new
 from fedvine.data.kept import KeptGraph
 from fedvine.experiments import run_folder
-from fedvine.tasks.open_task_plan import OpenTaskPlan
-from fedvine.tasks.open_tasks import go_on, sentences
+from fedvine.tasks.open_task_plan import OpenTaskPlan, go_on, sentences
 
 
 class Grown(NamedTuple):

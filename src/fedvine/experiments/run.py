@@ -28,8 +28,7 @@ from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run_files import read_choice
 from fedvine.experiments.summary import lines, logged, summary
 from fedvine.tasks.by_name import of
-from fedvine.tasks.protocol import REPLICATES
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import REPLICATES, Task
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
 ENGINES = ("local", "ray")

@@ -12,8 +12,7 @@ from fedvine.experiments.loop import StageScores
 from fedvine.experiments.prepare import Prepared
 from fedvine.experiments.run_files import read_lines
 from fedvine.tasks.drift import drift
-from fedvine.tasks.protocol import REPLICATES
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import REPLICATES, Task
 
 
 def lines(stage: StageScores, protocol: Task, plan: Any) -> list[dict[str, Any]]:

@@ -21,9 +21,8 @@ from fedvine.results.entry import (
     score,
 )
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds
-from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Score
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import REPLICATES, Task
 
 COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
          "bytes_up": ("sent up", size), "bytes_down": ("sent down", size),

@@ -21,8 +21,8 @@ from fedvine.results import bootstrap
 from fedvine.results.tables import FEW_SEEDS, plus_minus, spread
 from fedvine.tasks import metrics
 from fedvine.tasks.by_name import every
-from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Score
+from fedvine.tasks.task import REPLICATES
 
 #: Costs in seconds of the clock, which other work on the machine adds to.
 CLOCK = ("seconds_round", "seconds_client", "seconds_own", "seconds_server", "seconds_total")

@@ -33,7 +33,7 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.experiments.experiment import Experiment
-from fedvine.tasks.protocol import REPLICATES
+from fedvine.tasks.task import REPLICATES
 
 FOLDER = "docs/results/cells"
 Line = dict[str, Any]
