@@ -19,7 +19,7 @@ _PUBLIC = {  # name: the file it is in; opened when it is first asked for
     "from_networkx": "data.io.convert", "from_pyg": "data.io.convert",
     "graph_from_networkx": "data.io.convert",
     "load": "data.spec", "on_client": "core.method",
-    "open_run": "experiments.opened", "read": "data.io.read", "run": "experiments.run",
+    "open_run": "experiments.reopened", "read": "data.io.read", "run": "experiments.run",
     "run_auto": "experiments.auto",
     "to_dgdata": "data.io.convert", "to_networkx": "data.io.convert", "to_pyg": "data.io.convert",
     "tracked": "experiments.track"}

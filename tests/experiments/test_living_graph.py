@@ -14,7 +14,7 @@ from fedvine.core.rng import rng
 from fedvine.data.kept import KeptGraph
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.opened import open_run
+from fedvine.experiments.reopened import open_run
 from fedvine.experiments.run import run
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 

@@ -12,8 +12,7 @@ from fedvine.app.calls import Calls
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph
 from fedvine.experiments.reopened import kept
-from fedvine.experiments.run_files import read_experiment, read_summary
-from fedvine.experiments.tail import Tail
+from fedvine.experiments.run_files import Tail, read_experiment, read_summary
 from fedvine.results.finished import Finished
 
 _FILES = ("experiment.toml", "summary.json", "clients.json", "data/rows.json", "data/kept.json",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.experiments.forecast_tables import Best, rows_of
-from fedvine.experiments.likeliest import BLOCK, best
+from fedvine.experiments.forecasts import BLOCK, best
 from fedvine.federation.kept_answers import keep
 from fedvine.tasks.task import Task
 
