@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedvine.app.calls import Calls
-from fedvine.app.watched import Watched
+from fedvine.app.watched import Calls, Watched
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.logs import summed
 from fedvine.experiments.run_files import Tail, read_lines

@@ -4,8 +4,6 @@ A page of another site cannot read the answers of this one, unless its name is m
 machine (DNS rebinding): so the Host of a request must be an address, or a name of this machine.
 """
 
-# pyright: reportMissingImports=false
-# The extra "app" brings what this file imports.
 from __future__ import annotations
 
 import hmac
@@ -17,8 +15,6 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
-
-from fedvine.app.addresses import is_loopback
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
@@ -95,3 +91,12 @@ class Guard:
         except ValueError:
             return False
         return address.is_loopback or not self.loopback
+
+
+# -- addresses to listen on ------------------------------------------------------------------------
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on can be reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -25,15 +25,16 @@ from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
 from fedvine.experiments import final
+from fedvine.experiments.forecasts import Forecasts
+from fedvine.experiments.labels import Labels
 from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
+from fedvine.federation.kept_answers import FILES, keep
 from fedvine.federation.order import Order
-from fedvine.federation.planning import agreed, planned
-from fedvine.federation.server_forecasts import forecast_here
+from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
 from fedvine.federation.signed import Deliver, Greet, Signer
-from fedvine.federation.task_planning import names_of, planned_tasks, world_of
 
 _LOG = logging.getLogger(__name__)
 BLOCKS = 100_000  # of users of one site for which forecasts are made
@@ -223,3 +224,17 @@ def forecast(made: Run, count: int) -> str:
             raise
         return str(reason)
     return ""
+
+
+# -- forecasts and labels of a server that holds the graph: its run folder keeps them --------------
+def forecast_here(made: Run, count: int) -> None:
+    """Write the labels of all nodes, or the likeliest ``count`` items of every user.
+
+    The clients compute what scores need, so this comes before they leave.
+    """
+    assert made.folder is not None
+    out = made.folder.path
+    if made.protocol.data == "classes":
+        keep(out / FILES["labels"], Labels(made).table(), "labels")
+    else:
+        Forecasts(made).every(count, out / FILES["forecasts"])
