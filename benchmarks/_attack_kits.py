@@ -24,7 +24,7 @@ from benchmarks._kill9_federation import Federation
 from fedvine.federation import certificates, launch, roster, site_flare, tied
 from fedvine.federation import kits as kits
 from fedvine.federation.account import FOLDER, Account
-from fedvine.federation.demo_tables import tables
+from fedvine.federation.demo import tables
 from fedvine.federation.site_file import MEMORY, write_policy, write_site
 
 EXPERIMENT = """\

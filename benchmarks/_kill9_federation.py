@@ -28,8 +28,7 @@ from pyarrow import parquet
 from fedvine.core.rng import rng
 from fedvine.federation import kits as kits
 from fedvine.federation import tied
-from fedvine.federation.demo import fedvine, kill, links, nodes
-from fedvine.federation.demo_tables import node_tables, tables
+from fedvine.federation.demo import fedvine, kill, links, node_tables, nodes, tables
 
 EXPERIMENT = """\
 stages = "30d"

@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from fedvine.data.graph import Graph
 from fedvine.data.spec import load
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.opened import open_run
+from fedvine.experiments.reopened import open_run
 from fedvine.sklearn import NodeClassifier
 
 DATA, DRAWS = ("cora", "squirrel"), 3

@@ -43,7 +43,7 @@ def learn(folder: Path, whole: bool) -> dict[str, Any]:
     """Carry out a night, or one run over the graph and plan that are kept; return CPU seconds."""
     began = time.process_time()
     from fedvine.core import registry
-    from fedvine.data.kept_graph import KeptGraph
+    from fedvine.data.kept import KeptGraph
     from fedvine.experiments.experiment import Experiment
     from fedvine.experiments.run import run
     from fedvine.tasks.open_task_plan import OpenTaskPlan

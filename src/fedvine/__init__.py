@@ -15,12 +15,13 @@ _PUBLIC = {  # name: the file it is in; opened when it is first asked for
     "Server": "core.method", "SnapshotClassification": "tasks.snapshot_classification",
     "Split": "data.split", "World": "core.method", "check_method": "testing",
     "follow": "experiments.follow", "forecasts_of": "experiments.reopened",
-    "from_dgdata": "data.io.dgdata", "from_frame": "data.io.read",
-    "from_networkx": "data.io.nx", "from_pyg": "data.io.read", "graph_from_networkx": "data.io.nx",
+    "from_dgdata": "data.io.convert", "from_frame": "data.io.read",
+    "from_networkx": "data.io.convert", "from_pyg": "data.io.convert",
+    "graph_from_networkx": "data.io.convert",
     "load": "data.spec", "on_client": "core.method",
-    "open_run": "experiments.opened", "read": "data.io.read", "run": "experiments.run",
+    "open_run": "experiments.reopened", "read": "data.io.read", "run": "experiments.run",
     "run_auto": "experiments.auto",
-    "to_dgdata": "data.io.dgdata", "to_networkx": "data.io.nx", "to_pyg": "data.io.read",
+    "to_dgdata": "data.io.convert", "to_networkx": "data.io.convert", "to_pyg": "data.io.convert",
     "tracked": "experiments.track"}
 
 

@@ -25,7 +25,7 @@ from fedvine.core.message import dumps, pack
 from fedvine.core.method import Method
 from fedvine.data.graph import GraphSplit
 from fedvine.data.stream import EventStream
-from fedvine.engines import bad_replies, refresh_check
+from fedvine.engines import bad_replies
 from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import growth_check
@@ -269,7 +269,7 @@ def check_refresh(method: Method) -> None:
         return run(method, parts, plan, seed=7, fresh=seeded(7), protocol=LinkPrediction(
             negatives=5, positives=1000, refresh=refresh), **options)
 
-    wrong = list(refresh_check.check(method, make, _outcome))
+    wrong = list(bad_replies.check_refreshed(method, make, _outcome))
     assert not wrong, "refresh: " + "; ".join(sorted(set(wrong)))
 
 

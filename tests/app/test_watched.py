@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedvine.app.calls import Calls
-from fedvine.app.watched import Watched
+from fedvine.app.watched import Calls, Watched
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.logs import summed
-from fedvine.experiments.run_files import read_lines
-from fedvine.experiments.tail import Tail
+from fedvine.experiments.run_files import Tail, read_lines
 
 
 @settings(max_examples=60)

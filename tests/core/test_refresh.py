@@ -13,7 +13,7 @@ from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.split import split
 from fedvine.data.stream import EventStream
-from fedvine.engines.refresh_check import answers, leaks
+from fedvine.engines.bad_replies import answers, leaks
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.experiments.run_folder import read_experiment

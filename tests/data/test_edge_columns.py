@@ -17,8 +17,8 @@ from fedvine.data import edge_features
 from fedvine.data.edge_features import NAME, encoded, width
 from fedvine.data.growth import news
 from fedvine.data.identity import digest, names
+from fedvine.data.node_data import BUCKETS, FAR
 from fedvine.data.node_features import scales, sums
-from fedvine.data.node_table import BUCKETS, FAR
 from fedvine.data.spec import Data
 from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT, EventStream
 from fedvine.experiments.experiment import Experiment

@@ -13,7 +13,7 @@ from fedvine.core.files import append_rows
 from fedvine.data.growth import news, taken
 from fedvine.data.ids import Ids
 from fedvine.data.kept import KeptRows
-from fedvine.data.open_plan import grown, open_plan
+from fedvine.data.plan import grown, open_plan
 from fedvine.data.stream import EventStream
 
 NAMES = st.sampled_from(["ä", "b c", "", "7", "07", "u\n", "x" * 40])

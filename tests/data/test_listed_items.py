@@ -6,8 +6,7 @@ import pytest
 
 import fedvine as fv
 from fedvine.core.errors import FedvineError
-from fedvine.data.open_plan import open_plan
-from fedvine.data.plan import Plan
+from fedvine.data.plan import Plan, open_plan
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run
 from fedvine.methods.popularity import Popularity

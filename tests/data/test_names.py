@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
-from fedvine.data import name_index
+from fedvine.data import ids as name_index
 from fedvine.data.ids import Ids
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

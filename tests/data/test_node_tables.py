@@ -11,8 +11,8 @@ from fedvine.core.state import Client, World
 from fedvine.data.identity import digest, names
 from fedvine.data.ids import Ids
 from fedvine.data.io.read_nodes import read_nodes
+from fedvine.data.node_data import BUCKETS, FAR, NodeTable, code
 from fedvine.data.node_features import encoded, features, scales, sums, width
-from fedvine.data.node_table import BUCKETS, FAR, NodeTable, code
 from fedvine.data.spec import Data
 from fedvine.data.stream import EventStream
 

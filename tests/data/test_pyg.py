@@ -11,7 +11,7 @@ from torch_geometric.data import TemporalData
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
-from fedvine.data.io.read import from_pyg, to_pyg
+from fedvine.data.io.convert import from_pyg, to_pyg
 from fedvine.data.stream import EventStream
 
 

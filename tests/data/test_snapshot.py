@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.data.ids import Ids
-from fedvine.data.snapshot import Snapshot
+from fedvine.data.snapshot import DynamicSnapshot, Snapshot
 from fedvine.data.stream import EventStream
 
 STAGES = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()),

@@ -20,7 +20,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.run import run
 from fedvine.federation.site import Site
-from fedvine.federation.site_forecasts import SiteForecasts
+from fedvine.federation.site_saves import SiteForecasts
 from fedvine.methods._dgcolearn.targets import pairs
 from fedvine.methods._fedlink.rows import SIDES, make_batch
 from fedvine.methods.edgebank import EdgeBank

@@ -8,15 +8,14 @@ from fedvine.cli import main
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.read import from_frame
 from fedvine.experiments import auto
-from fedvine.experiments.auto import choose, run_auto
-from fedvine.experiments.auto_choice import Candidate, chosen, difference, incomparable
-from fedvine.experiments.costs import Costs
+from fedvine.experiments.auto import Candidate, choose, chosen, difference, incomparable, run_auto
 from fedvine.experiments.run import run
 from fedvine.experiments.run_files import read_choice, read_summary
+from fedvine.experiments.summary import Costs
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.class_incremental import ClassIncremental
-from fedvine.tasks.judging import key_of
 from fedvine.tasks.link_prediction import LinkPrediction
+from fedvine.tasks.task import key_of
 from fedvine.testing import PROTOCOL, tiny_case, tiny_graphs, tiny_stream
 
 QUICK = ["popularity", "recency", "edgebank"]

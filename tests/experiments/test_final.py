@@ -14,7 +14,7 @@ from fedvine.cli.main import main
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
-from fedvine.data.kept_graph import KeptGraph
+from fedvine.data.kept import KeptGraph
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.reopened import reopened

@@ -23,7 +23,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.spec import Data
 from fedvine.experiments import follow as following
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.pauses import Pauses
+from fedvine.experiments.follow import Pauses
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_folder import alone
 from fedvine.experiments.summary import logged

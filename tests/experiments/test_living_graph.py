@@ -11,10 +11,10 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
-from fedvine.data.kept_graph import KeptGraph
+from fedvine.data.kept import KeptGraph
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.opened import open_run
+from fedvine.experiments.reopened import open_run
 from fedvine.experiments.run import run
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 

@@ -10,9 +10,9 @@ from test_growing import ROWS, here, night, scores  # noqa: F401 (a fixture)
 
 from fedvine import testing
 from fedvine.core.errors import FedvineError
-from fedvine.experiments import costs, logs, run_files, run_folder, saves
+from fedvine.experiments import logs, run_files, run_folder, saves, summary
 from fedvine.experiments.logs import Logs, summed
-from fedvine.experiments.opened import open_run
+from fedvine.experiments.reopened import open_run
 from fedvine.methods.fedlink import FedLink
 
 SMALL = 3000
@@ -142,10 +142,10 @@ def test_a_save_cannot_name_another_file(tmp_path):
 def test_seconds_of_many_rounds_are_kept_as_sums(monkeypatch, tmp_path):
     whole = testing._run(FedLink.tiny()).finish()
     rounds = len(whole.costs.rounds)
-    monkeypatch.setattr(costs, "KEPT", 2)
+    monkeypatch.setattr(summary, "KEPT", 2)
     made = testing._run(FedLink.tiny(), out=tmp_path / "run").finish()
     assert len(made.costs.rounds) < 4 < rounds == made.costs.before[0] + len(made.costs.rounds)
-    again = costs.Costs()
+    again = summary.Costs()
     again.load(made.costs.dump(), 0.0)
     for key in ("seconds_round", "seconds_client", "seconds_server"):
         assert again.summary()[key] == made.summary[key] > 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fedvine
 from fedvine.core.errors import FedvineError
 from fedvine.data.plan import Plan
-from fedvine.experiments import forecasts, likeliest
+from fedvine.experiments import forecasts
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.reopened import forecasts_of
@@ -208,7 +208,7 @@ def test_a_forecast_after_the_run_equals_one_from_its_folder(folder):
 def test_the_likeliest_are_the_first_of_a_stable_sort(users, items, count, seed):
     score = np.random.default_rng(seed).integers(0, 5, (users, items)).astype(float)    # many ties
     expected = np.argsort(-score, axis=1, kind="stable")[:, :count]
-    assert likeliest.likeliest(score, count).tolist() == expected.tolist()
+    assert forecasts.likeliest(score, count).tolist() == expected.tolist()
 
 
 def test_what_was_met_after_the_plan_is_not_known(tmp_path):

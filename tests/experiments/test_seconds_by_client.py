@@ -10,7 +10,7 @@ from fedvine import testing
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At
 from fedvine.engines.local import LocalClients
-from fedvine.experiments import costs
+from fedvine.experiments import summary as costs
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.popularity import Popularity
 from fedvine.results.entry import Entry

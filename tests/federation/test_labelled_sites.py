@@ -18,7 +18,7 @@ from fedvine.federation.kept_answers import labels
 from fedvine.federation.order import Order
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.power import Power
-from fedvine.tasks.open_tasks import begin, go_on
+from fedvine.tasks.open_task_plan import begin, go_on
 from fedvine.tasks.task_plan import TaskSettings
 
 QUICK = Power.tiny().model_copy(update={"rounds": 1})

@@ -9,7 +9,7 @@ from federation.test_living import ROWS, World, scores, stream
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.replies import RoundAborted
-from fedvine.data.node_table import NodeTable, code
+from fedvine.data.node_data import NodeTable, code
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run as prepare
 from fedvine.federation.server import open_order

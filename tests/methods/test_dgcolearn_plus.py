@@ -10,7 +10,7 @@ import torch
 from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.node_table import NodeTable
+from fedvine.data.node_data import NodeTable
 from fedvine.data.snapshot import Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run

@@ -25,7 +25,7 @@ from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.methods.roland import Roland
 from fedvine.nn.dygformer import DyGFormer
-from fedvine.results.exported import dgcolearn as exported
+from fedvine.results.exported.models import answers_as_dgcolearn
 from fedvine.rivals.d_fedgnn import DFedGnn
 from fedvine.tasks.link_prediction import LinkPrediction
 
@@ -255,7 +255,7 @@ def test_every_method_of_the_family_learns_each_parameter(kind):
     fresh = done.method.net(done.clients.world)
     for name, p in done.server.net.named_parameters():
         assert (p - fresh.get_parameter(name)).abs().max() > 0, name
-    assert not exported.fits(done.method) and exported.fits(DgCoLearn())
+    assert not answers_as_dgcolearn(done.method) and answers_as_dgcolearn(DgCoLearn())
 
 
 # -- what travels ----------------------------------------------------------------------------------

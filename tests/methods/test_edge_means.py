@@ -10,8 +10,8 @@ from fedvine import testing
 from fedvine.core.method import World
 from fedvine.data.edge_features import encoded, width
 from fedvine.data.ids import Ids
+from fedvine.data.node_data import BUCKETS
 from fedvine.data.node_features import SIDES, scales, sums
-from fedvine.data.node_table import BUCKETS
 from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT, EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import node_tables

@@ -9,8 +9,8 @@ from fedvine import testing
 from fedvine.core.method import World
 from fedvine.data.edge_features import encoded
 from fedvine.data.ids import Ids
+from fedvine.data.node_data import BUCKETS
 from fedvine.data.node_features import scales, sums
-from fedvine.data.node_table import BUCKETS
 from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT, EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._fedlink_plus import edge_columns

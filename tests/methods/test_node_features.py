@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from fedvine import testing
+from fedvine.data.node_data import NodeTable
 from fedvine.data.node_features import width
-from fedvine.data.node_table import NodeTable
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedlink import FedLink

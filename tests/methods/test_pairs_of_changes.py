@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedvine.core.rng import rng
-from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.data.ids import Ids
-from fedvine.data.snapshot import Snapshot
+from fedvine.data.snapshot import DynamicSnapshot, Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn.targets import pairs, pairs_of_changes
 

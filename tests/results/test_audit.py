@@ -7,11 +7,11 @@ import pytest
 
 from fedvine import testing
 from fedvine.cli import main as cli
-from fedvine.engines.record import Letter, RecordingClients
+from fedvine.engines.faults import Letter, RecordingClients
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.methods.power import Power
-from fedvine.results import attacks
+from fedvine.results import audit as attacks
 from fedvine.results.audit import PROTECTION, audit, page, recorded, table
 
 SMALL = {"steps": 24, "rate": 60.0}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.core.rng import rng
-from fedvine.results.bootstrap import half_width, holm, p_value
+from fedvine.results.entry import half_width, holm, p_value
 from fedvine.tasks.resampled import mean, weights
 
 

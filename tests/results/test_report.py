@@ -21,8 +21,8 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
+from fedvine.results import finished as side_by_side
 from fedvine.results import pictures as drawing
-from fedvine.results import side_by_side
 from fedvine.results.finished import Finished
 from fedvine.results.report import report
 from fedvine.tasks.by_name import of

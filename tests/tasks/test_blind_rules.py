@@ -13,7 +13,7 @@ import pytest
 
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.node_table import NodeTable
+from fedvine.data.node_data import NodeTable
 from fedvine.data.plan import Plan
 from fedvine.data.spec import load
 from fedvine.data.stream import EventStream

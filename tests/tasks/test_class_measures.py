@@ -11,8 +11,8 @@ from fedvine.core.expect import check
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.federation.policy import coarse_scores
+from fedvine.tasks import class_measures
 from fedvine.tasks import class_measures as ours
-from fedvine.tasks import class_tables
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.task_plan import by_task
 
@@ -202,10 +202,10 @@ def test_tables_name_classes_and_leave_small_ones_out():
     y, scores = answers(5, 3000, 50)
     found = ours.summed([ours.measured(y, scores)])
     names = [f"class called {c}" for c in range(50)]
-    sentence, rows = class_tables.tables(found, names)
-    assert "The 10 smallest classes" in sentence and len(rows.rows) == class_tables.ROWS
+    sentence, rows = class_measures.tables(found, names)
+    assert "The 10 smallest classes" in sentence and len(rows.rows) == class_measures.ROWS
     assert rows.rows[0][0] == names[found["class"][0]]
-    (matrix,) = class_tables.matrix(found, names)
-    assert matrix.names[-1] == "27 others" and len(matrix.values) == class_tables.CELLS
+    (matrix,) = class_measures.matrix(found, names)
+    assert matrix.names[-1] == "27 others" and len(matrix.values) == class_measures.CELLS
     np.testing.assert_allclose(np.sum(matrix.values, 1), 100)
-    assert class_tables.tables(None, ()) == class_tables.matrix({}, ()) == []
+    assert class_measures.tables(None, ()) == class_measures.matrix({}, ()) == []

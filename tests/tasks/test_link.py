@@ -9,8 +9,8 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.run import StageScores, run
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.tasks import metrics
-from fedvine.tasks.link_means import summarise
 from fedvine.tasks.link_prediction import EdgeQueries, LinkPrediction
+from fedvine.tasks.link_tables import summarise
 from fedvine.testing import tiny_case, tiny_stream
 
 

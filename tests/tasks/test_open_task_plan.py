@@ -11,7 +11,7 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.growing_graph import first, merged
 from fedvine.data.ids import Ids
-from fedvine.tasks import open_tasks
+from fedvine.tasks import open_task_plan
 from fedvine.tasks.open_task_plan import LEAST, OpenTaskPlan
 from fedvine.tasks.task_plan import TEST, TaskSettings, by_task
 
@@ -151,11 +151,11 @@ def test_test_nodes_of_the_whole_graph_stay_as_tasks_are_added():
     found = []
     for seed in (0, 1, 100):
         split = {"by": "hash", "k": 3, "seed": seed}
-        graph, plan = open_tasks.begin(graphs[0], split, 2, TaskSettings(), seed)
+        graph, plan = open_task_plan.begin(graphs[0], split, 2, TaskSettings(), seed)
         was = {}
         for k, now in enumerate(graphs):
             if k:
-                graph, plan, _ = open_tasks.go_on(graph, plan, now)
+                graph, plan, _ = open_task_plan.go_on(graph, plan, now)
             assert plan == OpenTaskPlan.of(plan.facts()) and len(plan.cuts) == plan.classes
             use = {int(n): int(u) for part in graph.split(graph.owner.column).parts.values()
                    for n, u, t in zip(part.nodes, *plan.assign(part)[::-1], strict=True) if t >= 0}

@@ -135,14 +135,8 @@ def application(folders: Sequence[str | os.PathLike[str]], host: str = "127.0.0.
                 ) -> Guard:
     """Return the ASGI application about the runs in ``folders``.
 
-    Args:
-        folders: of runs.
-        host: the address that it is served on, see :class:`Guard`.
-        token: that its JSON is asked with; None: none.
-        more: returns folders of runs that may have come since; called at every look.
-
-    Returns:
-        The application.
+    ``token`` is what its JSON is asked with (None: none); ``more`` returns folders of runs that may
+    have come since, and is called at every look.
     """
     api, page = Api(folders, more), (Path(__file__).parent / "page.html").read_text("utf-8")
     run = "/api/runs/{number:int}"

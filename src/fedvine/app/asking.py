@@ -10,7 +10,7 @@ from fedvine.app.plain import number, text
 from fedvine.app.watched import Watched
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
-from fedvine.experiments.opened import OpenRun, open_run
+from fedvine.experiments.reopened import OpenRun, open_run
 from fedvine.federation import kept_answers
 from fedvine.tasks.class_incremental import said_of
 

@@ -4,8 +4,6 @@ A page of another site cannot read the answers of this one, unless its name is m
 machine (DNS rebinding): so the Host of a request must be an address, or a name of this machine.
 """
 
-# pyright: reportMissingImports=false
-# The extra "app" brings what this file imports.
 from __future__ import annotations
 
 import hmac
@@ -17,8 +15,6 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
-
-from fedvine.app.addresses import is_loopback
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
@@ -32,11 +28,7 @@ Call = Callable[..., Awaitable[Any]]
 class Guard:
     """ASGI middleware: checks Host, method, origin and token, and adds headers to every answer.
 
-    Args:
-        app: the application.
-        host: the address that is listened on.
-        token: that every request to ``/api/`` must have; None: none.
-        headers: more headers, such as the page's policy.
+    Every request to ``/api/`` must have ``token`` (None: none).
     """
 
     def __init__(self, app: Call, host: str, token: str | None, headers: Mapping[str, str]) -> None:
@@ -99,3 +91,12 @@ class Guard:
         except ValueError:
             return False
         return address.is_loopback or not self.loopback
+
+
+# -- addresses to listen on ------------------------------------------------------------------------
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on can be reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedvine.app.addresses import is_loopback
+from fedvine.app.guard import is_loopback
 from fedvine.core.errors import FedvineError
 
 PATIENCE = 2        # seconds that running answers get at the end
@@ -68,10 +68,7 @@ def serve(folders: Sequence[Path], host: str = "127.0.0.1", port: int = 8765,
 
 
 def runs_in(folders: Sequence[Path]) -> list[Path]:
-    """Return the run folders: those given, and those in a given folder that is not one itself.
-
-    Raises :class:`FedvineError` where there is none.
-    """
+    """Return the run folders: those given, and those in a given folder; raise without any."""
     found: list[Path] = []
     for folder in folders:
         inside = _inside([folder])

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedvine.app import clients
 from fedvine.app.plain import number, plot, rows, text
 from fedvine.app.watched import Watched
 from fedvine.core.units import clock, seconds, size
-from fedvine.results import side_by_side
+from fedvine.results import finished
 from fedvine.results.finished import Finished
 from fedvine.results.pictures import partition
 from fedvine.results.records import facts
 from fedvine.tasks import drift
-from fedvine.tasks.shown import Lines
+from fedvine.tasks.shown import Lines, furthest
 
 
 def row(seen: Watched) -> dict[str, Any]:
@@ -59,12 +58,12 @@ def _scores(run: Finished, living: bool) -> dict[str, Any]:
 def compared(every: Sequence[Watched]) -> dict[str, Any]:
     """Return the runs side by side, in groups whose task, protocol and stages are the same."""
     runs = {id(seen.run): seen for seen in every if seen.run is not None}
-    groups = side_by_side.groups([seen.run for seen in runs.values() if seen.run])
+    groups = finished.groups([seen.run for seen in runs.values() if seen.run])
     made = []
     for group in groups:
         plots: dict[str, Lines] = {}
         ids: dict[str, list[int]] = {}
-        for name, run in zip(side_by_side.names(group), group, strict=True):
+        for name, run in zip(finished.names(group), group, strict=True):
             for drawn in run.task.so_far(run.lines):
                 if isinstance(drawn, Lines) and drawn.series:
                     _, x, y = drawn.series[0]
@@ -78,9 +77,9 @@ def compared(every: Sequence[Watched]) -> dict[str, Any]:
             for series, number_ in zip(values["series"], ids[title], strict=False):
                 series["run"] = number_
             shown.append(values)
-        made.append({"heading": text(side_by_side.heading(group)),
+        made.append({"heading": text(finished.heading(group)),
                      "runs": [runs[id(run)].number for run in group], "plots": shown})
-    return {"groups": made, "remarks": [text(said) for said in side_by_side.remarks(groups)]}
+    return {"groups": made, "remarks": [text(said) for said in finished.remarks(groups)]}
 
 
 def detail(seen: Watched) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def detail(seen: Watched) -> dict[str, Any]:
     return {**found,
             "plots": [plot(made, seen.dates) for made in task.so_far(run.lines, names)],
             "traffic": [plot(made, seen.dates) for made in seen.calls.plots()],
-            "clients": clients.table(seen),
+            "clients": table(seen),
             "partition": {"by": text(run.experiment["split"].get("by") or ""),
                           "plots": [plot(made) for made in partition(snapshots).plots]
                           if snapshots else []},
@@ -112,7 +111,7 @@ def detail(seen: Watched) -> dict[str, Any]:
             "report": text(facts(summary["report"])) if "report" in summary else "",
             "settings": text(json.dumps(settings, indent=1, ensure_ascii=False)),
             "asks": {"kind": "forecasts" if task.data == "stream" else "labels",
-                     "clients": clients.asked(seen)}}
+                     "clients": asked(seen)}}
 
 
 def _costs(summary: dict[str, Any]) -> str:
@@ -126,3 +125,62 @@ def _costs(summary: dict[str, Any]) -> str:
             f"{size(summary['peak_memory_bytes'])}."
             + (f" Differential privacy of {text(privacy['unit'])}: epsilon "
                f"{number(privacy['epsilon'])} at delta {privacy['delta']:g}." if privacy else ""))
+
+
+# -- the clients of a run for the page: sizes, bytes, seconds, missed calls, newest scores ---------
+MOST = 500      # rows of the table
+_SIZES = {"stream": ("edges", "users", "items"), "classes": ("edges", "nodes", "nodes"),
+          "graph": ("nodes", "edges")}
+
+
+def names(seen: Watched) -> list[str]:
+    """Return the names of the clients that the folder knows, sorted."""
+    said = seen.run.experiment["split"].get("clients") if seen.run else None
+    known = {*seen.sizes, *seen.moved, *seen.calls.missed, *map(str, said or ()),
+             *(str(line["client"]) for line in (seen.run.lines if seen.run else ()))}
+    return sorted(known - {"all"} or known)
+
+
+def asked(seen: Watched) -> list[str]:
+    """Return the clients that can be asked: all, or "all" where the server holds the graph."""
+    held = {str(line["client"]) for line in (seen.run.lines if seen.run else ())}
+    return ["all"] if held == {"all"} else names(seen)[:10 * MOST]
+
+
+def table(seen: Watched) -> dict[str, Any]:
+    """Return a row a client, the largest first; each cell is a value to sort by, and a text."""
+    run, every = seen.run, names(seen)
+    assert run is not None
+    kinds = _SIZES[run.task.data]
+    keys = [key for key in run.task.main if any(key in line["scores"] for line in run.lines)][:2]
+    newest: dict[str, dict[str, float]] = {}
+    for line in furthest(run.lines):
+        newest.setdefault(str(line["client"]), {}).update(line["scores"])
+    if not keys and run.lines:      # classes task by task: of the newest task
+        keys = [key for key in ("accuracy",) if any(key in by for by in newest.values())]
+    own = run.summary.get("seconds_by_client") or {}
+    every.sort(key=lambda name: -(seen.sizes.get(name) or [0])[0])
+    wide = max((len(its) for its in seen.sizes.values()), default=1)
+    made = []
+    for name in every[:MOST]:
+        sizes, moved = seen.sizes.get(name, []), seen.moved.get(name, {})
+        cells = [_cell(value, f"{value:,}") for value in (*sizes, *[None] * (wide - len(sizes)))]
+        for key, unit in (("down", size), ("up", size), ("seconds", seconds)):
+            cells.append(_cell(moved.get(key), unit))
+        cells += [_cell(own.get(name), seconds)] if own else []
+        cells.append(_cell(seen.calls.missed.get(name, 0), "{:,}".format))
+        cells += [_cell(newest.get(name, {}).get(key), "{:.3f}".format) for key in keys]
+        made.append({"name": text(name), "cells": cells,
+                     "refused": text(seen.calls.refused.get(name, ""))})
+    scores = run.task.scores
+    titles = [scores[key].name if key in scores else f"{key}, newest task" for key in keys]
+    return {"columns": [*kinds[:wide], "to it", "from it", "time", *(["a round"] if own else []),
+                        "missed", *titles],
+            "rows": made, "count": len(every), "size": kinds[0], "moved": bool(seen.moved)}
+
+
+def _cell(value: float | None, shown: Any) -> list[Any]:
+    """Return a value and its text; ``shown`` is the text or a function of the value."""
+    if value is None:
+        return [None, "-"]
+    return [number(value), shown if isinstance(shown, str) else shown(value)]

@@ -65,10 +65,7 @@ def _method(method: type) -> Iterator[RenderableType]:
 
 
 def _folder(name: str) -> Iterator[RenderableType]:
-    """Yield a run folder's experiment.
-
-    For a federation, or a run made from Python alone, yield the folder's facts and its scores.
-    """
+    """Yield a run folder's experiment; without one (a federation) its facts and its scores."""
     found = run_folder.read_experiment(name)
     if "experiment" in found["data"]:
         yield _toml(Experiment.of_run(name))

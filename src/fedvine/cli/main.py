@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import audit, cite, compare, completion, export, site, tune
+from fedvine.cli import compare, completion, export, site, tune
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
@@ -280,11 +280,11 @@ def page(
     serve(runs, host, port, say=lambda text: print(text, flush=True))
 
 
-app.command()(cite.cite)
+app.command()(export.cite)
 app.command()(compare.compare)
 app.command()(compare.reproduce)
 app.command()(tune.tune)
-app.command()(audit.audit)
+app.command()(export.audit)
 app.command()(export.export)
 app.add_typer(federation_cli.kit, name="kit")
 app.command()(federation_cli.serve)

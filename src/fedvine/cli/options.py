@@ -114,10 +114,7 @@ OF_A_RUN = ("data.append_only", "open_end", "seed", "threads", "engine", "worker
 
 
 def data_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of an experiment, except ``without``, as one :data:`Values`.
-
-    The command has a parameter ``values: Values`` where the options are to stand.
-    """
+    """Give a command the options of an experiment except ``without``, as parameter ``values``."""
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
         names = {key.replace(".", "_"): key for key in _OPTIONS if key not in without}
 
@@ -179,10 +176,7 @@ Table = Annotated[Path | None, typer.Option(
 
 
 def seconds_of(text: str) -> float:
-    """Return the seconds of ``--budget`` and ``--cap``, such as ``90s``, ``60m`` or ``1.5h``.
-
-    Raises :class:`FedvineError` for anything else.
-    """
+    """Return the seconds of a text such as ``90s``, ``60m`` or ``1.5h``; raise for others."""
     from fedvine.core.units import duration
     found = duration(text)
     if found is None:

@@ -26,7 +26,7 @@ from fedvine.data.growth import News, check_columns, like, news
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import state
 from fedvine.data.io.look import FILE, Look
-from fedvine.data.io.wanted import Empty
+from fedvine.data.io.store import Empty
 from fedvine.data.kept import KeptRows
 from fedvine.data.plan import seconds
 from fedvine.data.stream import EventStream, as_time
@@ -39,19 +39,11 @@ Facts = Callable[[float | None], dict[str, Any]]
 
 
 def look(data: Data, kept: KeptRows, now: bool = False) -> tuple[News, Facts] | None:
-    """Return the rows of an append-only source that are not learned.
+    """Return the rows of an append-only source that are not learned, and news for ``rows.json``.
 
-    Args:
-        data: the source, whose ``append_only`` is set.
-        kept: what was learned.
-        now: read rows that wait also where no file was added.
-
-    Returns:
-        The rows, and what ``rows.json`` has to say about them; None where no file was added.
-
-    Raises:
-        FedvineError: where a file that was read is gone or has changed, or a learned row of a query
-            within the stated time is gone or has other values.
+    None where no file was added; ``now``: read rows that wait also then. Raises
+    :class:`FedvineError` where a file that was read is gone or has changed, or a learned row of a
+    query within the stated time is gone or has other values.
     """
     if sources.is_query(data.source):
         return _of_query(data, kept)

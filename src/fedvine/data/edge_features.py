@@ -6,8 +6,8 @@ over clients of the edges of the first stage give a mean and a deviation of ever
 which stay as they are (``World.facts["tables"]["edges"]``). The values of an edge, in this order:
 
 - the weight, if there is one, and each number, less its mean, over its deviation, at most
-  :data:`~fedvine.data.node_table.FAR` in size; 0 where the client does not have the column
-- :data:`~fedvine.data.node_table.BUCKETS` buckets: each category adds 1 or -1 to one of them
+  :data:`~fedvine.data.node_data.FAR` in size; 0 where the client does not have the column
+- :data:`~fedvine.data.node_data.BUCKETS` buckets: each category adds 1 or -1 to one of them
 
 Edges that are forecast have none of these: only of past edges are they known.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.node_table import BUCKETS, EDGES, FAR
+from fedvine.data.node_data import BUCKETS, EDGES, FAR
 from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT, EventStream
 
 if TYPE_CHECKING:

@@ -18,18 +18,12 @@ STAGES, TIMES = 20, 10  # of an empty time that is doubted: more stages, and tim
 
 
 def gap(order: np.ndarray, stages: int | str, since: float = -np.inf) -> int | None:
-    """Return the rank of the first row after an empty time that is doubted; None where none is.
+    """Return the rank (1..E-1) of the first row after an empty time that is doubted; None without.
 
-    Such a time is longer than 20 stages and than 10 times the largest one between neighbouring rows
-    on the side of it that has more rows. Where all those have one time, nothing is doubted.
-
-    Args:
-        order: the times of all rows, ascending [E].
-        stages: a duration, or the number of rows of a stage.
-        since: the time from which on rows are judged; earlier ones were accepted before.
-
-    Returns:
-        The rank, in 1..E-1.
+    ``order`` are all times ascending [E]. Such a time is longer than 20 ``stages`` (a duration, or
+    rows a stage) and than 10 times the largest one between neighbouring rows on the side of it that
+    has more rows. Where all those have one time, nothing is doubted. Rows before ``since`` were
+    accepted.
     """
     first = max(1, int(np.searchsorted(order, since, side="left")))
     if len(order) - first < 1 or len(order) < 3:
@@ -63,12 +57,7 @@ def ask(label: str, order: np.ndarray, stages: int | str, dates: bool, since: fl
         ) -> None:
     """Raise :class:`FedvineError` where :func:`gap` doubts a row; ``sure`` is not to come here.
 
-    Args:
-        label: of the table.
-        order: as in :func:`gap`, like ``stages`` and ``since``.
-        stages: a duration, or a number of rows.
-        dates: whether times are seconds since 1970.
-        since: the time from which on rows are judged.
+    ``dates``: times are seconds since 1970.
     """
     at = gap(order, stages, since)
     if at is None:

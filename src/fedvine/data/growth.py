@@ -20,7 +20,7 @@ from fedvine.core.lookup import find
 from fedvine.data.dates import moment
 from fedvine.data.ids import Ids
 from fedvine.data.io.look import Look
-from fedvine.data.node_table import NodeTable
+from fedvine.data.node_data import NodeTable
 from fedvine.data.stream import CATEGORY, NUMBER, EventStream, as_time
 
 _VALUES = ("weight", "features", "label", "deleted")
@@ -262,10 +262,7 @@ def _changed(ours: np.ndarray | None, theirs: np.ndarray | None) -> bool:
 
 
 def _keys(rows: EventStream, kept: EventStream, column: str | None) -> np.ndarray:
-    """Return src, dst, t and client of each row as int64 [E, 3 or 4], numbered as in ``kept``.
-
-    A name that ``kept`` does not have gets a number above its own.
-    """
+    """Return src, dst, t and client of rows, int64 [E, 3 or 4]; names new to ``kept`` come last."""
     t = np.ascontiguousarray(rows.t, kept.t.dtype)
     found = [_side(rows, kept, "src"), _side(rows, kept, "dst"), t.view(np.int64)]
     if (client := _client(rows, kept, column)) is not None:

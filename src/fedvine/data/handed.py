@@ -30,10 +30,7 @@ _TABLES = ("source", "edges", "users", "items")
 def check(data: Data, file: Path, said: Collection[str] = ()) -> None:
     """Raise :class:`HandedOver` if ``file`` names data outside of its folder, without a word.
 
-    Args:
-        data: what it names.
-        file: the experiment file, or the run folder.
-        said: keys of ``data`` that the command line gave.
+    ``said`` are the keys of ``data`` that the command line gave.
     """
     folder = file if file.is_dir() else file.absolute().parent
     found = list(dict.fromkeys(_outside(data, folder, said)))

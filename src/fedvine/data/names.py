@@ -74,10 +74,7 @@ def name_of(value: Any) -> str | None:
 
 
 def alike(names: Sequence[str] | pa.Array) -> tuple[int, list[tuple[str, str]]]:
-    """Find names that differ only in case, form of Unicode, or spaces.
-
-    Returns how many names have another one like them, and the first two pairs.
-    """
+    """Return how many names differ only in case, form or spaces from others, and two such pairs."""
     texts = pa.array(names, pa.string())
     keys = alike_keys(texts)
     counts = pc.value_counts(keys)      # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.node_table import BUCKETS, EDGES, FAR, NodeTable
+from fedvine.data.node_data import BUCKETS, EDGES, FAR, NodeTable
 
 if TYPE_CHECKING:
     from fedvine.core.state import Client, World

@@ -159,19 +159,10 @@ def owning_node(stream: EventStream) -> np.ndarray:
 
 def parts(stream: EventStream, owner: np.ndarray, names: list[str],
           owner_of: np.ndarray | None = None) -> dict[str, EventStream]:
-    """Cut one part a name, in order of names.
+    """Cut one part a name, in order of names; ``owner`` int [E] are positions in ``names``.
 
     Items of the table of items without an edge at a client come after the others in its part: all
-    of them, or where a partition deals the items those of the client.
-
-    Args:
-        stream: the whole stream.
-        owner: positions in ``names`` of the edges' clients, int [E].
-        names: of the clients.
-        owner_of: positions of the items' clients, int; None: a column names the clients.
-
-    Returns:
-        The parts by name.
+    of them, or where a partition deals the items (``owner_of``, positions int) those of the client.
     """
     stream, owner = ends(stream, owner)
     seen = first_seen(stream, owner)
@@ -228,16 +219,11 @@ def relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def first_seen(stream: EventStream, owner: np.ndarray, before: np.ndarray | None = None
                ) -> np.ndarray:
-    """Return where and when each user was first seen, for :func:`elsewhere`.
+    """Return where and when each user was first seen, float64 [num_src, 3], for :func:`elsewhere`.
 
-    Args:
-        stream: the events.
-        owner: their clients, int [E].
-        before: the result for earlier events, of fewer or as many users.
-
-    Returns:
-        float64 [num_src, 3]: the client of the user's first event (-1: none), the time of it, and
-            the time of the first event at any other client (infinity: none).
+    The columns: the client of the user's first event (-1: none), its time, and the time of the
+    first event at any other client (infinity: none). ``before``: the result for earlier events, of
+    as many users or fewer.
     """
     found = np.full((stream.num_src, 3), np.inf)
     found[:, 0] = -1

@@ -40,10 +40,7 @@ def with_classes(stream: EventStream, class_of: Mapping[str, str]) -> EventStrea
 
 
 def one_class(file: Path, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the class of each node of ``pairs``.
-
-    Raises :class:`FedvineError` if ``file`` gives a node two classes.
-    """
+    """Return the class of each node of ``pairs``; raise if ``file`` gives a node two classes."""
     found: dict[str, str] = {}
     for node, name in pairs:
         if found.setdefault(node, name) != name:

@@ -103,10 +103,7 @@ def load(folder: Path | None = None, *, nodes: int | None = None, edges: int | N
 
 
 def fitted(like: str | None, snapshots: int, given: dict[str, Any]) -> dict[str, Any]:
-    """Return nodes, edges, exponent, burst and fresh as ``given``, else of the data set ``like``.
-
-    Raises :class:`FedvineError` for an unknown data set, or one that is not a stream.
-    """
+    """Return the facts as ``given``, else of the data set ``like``; raise if that is no stream."""
     if like is None:
         return DEFAULTS | given
     stream = load_dataset(like)
@@ -247,13 +244,7 @@ def weights(count: int, exponent: float, most: float, draw: np.random.Generator)
 
 
 class Ends:
-    """Nodes in proportion to their weight, of all groups or of one.
-
-    Args:
-        weight: of each node, float64 [N].
-        group: of each node, int [N] in 0..k-1.
-        k: number of groups.
-    """
+    """Nodes in proportion to their ``weight`` float64 [N], of all groups or of one of k."""
 
     def __init__(self, weight: np.ndarray, group: np.ndarray, k: int) -> None:
         self.group, self.order = group, np.argsort(group, kind="stable").astype(np.int32)

@@ -47,14 +47,10 @@ class Source:
 
 
 class Pyg(Source):
-    """A data set of PyTorch Geometric with one graph.
+    """A data set of PyTorch Geometric with one graph: class ``kind``, made with ``arguments``.
 
     Its classes write ``processed`` beside ``raw``, with pickles in it. Here only their two steps
     are called, ``download`` into a given folder and ``process`` from one, and nothing is written.
-
-    Args:
-        kind: name of a class in ``torch_geometric.datasets``.
-        **arguments: of the class.
     """
 
     def __init__(self, kind: str, **arguments: Any) -> None:
@@ -511,10 +507,7 @@ class Digits(LabelledGraph):
 
     @classmethod
     def load(cls, folder: Path | None = None) -> Graph:
-        """Return the graph, with dense features; the same on every machine.
-
-        Raises :class:`FedvineError` if ``folder`` is given: scikit-learn brings the data.
-        """
+        """Return the graph, with dense features; raise if a ``folder`` is given."""
         if folder is not None:
             raise FedvineError("The digits come with scikit-learn; leave out the folder.")
         from sklearn.datasets import load_digits

@@ -80,10 +80,9 @@ def events(name: str, snapshots: Iterable[tuple[int, np.ndarray]], *, count: int
 
 
 def from_table(file: Path, name: str, start: int = 0, step: int = 1) -> EventStream:
-    """Return :func:`events` of a packed CSV file with a header and rows ``snapshot,src,dst``.
+    """Return :func:`events` of a packed CSV file with rows ``snapshot,src,dst``, or raise.
 
-    Snapshot i is at the time ``start + step * i``. Raises :class:`FedvineError` for a file that
-    cannot be read.
+    Snapshot i is at the time ``start + step * i``.
     """
     try:
         rows = np.loadtxt(file, np.int64, delimiter=",", skiprows=1, ndmin=2)   # unpacks .gz

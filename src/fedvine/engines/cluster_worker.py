@@ -35,13 +35,11 @@ class Worker:
 
     def prepare(self, made: tuple[Any, ...], parts: dict[str, Any], notes: str | None = None
                 ) -> None:
-        """Make the clients.
+        """Make the clients of ``parts`` by name.
 
-        Args:
-            made: what all workers have alike: method (:func:`carried`), plan, protocol, world, and
-                the source of keys of noise.
-            parts: the clients' own data by name.
-            notes: folder of :meth:`remember`; None: not said yet.
+        ``made`` is what all workers have alike: method (:func:`carried`), plan, protocol, world,
+        and the source of keys of noise. ``notes`` is the folder of :meth:`remember`; None: not said
+        yet.
         """
         from threadpoolctl import threadpool_limits
         method, code, plan, protocol, world, fresh = made
@@ -66,10 +64,7 @@ class Worker:
 
     def exchange(self, calls: list[tuple[str, list[tuple[Envelope, Packed | int]]]],
                  *shared: Packed) -> list[Outcome]:
-        """Carry out calls, client by client; a number stands for one of the ``shared`` bodies.
-
-        An error ends the list in place of a reply.
-        """
+        """Carry out calls (numbers stand for ``shared`` bodies); an error ends a client's list."""
         found: list[Outcome] = []
         letters = ((name, [e._replace(body=shared[b] if isinstance(b, int) else b)
                            for e, b in envelopes]) for name, envelopes in calls)

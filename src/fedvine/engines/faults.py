@@ -7,9 +7,9 @@ killed in the middle of a round and come back; clients are away for rounds, or l
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedvine.core.message import Packed, dumps, loads
+from fedvine.core.message import Packed, dumps, loads, unpack
 from fedvine.core.method import At
 from fedvine.core.replies import ClientError
 from fedvine.core.worker import Envelope
@@ -71,3 +71,38 @@ class MockClients(LocalClients):
             lost.discard(name)  # lost once: the next attempt gets through
             return None
         return reply
+
+
+# -- an engine that keeps all messages of a run, as an auditor of the server would -----------------
+class Letter(NamedTuple):
+    """One call and its reply: what the server sent down and what it got, as plain trees.
+
+    ``place`` is (t, r, call); ``query`` whether it was a call for answers.
+    """
+
+    place: tuple[int, int, int]
+    client: str
+    function: str
+    query: bool
+    down: list[Any]
+    up: Any
+
+
+class RecordingClients(LocalClients):
+    """Clients in this process; ``letters`` has every message, in order. For small runs."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.letters: list[Letter] = []
+
+    def _deliver(self, name: str, envelope: Envelope) -> Packed | None:
+        down = unpack(_kept(envelope.body))
+        reply = super()._deliver(name, envelope)
+        up = None if reply is None else unpack(_kept(reply))
+        self.letters.append(Letter(envelope.place, name, envelope.function,
+                                   envelope.query is not None, down, up))
+        return reply
+
+
+def _kept(packed: Packed) -> Packed:
+    return Packed(packed.skeleton, [b.copy() for b in packed.buffers])

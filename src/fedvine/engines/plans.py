@@ -13,10 +13,9 @@ import numpy as np
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Text, check
 from fedvine.data.far import apart
+from fedvine.data.node_data import EDGES
 from fedvine.data.node_features import SIDES, scales
-from fedvine.data.node_table import EDGES
-from fedvine.data.open_plan import later_bounds
-from fedvine.data.plan import Plan, even_bounds, periods, seconds
+from fedvine.data.plan import Plan, even_bounds, later_bounds, periods, seconds
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
 
 # By site: "edges", the "first" and "last" time or None, "dates" true or false, "tables" where it
@@ -85,7 +84,7 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
         quorum: share of the sites that must be left.
         found: the sites' times, from which those of sites that refuse are deleted; None: they are
             asked.
-        slack: make an open plan (:mod:`fedvine.data.open_plan`): its stages are those that are
+        slack: make an open plan (:mod:`fedvine.data.plan`): its stages are those that are
             whole at a quorum of the sites, this long after their end; None: a closed plan.
 
     Returns:
@@ -125,10 +124,7 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
 
 
 def _compared(found: Times, send: Send, deadline: float, quorum: float) -> None:
-    """Ask sites whose times are apart from all others' to be sure; delete those that refuse.
-
-    Raises :class:`RoundAborted` if fewer are left than the quorum needs.
-    """
+    """Ask sites whose times are apart to be sure; delete those that refuse; raise below quorum."""
     spans = {n: (f["first"], f["last"]) for n, f in found.items() if f["first"] is not None}
     others = {}
     for name, span in spans.items():

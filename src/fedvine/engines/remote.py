@@ -220,11 +220,10 @@ def enough(answers: Mapping[str, Any], lost: Mapping[str, tuple[Exception, str]]
 
 def first_seen_elsewhere(seen: Mapping[str, tuple[np.ndarray, np.ndarray]]
                          ) -> dict[str, np.ndarray]:
-    """Return for every site when each of its users was first seen at another site, float64.
+    """Return for every site when each of its users was first seen at another, float64.
 
-    For scoring alone; infinity for never. ``seen`` are the sites' answers to ``arrivals`` (keys
-    uint64 [n], times float64 [n]): the server learns, for keys it cannot read, where and when they
-    were first seen.
+    For scoring alone; infinity for never. ``seen`` are the sites' ``arrivals`` (keys uint64 [n],
+    times float64 [n]): the server cannot read the keys.
     """
     found = {}
     for name, (keys, _) in seen.items():

@@ -67,21 +67,10 @@ def has_newer(run: Run, plan: Plan) -> bool:
 
 
 def take_newer(run: Run, plan: Plan, folder: str | os.PathLike[str], table: EventStream) -> None:
-    """Give the clients of a run the rows that are new in its table.
+    """Give a run's clients the rows that are new in its table, on a copy of the rows it keeps.
 
-    They are added to a copy of the rows that the run keeps, as if the run went on.
-
-    Args:
-        run: the run in ``folder``.
-        plan: of the learned stages.
-        folder: of the run.
-        table: the table as it is now.
-
-    Where no row is new nothing changes.
-
-    Raises:
-        FedvineError: for a run whose rows cannot grow, and where learned rows are gone or have
-            changed.
+    Nothing changes where no row is new. Raises :class:`FedvineError` for a run whose rows cannot
+    grow, and where learned rows are gone or have changed.
     """
     place, learned = Path(folder) / "data", plan.bounds[-1]
     if not KeptRows.there(place):

@@ -21,9 +21,8 @@ from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_choice
 from fedvine.tasks import by_name
 from fedvine.tasks.class_incremental import ClassIncremental
-from fedvine.tasks.judging import key_of
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import Task, key_of
 
 NO_DATA = ("Say with --data what to run on: a data set, a file or a query; fedvine list shows the "
            "data sets.")
@@ -106,21 +105,10 @@ def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str |
            say: Callable[[str], object] = print) -> Experiment:
     """Return the experiment with the method that is best before its test period.
 
-    Args:
-        values: those of :func:`automatic`; ``method`` may have ``budget``, ``by``
-            and ``candidates``.
-        out: the run folder, which gets the choice and the chosen run so far.
-        budget: processor time for all candidates; None: that of ``values``.
-        by: key of the score to choose by; None: that of ``values``, or the task's own.
-        keep: the folder gets a copy of the data.
-        say: gets a line for each candidate.
-
-    Returns:
-        The experiment of the chosen method; its run in ``out`` goes on.
-
-    Raises:
-        FedvineError: for a setting or score that does not fit, data that cannot be read, a folder
-            with another run, and where no candidate can be run.
+    ``values`` are those of :func:`automatic`; ``method`` may have ``budget``, ``by`` and
+    ``candidates``. The folder ``out`` gets the choice and the chosen run so far, which goes on
+    there. Raises :class:`FedvineError` for a setting or score that does not fit, data that cannot
+    be read, a folder with another run, and where no candidate can be run.
     """
     settings = build(Auto, values["method"], under="method.")
     limit = auto.seconds_of(budget or settings.budget)

@@ -42,10 +42,7 @@ def unscored(made: Run) -> Run:
 def folder(scored: run_folder.RunFolder | None, ready: Prepared, by: str | None,
            source: Mapping[str, Any] | None, name: str | None = None
            ) -> run_folder.RunFolder | None:
-    """Return the folder inside that of the scored run, which is made at its first use.
-
-    The other arguments are those of :meth:`Prepared.folder`.
-    """
+    """Return the folder inside that of the scored run; other arguments: :meth:`Prepared.folder`."""
     if scored is None:
         return None
     place = scored.path / FOLDER
@@ -54,10 +51,7 @@ def folder(scored: run_folder.RunFolder | None, ready: Prepared, by: str | None,
 
 
 def receipt(made: Run) -> dict[str, Any]:
-    """Return what the summary of the scored run has as ``final``.
-
-    ``nodes`` is the number of labelled nodes, None where they are at the sites of a federation.
-    """
+    """Return ``final`` of the summary; ``nodes`` are the labelled ones, None in a federation."""
     assert made.summary is not None
     return {"nodes": made.protocol.learned(made.plan, made.parts) if made.parts else None,
             **{key: made.summary[key] for key in ("seconds_total", "bytes_down", "bytes_up")}}

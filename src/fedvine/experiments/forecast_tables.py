@@ -14,7 +14,10 @@ from pyarrow import csv, parquet
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.text import cells, short
+from fedvine.data.dates import moment
+from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
+from fedvine.data.stream import EventStream
 
 WANTED = ("client", "user", "item")
 
@@ -43,18 +46,10 @@ def rows_of(client: str, src: Ids, dst: Sequence[str] | Ids, blocks: Iterator[Be
 
 
 def read_pairs(pairs: Any, kind: str = "pairs") -> pa.Table:
-    """Return all columns of a table, with client, user and item as text.
+    """Return all columns of a CSV or Parquet file or a frame, with client, user and item as text.
 
-    Args:
-        pairs: a CSV or Parquet file, a pandas or polars frame, or a pyarrow table.
-        kind: what the table is of, for messages.
-
-    Returns:
-        The table.
-
-    Raises:
-        FedvineError: for a table that cannot be read, lacks a column, or has one called score or
-            known, and for a name that is empty.
+    ``kind`` says what the table is of. Raises :class:`FedvineError` for a table that cannot be
+    read, lacks a column, or has one called score or known, and for a name that is empty.
     """
     from fedvine.data.io.read_graph import opened_table
     from fedvine.data.io.sql import identifier
@@ -110,3 +105,50 @@ def write_tables(out: str | os.PathLike[str], tables: Iterator[pa.Table]) -> int
             raise FedvineError("There is no user to make a forecast for.")
         writer.close()
     return count
+
+
+# -- the last edges of a node at a client, which an answer about the node rests on -----------------
+class LastEdge(NamedTuple):
+    """An edge of a node: the node at its other end, with its class in the data, and the time.
+
+    ``label`` is None where the data give no class, ``time`` where edges have none.
+    """
+
+    node: str
+    time: str | None = None
+    label: str | None = None
+
+
+def last_edges(part: EventStream | Graph, plan: Any, node: str, count: int = 10,
+               learned: int | None = None) -> list[LastEdge]:
+    """Return the last edges of a node that a client has learned, the newest first.
+
+    None where the client does not know the node; ``learned`` is the last learned stage of a
+    labelled graph that grows (None: all). Edges of a labelled graph do not have times and keep its
+    order.
+    """
+    if isinstance(part, Graph):
+        return _neighbours(part, node, count, learned)
+    number = int(part.src_ids.numbers([node])[0])
+    if number < 0:
+        return []
+    known = part.before(plan.bounds[-1])
+    mine = known.src == number
+    if not part.bipartite:
+        mine |= known.dst == number
+    rows = np.flatnonzero(mine)[::-1][:count]
+    other = np.where(known.src[rows] == number, known.dst[rows], known.src[rows])
+    return [LastEdge(part.dst_ids[int(end)], moment(float(known.t[row]), part.dates))
+            for row, end in zip(rows, other, strict=True)]
+
+
+def _neighbours(part: Graph, node: str, count: int, learned: int | None) -> list[LastEdge]:
+    names = part.names()
+    number = int(names.numbers([node])[0])
+    mine = (part.edges == number).any(0)
+    if part.came is not None and learned is not None:
+        mine &= part.came.edge <= learned
+    rows = np.flatnonzero(mine)[-count:][::-1] if number >= 0 else []
+    ends = part.edges[:, rows].sum(0) - number
+    return [LastEdge(names[int(end)], None,
+                     part.classes[part.y[end]] if part.y[end] >= 0 else None) for end in ends]

@@ -3,7 +3,7 @@
 A run keeps the rows that it has learned. The table is read again and compared with them
 (:mod:`fedvine.data.growth`), or of a source whose rows are only added the new ones are read alone
 (:mod:`fedvine.data.append`); new rows are added once a stage of them is complete
-(:mod:`fedvine.data.open_plan`), and the loop then goes on from the last save.
+(:mod:`fedvine.data.plan`), and the loop then goes on from the last save.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,41 +20,30 @@ from fedvine.core.errors import FedvineError
 from fedvine.data import append, far
 from fedvine.data.append import Facts
 from fedvine.data.dates import moment
+from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.growing_graph import as_before as whole_as_before
 from fedvine.data.growth import News, as_before, news, taken
 from fedvine.data.identity import digest, names
 from fedvine.data.io.checks import ask_about_new
-from fedvine.data.kept import KeptRows
-from fedvine.data.kept_graph import KeptGraph
-from fedvine.data.open_plan import grown as longer
-from fedvine.data.open_plan import later_bounds
-from fedvine.data.plan import Plan, seconds
+from fedvine.data.kept import KeptGraph, KeptRows
+from fedvine.data.plan import Plan, later_bounds, seconds
+from fedvine.data.plan import grown as longer
 from fedvine.data.stream import EventStream, as_time
-from fedvine.experiments import growing_graph, run_folder
-from fedvine.experiments.growing_graph import Grown
+from fedvine.experiments import run_folder
+from fedvine.tasks.open_task_plan import OpenTaskPlan, go_on
+from fedvine.tasks.open_task_plan import sentences as of_tasks
 
 if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
 
-
 def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False,
           table: Any = None) -> tuple[KeptRows | Grown, dict[str, Any]] | None:
-    """Return the kept data of the run in ``out``, with the rows that are new in its table.
+    """Return the kept data of the run in ``out`` with the new rows of its table, and its facts.
 
-    Args:
-        experiment: of the command.
-        out: the run folder.
-        now: make a stage of the rows after the last whole one, too.
-        table: the data as they are now; None: they are read.
-
-    Returns:
-        What is kept now, and the facts about the data that ``experiment.toml`` has; None where the
-            folder does not have rows that can grow.
-
-    Raises:
-        FedvineError: if the folder has a run of another experiment, is in use while rows are to be
-            added, or has learned rows that the table does not have any more. Nothing is changed
-            then.
+    The facts are those about the data that ``experiment.toml`` has. None where the folder does not
+    have rows that can grow. ``now``: make a stage of the rows after the last whole one, too. Raises
+    :class:`FedvineError` if the folder has a run of another experiment, is in use while rows are to
+    be added, or has learned rows that the table does not have any more. Nothing is changed then.
     """
     graph = KeptGraph.there(Path(out) / "data")
     if not (graph or KeptRows.there(Path(out) / "data")):
@@ -70,7 +59,7 @@ def grown(experiment: Experiment, out: str | os.PathLike[str], now: bool = False
     if graph:
         if own:
             table = whole_as_before(KeptGraph.open(folder).graph, table, experiment.data.open)
-        return growing_graph.grown(table, Path(out), now, bool(experiment.data.sure)), source
+        return grown_graph(table, Path(out), now, bool(experiment.data.sure)), source
     kept = KeptRows.open(folder)
     if own:
         table = as_before(kept.split.stream, table, experiment.data.open, kept.split.by)
@@ -207,3 +196,54 @@ def check(experiment: Experiment) -> None:
     if getattr(experiment.protocol, "lead", 1) != 1:
         raise FedvineError("protocol.lead is above 1, and each stage of a run that grows is scored "
                            "right before it is learned; set protocol.lead = 1.")
+
+
+# -- take into a run the rows that its tables of nodes and edges have got since --------------------
+# The graph that the run knows lies in ``data/`` (:mod:`fedvine.data.kept`). The tables are read
+# again and merged with it, and where there is enough to learn, tasks are added to the plan.
+class Grown(NamedTuple):
+    """Data of a run: the clients' graphs, the plan, and sentences for a person."""
+
+    split: GraphSplit
+    plan: OpenTaskPlan
+    news: list[str]
+
+
+def opened(out: Path) -> Grown:
+    """Return what the run in ``out`` keeps; raises :class:`FedvineError` if it cannot be read."""
+    kept = KeptGraph.open(out / "data")
+    return Grown(kept.split, OpenTaskPlan.of(kept.plan), [])
+
+
+def grown_graph(table: Any, out: Path, now: bool = False, sure: bool = False) -> Grown:
+    """Return what the run in ``out`` keeps now, with the new rows of ``table``.
+
+    ``now``: also learn what would have to wait for more; ``sure``: new classes and clients are
+    meant as they are. Raises :class:`FedvineError` if rows have vanished or changed, or the folder
+    is in use while there is something to add. Nothing is changed then.
+    """
+    if not isinstance(table, Graph):
+        raise FedvineError(f"{out} has a run on a labelled graph; {table.name} is a stream.")
+    was = opened(out)
+    graph, plan, news = go_on(was.split.stream, was.plan, table, now)  # type: ignore[arg-type]
+    said = _new(was.split.stream, graph, sure)
+    if any(news) or len(plan) > len(was.plan):
+        with run_folder.alone(out):
+            was = opened(out)           # another process may have been quicker
+            graph, plan, news = go_on(was.split.stream, was.plan, table, now)  # type: ignore[arg-type]
+            if any(news) or len(plan) > len(was.plan):
+                KeptGraph.write(out / "data", graph, plan.facts())
+    return opened(out)._replace(news=[*said, *of_tasks(graph, plan, news)])
+
+
+def _new(was: Any, now: Graph, sure: bool) -> list[str]:
+    """Return notes on classes and clients of a graph that grew; ask unless ``sure``."""
+    notes = []
+    for what, before, after, of in (
+            ("class", was.classes, now.classes, now.y),
+            *([("client", was.owner.names, now.owner.names, now.owner.of)]
+              if was.owner is not None and now.owner is not None else [])):
+        counts = np.bincount(of[of >= 0], minlength=len(after))[len(before):].tolist()
+        notes += ask_about_new(what, before, dict(zip(after[len(before):], counts, strict=True)),
+                               now.name, sure)
+    return notes

@@ -31,14 +31,8 @@ WAITS = 1300                        # and the one before: its first rows wait in
 def check(method: Method, stream: EventStream) -> str | None:
     """Return how the scores of the nights differ from those of one run; None where they do not.
 
-    Also None where the method's task says that its runs do not go on when their data grow.
-
-    Args:
-        method: the method.
-        stream: the data, with times from 0 to 4000 and a column ``client``.
-
-    Returns:
-        The differences in one text, or None.
+    Also None where the method's task says that its runs do not go on when their data grow. Times of
+    ``stream`` are 0 to 4000; it has a column ``client``.
     """
     late = not method.server_holds_graph    # there the clients are those of the first night
     last = len(stream.categories["client"]) - 1 - stream.codes["client"]

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class Answers(NamedTuple):
-    """Probabilities of the classes of a client's nodes: ``p`` float64 [N, classes so far].
-
-    ``client`` has the name of the client of each node, [N].
-    """
+    """Probabilities ``p`` float64 [N, classes so far] of nodes, and their ``client`` names [N]."""
 
     nodes: Labelled
     p: np.ndarray
@@ -41,7 +38,7 @@ class Labels:
             self.task.labelled(next(iter(self.parts.values())))
 
     def table(self, nodes: Iterable[Any] | None = None, client: str | None = None) -> pa.Table:
-        """Return a row a node; see :meth:`fedvine.experiments.opened.OpenRun.labels`."""
+        """Return a row a node; see :meth:`fedvine.experiments.reopened.OpenRun.labels`."""
         client = None if client is None else named(client, "client")
         if client is not None and client not in self.parts:
             raise FedvineError(f'This run has no client "{client}"{near(client, self.parts)}; '

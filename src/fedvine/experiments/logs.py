@@ -53,10 +53,7 @@ class Logs:
                              "space and give the same command again, it goes on.") from error
 
     def add_up(self) -> None:
-        """Begin the next file of calls with the sums of this one, if this one is large.
-
-        To be called before the save at the end of a stage, which then names the new file.
-        """
+        """Begin the next file of calls with this one's sums, if it is large; before a save."""
         name = self._file("messages.jsonl")
         if not self.living or self._size(name) <= LARGEST:
             return

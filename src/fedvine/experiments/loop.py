@@ -32,20 +32,10 @@ def loop(method: Method, server: Memory, clients: Clients, plan: PlanLike, done:
          on_round: OnRound, stages: int | None = None) -> Iterator[StageScores]:
     """Carry out the stages and rounds that are not done, and yield the scores of each stage.
 
-    Where the plan has grown since the last stage was scored, stages that can be scored only now are
-    scored first, by the model as it is: before the first of them is learned.
-
-    Args:
-        method: the method.
-        server: the server's memory.
-        clients: the clients.
-        plan: the stages.
-        done: the last (stage, round) already carried out; (-1, -1) at the start.
-        on_round: called after each arrival and each round.
-        stages: number of stages of the plan when ``done`` was scored; None: as many as now.
-
-    Yields:
-        The scores of a stage, once it was learned.
+    Where the plan has grown since the last stage was scored (``stages`` was then its number),
+    stages that can be scored only now are scored first, by the model as it is: before the first of
+    them is learned. ``done`` is the last (stage, round) already carried out, (-1, -1) at the start;
+    ``on_round`` is called after each arrival and each round.
     """
     t = done[0]
     if stages is not None and t >= 0 and done[1] > method.rounds_at(t):

@@ -22,14 +22,12 @@ from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import final as again
 from fedvine.experiments import run_folder
-from fedvine.experiments.costs import Costs
 from fedvine.experiments.loop import OnRound, StageScores, loop, show
 from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run_files import read_choice
-from fedvine.experiments.summary import lines, logged, summary
+from fedvine.experiments.summary import Costs, lines, logged, summary
 from fedvine.tasks.by_name import of
-from fedvine.tasks.protocol import REPLICATES
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import REPLICATES, Task
 
 ATTEMPTS = 3  # times that one round may start over before the run gives up
 ENGINES = ("local", "ray")
@@ -374,10 +372,7 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
 
 def _clients(engine: str | type[Clients], ready: Prepared, split: Split, options: dict[str, Any]
              ) -> Clients:
-    """Return the clients of a run; raise :class:`FedvineError` where the method cannot be set up.
-
-    ``options`` are arguments of the engine.
-    """
+    """Return a run's clients; raise :class:`FedvineError` where the method cannot be set up."""
     method = ready.method
     held = dict.fromkeys(split.parts) if method.server_holds_graph else dict(split.parts)
     try:

@@ -32,11 +32,9 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
-from fedvine.data.kept import KeptRows
-from fedvine.data.kept_graph import KeptGraph
+from fedvine.data.kept import KeptGraph, KeptRows
 from fedvine.data.stream import EventStream
 from fedvine.experiments import run_files, saves
-from fedvine.experiments.differ import difference
 from fedvine.experiments.logs import Logs
 from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
 from fedvine.experiments.saves import checked, checkpoint, read_packs, write_packs
@@ -222,19 +220,7 @@ class RunFolder:
 @contextlib.contextmanager
 def alone(path: str | os.PathLike[str], name: str = ".lock", otherwise: str | None = None
           ) -> Iterator[None]:
-    """Lock a run folder inside the ``with`` block: no other process (or run) writes to it.
-
-    Args:
-        path: the folder.
-        name: the file that is locked.
-        otherwise: the sentence for a person where another process has locked it.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        FedvineError: if another process has locked it.
-    """
+    """Lock a run folder inside the ``with`` block; raise ``otherwise`` if another process did."""
     try:
         lock = os.open(Path(path) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -275,3 +261,49 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return value
+
+
+# -- differences of two experiments, for the sentence that refuses a run folder --------------------
+_LONG = 250         # characters; with more the keys alone are named
+
+
+def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return the keys in which two resolved experiments differ, with both values; empty if none.
+
+    Keys that only follow from another one (a digest from another table, the bounds of the stages
+    from another data set) are named only where nothing else differs.
+    """
+    here, there = _flat(ours), _flat(theirs)
+    if "data.names" not in there:   # written by a run that did not keep it
+        here.pop("data.names", None)
+    found: dict[str, str] = {}
+    for place in sorted(here.keys() | there.keys()):
+        if here.get(place) != there.get(place):
+            key = place.removeprefix("data.experiment.")
+            found.setdefault(key, f"{key} is {_said(there.get(place))} there and "
+                                  f"{_said(here.get(place))} here")
+    if "method.name" in found:      # another method has other fields
+        found = {k: v for k, v in found.items() if not k.startswith("method.") or k[7:] == "name"}
+    causes = {k: v for k, v in found.items() if not _follows(k)} or found
+    text = "; ".join(causes.values())
+    return text if len(text) <= _LONG else ", ".join(causes)
+
+
+def _follows(key: str) -> bool:
+    """Return whether a key's value follows from other keys."""
+    return (key in ("data.digest", "data.names", "data.edges", "data.name")
+            or key.startswith("stages."))
+
+
+def _flat(table: Mapping[str, Any], under: str = "") -> dict[str, Any]:
+    """Return nested tables as one: ``{"method": {"rounds": 3}}`` as ``{"method.rounds": 3}``."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= (_flat(value, f"{under}{key}.") if isinstance(value, Mapping)
+                 else {f"{under}{key}": value})
+    return flat
+
+
+def _said(value: Any) -> str:
+    text = "not set" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:20]}...{text[-37:]}"

@@ -29,10 +29,7 @@ def checkpoint(t: int, r: int) -> str:
 
 
 def checked(name: str) -> str:
-    """Return ``name`` if it is the name of a save; it becomes a folder's name.
-
-    Raises :class:`FedvineError` for any other text.
-    """
+    """Return the name of a save, which becomes a folder's; raise for any other text."""
     if not re.fullmatch(r"\d{6}-\d{6}", name):
         raise FedvineError(f"{name!r} is not the name of a checkpoint; refused.")
     return name
@@ -51,10 +48,7 @@ def write_packs(packs: Mapping[str, Packed], folder: Path, key: bytes = b"") -> 
 
 
 def read_packs(folder: Path, key: bytes = b"") -> dict[str, Packed]:
-    """Return the packs that :func:`write_packs` wrote.
-
-    Raises :class:`FedvineError` if they cannot be read, or were changed.
-    """
+    """Return what :func:`write_packs` wrote; raise if it cannot be read or was changed."""
     try:
         return read(folder / "client.safetensors", key)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -75,10 +69,7 @@ def write(packs: Mapping[str, Packed], file: Path, key: bytes = b"") -> None:
 
 
 def read(file: Path, key: bytes = b"") -> dict[str, Packed]:
-    """Return the packs that :func:`write` wrote with this key.
-
-    Raises :class:`ValueError` if the file was changed or written with another key.
-    """
+    """Return what :func:`write` wrote with this key; raise :class:`ValueError` if it changed."""
     with safe_open(file, "numpy") as tensors:
         held: dict[int, list[tuple[int, str]]] = {}
         for name in tensors.keys():  # noqa: SIM118 (not a dict)

@@ -2,18 +2,159 @@
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedvine.core.clients import Clients
+from fedvine.core.method import At
 from fedvine.core.state import Memory
 from fedvine.data.dates import stage_names
-from fedvine.experiments.costs import Costs
+from fedvine.experiments.allocator import peak_memory
 from fedvine.experiments.loop import StageScores
 from fedvine.experiments.prepare import Prepared
 from fedvine.experiments.run_files import read_lines
 from fedvine.tasks.drift import drift
-from fedvine.tasks.protocol import REPLICATES
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import REPLICATES, Task
+
+# -- costs of a run: seconds of rounds, calls and clients, and bytes, continued after a stop -------
+KEPT = 4096     # rounds whose seconds are kept one by one
+_MOVED = ("down", "up", "seconds")
+
+
+class Costs:
+    """The costs of a run, which the loop updates.
+
+    :meth:`begin` is called before an arrival or a round, :meth:`round_done` after it,
+    :meth:`count` for the log of calls. The rounds of a stage share the seconds of its arrival
+    equally; those of scores and saves count only in the total. Of a run of many rounds the seconds
+    of the last ones are kept, at least :data:`KEPT`, and their median is that of the run; of
+    earlier rounds there are sums.
+    """
+
+    def __init__(self) -> None:
+        self.earlier = 0.0                      # seconds of the run before it was stopped
+        self.earlier_cpu = 0.0                  # and of the processor, of all threads
+        self.rounds: list[float] = []           # seconds of each round
+        self.client: list[float] = []           # of one client, by round
+        self.calls: list[float] = []            # of all calls, by round
+        self.before = [0, 0.0, 0.0, 0.0]        # rounds before these, and the sums of the three
+        self.own: dict[str, float] | None = {}  # of rounds, by client; None: not known
+        # Of this stage's arrival: its seconds, of one client, of all calls; and by client.
+        self.arrival: tuple[list[float], dict[str, float]] = [0.0, 0.0, 0.0], {}
+        self.bytes: dict[str, Any] = {"down": 0, "up": 0, "calls": 0, "by": {}}
+        self._started = self._began = time.perf_counter()
+        self._started_cpu = time.process_time()
+        self._before: dict[str, float] = {}     # seconds of each client before the round
+        self._earlier: dict[str, dict[str, float]] = {}     # by client, of the run when it stopped
+        self._since: dict[str, dict[str, float]] | None = None  # ... of the process, before the run
+
+    def begin(self, clients: Clients) -> None:
+        """Start the clock of an arrival or a round."""
+        self._began = time.perf_counter()
+        if self._since is None:
+            self._since = _moved(clients)
+        self._before = {name: its["seconds"] for name, its in clients.traffic.items()}
+
+    def round_done(self, at: At, clients: Clients) -> None:
+        """Add the costs of the round ``at``, and its share of those of the stage's arrival."""
+        calls = [c for c in clients.log if (c["t"], c["r"]) == (at.t, at.r)]
+        spent = [time.perf_counter() - self._began,
+                 sum(c["seconds"] / max(c["clients"], 1) for c in calls),
+                 sum(c["seconds"] for c in calls)]
+        own = {name: its["seconds"] - self._before.get(name, 0.0)
+               for name, its in clients.traffic.items()}
+        if at.r == 0:
+            self.arrival = spent, own
+            return
+        for column, mine, shared in zip((self.rounds, self.client, self.calls), spent,
+                                        self.arrival[0], strict=True):
+            column.append(mine + shared / at.R)
+        self._shorten()
+        if self.own is not None:
+            self.own = {name: self.own.get(name, 0.0) + mine
+                        + self.arrival[1].get(name, 0.0) / at.R for name, mine in own.items()}
+
+    def _shorten(self) -> None:
+        if len(self.rounds) >= 2 * KEPT:
+            self.before[0] += KEPT
+            for i, column in enumerate((self.rounds, self.client, self.calls), 1):
+                self.before[i] += sum(column[:KEPT])
+                del column[:KEPT]
+
+    def count(self, log: Iterable[dict[str, Any]]) -> None:
+        """Add bytes and seconds of these calls, in all and by client function."""
+        for call in log:
+            self.bytes["down"] += call["down"]
+            self.bytes["up"] += call["up"]
+            self.bytes["calls"] += 1
+            by = self.bytes["by"].setdefault(call["function"], dict.fromkeys(
+                ("calls", "down", "up", "seconds"), 0))
+            for key, more in (("calls", 1), *((k, call[k]) for k in ("down", "up", "seconds"))):
+                by[key] += more
+
+    def by_client(self, clients: Clients) -> dict[str, dict[str, float]]:
+        """Return bytes ``down`` and ``up`` and ``seconds`` of all calls so far, by client.
+
+        Where the clients are real machines, seconds are those until the answer came.
+        """
+        found = {name: dict(its) for name, its in self._earlier.items()}
+        for name, its in _moved(clients).items():
+            before = (self._since or {}).get(name, {})
+            mine = found.setdefault(name, dict.fromkeys(_MOVED, 0))
+            for key in _MOVED:
+                mine[key] += its[key] - before.get(key, 0)
+        return dict(sorted(found.items()))
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of the run so far, without those between a stop and the next start."""
+        return self.earlier + time.perf_counter() - self._started
+
+    @property
+    def seconds_cpu(self) -> float:
+        """Return the CPU seconds that this process spent on the run so far, in all threads."""
+        return self.earlier_cpu + time.process_time() - self._started_cpu
+
+    def dump(self) -> dict[str, Any]:
+        """Return the costs for a save, except :attr:`seconds`, which the save has itself."""
+        return {"own": self.own, "arrival": self.arrival, "bytes": self.bytes,
+                "cpu": self.seconds_cpu, "before": self.before,
+                "rounds": [self.rounds, self.client, self.calls]}
+
+    def load(self, state: dict[str, Any], seconds: float) -> None:
+        """Continue from the costs of a save."""
+        self.earlier, self.bytes = seconds, state["bytes"]
+        self.rounds, self.client, self.calls = state["rounds"]
+        self.before = list(state["before"])
+        self.own = state["own"]
+        self.arrival = tuple(state["arrival"])
+        self._earlier = state.get("by_client", {})
+        self.earlier_cpu = state["cpu"]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the costs as keys of a run's summary."""
+        rounds = self.before[0] + len(self.rounds)
+        whole, client, calls = (before + sum(column) for before, column in zip(
+            self.before[1:], (self.rounds, self.client, self.calls), strict=True))
+        found: dict[str, Any] = {
+            "seconds_total": self.seconds, "seconds_cpu": self.seconds_cpu,
+            "seconds_round": statistics.median(self.rounds) if self.rounds else 0.0,
+            "seconds_client": client / rounds if rounds else 0.0,
+            "seconds_server": (whole - calls) / rounds if rounds else 0.0,
+            "peak_memory_bytes": peak_memory(),
+            "bytes_down": self.bytes["down"], "bytes_up": self.bytes["up"],
+            "calls": self.bytes["calls"], "by": self.bytes["by"]}
+        if rounds and self.own:
+            found["seconds_by_client"] = {n: s / rounds for n, s in self.own.items()}
+        return found
+
+
+def _moved(clients: Clients) -> dict[str, dict[str, float]]:
+    """Return bytes and seconds of this process so far, by client."""
+    return {name: {key: its[key] for key in _MOVED} for name, its in clients.traffic.items()}
 
 
 def lines(stage: StageScores, protocol: Task, plan: Any) -> list[dict[str, Any]]:
@@ -35,17 +176,7 @@ def logged(folder: Path) -> list[StageScores]:
 
 def summary(ready: Prepared, server: Memory, stages: list[StageScores], costs: Costs
             ) -> dict[str, Any]:
-    """Return the summary of a run that has ended: scores, costs, sizes, and the method's report.
-
-    Args:
-        ready: the run's method, plan, protocol and data.
-        server: the server's memory at the end.
-        stages: the scores of all stages.
-        costs: the costs of the whole run.
-
-    Returns:
-        The values of ``summary.json``.
-    """
+    """Return ``summary.json`` of a run that has ended: scores, costs, sizes and the report."""
     method, plan = ready.method, ready.plan
     found = {"scores": ready.protocol.summary(stages, plan), "stages": len(plan),
              **costs.summary(), "sizes": {name: len(part) for name, part in ready.parts.items()}}

@@ -38,11 +38,7 @@ def sealed(names: Iterable[str], secret: bytes, named: Named) -> list[str]:
 
 
 def shown(classes: Iterable[str], names: Mapping[str, str], secret: bytes) -> tuple[str, ...]:
-    """Return names for people of ``classes``, as the server knows them.
-
-    ``names`` are encrypted names by key. A name that cannot be read with ``secret`` is shown as the
-    first digits of its key.
-    """
+    """Return names of ``classes``, decrypted with ``secret``, else the first digits of the key."""
     return tuple(_opened(key, names[key], secret) if key in names else key for key in classes)
 
 

@@ -94,11 +94,8 @@ class Controller(CollabController):
     """The server's start of a job: it goes on with a quorum when other sites' processes died.
 
     FLARE's own ends the job unless every process answers, so a site that dies while a job starts
-    would stop the others. Here such a site counts as one that died later: calls to it fail.
-
-    Args:
-        needed: sites that must have started.
-        **options: those of FLARE's controller.
+    would stop the others. Here such a site counts as one that died later: calls to it fail. At
+    least ``needed`` sites must have started.
     """
 
     def __init__(self, needed: int, **options: Any) -> None:
@@ -276,13 +273,7 @@ def shut() -> Callable[[], None]:
 
 
 class Console:
-    """The operator's session with the server: list clients, submit, watch, stop.
-
-    Args:
-        kit: the admin's kit.
-        user: the admin's name.
-        patience: seconds until the server must answer.
-    """
+    """The operator's session with the server: list clients, submit, watch, stop."""
 
     def __init__(self, kit: Path, user: str, patience: float = 10.0) -> None:
         # The admin port is at 127.0.0.1, and the server's certificate bears the hub's name.

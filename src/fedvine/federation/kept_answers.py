@@ -37,10 +37,7 @@ def keep(file: Path, table: pa.Table, kind: Kind) -> None:
 
 
 def newest(folder: Path, kind: Kind | None = None, run: str | None = None) -> Path:
-    """Return the newest file, of one kind or of one ``run`` where these are said.
-
-    Raises :class:`FedvineError` where there is none.
-    """
+    """Return the newest file, maybe of one ``kind`` or ``run``; raise where there is none."""
     pattern = f"{run}-{'[0-9a-f]' * 12}.parquet" if run else "*.parquet"
     files = [*(folder / "memory").glob(pattern), *(folder / f for f in FILES.values()
                                                    if (folder / f).exists())]
@@ -52,10 +49,7 @@ def newest(folder: Path, kind: Kind | None = None, run: str | None = None) -> Pa
 
 
 def kept(folder: Path, user: str, count: int = 5, run: str | None = None) -> list[Forecast]:
-    """Return the forecasts for one user, best first; of the newest run, or of ``run``.
-
-    Raises :class:`FedvineError` for an unknown user, or if no run has ended here.
-    """
+    """Return a user's forecasts, best first, of the newest run or ``run``; raise without one."""
     table = parquet.read_table(newest(folder, "forecasts", run))
     found = table.filter(pa.array([u == user for u in table["user"].to_pylist()]))
     if not len(found):

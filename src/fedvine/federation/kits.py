@@ -67,10 +67,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def checked(site: str) -> str:
-    """Return a site's name; raises :class:`FedvineError` unless it is plain and not the hub's.
-
-    It becomes a folder, a certificate's name and a line of logs.
-    """
+    """Return a site's name; raise unless it is plain (it becomes a folder) and not the hub's."""
     if site.casefold() in _TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", site):
         raise FedvineError(f"A site cannot be called {site[:80]!r}: names have letters without "
                            "accents, digits, '-', '_' and '.', and are not the hub's.")
@@ -162,17 +159,10 @@ def request(folder: Path, site: str, federation: str) -> Path:
 def approve(hub: Path, asked: Path, replace: str | None = None) -> Path:
     """Sign a site's request at the hub; return the answer to send back.
 
-    Args:
-        hub: the hub's folder.
-        asked: the request. Its file may have any name: the answer has that of the certificate.
-        replace: the name of a site whose key is replaced without a word of the old one.
-
-    Returns:
-        The answer.
-
-    Raises:
-        FedvineError: for a request that is not a site's, for the hub's name, and for another key
-            under a site's name, unless the old key has signed the request.
+    The request's file may have any name: the answer has that of the certificate. ``replace`` is the
+    name of a site whose key is replaced without a word of the old one. Raises :class:`FedvineError`
+    for a request that is not a site's, for the hub's name, and for another key under a site's name,
+    unless the old key has signed the request.
     """
     if not (hub / "ca" / "rootCA.key").exists():
         raise FedvineError(f"{hub} holds no root certificate; fedvine kit init makes one.")

@@ -233,15 +233,8 @@ class Kept:
     """A kit's process that is started again when it ends.
 
     The pauses before it grow while it ends within :data:`STEADY` seconds. ``failures`` counts the
-    times that it ended so soon.
-
-    Args:
-        kit: its folder.
-        who: ``"server"`` or ``"client"``, the name of the process and its log.
-        mark: as in :func:`start`.
-        say: called with a sentence when the process ended.
-        log: file of its output; None: in the kit.
-        site: of a site, as in :func:`start`.
+    times that it ended so soon. ``who`` is "server" or "client", the name of the process and its
+    log; ``mark`` and ``site`` are as in :func:`start`; ``log`` None: in the kit.
     """
 
     def __init__(self, kit: Path, who: str, mark: str, say: Say, log: Path | None = None,

@@ -18,10 +18,7 @@ _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")     # FLARE's na
 
 
 def tidy(kit: Path, log: Path, keep: int | None = None) -> None:
-    """Bound ``log`` and the audit of a kit, and drop the folders of jobs but the newest ``keep``.
-
-    None: :data:`JOBS`.
-    """
+    """Bound ``log`` and a kit's audit; drop job folders but the newest ``keep`` (None: JOBS)."""
     with contextlib.suppress(OSError):      # a full disk, say, is no reason to end a run
         for file in (log, kit / "audit.log"):
             trim(file)

@@ -25,15 +25,16 @@ from fedvine.core.replies import RoundAborted
 from fedvine.core.settings import build
 from fedvine.engines.remote import Gone, RemoteClients, Send, Unreachable, open_run
 from fedvine.experiments import final
+from fedvine.experiments.forecasts import Forecasts
+from fedvine.experiments.labels import Labels
 from fedvine.experiments.prepare import Prepared, prepare
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_summary
 from fedvine.experiments.run_folder import RunFolder
+from fedvine.federation.kept_answers import FILES, keep
 from fedvine.federation.order import Order
-from fedvine.federation.planning import agreed, planned
-from fedvine.federation.server_forecasts import forecast_here
+from fedvine.federation.planning import agreed, names_of, planned, planned_tasks, world_of
 from fedvine.federation.signed import Deliver, Greet, Signer
-from fedvine.federation.task_planning import names_of, planned_tasks, world_of
 
 _LOG = logging.getLogger(__name__)
 BLOCKS = 100_000  # of users of one site for which forecasts are made
@@ -100,12 +101,10 @@ def carry(hub: Path, run: str, here: list[str], deliver: Deliver, greet: Greet) 
 
 
 def learn(made: Run, order: Order, hub: Path, run: str) -> str:
-    """Learn all stages of the plan, and let the sites make their forecasts.
+    """Learn all stages of the plan, and let the sites make their forecasts; return why some lack.
 
     A stop that was requested waits until a stage was learned, so that sites that die and come back
     while jobs start cannot keep the run where it is.
-
-    Returns the reason why forecasts are missing, else an empty text.
     """
     scores: dict[str, Any] = {}
     begun = set[int]()      # stages with rounds of this job
@@ -203,10 +202,8 @@ def open_order(order: Order, run: str, here: list[str], send: Send
 def forecast(made: Run, count: int) -> str:
     """Let every site score its own users, a block at a time; the forecasts stay there.
 
-    A server that holds the graph keeps forecasts of all users itself.
-
-    Returns the reason why forecasts are missing, if they are, else an empty text: a site's answers
-    cannot end a run that has learned all there is.
+    A server that holds the graph keeps forecasts of all users itself. Returns why forecasts are
+    missing, or "": a site's answers cannot end a run that has learned all there is.
     """
     made = made.final or made
     clients, server, at = made.clients, *made.at_the_end()
@@ -227,3 +224,17 @@ def forecast(made: Run, count: int) -> str:
             raise
         return str(reason)
     return ""
+
+
+# -- forecasts and labels of a server that holds the graph: its run folder keeps them --------------
+def forecast_here(made: Run, count: int) -> None:
+    """Write the labels of all nodes, or the likeliest ``count`` items of every user.
+
+    The clients compute what scores need, so this comes before they leave.
+    """
+    assert made.folder is not None
+    out = made.folder.path
+    if made.protocol.data == "classes":
+        keep(out / FILES["labels"], Labels(made).table(), "labels")
+    else:
+        Forecasts(made).every(count, out / FILES["forecasts"])

@@ -2,15 +2,16 @@
 
 A site answers the server alone (:mod:`fedvine.federation.signed`). It opens its own table from its
 own file, keeps one client in memory for a run, and saves the client's memory in its own folder,
-under a digest of the experiment. It carries out a few fixed requests
-(:mod:`fedvine.federation.requests`) and refuses all others; methods are those installed here, their
-constants are validated and held against the site's policy, and no code ever arrives.
+under a digest of the experiment. It carries out a few fixed requests and refuses
+all others; methods are those installed here, their constants are validated and held against the
+site's policy, and no code ever arrives.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,24 +20,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvine.core.device import without
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, MethodError
 from fedvine.core.expect import check
-from fedvine.core.ledger import Fresh, Ledger
-from fedvine.core.message import Packed, Pool, pack, unpack
+from fedvine.core.ledger import Fresh, Ledger, Spent
+from fedvine.core.message import Packed, Pool, dumps, loads, pack, unpack
 from fedvine.core.query import Query
 from fedvine.core.state import World
+from fedvine.core.units import size
 from fedvine.core.worker import ClientWorker, Envelope
 from fedvine.data.plan import Plan
 from fedvine.engines.plans import SCALES
 from fedvine.engines.refusals import Refusal
-from fedvine.federation import requests, site_saves
-from fedvine.federation.account import FOLDER, Account
+from fedvine.federation import site_saves
+from fedvine.federation.account import FOLDER, NOTHING, Account
 from fedvine.federation.policy import Policy, coarse_scores
 from fedvine.federation.site_checks import confirmed, plain, same_table, settings
 from fedvine.federation.site_file import LEDGER
 from fedvine.federation.site_graph import Agreed, SiteGraph
-from fedvine.federation.site_rows import grown_at_a_site
-from fedvine.federation.site_table import SiteTable
+from fedvine.federation.site_table import SiteTable, grown_at_a_site
 
 if TYPE_CHECKING:
     from fedvine.federation.signed import Trusted
@@ -75,7 +76,7 @@ class Site(SiteTable):
         self.worker: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
         self.saves, self.pool = folder / "saves", Pool()
-        self.last: requests.Last | None = None                   # the answer to the last call
+        self.last: Last | None = None                   # the answer to the last call
         self.agreed: tuple[str, bool] | None = None              # the run, and if with first times
         self.policy, self.account = policy, Account(folder / FOLDER)
         self.identity = identity
@@ -84,12 +85,12 @@ class Site(SiteTable):
                                  {"limit": policy.epsilon, "delta": policy.delta}))
 
     def handle(self, block: bytes, seal: bytes) -> bytes:
-        """Carry out one request if the server has signed it; see its file, requests.py."""
-        return requests.handle(self, block, seal)
+        """Carry out one request if the server has signed it."""
+        return handle(self, block, seal)
 
     def answer(self, run: str, block: bytes) -> bytes:
         """Carry out one request of the server; errors are returned as a code."""
-        return requests.answer(self, run, block)
+        return answer(self, run, block)
 
     # -- before a run: what it would do here -------------------------------------------------------
     def agree(self, run: str, method: dict[str, Any], protocol: dict[str, Any], travelled: bool
@@ -240,3 +241,106 @@ class Site(SiteTable):
         if self.worker is None:
             raise Refusal("closed")
         return self.worker
+
+
+# -- requests of the server at a site: checked, carried out, and written into the site's account ---
+_LOG = logging.getLogger(__name__)
+# Requests before a run is open here, and what leaves with the answer; then those of the run.
+BEFORE = {"agree": NOTHING, "facts": "counts and times", "known": "counts",
+          "tables": "sums of columns", "arrivals": "keys and times of users",
+          "nodes": "classes and counts", "grow": NOTHING, "open": NOTHING}
+DURING = {"call": "", "save": NOTHING, "restore": NOTHING, "moments": "names of saves",
+          "forecasts": "a count"}
+STEPS = ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")     # of a secure sum
+NAME = 100      # characters of a run's name in the account
+
+
+def handle(site: Site, block: bytes, seal: bytes) -> bytes:
+    """Carry out one request if the server has signed it; any other one is refused unread."""
+    try:
+        run = site.trusted.check(block, seal)
+    except FedvineError as error:
+        return _refused(site, "", "?", block, Refusal("seal", text=str(error)))
+    return answer(site, run, block)
+
+
+def answer(site: Site, run: str, block: bytes) -> bytes:
+    """Carry out one request of the server; the answer is a reply, or an error's code."""
+    name = "?"
+    try:
+        request = unpack(loads(block, site.pool))
+        if not isinstance(request, dict):
+            raise Refusal("unread")
+        do = request.pop("do", "")
+        if do not in BEFORE and do not in DURING:
+            raise Refusal("unknown")
+        name = do
+        if do in DURING and run != site.run:
+            raise Refusal("closed") if site.run is None else Refusal("another")
+        if do in ("agree", "nodes", "grow", "open") and request.get("run") != run:
+            raise Refusal("another")
+        if do in BEFORE and do not in ("agree", "grow", "open") and (
+                site.agreed is None or site.agreed[0] != run):
+            raise Refusal("terms")
+        if do != "call":
+            out, kind = dumps(pack({"reply": getattr(site, _NAMES.get(do, do))(**request)})), (
+                {**BEFORE, **DURING}[do])
+        else:
+            if hasattr(site.worker and site.worker.method, str(request["function"])):
+                name = str(request["function"])
+            kind, out = _call(site, request)
+    except Exception as error:
+        return _refused(site, run, name, block, error)
+    site.account.add(**{"run": run[:NAME], "function": name, "kind": kind, "in": len(block),
+                        "out": len(out)})
+    return out
+
+
+_NAMES = {"moments": "checkpoints"}     # functions of a site that are not called as the request is
+
+
+def _call(site: Site, request: dict[str, Any]) -> tuple[str, bytes]:
+    """Return what leaves, and the answer to a call.
+
+    A repeated or an overtaken call gets the last answer. Raises :class:`Refusal` where more would
+    leave in a round than the site's policy allows.
+    """
+    place = tuple(request["place"])
+    if site.last is None or place > site.last.place:
+        reply = site.call(**request)
+        out = dumps(pack({"reply": reply}))
+        before = site.last.left if site.last is not None and (
+            site.last.place[:2] == place[:2]) else 0
+        most = None if site.policy is None else site.policy.most_bytes
+        if most is not None and before + len(out) > most:
+            raise Refusal("policy-bytes", size(most), size(before + len(out)))
+        asks = request["asks"]
+        kind = (NOTHING if reply[0] == pack(None).skeleton else
+                "for training" if asks is None else
+                "for answers" if request["function"] != "predict" else
+                "scores" if asks >= 0 else "a count")
+        site.last = Last(place, out, kind, before + len(out))
+    return site.last.kind, site.last.answer
+
+
+class Last:
+    """The last call's answer: ``place``, ``kind`` that left, and bytes ``left`` in this round."""
+
+    def __init__(self, place: tuple[int, ...], answer: bytes, kind: str, left: int) -> None:
+        self.place, self.answer, self.kind, self.left = place, answer, kind, left
+
+
+def _refused(site: Site, run: str, name: str, block: bytes, error: Exception) -> bytes:
+    """Return an error's code; its sentence may hold values of the table, and stays here."""
+    known = isinstance(error, FedvineError)
+    sent = (error.sent if isinstance(error, Refusal) else
+            ["spent" if isinstance(error, Spent) else
+             "method" if isinstance(error, MethodError) else
+             "sum" if name in STEPS else "failed"])
+    why = str(error) if known else f"{type(error).__name__}: {error}"
+    if not known:       # with where it came from
+        _LOG.error("a request failed: %s", why, exc_info=error)
+    out = dumps(pack({"error": sent}))
+    site.account.add(**{"run": run[:NAME], "function": name, "kind": "refused", "in": len(block),
+                        "out": len(out), "code": sent[0], "why": why})
+    return out

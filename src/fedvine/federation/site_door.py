@@ -31,12 +31,8 @@ FLARE = "flare"     # the kind of a line in the account
 class Door:
     """The socket and what is behind it; close it by the end of the ``with`` block.
 
-    Args:
-        kit: the site's.
-        name: of the site.
-        mark: in the environment of what is started (:mod:`fedvine.federation.tied`).
-        log: file of the output of what is started.
-        at: the socket's file; None: in a new folder for this user alone.
+    ``mark`` is in the environment of what is started (:mod:`fedvine.federation.tied`), ``log`` gets
+    its output. ``at`` is the socket's file; None: in a new folder for this user alone.
     """
 
     def __init__(self, kit: Path, name: str, mark: str, log: Path, at: Path | None = None) -> None:

@@ -114,10 +114,7 @@ def counter(kit: Path) -> Path:
 
 
 def checked_ledger(kit: Path, name: str, policy: Policy | None, restored: bool) -> None:
-    """Raise :class:`FedvineError` unless the site's ledger is the one that its counter knows.
-
-    ``restored``: its owner wants to go on with it (:class:`fedvine.core.ledger.Ledger`).
-    """
+    """Raise unless the ledger is the one that its counter knows; ``restored``: go on with it."""
     Ledger(kit / MEMORY / LEDGER, name, counter=counter(kit), restored=restored,
            **({} if policy is None else {"limit": policy.epsilon, "delta": policy.delta}))
 

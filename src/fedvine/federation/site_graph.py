@@ -22,7 +22,7 @@ from fedvine.data.graph import Came, Graph
 from fedvine.data.growing_graph import as_before, first, merged
 from fedvine.data.io.checks import ask_about_new
 from fedvine.data.io.look import Look
-from fedvine.data.kept_graph import KeptGraph
+from fedvine.data.kept import KeptGraph
 from fedvine.engines.refusals import Refusal
 from fedvine.federation.class_names import Named, keys, sealed, shown
 from fedvine.federation.policy import coarse
@@ -62,13 +62,9 @@ class Agreed:
 class SiteGraph:
     """The labelled graph of one site.
 
-    Args:
-        table: the site's tables of nodes and edges, as they are now.
-        folder: where the graph of a run that lives is kept.
-        openly: whether this site lets the server read names of classes.
-        grain: counts are given as multiples of it.
-        sure: new classes are meant as they are.
-        again: reads the tables again with the kinds that names had when the run began.
+    ``openly``: this site lets the server read names of classes; counts are given as multiples of
+    ``grain``; ``sure``: new classes are meant as they are. ``folder`` keeps the graph of a run that
+    lives; ``again`` reads the tables with the kinds that names had when the run began.
     """
 
     def __init__(self, table: Any, folder: Path, openly: bool, grain: int = 1, sure: bool = False,
@@ -84,21 +80,13 @@ class SiteGraph:
                   ) -> dict[str, Any]:
         """Return what the server learns before a run, and before each look of one that lives.
 
-        Args:
-            named: whether the names of classes are to be open.
-            plan: facts of the tasks so far, None before the first ones.
-            classes: of the run so far, None likewise.
-            live: keep the rows that are new, in the block after the plan's last one.
-            fits: ``features`` and ``columns`` of the run so far, None likewise.
-
-        Returns:
-            ``nodes``, ``features``: counts; ``columns``: a digest; ``classes`` and ``names`` of
-                this site; ``block``: in which its first node came; ``waiting`` int64 [C]: labelled
-                nodes that no task has, of the classes of tasks so far.
-
-        Raises:
-            Refusal: where the site does not want its classes to be open, its features are not
-                those of the run, or rows that the run has learned are gone.
+        ``nodes``, ``features``: counts; ``columns``: a digest; ``classes`` and ``names`` of this
+        site; ``block``: in which its first node came; ``waiting`` int64 [C]: labelled nodes that no
+        task has, of the classes of tasks so far. ``named``: whether the names of classes are to be
+        open; ``plan``, ``classes`` and ``fits`` (``features``, ``columns``) are those of the run so
+        far, None before the first tasks; ``live``: keep the rows that are new, in the block after
+        the plan's last one. Raises :class:`Refusal` where the site does not want its classes to be
+        open, its features are not those of the run, or rows that the run has learned are gone.
         """
         self._allow(named)
         if fits is not None:

@@ -16,13 +16,7 @@ EVERY = 5.0     # seconds between two looks at whether a job runs
 
 
 class SiteNews:
-    """The news of a site, each said once.
-
-    Args:
-        kit: its folder.
-        say: called with a sentence.
-        works: returns whether a job is at work.
-    """
+    """The news of a site, each said once; ``works`` returns whether a job is at work."""
 
     def __init__(self, kit: Path, say: Callable[[str], None], works: Callable[[], bool]) -> None:
         self.kit, self.say, self.works = kit, say, works

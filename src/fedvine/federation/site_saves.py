@@ -5,12 +5,21 @@ from __future__ import annotations
 import secrets
 import shutil
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from fedvine.core.files import atomic
 from fedvine.core.worker import ClientWorker
+from fedvine.data.graph import Graph
+from fedvine.data.plan import Plan
+from fedvine.data.stream import EventStream
 from fedvine.experiments import run_folder
-from fedvine.federation.site_forecasts import SiteForecasts
-from fedvine.federation.site_labels import SiteLabels
+from fedvine.experiments.forecast_tables import Best, rows_of
+from fedvine.experiments.forecasts import BLOCK, best
+from fedvine.experiments.labels import answers, rows
+from fedvine.federation.kept_answers import keep
 from fedvine.tasks.task import Task
 
 KEPT = 3  # saves a site keeps; one more than the server, which may be killed between two
@@ -24,10 +33,7 @@ def save(worker: ClientWorker, folder: Path, moment: str) -> None:
 
 
 def restore(worker: ClientWorker, folder: Path, moment: str | None) -> None:
-    """Restore the client of that save, or of the newest one before it (this site was away).
-
-    ``moment`` None: a fresh client, as at the start of a run.
-    """
+    """Restore the client of that save or the newest before it (None: a fresh client)."""
     wanted = "" if moment is None else run_folder.checked(moment)
     if moment is None:
         for old in folder.glob("[0-9]*"):
@@ -71,3 +77,61 @@ def secret(folder: Path) -> bytes:
             handle.write(secrets.token_bytes(32))
         file.chmod(0o600)
     return file.read_bytes()
+
+
+# -- forecasts of a site's own users, made and kept at the site ------------------------------------
+class SiteForecasts:
+    """The likeliest ``count`` items of every user of ``part``, found in blocks of users."""
+
+    def __init__(self, name: str, task: Task, part: EventStream, plan: Plan, count: int) -> None:
+        self.name, self.task, self.part, self.plan, self.count = name, task, part, plan, count
+        self.step = max(1, BLOCK // max(1, part.num_dst))
+        self.blocks = -(-part.num_src // self.step)
+        self.found: dict[int, Best] = {}
+        self._met, self._barred = task.met(part, plan), task.barred(part, plan)
+
+    def _users(self, block: int) -> np.ndarray:
+        return np.arange(block * self.step, min((block + 1) * self.step, self.part.num_src))
+
+    def pairs(self, block: int) -> dict[str, Any]:
+        """Return the query about every item for each user of a block, at the end of the stream."""
+        return self.task.ask(self.part, self.plan, self._users(block), ())
+
+    def keep(self, block: int, answer: Any) -> int:
+        """Keep the best of a block's answers [users x items]; return the number of users."""
+        users = self._users(block)
+        score = np.asarray(answer, float).reshape(len(users), self.part.num_dst)
+        self.found[block] = best(self.task, self.part, users, score, self.count, self._met,
+                                 self._barred)
+        return len(users)
+
+    def write(self, file: Path) -> None:
+        """Write them as Parquet: client, user, rank, item, score, known."""
+        keep(file, pa.concat_tables(rows_of(
+            self.name, self.part.src_ids, self.part.dst_ids,
+            iter([b for _, b in sorted(self.found.items())]))), "forecasts")
+
+
+# -- labels of a site's own nodes, made and kept at the site ---------------------------------------
+class SiteLabels:
+    """The label of every node of ``part`` with its probabilities, found in one block."""
+
+    blocks = 1
+
+    def __init__(self, name: str, task: Task, part: Graph, plan: Any) -> None:
+        self.name, self.task, self.part, self.plan = name, task, part, plan
+        self.found: Any = None
+
+    def pairs(self, block: int) -> dict[str, Any]:
+        """Return the query about all nodes."""
+        return self.task.ask(self.part, self.plan, np.arange(len(self.part)), ())
+
+    def keep(self, block: int, answer: Any) -> int:
+        """Keep the scores [nodes, classes]; return the number of nodes."""
+        self.found = answers(self.name, self.task.labelled(self.part), answer)
+        return len(self.part)
+
+    def write(self, file: Path) -> None:
+        """Write them as Parquet, with the columns of :class:`fedvine.experiments.labels.Labels`."""
+        if self.found is not None:
+            keep(file, rows(self.found, np.arange(len(self.part))), "labels")

@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import atomic
+from fedvine.core.files import atomic, atomic_folder
 from fedvine.data.dates import moment
 from fedvine.data.far import apart, believed
+from fedvine.data.growth import News, as_before, news, taken
+from fedvine.data.io.look import Look
+from fedvine.data.kept import KeptRows
 from fedvine.data.node_features import sums
-from fedvine.data.plan import known
+from fedvine.data.plan import Plan, known
+from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
 from fedvine.federation.policy import coarse
@@ -23,12 +27,11 @@ from fedvine.federation.policy import coarse
 class SiteTable:
     """The table of one site, opened at its first use.
 
-    Args:
-        open_part: opens the site's own stream; takes the kinds of a run's columns
-            (:class:`fedvine.data.io.look.Look`), None: as they are found.
-        sure: times that are far from all others are meant.
-        grain: counts are given as multiples of it, sums over fewer nodes not at all.
-        given: file of the sums that were given; None: two may differ in fewer rows than the grain.
+    ``open_part`` opens the site's own stream; it takes the kinds of a run's columns
+    (:class:`fedvine.data.io.look.Look`), None: as they are found. ``sure``: times that are far from
+    all others are meant. Counts are given as multiples of ``grain``, sums over fewer nodes not at
+    all; ``given`` is the file of sums that were given; None: two may differ in fewer rows than the
+    grain.
     """
 
     def __init__(self, open_part: Callable[..., Any], sure: bool = False, grain: int = 1,
@@ -65,7 +68,6 @@ class SiteTable:
         """Return the number of edges, first and last time, and whether times are dates.
 
         Also that there is a table of users or items, or a column of edges, if there is one.
-
         ``again``: read the table again. With ``stages``, a duration, rows whose times are far from
         all others do not count for the first and the last time, unless the site is sure of them
         (:mod:`fedvine.data.far`); ``far`` is then the time of one. In a run that does not live they
@@ -107,10 +109,9 @@ class SiteTable:
 
         Those of nodes with an edge before ``stop`` count, and of columns of these edges. A column
         that fewer of them than the grain have a value in counts as empty. Other counts are rounded
-        up to it, and the sums are larger in proportion.
-
-        Raises :class:`Refusal` where sums over other rows were given before, fewer than the grain:
-        the difference would show what these few have.
+        up to it, and the sums are larger in proportion. Raises :class:`Refusal` where sums over
+        other rows were given before, fewer than the grain: the difference would show what these few
+        have.
         """
         found = sums(self.edges().both_ways().before(stop))
         self._give({f"{side}/{name}": int(one[0]) for side, columns in found.items()
@@ -141,10 +142,44 @@ class SiteTable:
             json.dump({**before, **more}, file)
 
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the users' keys uint64 [n], and when each was first seen here, float64 [n].
-
-        For scores of travelled users.
-        """
+        """Return users' keys uint64 [n] and first times here float64 [n], for travelled users."""
         part = self.stream
         users, first = np.unique(part.src, return_index=True)
         return part.src_ids.keys(users), np.asarray(part.order)[first].astype(float)
+
+
+# -- the rows that a site keeps for a run whose plan grows -----------------------------------------
+def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0,
+                    again: Callable[[Look], EventStream] | None = None) -> EventStream:
+    """Return a site's rows of the plan's stages, and keep them in ``folder``.
+
+    Rows are numbered in the order in which they came; those that are older than the site's last
+    stage, or than its first one (``since``), are learned in the next one. ``again`` reads the table
+    again with the kinds that its columns had when the run began. The rows have the dictionaries'
+    secrets of ``table``. Raises :class:`FedvineError` where the table has lost or changed a row
+    that is kept, or a cell is of another kind.
+    """
+    if not KeptRows.there(folder):
+        none = np.empty(0, np.int64)
+        nobody = table.take(none)
+        nobody.src_ids, nobody.dst_ids = table.src_ids.take(none), table.dst_ids.take(none)
+        nobody.codes = {}
+        for side, held in table.tables().items():
+            setattr(nobody, f"{side}_table", held.take(none))
+        with atomic_folder(folder) as target:
+            KeptRows.create(target, Split({}, nobody, ""), plan.cut(since))
+    kept = KeptRows.open(folder)
+    stream, learned = kept.split.stream, kept.plan.bounds[-1]
+    table = table if again is None else as_before(stream, table, again)
+    if plan.bounds[-1] > learned:
+        found = news(stream, table, learned, where=folder) if len(stream) else _all(table, learned)
+        kept = kept.take(taken(stream, found, learned, plan.bounds[-1]), plan)
+    found = kept.split.stream[:]
+    found.src_ids.secret, found.dst_ids.secret = table.src_ids.secret, table.dst_ids.secret
+    return found
+
+
+def _all(table: EventStream, learned: float) -> News:
+    """Return all rows as new ones."""
+    late = table._rank(learned)
+    return News(table, np.arange(late), np.arange(late, len(table)))

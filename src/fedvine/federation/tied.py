@@ -49,10 +49,7 @@ def stop(process: subprocess.Popen[bytes], mark: str = "") -> None:
 
 
 def sweep(mark: str) -> None:
-    """Kill every process but this one that has ``mark`` in its environment; wait for their end.
-
-    Does nothing where there is no /proc.
-    """
+    """Kill every other process with ``mark`` in its environment and wait; nothing without /proc."""
     until = time.monotonic() + GRACE
     while (found := _marked(mark)) and time.monotonic() < until:
         for pid in found:
@@ -62,10 +59,7 @@ def sweep(mark: str) -> None:
 
 
 def resident(mark: str, word: str) -> float:
-    """Return the memory, in MB, of processes with ``mark`` whose command has ``word`` in it.
-
-    It is 0 where there is no /proc.
-    """
+    """Return MB of processes with ``mark`` whose command has ``word`` in it; 0 without /proc."""
     pages = 0
     for pid in _with_word(mark, word):
         with contextlib.suppress(OSError):

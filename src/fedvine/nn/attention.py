@@ -27,14 +27,8 @@ def weighted_sums(rows: torch.Tensor, weight: torch.Tensor, src: torch.Tensor, d
                   ) -> torch.Tensor:
     """Compute sum_e weight_e rows_src(e) over the edges e into each node, float [n, d].
 
-    Args:
-        rows: rows of the nodes, float [n, d].
-        weight: weights of the edges, float [E].
-        src: sources of the edges, int64 [E].
-        dst: targets, int64 [E], ascending; neither is changed later.
-
-    Returns:
-        The sums, with gradients for rows and weights.
+    Edges go from ``src`` to ``dst`` int64 [E], the latter ascending; neither is changed later.
+    There are gradients for ``rows`` [n, d] and ``weight`` [E].
     """
     if rows.device.type != "cpu" or rows.dtype != torch.float32:
         sent = rows.index_select(0, src) * weight[:, None]

@@ -41,14 +41,9 @@ BLOCK = 256     # pairs that are computed at once, of like lengths
 class DyGFormer(Network):
     """Layers of (4) over the patches of a pair; there are no rows of nodes, and no states.
 
-    Args:
-        features: width of X_N.
-        hidden: width of an end's row; the transformer is about as wide, a third an encoding.
-        layers: number of layers (4).
-        seed: of the first weights.
-        classes: 0; scores are of pairs.
-        directed: whether the score of a pair depends on its direction.
-        patch: places of a patch.
+    ``features`` is the width of X_N, ``hidden`` that of an end's row; the transformer is about as
+    wide, a third an encoding. ``patch`` is its number of places; ``classes`` is 0, as scores are of
+    pairs.
     """
 
     paired: ClassVar[bool] = True
@@ -123,17 +118,11 @@ class DyGFormer(Network):
     # -- pairs ------------------------------------------------------------------------------------
     def logits(self, x: torch.Tensor, who: np.ndarray, ages: np.ndarray, pairs: np.ndarray
                ) -> torch.Tensor:
-        """Compute the logits of pairs.
+        """Compute the logits [P] of ``pairs`` int64 [2, P], of the u ends.
 
-        Args:
-            x: features [m, F] of nodes.
-            who: int64 [u, S], sequences of ends: rows of ``x``, the end first, -1 behind; S is a
-                multiple of ``patch``.
-            ages: float64 [u, S], durations since the events, 0 for the end itself.
-            pairs: int64 [2, P], of the u ends.
-
-        Returns:
-            Logits [P].
+        ``x`` [m, F] are features of nodes. ``who`` int64 [u, S] are sequences of ends: rows of
+        ``x``, the end first, -1 behind; S is a multiple of ``patch``. ``ages`` float64 [u, S] are
+        durations since the events, 0 for the end itself.
         """
         size = (who >= 0).sum(1)
         S = [-(-int(size[side].max(initial=1)) // self.patch) * self.patch for side in pairs]

@@ -36,16 +36,8 @@ class EvolveGCN(Network):
 
     For version h ``past`` has X of earlier snapshots: for each a list of [in, out] by layer, at
     most :data:`HISTORY` - 1, oldest first. ``best`` may have, by layer, rows [., in] that X is made
-    of in place of those of the layer's own input.
-
-    Args:
-        features: width of the input.
-        hidden: width of the layers.
-        layers: their number.
-        seed: of the first weights.
-        version: ``"o"`` or ``"h"``, see the module.
-        classes: number of classes; 0: scores are of pairs.
-        directed: whether the score of a pair depends on its direction.
+    of in place of those of the layer's own input. ``version`` is "o" or "h", see the module; the
+    other arguments are those of :class:`fedvine.nn.roland.Network`.
     """
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int,

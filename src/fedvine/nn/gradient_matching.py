@@ -262,21 +262,13 @@ def _walk(encoder: Encoder, x: Tensor, truth: Tensor
 # monotone search stops before the first one.
 def minimise(function: Function, start: Tensor, iterations: int, memory: int = 10,
              trials: int = 6) -> tuple[Tensor, Tensor]:
-    """Minimise a function of each row of ``start``.
+    """Minimise a function of each row of ``start`` [B, D]; return rows and iterations int64 [B].
 
     A row stops when it is good enough, after ``iterations``, or when steepest descent finds no step
     down to 4^-``trials``. A row's result does not depend on the other rows, rounding aside.
-
-    Args:
-        function: maps some rows x float [b, D] and their numbers int64 [b] to values [b],
-            gradients [b, D], and bool [b], true where a row is good enough to stop.
-        start: first values, float [B, D].
-        iterations: the most steps of a row.
-        memory: the number of steps that give the curvature and of values that bound the next one.
-        trials: the number of shorter steps tried, each a fourth of the one before.
-
-    Returns:
-        The last values float [B, D] and the iterations taken int64 [B].
+    ``function`` maps some rows x float [b, D] and their numbers int64 [b] to values [b], gradients
+    [b, D], and bool [b], true where a row is good enough to stop. ``memory`` is the number of steps
+    that give the curvature, and of values that bound the next one.
     """
     end, taken = start.clone(), torch.zeros(len(start), dtype=torch.long, device=start.device)
     rows, x = torch.arange(len(start), device=start.device), start

@@ -17,15 +17,8 @@ def named(net: M, world: World) -> M:
     """Draw the head's first weights again, class by class, where classes may come later.
 
     The head is the layer ``second``, and the last axis of each of its parameters that of the
-    classes. Weights are uniform, as Glorot's for a layer of the classes that the run began with, so
-    a class has the same ones whenever it comes; biases stay.
-
-    Args:
-        net: the network.
-        world: with ``facts["class_names"]``, where classes may come later.
-
-    Returns:
-        The same network.
+    classes. Weights are uniform, as Glorot's for a layer of the classes that the run began with
+    (``world.facts["class_names"]``), so a class has the same ones whenever it comes; biases stay.
     """
     if "class_names" not in world.facts:
         return net

@@ -41,15 +41,7 @@ class Tgn(Network):
     **Shapes:** of the first layer, input rows [n, features + hidden + WAVES + 1]: v, the means of
     s_j and of phi over a node's events, and 1 where it has one (``heard``). Sums over neighbours
     are [n, hidden + WAVES]: of h_j, and of phi. States are rows [n, hidden], in the first layer
-    with the memory behind them.
-
-    Args:
-        features: width of v.
-        hidden: width of the layers and of the memory.
-        layers: their number.
-        seed: of the first weights.
-        classes: number of classes; 0: scores are of pairs.
-        directed: whether the score of a pair depends on its direction.
+    with the memory behind them. Arguments are those of :class:`fedvine.nn.roland.Network`.
     """
 
     timed: ClassVar[bool] = True

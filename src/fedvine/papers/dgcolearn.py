@@ -59,11 +59,7 @@ def experiment(data: str, fields: dict[str, Any]) -> Experiment:
 
 
 def facts(found: Found) -> list[dict[str, Any]]:
-    """Collect what each finished cell measured.
-
-    That is F1 of the test, what the training's exchanges cost, and the partition of each snapshot
-    (``history``).
-    """
+    """Collect F1 of the test, costs of exchanges and the partition's ``history`` of each cell."""
     return [_facts(*place, cell) for place in found.cells for cell in found.finished(*place)]
 
 
@@ -221,10 +217,7 @@ COLUMNS = 12            # snapshots that a table shows
 
 # -- what is measured --------------------------------------------------------------------------
 def partition_seconds(cell: Job) -> float:
-    """Measure the seconds of all partitions of a cell's run, which are carried out again here.
-
-    It is the shortest of three times, so that compiling is not in it; a run's own report has it.
-    """
+    """Measure a run's partitions again: the shortest of three, so that compiling is not in it."""
     experiment, best = cell.experiment, float("inf")
     made, split, plan = experiment.open()
     method, protocol = cast("Any", made), cast("Any", experiment.protocol)

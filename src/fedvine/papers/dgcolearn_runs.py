@@ -248,10 +248,7 @@ def costs(cell: Job) -> dict[str, float]:
 
 
 def cut_anew(cell: Job) -> dict[str, float]:
-    """Cut every snapshot of a cell's stream anew; return the seconds, and the mean cut.
-
-    What has to be compiled is not in it: the first snapshot is cut once before.
-    """
+    """Cut every snapshot anew; return seconds (compiled before) and the mean cut."""
     made, split, plan = cell.experiment.open()
     method, protocol = cast("Any", made), cast("Any", cell.experiment.protocol)
     world = World(tuple(sorted(split.parts)), cell.experiment.seed, len(plan),

@@ -52,10 +52,7 @@ def _table4(found: Found) -> TableSet:
 
 
 def formula4(cell: Job) -> int:
-    """Compute the bytes of the paper's formula (Table 4).
-
-    They are ``K T R N_gnn`` numbers of four bytes, and ``K C N_ge`` more where the method is POWER.
-    """
+    """Compute Table 4's bytes: ``K T R N_gnn`` (for POWER + ``K C N_ge``) numbers of four bytes."""
     made, split, plan = cell.experiment.open()
     graph, method = cast("Any", split.stream), cast("Any", made)
     K, T = len(split.parts), len(plan)

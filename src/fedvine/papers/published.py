@@ -140,10 +140,7 @@ class PaperTable(_Part):
                 for line in numbers(self.numbers)} if all(places) else {}
 
     def columns(self, setting: Setting, small: Collection[str] = ()) -> list[Column]:
-        """Return the columns of an experiment, one a client where that is wanted.
-
-        Clients in ``small`` are marked.
-        """
+        """Return an experiment's columns, one a client where wanted; those in ``small`` marked."""
         made = []
         for c in self.column:
             made += [c.model_copy(update={"name": c.name.format(name + "‡" * (name in small)),
@@ -216,10 +213,7 @@ class PaperTable(_Part):
         return ["Settings:", *(f"- {', '.join(names)}: {text}." for text, names in lines.items())]
 
     def search(self, setting: Setting, row: Row, folder: str | Path = FOLDER) -> Search | None:
-        """Return the search for a cell's settings that is kept beside ``folder``'s cells.
-
-        It is None where there is none, or another than every row gets.
-        """
+        """Return the search for a cell kept beside ``folder``; None if there is no such one."""
         if self.tuned is None or row.method is None:
             return None
         made = find_search(self.plain(setting, row), self.tuned.seed, folder)

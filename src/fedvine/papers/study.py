@@ -152,10 +152,7 @@ def experiments(lines: Mapping[Any, dict[str, Any]]) -> dict[Any, Experiment]:
 
 def planned(study: Study, only: str | None = None, seeds: int = SEEDS,
             folder: str | Path = FOLDER) -> Found:
-    """Return the cells that a study needs, without running any.
-
-    Raises :class:`FedvineError` where ``only`` names no panel.
-    """
+    """Return the cells that a study needs, without a run; raise where ``only`` names no panel."""
     wanted = chosen(study.title, study.panels, only) or [p for p in study.panels if not p.extra]
     rows: dict[tuple[str, Any], list[Job]] = {}
     absent: dict[str, str] = {}

@@ -126,23 +126,16 @@ def _assigned(owner, volume, k):
 # -- quality, in the three numbers of DG-CoLearn's Appendix B --------------------------------------
 def quality(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int,
             y: np.ndarray | None = None) -> dict[str, float]:
-    """Compute cut, balance and, with classes, diversity of a partition.
+    """Compute cut, balance and, with classes, diversity of a partition; 0 without edges.
 
     - ``cut``: share of edges between parts
     - ``cov``: coefficient of variation (standard deviation over mean, of the k parts) of the edge
       volume: the number of edge ends at a part's nodes, which the partitions balance
     - ``cov_inside``: the same of the edges inside a part, which a client trains on
-    - ``entropy``: mean over the parts of the Shannon entropy of their known classes, in bits
+    - ``entropy``: mean over the parts of the Shannon entropy of their classes in bits, 0 for a part
+      without any; left out without ``y`` [N], -1 where not known
 
-    Args:
-        indptr: of the symmetric adjacency, [N + 1].
-        indices: its neighbours, [M]; loops are not counted.
-        owner: part of each node, [N] in 0..k-1.
-        k: number of parts.
-        y: classes [N] from 0, -1 where not known; None leaves out ``entropy``.
-
-    Returns:
-        The numbers by name; 0 without edges, and for parts without a class.
+    ``indptr`` [N + 1] and ``indices`` [M] are the symmetric adjacency, whose loops are not counted.
     """
     owner = np.ascontiguousarray(owner, np.int32)
     volume, inside = volumes(indptr, indices, owner, k)

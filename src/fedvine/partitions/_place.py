@@ -24,22 +24,11 @@ def place(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, k: int, *,
     neighbours; if those parts are full, to the one with room that owns most ends of walks of two
     edges from it; else to the lightest. At last so do nodes that are not connected to old ones, and
     their neighbours follow them. Of equals the lighter part is taken, and then the one with fewer
-    nodes. A part exceeds its capacity only if all are too full, or if it was too full before. Work
-    is proportional to the degrees of new nodes (of their neighbours too, if parts are full), plus
-    one pass over all owners.
-
-    Args:
-        indptr: of the symmetric adjacency as it is now, [N + 1].
-        indices: its neighbours, [M].
-        owner: parts of old nodes in 0..k-1, -1 for new nodes, [N].
-        k: number of parts.
-        capacity: the volume (sum of degrees) that a part may have; None: 1.03 times the mean.
-
-    Returns:
-        The owners; those of old nodes are unchanged.
-
-    Raises:
-        FedvineError: for an owner that is not in -1..k-1, or another number of owners than nodes.
+    nodes. A part exceeds its capacity (volume, the sum of degrees; None: 1.03 times the mean) only
+    if all are too full, or if it was too full before. Work is proportional to the degrees of new
+    nodes (of their neighbours too, if parts are full), plus one pass over all owners. Raises
+    :class:`FedvineError` for an owner that is not in -1..k-1, or another number of owners than
+    nodes.
     """
     indptr = np.ascontiguousarray(indptr, np.int64)
     found = np.array(owner, np.int32)
@@ -59,15 +48,9 @@ def place_new(graph: Adjacency, owner: np.ndarray, fresh: np.ndarray, k: int, lo
               size: np.ndarray) -> None:
     """Place the nodes ``fresh``, as :func:`place` does, in time that follows them and their edges.
 
-    Args:
-        graph: the adjacency as it is now.
-        owner: parts of nodes int32 [N], -1 for new ones and for those never seen; the new ones get
-            theirs.
-        fresh: the new nodes int64, ascending.
-        k: number of parts.
-        load: volume (sum of degrees) of the old nodes of each part, int64 [k] or longer; that of
-            the new ones is added.
-        size: number of nodes of each part, int64 [k] or longer; new ones are added.
+    ``owner`` int32 [N] is -1 for new nodes, which get theirs, and for those never seen; ``fresh``
+    ascend. ``load`` and ``size`` int64 [k] or longer, sum of degrees and number of nodes of each
+    part, have the old nodes and get the new ones.
     """
     capacity = -(-graph.ends * 103 // (100 * k))
     _place_new(graph.start, graph.degree, graph.pool, owner, fresh, load[:k], size[:k], capacity)

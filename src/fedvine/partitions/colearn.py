@@ -68,22 +68,11 @@ def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
           alpha: float = 0.5) -> np.ndarray:
     """Assign each node to a part by Algorithm 1 of DG-CoLearn; see the module for its open points.
 
-    Args:
-        indptr: of the symmetric adjacency, [N + 1].
-        indices: its neighbours, [M].
-        k: number of parts, at least 1.
-        seed: of the first node drawn.
-        y: classes [N] from 0, -1 where not known; None: label diversity does not count.
-        order: the objective of the primary stage; the other two make the score of the secondary.
-        tau: by how much the score, in [0, 1], must grow by a move; 0.4 in the paper's code.
-        alpha: weight of the first of these two (balance, else cut), in [0, 1]; 1 - alpha is the
-            other's.
-
-    Returns:
-        Owner of each node, int32 [N] in 0..k-1. With N >= k every part has a node.
-
-    Raises:
-        FedvineError: for a ``k`` below 1 or an unknown ``order``.
+    Returns int32 [N] in 0..k-1; with N >= k every part has a node. ``y`` [N] are classes, -1 where
+    not known; without them label diversity does not count. ``order`` is the objective of the
+    primary stage; the other two make the score, in [0, 1], of the secondary one, which must grow by
+    ``tau`` by a move (0.4 in the paper's code); ``alpha`` is the weight of the first of these two
+    (balance, else cut). Raises :class:`FedvineError` for a ``k`` below 1 or an unknown ``order``.
     """
     if order not in get_args(Order):
         raise FedvineError(f'There is no order called "{order}"{near(order, get_args(Order))}; '

@@ -65,28 +65,17 @@ def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
 def parts(indptr: np.ndarray, indices: np.ndarray, k: int, seed: int, *,
           weights: np.ndarray | None = None, volume: np.ndarray | None = None,
           balance: float | None = None) -> np.ndarray:
-    """Assign each node of a symmetric adjacency to a part.
+    """Assign each node of a symmetric adjacency to a part, int32 [N] in 0..k-1.
 
     A part may be fuller than ``balance`` allows only where none of its nodes that have volume fits
     into another. Nodes without edges are assigned by balance, of volume where they have any, else
-    of nodes. The result is the same on every machine.
-
-    Args:
-        indptr: of the adjacency in CSR form, [N + 1].
-        indices: the neighbours of each node, [M]; every edge is listed at both ends.
-        k: number of parts, at least 1.
-        seed: of the orders in which nodes are visited.
-        weights: of the edges, positive integers [M], the same at both ends; None: 1 each.
-        volume: of the nodes, integers [N], at least 0; None: the sum of the weights of their edges.
-        balance: volume that a part may have, as a multiple of the mean, at least 1; None: 1.03 as
-            METIS has it, or if that is less (for four parts or more) 1 + 0.05 / sqrt(k - 1), which
-            keeps the coefficient of variation of the volumes within 0.05.
-
-    Returns:
-        Owner of each node, int32 [N] in 0..k-1. With N >= k every part has a node.
-
-    Raises:
-        FedvineError: for a ``k`` or ``balance`` below 1.
+    of nodes. With N >= k every part has a node. The result is the same on every machine; ``seed``
+    sets the orders in which nodes are visited. ``weights`` of the edges are positive integers [M],
+    the same at both ends (None: 1), ``volume`` of the nodes integers [N] (None: the sum of these
+    weights). ``balance`` is the volume that a part may have, as a multiple of the mean; None: 1.03
+    as METIS has it, or if that is less (for four parts or more) 1 + 0.05 / sqrt(k - 1), which keeps
+    the coefficient of variation of the volumes within 0.05. Raises :class:`FedvineError` where k or
+    it is below 1.
     """
     if balance is None:
         balance = 1 + min(0.03, 0.05 / max(k - 1, 1) ** 0.5)
@@ -331,10 +320,7 @@ def contract(indptr, indices, weights, volume, label):
 # Mattheyses).
 def first_cut(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None,
               volume: np.ndarray, k: int, capacity: int, draw: np.random.Generator) -> np.ndarray:
-    """Return the best of ``ROUNDS`` partitions: least excess over ``capacity``, then least cut.
-
-    ``weights`` int64 [M] are positive, or None where all are 1; ``volume`` is int64 [N].
-    """
+    """Return the best of ``ROUNDS`` partitions: least excess over ``capacity``, then least cut."""
     if weights is None:
         weights = np.ones(len(indices), np.int64)
     best, least = np.zeros(len(volume), np.int32), None
@@ -585,10 +571,7 @@ def refine(indptr, indices, weights, volume, order, owner, load, capacity, sweep
 
 @njit(cache=True)
 def climb(indptr, indices, weights, volume, owner, load, capacity, passes, patience):
-    """Improve parts by passes of moves, best first, each node once a pass.
-
-    A pass ends after ``patience`` moves without a gain.
-    """
+    """Improve parts by passes of best moves, one a node, until ``patience`` bring no gain."""
     count, k = len(owner), len(load)
     near = np.zeros((count, k), np.int64)
     for u in range(count):

@@ -70,24 +70,13 @@ def partition_nodes(graph: Graph, k: int, seed: int) -> np.ndarray:
 
 def parts(blocks: Blocks, count: int, k: int, seed: int, *, volume: np.ndarray | None = None,
           keep: int = KEEP, balance: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Assign each node of a graph to a part, from one pass over its edges.
+    """Assign each node of a graph to a part, from one pass over its edges, however divided.
 
-    The result does not depend on how the edges are divided into blocks.
-
-    Args:
-        blocks: pairs (low, high) of the ends of edges, int [E] in 0..count-1; loops do not count.
-        count: number of nodes N.
-        k: number of parts, at least 1.
-        seed: of the sample and of the cut.
-        volume: of the nodes, integers [N], read after the last block; None: their degrees.
-        keep: neighbours that a node keeps at most, at least 1.
-        balance: as of :func:`fedvine.partitions.multilevel.parts`.
-
-    Returns:
-        Owner of each node, int32 [N] in 0..k-1, and which nodes have an edge, bool [N].
-
-    Raises:
-        FedvineError: for a ``k`` or ``balance`` below 1.
+    Returns owners int32 [N] in 0..k-1, and which nodes have an edge, bool [N]. ``blocks`` are pairs
+    (low, high) of ends, int [E]; loops do not count. ``volume`` integers [N] is read after the last
+    block; None: degrees. A node keeps at most ``keep`` neighbours; ``balance`` is as of
+    :func:`fedvine.partitions.multilevel.parts`. Raises :class:`FedvineError` where k or it is below
+    1.
     """
     sample = Sample(count, keep, key("stream", seed) & (2**64 - 1))
     for low, high in blocks:
@@ -114,8 +103,8 @@ def of_rows(indptr: np.ndarray, indices: np.ndarray) -> Blocks:
 class Sample:
     """Sampled neighbours of nodes, and their degrees, kept while edges pass by once.
 
-    Every node keeps at most so many of its neighbours: the first ones, and then each further one in
-    the place of a random one, with the probability that leaves all equally likely (reservoir
+    Every node keeps at most ``keep`` of its neighbours: the first ones, and then each further one
+    in the place of a random one, with the probability that leaves all equally likely (reservoir
     sampling, Vitter 1985). So memory follows the nodes, and how likely an edge is kept does not
     depend on the order of the edges. Chance is a hash of the seed and an edge's place, the same on
     every machine.
@@ -123,11 +112,6 @@ class Sample:
     - ``degree``: int64 [N], numbers of all edges at the nodes so far, loops left out
     - ``near``: int32 [N, keep], for each node its min(degree, keep) sampled neighbours
     - ``seen``: number of edges so far
-
-    Args:
-        count: number of nodes N.
-        keep: neighbours that a node keeps at most.
-        seed: of all draws, 0 to 2^64 - 1.
     """
 
     def __init__(self, count: int, keep: int, seed: int) -> None:

@@ -13,7 +13,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.experiments.run import Run
 from fedvine.experiments.run_files import read_experiment, read_lines
 from fedvine.results.entry import score
-from fedvine.results.exported import Exported
+from fedvine.results.exported.models import Exported
 from fedvine.results.tables import FEW_SEEDS
 
 

@@ -229,10 +229,7 @@ def rounded(value: Any) -> Any:
 
 
 def logs_of(folder: Path) -> dict[str, Any]:
-    """Return the parts of a finished run that it has.
-
-    These are ``curves``, ``accuracies``, ``forgetting`` and ``exchanges``.
-    """
+    """Return a finished run's ``curves``, ``accuracies``, ``forgetting`` and ``exchanges``."""
     metrics = run_folder.read_lines(folder, "metrics.jsonl")
     messages = run_folder.read_lines(folder, "messages.jsonl")
     found = {"curves": curves(metrics), "accuracies": accuracies(metrics),
@@ -281,14 +278,8 @@ def exchanges(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     Each has ``t``, ``r``, ``calls``, ``seconds``, ``down`` and ``up`` (bytes). Clients also
     exchange when states are made and when the library scores: such an exchange ends with all their
     rows (``embed``), one of training with epochs or with the clients' models. The first ``say``
-    sends down the shared model, or nothing, which is not counted.
-
-    Args:
-        lines: lines of ``messages.jsonl``. Those that were summed have no order any more and are
-            left out.
-
-    Returns:
-        A mapping for each exchange.
+    sends down the shared model, or nothing, which is not counted. Lines that were summed have no
+    order any more and are left out.
     """
     found: list[dict[str, Any]] = []
     spoken: list[list[dict[str, Any]]] = [[]]

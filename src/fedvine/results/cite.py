@@ -42,11 +42,7 @@ def sources() -> dict[str, Any]:
 
 
 def of_method(name: str, known: dict[str, Any]) -> list[str] | None:
-    """Return the keys of a method's papers; None where the method is none of fedvine's.
-
-    A method that is a variant of another in the same file, such as ``ergnn_isolated``, has the
-    other's papers.
-    """
+    """Return the keys of a method's papers (those of its file); None if it is not fedvine's."""
     module = registry.method(name).__module__
     if not module.startswith(("fedvine.methods.", "fedvine.rivals.")):
         return None

@@ -25,8 +25,8 @@ from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
 from fedvine.results.work import SEEDS, Budget, Rows, Tell
-from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.resampled import COUNT
+from fedvine.tasks.task import REPLICATES
 
 
 def compare(wanted: Sequence[Experiment], seeds: int | None = None, folder: str | Path = FOLDER, *,

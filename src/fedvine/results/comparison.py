@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedvine.core.units import seconds, size
-from fedvine.results import bootstrap
 from fedvine.results.entry import (
     EACH,
     NONE,
@@ -18,12 +17,12 @@ from fedvine.results.entry import (
     alike,
     difference,
     estimate,
+    holm,
     score,
 )
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds
-from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Score
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import REPLICATES, Task
 
 COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
          "bytes_up": ("sent up", size), "bytes_down": ("sent down", size),
@@ -76,7 +75,7 @@ class Comparison:
         """
         first, *others = self.entries
         found = [[self.difference(e, first, k) for k in self.task.main] for e in others]
-        corrected = iter(bootstrap.holm([d.p for row in found for d in row]))
+        corrected = iter(holm([d.p for row in found for d in row]))
         return [[d._replace(p=next(corrected)) for d in row] for row in found]
 
     def difference_text(self, found: Estimate, key: str) -> str:

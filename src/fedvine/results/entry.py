@@ -10,19 +10,19 @@ others; and fewer than four give none. There the interval is one over users, by 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
-from fedvine.results import bootstrap
 from fedvine.results.tables import FEW_SEEDS, plus_minus, spread
 from fedvine.tasks import metrics
 from fedvine.tasks.by_name import every
-from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Score
+from fedvine.tasks.task import REPLICATES
 
 #: Costs in seconds of the clock, which other work on the machine adds to.
 CLOCK = ("seconds_round", "seconds_client", "seconds_own", "seconds_server", "seconds_total")
@@ -149,7 +149,7 @@ def estimate(entry: Entry, key: str, simple: Collection[str], client: str | None
         return Estimate(*metrics.mean_interval(values), SEEDS, values)
     mean = float(np.mean(values)) if values else None
     found = entry.replicates(key) if client is None else {}
-    half = bootstrap.half_width(np.mean(list(found.values()), 0)) if found else math.nan
+    half = half_width(np.mean(list(found.values()), 0)) if found else math.nan
     if half == half:
         return Estimate(mean, half, USERS, values)
     return Estimate(mean, math.nan, EACH if len(values) < FEW_SEEDS else NONE, values)
@@ -174,9 +174,9 @@ def difference(entry: Entry, to: Entry, key: str, simple: Collection[str]) -> Es
     ours, theirs = entry.replicates(key), to.replicates(key)
     if seeds := [s for s in both if s in ours and s in theirs]:
         found = np.mean([np.subtract(ours[s], theirs[s]) for s in seeds], 0)
-        half = bootstrap.half_width(found)
+        half = half_width(found)
         if half == half:
-            return Estimate(mean, half, USERS, apart, bootstrap.p_value(mean, found))
+            return Estimate(mean, half, USERS, apart, p_value(mean, found))
     if len(both) >= FEW_SEEDS and any(chance):
         return _over_seeds(a, b, apart)
     return Estimate(mean, math.nan, EACH if len(both) < FEW_SEEDS else NONE, apart)
@@ -197,3 +197,37 @@ def alike(entries: Collection[Entry]) -> list[list[Entry]]:
                 for seed, found in sorted(entry.records.items()) for record in found),
                 []).append(entry)
     return [group for group in groups.values() if len(group) > 1]
+
+
+# -- intervals and tests of methods from replicates of their scores, and Holm's correction ---------
+# Replicates are those of :mod:`fedvine.tasks.resampled`: the same users count in replicate b of
+# every method, so that the replicates of a difference are the differences of the replicates.
+WIDTH = float(special.ndtri(0.975))     # half widths of a 95 % interval in standard errors
+
+
+def half_width(replicates: np.ndarray) -> float:
+    """Return the half width of the 95 % interval, by the standard deviation of replicates [B].
+
+    Replicates that are NaN do not count. NaN where fewer than two are left, or all are equal: one
+    user says nothing about others.
+    """
+    found = np.asarray(replicates, float)
+    found = found[np.isfinite(found)]
+    spread = float(found.std(ddof=1)) if len(found) > 1 else 0.0
+    return WIDTH * spread if spread > 1e-15 else math.nan
+
+
+def p_value(difference: float, replicates: np.ndarray) -> float:
+    """Return the two-sided p value of a difference by its replicates [B]; NaN without a width."""
+    half = half_width(replicates)
+    return math.nan if half != half else float(2 * special.ndtr(-abs(difference) / half * WIDTH))
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Return p values with Holm's correction over all that are not NaN, in their order."""
+    found = [i for i, p in enumerate(values) if p == p]
+    made, most = list(values), 0.0
+    for place, i in enumerate(sorted(found, key=lambda i: values[i])):
+        most = max(most, min(1.0, (len(found) - place) * values[i]))
+        made[i] = most
+    return made

@@ -14,7 +14,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
@@ -26,8 +25,9 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import Run
-from fedvine.results import card, exported
-from fedvine.results.exported import Exported
+from fedvine.results import card
+from fedvine.results.exported import models
+from fedvine.results.exported.models import KINDS, Exported, plain
 
 TOP = 100       # likeliest items of each user whose features are written
 
@@ -64,23 +64,18 @@ def export(folder: str | os.PathLike[str], out: str | os.PathLike[str], top: int
 def of_run(run: Run, top: int = TOP) -> Exported:
     """Return what an export of a finished run has; of other methods the arrays of all memories."""
     run = run.final or run      # of which the model answers
-    for module in _modules():
-        if module.fits(run.method):
-            return module.exported(run, top)
+    for answers_so, exported in KINDS:
+        if answers_so(run.method):
+            return exported(run, top)
     server, _ = run.at_the_end()
     made = Exported("", f"fedvine has no script that computes answers of {run.method.name} without "
-                    "fedvine: these are the arrays of its memory.", exported.plain(vars(server)))
+                    "fedvine: these are the arrays of its memory.", plain(vars(server)))
     workers = run.clients.workers  # type: ignore[attr-defined]
     for name, worker in workers.items():
-        made.clients[name] = exported.plain({
+        made.clients[name] = plain({
             key: value for key, value in vars(worker.client).items()
             if key not in worker.client.given})
     return made
-
-
-def _modules() -> list[ModuleType]:
-    from fedvine.results.exported import dgcolearn, fedlink, fedlink_plus, power
-    return [fedlink, fedlink_plus, power, dgcolearn]
 
 
 def _write(out: Path, found: Exported, run: Run) -> None:
@@ -97,7 +92,7 @@ def _write(out: Path, found: Exported, run: Run) -> None:
                  run.parts.values()), None), "classes", ()))}
     (out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     if found.script:
-        script = Path(str(exported.__file__)).with_name(f"load_{found.script}.py")
+        script = Path(models.__file__).with_name(f"load_{found.script}.py")
         (out / "load.py").write_text(script.read_text("utf-8"), "utf-8")
     (out / "README.md").write_text(card.card(run, found), "utf-8")
 

@@ -266,10 +266,7 @@ def _check(one: _Running) -> None:
 
 
 def _stop(running: Sequence[_Running]) -> None:
-    """End the processes, and kill those that do not end in :data:`PATIENCE` seconds.
-
-    A shell lets what it starts in the background ignore SIGINT.
-    """
+    """End the processes; kill them after :data:`PATIENCE` s, as shells make some ignore SIGINT."""
     for one in running:
         one.process.terminate()
     for one in running:

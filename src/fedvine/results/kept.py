@@ -33,7 +33,7 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.experiments.experiment import Experiment
-from fedvine.tasks.protocol import REPLICATES
+from fedvine.tasks.task import REPLICATES
 
 FOLDER = "docs/results/cells"
 Line = dict[str, Any]
@@ -105,10 +105,7 @@ class Identity:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     def stands(self, line: Line, *, anything: bool = False) -> bool:
-        """Return whether the line is this cell.
-
-        With ``anything`` the data's content and the revisions may differ.
-        """
+        """Return whether the line is this cell; ``anything``: of any content and revisions."""
         if (line["method"], line["seed"]) != (self.experiment.method.name, self.experiment.seed):
             return False
         if not anything and (line.get("revision", {}) != self.revision
@@ -161,10 +158,7 @@ class Kept:
             yield from self.lines(file.stem)
 
     def find(self, wanted: Identity) -> Line | None:
-        """Return the line of this cell, None without one.
-
-        Where the content of the data is not known and several are kept, it is the latest.
-        """
+        """Return the line of this cell; of several contents the latest; None without one."""
         found = [line for line in self.lines(wanted.data) if wanted.stands(line)]
         return max(found, key=lambda line: line.get("made", "")) if found else None
 
@@ -204,10 +198,7 @@ class Kept:
 
 
 def read(file: Path) -> list[Line]:
-    """Return the lines of a file of cells, sorted by key; none where there is no file.
-
-    Raises :class:`FedvineError` that names the first line that is not a kept cell.
-    """
+    """Return the lines of a file of cells sorted by key, [] without a file; raise for a bad one."""
     try:
         facts = file.stat()
     except OSError:

@@ -42,16 +42,9 @@ def style() -> Iterator[None]:
 
 def plots(titles: Sequence[str], rows: int = 1, width: float = 3.6, **shared: Any
           ) -> tuple[Any, Any]:
-    """Make a figure with a column of plots for each title.
+    """Make a figure with a column of plots for each title; return it, and axes [rows, columns].
 
-    Args:
-        titles: of the columns.
-        rows: number of rows.
-        width: of a column, in inches.
-        **shared: which axes are the same, as for matplotlib's ``subplots``.
-
-    Returns:
-        The figure, and the axes as an array [rows, columns].
+    ``width`` is that of a column in inches; ``shared`` are arguments of matplotlib's ``subplots``.
     """
     from matplotlib.figure import Figure
     figure = Figure(figsize=(1.4 + width * len(titles), 1.2 + 2.8 * rows), layout="constrained",

@@ -15,9 +15,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.units import seconds, size
 from fedvine.experiments import run_folder
-from fedvine.tasks.protocol import REPLICATES
 from fedvine.tasks.shown import Rows
-from fedvine.tasks.task import Task
+from fedvine.tasks.task import REPLICATES, Task
 
 _COSTS = ("seconds_round", "seconds_client", "seconds_server", "seconds_total", "seconds_cpu",
           "peak_memory_bytes", "bytes_up", "bytes_down")

@@ -18,7 +18,7 @@ from fedvine.core.files import atomic
 from fedvine.core.text import Terminal, page
 from fedvine.core.units import clock, size
 from fedvine.data import dates
-from fedvine.results import side_by_side
+from fedvine.results import finished
 from fedvine.results.finished import Finished
 from fedvine.results.pictures import partition, pictures
 from fedvine.results.records import facts, table, tables
@@ -71,15 +71,15 @@ def _guarded(made: Callable[[Sequence[Finished]], str], runs: Sequence[Finished]
 
 def _compared(runs: Sequence[Finished]) -> str:
     """Return the HTML of the runs beside each other, group by group."""
-    found = side_by_side.groups(runs)
-    made = ["<h1>Runs beside each other</h1>", *map(_said, side_by_side.remarks(found))]
+    found = finished.groups(runs)
+    made = ["<h1>Runs beside each other</h1>", *map(_said, finished.remarks(found))]
     for group in found:
         if len(group) > 1:
-            made.append(f"<h2>{page(side_by_side.heading(group))}</h2>")
-            made.append(_html(table(side_by_side.table(group))))
+            made.append(f"<h2>{page(finished.heading(group))}</h2>")
+            made.append(_html(table(finished.table(group))))
             made.append(_said(f"Scores are {group[0].task.means}, of the periods that are named; "
                               "bytes and time are those of the whole run."))
-            made.append(_images(side_by_side.picture(group), group[0].bounds))
+            made.append(_images(finished.picture(group), group[0].bounds))
     return "".join(made)
 
 

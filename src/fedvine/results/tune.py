@@ -225,10 +225,7 @@ class Study:
         return {name: values[name] for name in self.space}
 
     def trial(self, number: int) -> bool:
-        """Carry out one trial; return whether it is over.
-
-        It draws by the seed and the trial's number alone.
-        """
+        """Carry out a trial, drawn by seed and its number alone; return whether it is over."""
         optuna = optuna_module()
         self.study.sampler = optuna.samplers.TPESampler(
             seed=1000 * self.experiment.seed + number, n_startup_trials=WARM)

@@ -16,7 +16,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.data.names import in_words
-from fedvine.experiments import growing_graph, run_folder
+from fedvine.experiments import growing, run_folder
 from fedvine.experiments.run import run
 from fedvine.sklearn.shared import (
     Learned,
@@ -122,7 +122,7 @@ class NodeClassifier(ClassifierMixin, OfMethod):
                         np.concatenate([self._edges, pairs], 1))
         count_edges(pairs, _names(table))
         learned = self.learned_.copy()
-        grown = growing_graph.grown(table, learned.folder, now=True, sure=True)
+        grown = growing.grown_graph(table, learned.folder, now=True, sure=True)
         learned.now(run(before.method, grown.split, grown.plan,  # type: ignore[arg-type]
                         seed=before.ready.world.seed, protocol=before.protocol, out=learned.folder,
                         source=_source(learned), save_every=np.inf).finish())

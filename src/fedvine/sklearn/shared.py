@@ -143,10 +143,7 @@ class Learned:
 
 # -- nodes and edges -------------------------------------------------------------------------------
 class Nodes(NamedTuple):
-    """Nodes of a call: ``x`` their features, ``names`` and ``clients`` text, object [n].
-
-    Without a column of names they are row numbers.
-    """
+    """Nodes of a call: features ``x``, ``names`` (or row numbers) and ``clients``, object [n]."""
 
     x: Any
     names: np.ndarray
@@ -192,10 +189,7 @@ def nodes(table: Any, node: str | None, client: str | None) -> Nodes:
 
 
 def _check_numbers(x: pd.DataFrame) -> None:
-    """Raise :class:`FedvineError` for a column with text that is no number.
-
-    scikit-learn would name the text alone.
-    """
+    """Raise for a column that holds text, by its name; scikit-learn would name the text alone."""
     for i, column in enumerate(x.columns):
         values = x.iloc[:, i]
         if pd.api.types.is_numeric_dtype(values):
@@ -217,19 +211,11 @@ def _number(text: str) -> bool:
 
 
 def ends(edges: Any, count: int, named: bool) -> np.ndarray:
-    """Return the ends of edges as text, object [2, E]; None: there are none.
+    """Return the ends of edges as text, object [2, E]: names, or row numbers; None: there are none.
 
-    Args:
-        edges: an array [2, E] or [E, 2] (with two edges: [2, E]), or a frame whose first two
-            columns are the ends.
-        count: the number of nodes of the call.
-        named: whether ends are names, not row numbers.
-
-    Returns:
-        Names, or row numbers as text.
-
-    Raises:
-        FedvineError: for another shape, and for a row number of no node.
+    ``edges`` is an array [2, E] or [E, 2] (with two edges: [2, E]), or a frame whose first two
+    columns are the ends; ``count`` is the number of nodes. Raises :class:`FedvineError` for another
+    shape, and for a row number of no node.
     """
     if edges is None:
         return np.empty((2, 0), object)

@@ -16,12 +16,7 @@ from fedvine.tasks.link_scorer import EdgeQueries, Scorer
 
 
 class AskedByClient:
-    """The scorers of all clients' parts, and that of the whole graph for a person's questions.
-
-    Args:
-        whole: the scorer of the graph.
-        clients: the scorers of the parts, by client.
-    """
+    """The scorers of all clients' parts, and that of the whole graph for a person's questions."""
 
     whole = True
 

@@ -10,22 +10,21 @@ measured after the last task: :mod:`fedvine.tasks.class_measures`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
+from scipy.sparse import csr_matrix
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, MethodError
 from fedvine.core.expect_scores import Measured
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, GraphSplit
-from fedvine.tasks import class_measures, class_tables, open_tasks
-from fedvine.tasks.judging import Judged
-from fedvine.tasks.node_scorer import NodeQueries, NodeScorer
+from fedvine.tasks import class_measures, open_task_plan
 from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
-from fedvine.tasks.task import Labelled, Line, Task
+from fedvine.tasks.task import Judged, Labelled, Line, Task
 from fedvine.tasks.task_plan import TaskPlan, TaskSettings, of_settings
 
 __all__ = ["ClassIncremental", "NodeQueries", "NodeScorer"]
@@ -105,7 +104,7 @@ class ClassIncremental(Task):
     @classmethod
     def prepare_open(cls, stream: Graph, split: Mapping[str, Any], stages: int | str | None,
                      settings: TaskSettings, seed: int) -> tuple[GraphSplit, OpenTaskPlan]:
-        """Return :meth:`prepare`'s pair for tables that grow; see :mod:`fedvine.tasks.open_tasks`.
+        """Return :meth:`prepare`'s pair for tables that grow (:mod:`fedvine.tasks.open_task_plan`).
 
         Raises :class:`FedvineError` for a duration, too few classes, and settings that leave out
         rows.
@@ -113,7 +112,7 @@ class ClassIncremental(Task):
         if isinstance(stages, str):
             raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
         given = {"by": "louvain", "k": 3, "seed": seed} | dict(split)
-        graph, plan = open_tasks.begin(stream, given, stages, settings, seed)
+        graph, plan = open_task_plan.begin(stream, given, stages, settings, seed)
         assert graph.owner is not None
         return graph.split(graph.owner.column, clients=given.get("clients")), plan
 
@@ -202,8 +201,8 @@ class ClassIncremental(Task):
         return [f"Accuracy in percent on n test nodes, each among {self._among()}. AM: mean over "
                 "the tasks after the last one; FM: what was lost on them since they were learned."
                 , by_client(self.main),
-                *([class_tables.MEASURES, by_client(more)] if more else []),
-                *class_tables.tables(found.get("classes"), summary.get("classes", ())),
+                *([class_measures.MEASURES, by_client(more)] if more else []),
+                *class_measures.tables(found.get("classes"), summary.get("classes", ())),
                 *(["Accuracy on each task, after each task:", matrix]
                   if len(found["matrix"]) > 1 else []),
                 *([f"{said_of(refit)} These scores are of the model before."] if refit else [])]
@@ -221,7 +220,7 @@ class ClassIncremental(Task):
                  + (f", FM {mean['fm']:.1f}" if "fm" in mean else ""))
         series = [(f"task {j + 1}", list(range(j + 1, count + 1)),
                    [cells[i][j] for i in range(j, count)]) for j in range(count)]
-        confused = class_tables.matrix(found.get("classes"), summary.get("classes", ()))
+        confused = class_measures.matrix(found.get("classes"), summary.get("classes", ()))
         return Picture([*([Matrix(title, "accuracy on task", "after task", cells),
                            Lines("", "after task", series, y="accuracy in percent",
                                  limits=(0, 102), whole=count, legend=count <= 12)]
@@ -257,7 +256,7 @@ class ClassIncremental(Task):
         return [Lines("mean accuracy of the tasks so far, %", "after task", series,
                       limits=(0, 102), whole=count),
                 Matrix("accuracy, %", "accuracy on task", "after task", cells),
-                *class_tables.matrix(class_measures.summed(newest), names)] if count else []
+                *class_measures.matrix(class_measures.summed(newest), names)] if count else []
 
     def _among(self) -> str:
         return "the classes of its task" if self.masked else "all classes"
@@ -274,16 +273,11 @@ def said_of(refit: Mapping[str, Any]) -> str:
 def summarise(stages: list[Any], period: str) -> dict[str, Any]:
     """Compute AM, FM and the matrix, over all clients and for each one, of "test" or "val".
 
-    Args:
-        stages: the scored stages of a run.
-        period: "test" or "val".
-
-    Returns:
-        ``{"mean", "client", "n", "matrix"}``; AM and FM are in percent, the matrix in [0, 1], None
-            where no client has nodes. Of the test also what is measured of the classes after the
-            last task: ``classes`` (:func:`fedvine.tasks.class_measures.summed`) over all clients,
-            and in ``mean`` and ``client`` accuracy, balanced accuracy, macro F1, calibration error
-            and the accuracy of the commonest class, in [0, 1].
+    Returns ``{"mean", "client", "n", "matrix"}``; AM and FM are in percent, the matrix in [0, 1],
+    None where no client has nodes. Of the test also what is measured of the classes after the last
+    task: ``classes`` (:func:`fedvine.tasks.class_measures.summed`) over all clients, and in
+    ``mean`` and ``client`` accuracy, balanced accuracy, macro F1, calibration error and the
+    accuracy of the commonest class, in [0, 1].
     """
     end = "" if period == "test" else "_val"
     names = sorted({name for s in stages for by in s.found.values() for name in by})
@@ -346,3 +340,119 @@ def _left_out(graph: Graph, plan: TaskPlan) -> list[str]:
             f"{'class' if len(names) == 1 else 'classes'} {', '.join(names)} ({nodes:,} nodes) "
             f"{'is' if len(names) == 1 else 'are'} left out; --stages "
             f"{' or '.join(map(str, fits[:4]))} takes all."]
+
+
+# -- the queries of one client, and the measures of their answers ----------------------------------
+@dataclass(frozen=True)
+class NodeQueries:
+    """Nodes to classify: ``nodes`` int64 [Q] are numbers in ``graph``, whose labels are hidden."""
+
+    graph: Graph
+    nodes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+
+class NodeScorer:
+    """The queries about nodes of one part for validation and test, and the measures of answers."""
+
+    def __init__(self, protocol: ClassIncremental, part: Graph, plan: TaskPlan, name: str) -> None:
+        self.protocol, self.part, self.plan, self.name = protocol, part, plan, name
+        self.drift = protocol.drifts(plan)
+        self.learned = -1           # the last task that was learned
+        self._scored: dict[int, tuple[NodeQueries, np.ndarray, np.ndarray]] = {}
+        self._counts: tuple[int, np.ndarray] = -1, np.zeros(len(part.classes), np.int64)
+
+    def queries(self, t: int) -> NodeQueries:
+        """Return the nodes of this client's t-th task that are not for training."""
+        if t not in self._scored:
+            graph, nodes, y, test = self.plan.held_out(self.part, t)
+            self._scored[t] = NodeQueries(graph, nodes), y, test
+        return self._scored[t][0]
+
+    def given(self, asked: dict[str, Any]) -> NodeQueries:
+        """Return the queries about nodes that a person asks for.
+
+        ``asked`` has ``nodes``, numbers [Q] in the client's whole graph; or in another one, if it
+        also has ``edges`` int64 [2, E], ``size`` [N, F] and the features, ``x`` float32 [N, F] or
+        ``csr``, data, indices and indptr of a sparse matrix.
+        """
+        graph, nodes = self.part, np.asarray(asked["nodes"], np.int64)
+        if "size" in asked:
+            x = asked["x"] if "x" in asked else csr_matrix(
+                tuple(asked["csr"]), shape=tuple(asked["size"]))
+            graph = Graph.make(x, asked["edges"], np.full(asked["size"][0], -1),
+                               classes=graph.classes, name=graph.name)
+        return NodeQueries(graph.seen_as(np.full(len(graph), -1)), nodes)
+
+    def ahead(self, t: int, queries: NodeQueries) -> Any:
+        """Raise :class:`MethodError`: nodes of a labelled graph have no times."""
+        raise MethodError(f'client "{self.name}" has a labelled graph, whose nodes have no times; '
+                          "nothing comes between two tasks.")
+
+    @staticmethod
+    def answered(answer: Any) -> Any:
+        """Return a method's answer to :meth:`given` as it is."""
+        return answer
+
+    def measure(self, t: int, answer: Any) -> dict[str, Any]:
+        """Return counts and accuracies of an answer to ``queries(t)``: scores [Q, classes].
+
+        Of m equal highest classes each counts 1 / m. Returns ``{"n": {"n", "n_val"}, "scores":
+        {"accuracy", "accuracy_val", "common"}}``, in [0, 1], left out where there are no nodes.
+        ``common`` is the accuracy of the client's commonest class so far, on the nodes for the
+        test. Where there are such nodes also ``classes``
+        (:func:`fedvine.tasks.class_measures.measured`); where the protocol measures drift
+        ``drift``: ``edges``, here the training nodes of the task, the share of them with ``new``
+        classes, and the scores of the commonest class (``methods/last_label.py``). Raises
+        :class:`MethodError` for another shape or values that are not finite.
+        """
+        asked, (_, y, test) = self.queries(t), self._scored[t]
+        scores = np.asarray(answer, float)
+        widths = self.plan.widths(self.part)
+        if (scores.ndim != 2 or len(scores) != len(asked) or scores.shape[1] not in widths
+                or not np.isfinite(scores).all()):
+            raise MethodError(f'client "{self.name}" answered {scores.shape} for {len(asked)} '
+                              f"nodes and {max(widths)} classes, or values that are "
+                              "not finite; predict must give one score for each class.")
+        scores = self._masked(t, scores)
+        found: dict[str, Any] = {"n": {"n": int(test.sum()), "n_val": int((~test).sum())},
+                                 "scores": self._scores(t, scores)}
+        if test.any():
+            common = self._masked(t, self._known()[None].astype(float))[0]
+            found["scores"]["common"] = class_measures.commonest(common, y[test])
+            found["classes"] = class_measures.measured(y[test], scores[test])
+        return found | ({"drift": self._drift(t)} if self.drift else {})
+
+    def _masked(self, t: int, scores: np.ndarray) -> np.ndarray:
+        """Return scores [Q, classes], minus infinity for classes that are not to choose."""
+        if not self.protocol.masked:
+            return scores
+        own = self.plan.groups[self.plan.order(self.part)[t]]
+        return np.where(np.isin(np.arange(scores.shape[1]), own), scores, -np.inf)
+
+    def _scores(self, t: int, scores: np.ndarray) -> dict[str, float]:
+        """Return the accuracies of scores [Q, classes] of the nodes of task ``t``."""
+        _, y, test = self._scored[t]
+        right = class_measures.shares(scores)[np.arange(len(y)), y]
+        return {f"accuracy{end}": float(right[mask].mean()) for end, mask in
+                (("", test), ("_val", ~test)) if mask.any()}
+
+    def _known(self) -> np.ndarray:
+        """Return the number of training nodes of each class so far, int64 [classes]."""
+        if self._counts[0] != self.learned:
+            y = self.plan.past(self.part, self.learned).y
+            self._counts = self.learned, np.bincount(y[y >= 0], minlength=len(self.part.classes))
+        return self._counts[1]
+
+    def _drift(self, t: int) -> dict[str, Any]:
+        """Return how new the classes of task ``t`` are, and the scores of the commonest class."""
+        y = self.plan.stage(self.part, t).y
+        now = np.bincount(y[y >= 0], minlength=len(self.part.classes))
+        y = self.plan.past(self.part, t - 1).y
+        before = np.bincount(y[y >= 0], minlength=len(now))
+        total = int(now.sum())
+        common = self._masked(t, np.tile(self._known().astype(float), (len(self.queries(t)), 1)))
+        return {"edges": total, "rivals": {"common": self._scores(t, common)},
+                "new": {"classes": float(now[before == 0].sum() / total)} if total else {}}

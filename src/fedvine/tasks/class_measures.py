@@ -19,7 +19,7 @@ p of their predicted class. The expected calibration error is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,17 +27,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedvine.core.expect_scores import BINS
 from fedvine.tasks import metrics
+from fedvine.tasks.shown import Matrix, Rows
 
 
 def shares(scores: ArrayLike) -> NDArray[np.float64]:
-    """Return how far each answer names each class: 1, or 1 / m where m classes share the top.
-
-    Args:
-        scores: finite or minus infinity, [Q, C]; a row has a finite one.
-
-    Returns:
-        Shares float64 [Q, C]; rows come to 1.
-    """
+    """Return how far answers name each class, float64 [Q, C]: 1, or 1 / m where m share the top."""
     array = np.asarray(scores, float)
     best = array == array.max(1, keepdims=True, initial=-np.inf)
     return best / best.sum(1, keepdims=True)
@@ -50,10 +44,7 @@ def softmax(scores: np.ndarray) -> NDArray[np.float64]:
 
 
 def confusion(y: ArrayLike, named: ArrayLike) -> NDArray[np.float64]:
-    """Return the matrix float64 [C, C]: how many nodes of each class (row) are named what (column).
-
-    ``y`` are the classes int [Q], ``named`` the :func:`shares` [Q, C].
-    """
+    """Return how many nodes of class ``y`` [Q] are ``named`` what (:func:`shares`), [C, C]."""
     named = np.asarray(named, float)
     found = np.zeros((named.shape[1], named.shape[1]))
     np.add.at(found, np.asarray(y, np.int64), named)
@@ -103,16 +94,12 @@ def calibration_error(bins: np.ndarray) -> float:
 
 # -- what a client sends, and the sums over clients ------------------------------------------------
 def measured(y: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-    """Return what a client sends of its nodes for the test.
+    """Return what a client sends of its nodes for the test, of ``y`` int [Q] and ``scores`` [Q, C].
 
-    Args:
-        y: their classes, int [Q], Q at least 1.
-        scores: of all classes, [Q, C]; minus infinity where a class is not to choose.
-
-    Returns:
-        Values by number of the class or bin, as text; what is 0 is left out: ``confusion`` (nodes
-            by class and named class), ``ap`` (average precision of each class against the rest, by
-            its probability), ``bins`` (nodes, sum of their probabilities, right answers).
+    Q is at least 1; a score is minus infinity where a class is not to choose. Values by number of
+    the class or bin, as text, without zeros: ``confusion`` (nodes by class and named class), ``ap``
+    (average precision of each class against the rest, by its probability), ``bins`` (nodes, sum of
+    their probabilities, right answers).
     """
     named, p = shares(scores), softmax(scores)
     matrix, top = confusion(y, named), p.max(1)
@@ -128,15 +115,11 @@ def measured(y: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
 
 
 def summed(found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the measures of several tasks and clients together.
+    """Return the measures (:func:`measured`) of several tasks and clients together.
 
-    Args:
-        found: of :func:`measured`.
-
-    Returns:
-        A list each, by descending number of nodes: ``class`` (numbers), ``n``, ``precision``,
-            ``recall``, ``f1``, ``ap`` (in [0, 1], None where not defined) and ``confusion`` (a
-            row a class, nodes by predicted class); and ``bins``, ``BINS`` rows. {} without nodes.
+    A list each, by descending number of nodes: ``class`` (numbers), ``n``, ``precision``,
+    ``recall``, ``f1``, ``ap`` (in [0, 1], None where not defined) and ``confusion`` (a row a class,
+    nodes by predicted class); and ``bins``, ``BINS`` rows. {} without nodes.
     """
     cells: dict[tuple[int, int], float] = {}
     ap: dict[int, list[tuple[float, float]]] = {}
@@ -173,3 +156,61 @@ def scalars(found: Mapping[str, Any]) -> dict[str, float]:
     bins = np.array(found["bins"])
     return overall(np.array(found["confusion"])) | (
         {"ece": calibration_error(bins)} if bins[:, 0].sum() else {})
+
+
+# -- the table of a classification by class, and its matrix of confusions, as plain data -----------
+MEASURES = ("After the last task, between 0 and 1. Commonest: the accuracy of always answering the "
+            "client's most frequent training class. Balanced: the mean recall of the classes. ECE: "
+            "expected calibration error, the mean distance between the probability of an answer "
+            "and the share of such answers that are right.")
+ROWS = 40       # classes of a table; summary.json has all
+CELLS = 24      # of a matrix; others are one
+SHORT = 24      # characters of a class that is named in place of another
+
+
+def name(number: int, names: Sequence[str]) -> str:
+    """Return the name of a class, its number where names are not known."""
+    return names[number] if number < len(names) else f"class {number}"
+
+
+def tables(found: Mapping[str, Any] | None, names: Sequence[str]) -> list[str | Rows]:
+    """Return a sentence and a table with a row a class; nothing where nothing was measured.
+
+    ``found`` is of :func:`fedvine.tasks.class_measures.summed`. Columns: nodes, precision, recall,
+    F1, average precision, confusions.
+    """
+    if not found:
+        return []
+    keys, rows = ("precision", "recall", "f1", "ap"), []
+    for i, number in enumerate(found["class"][:ROWS]):
+        row, n = found["confusion"][i], found["n"][i]
+        other = max((k for k in range(len(row)) if k != i), key=row.__getitem__, default=i)
+        wrong = name(found["class"][other], names)
+        wrong = wrong if len(wrong) <= SHORT else f"{wrong[:SHORT - 1]}…"
+        rows.append([name(number, names), f"{n:,.0f}",
+                     *("-" if found[key][i] is None else f"{found[key][i]:.3f}" for key in keys),
+                     f"{wrong} {100 * row[other] / n:.0f} %" if other != i and row[other] else "-"])
+    more = len(found["class"]) - len(rows)
+    return ["Each class, over the test nodes of all clients and tasks after the last task. AP: "
+            "average precision of the class against the others of its task, weighted over clients "
+            "by nodes of the class. Confused with: the most frequent wrong answer."
+            + (f" The {more} smallest classes are only in summary.json." if more > 0 else ""),
+            Rows(["class", "n", "precision", "recall", "F1", "AP", "confused with"], rows)]
+
+
+def matrix(found: Mapping[str, Any] | None, names: Sequence[str]) -> list[Matrix]:
+    """Return the heat map of what each class's nodes are named, in percent, if there is any.
+
+    Arguments are those of :func:`tables`. The smallest of more than :data:`CELLS` classes are one.
+    """
+    if not found:
+        return []
+    numbers, cells = list(found["class"]), [list(row) for row in found["confusion"]]
+    shown = [name(number, names) for number in numbers]
+    if len(shown) > CELLS:
+        cut = CELLS - 1
+        cells = [[*row[:cut], sum(row[cut:])] for row in cells]
+        cells = [*cells[:cut], [sum(column) for column in zip(*cells[cut:], strict=True)]]
+        shown = [*shown[:cut], f"{len(numbers) - cut} others"]
+    share = [[100 * v / sum(row) if sum(row) else float("nan") for v in row] for row in cells]
+    return [Matrix("confusion matrix, % of a class", "predicted class", "true class", share, shown)]

@@ -1,7 +1,7 @@
 """Drift: sentences about a model that falls behind, and about clients whose data changed.
 
 They are made of the scores of all stages, each measured before the stage was learned, with what
-the clients measured beside them (``drift`` of a line, see :mod:`fedvine.tasks.rivals`). Three
+the clients measured beside them (``drift`` of a line, see :class:`Rivals`). Three
 rules, each with a chance of about :data:`FALSE` for a false alarm at the newest stage of a
 stationary series (independent normal values), however many clients and scores there are:
 
@@ -16,12 +16,17 @@ not count as usual for those after it, until five in a row are; then they are th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
+from fedvine.core.lookup import find
+from fedvine.data.stream import EventStream
 from fedvine.tasks.shown import Lines, Score, furthest
+
+if TYPE_CHECKING:
+    from fedvine.tasks.link_scorer import EdgeQueries
 
 FALSE = 0.02        # chance of a false alarm of a rule at a stage
 BEFORE = 4          # stages that are needed to know what is usual
@@ -123,17 +128,11 @@ def behind(ours: Sequence[float], theirs: Sequence[float], chance: float = FALSE
 
 def unusual(values: Sequence[float], gap: float, chance: float = FALSE, below: bool = False,
             edges: Sequence[int] | None = None) -> tuple[int, float]:
-    """Return how many of the last values are outside of what is usual, and the usual mean.
+    """Return how many of the last values are unusual (0: the last is not), and the usual mean.
 
-    Args:
-        values: of all stages.
-        gap: least distance from the mean that counts.
-        chance: of a false alarm at a stage.
-        below: whether only values below the usual ones count.
-        edges: number of edges that each value is a share of; None where it is not a share.
-
-    Returns:
-        The number of last stages, 0 where the last one is usual, and the mean before them.
+    ``gap`` is the least distance from the mean that counts, ``chance`` that of a false alarm at a
+    stage; ``below``: only lower values count; ``edges``: what each value is a share of, if it is
+    one.
     """
     usual: list[float] = []
     out: list[float] = []
@@ -239,3 +238,73 @@ def plots(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Scor
         found.append(Lines(f"new {what}, %", axis, mine, limits=(0, 1 + 1.1 * top),
                            legend=len(mine) <= 20, stages=True))
     return found
+
+
+# -- simple rivals of a model of links, and how new a stage is to a client -------------------------
+# A client computes both beside its own data, on the queries that the model answers. A few numbers
+# travel with the scores.
+DECAY = 0.5     # of a count from one stage to the next, the default of methods/popularity.py
+TIES = 1e-6     # of popularity among pairs that met, as in methods/popularity.py
+
+
+class Rivals:
+    """The scores of EdgeBank, frequency, popularity and recency with their default constants.
+
+    They are those of the methods of these names: ``methods/edgebank.py``, ``frequency.py``,
+    ``popularity.py`` and ``recency.py``. Pairs are kept as codes user * ``width`` + item.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width, self.learned = width, 0                 # stages learned
+        self.count = np.zeros(width)                        # of edges, by item
+        self.pairs = np.empty(0, np.int64)                  # ascending, with ...
+        self.last, self.often = np.empty(0), np.empty(0)    # ... last times, and counts
+
+    def learn(self, events: EventStream) -> None:
+        """Take in the edges of the next stage."""
+        if events.deleted is not None:
+            events = events.take(np.flatnonzero(~events.deleted))
+        self.learned += 1
+        self.count = DECAY * self.count + np.bincount(events.dst, minlength=self.width)
+        codes, at, many = np.unique(events.src.astype(np.int64) * self.width + events.dst,
+                                    return_inverse=True, return_counts=True)
+        time = np.full(len(codes), -np.inf)
+        np.maximum.at(time, at.reshape(-1), np.asarray(events.t, float))
+        here = find(self.pairs, codes)
+        old, new = here[here >= 0], here < 0
+        self.last[old] = np.maximum(self.last[old], time[~new])
+        self.often[old] += many[~new]
+        place = np.searchsorted(self.pairs, codes[new])
+        self.pairs = np.insert(self.pairs, place, codes[new])
+        self.last = np.insert(self.last, place, time[new])
+        self.often = np.insert(self.often, place, many[new])
+
+    def scores(self, queries: EdgeQueries) -> dict[str, np.ndarray]:
+        """Return the scores of each rival, float64 [Q]; higher is more likely."""
+        at = find(self.pairs, queries.src * self.width + queries.dst)
+        popularity = self.count[queries.dst]
+        recency = frequency = popularity / (1 + self.count.max(initial=0))
+        if len(self.last):
+            first = self.last.min()
+            when = (self.last - first) / max(self.last.max() - first, 1e-300)
+            recency = np.where(at >= 0, 1 + when[at], recency)
+            frequency = np.where(at >= 0, 1 + self.often[at] + TIES * frequency, frequency)
+        return {"edgebank": (at >= 0).astype(float), "frequency": frequency,
+                "popularity": popularity, "recency": recency}
+
+
+def new_shares(events: EventStream, codes: np.ndarray, known: np.ndarray, users: np.ndarray,
+               items: np.ndarray) -> dict[str, float]:
+    """Return the shares of a stage's edges that are new to the client, in [0, 1]; {} without edges.
+
+    ``codes`` int64 [E] are the edges', ``known`` sorted those of all stages before; ``users`` and
+    ``items`` (or nodes of one kind) say which occur in these. Keys: ``users``, ``items``,
+    ``pairs``; where nodes are of one kind ``nodes`` (ends that are new) and ``pairs``.
+    """
+    if not len(events):
+        return {}
+    pairs = {"pairs": float((find(known, codes) < 0).mean())}
+    if events.bipartite:
+        return {"users": float(1 - users[events.src].mean()),
+                "items": float(1 - items[events.dst].mean()), **pairs}
+    return {"nodes": float(1 - (items[events.src].mean() + items[events.dst].mean()) / 2), **pairs}

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedvine.tasks import metrics, rankings
+from fedvine.tasks import metrics
 from fedvine.tasks import resampled as replicates
-from fedvine.tasks.rankings import UserLists
 
 #: Endings of the keys of subsets of the positives; "all" has none.
 SUBSETS = ("all", "new", "travelled", "arrived", "across", "cold")
@@ -57,30 +56,23 @@ class Asked:
 def counted(key: str) -> str:
     """Return the key of the count that a score is a mean over: "n_new" of "auc_new"."""
     end = next((f"_{s}" for s in SUBSETS[1:] if key.endswith(f"_{s}")), "")
-    return f"n_users{end}" if key.removesuffix(end) in rankings.SCORES else f"n{end}"
+    return f"n_users{end}" if key.removesuffix(end) in SCORES else f"n{end}"
 
 
 def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
              ) -> tuple[dict[str, int], dict[str, float]]:
-    """Return counts and scores of a stage.
+    """Return counts and scores of a stage, ``scores`` [P] in the order of the queries.
 
     Keys are ``auc``, pooled over users, and ``ap`` against one random negative a positive;
     ``auc_within``, the mean over positives of the share of their own negatives that they are above;
     ``mrr`` and ``hits_sampled`` by their ranks among these; ``auc_historical`` and
-    ``auc_inductive``; the same with the subset appended (``auc_new``); ``accuracy``; those of
-    lists (:func:`fedvine.tasks.rankings.ranked`). With ``across`` also ``auc_across`` and
-    ``ap_across``, of such positives and negatives, and ``ap_nodes_across``, of these positives
-    against as many pairs of random nodes at two clients (DG-CoLearn, Appendix F.1.3).
-
-    Args:
-        scores: float [P], in the order of the queries.
-        asked: what was asked.
-        across: which pairs have their ends at two clients, bool [P], where the answer says so.
-
-    Returns:
-        Counts of positives, of those against fewer negatives than wanted (``n_few``) and of what
-            was not asked (``n_unknown``, ``n_unasked``), and scores by key; what is not defined is
-            left out.
+    ``auc_inductive``; the same with the subset appended (``auc_new``); ``accuracy``; those of lists
+    (:func:`ranked`). With ``across`` (bool [P], pairs whose ends are at two
+    clients) also ``auc_across`` and ``ap_across``, of such positives and negatives, and
+    ``ap_nodes_across``, of these positives against as many pairs of random nodes at two clients
+    (DG-CoLearn, Appendix F.1.3). Counts are of positives, of those against fewer negatives than
+    wanted (``n_few``) and of what was not asked (``n_unknown``, ``n_unasked``). What is not defined
+    is left out.
     """
     n, found = {f"n_{key}": value for key, value in asked.n.items()}, {}
     for i, group in enumerate(asked.groups):
@@ -104,7 +96,7 @@ def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
     if len(first.positive):
         found["accuracy"] = metrics.accuracy(scores[first.positive], scores[first.random])
     if asked.lists is not None:
-        users, lists, _ = rankings.ranked(scores, asked.lists, asked.k)
+        users, lists, _ = ranked(scores, asked.lists, asked.k)
         n, found = n | users, found | lists
     if across is not None:
         ours, other = (scores[at][across[at]] for at in (first.positive, first.random))
@@ -120,17 +112,10 @@ def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
 
 def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int
               ) -> dict[str, dict[str, np.ndarray]]:
-    """Return what counts and scores would be with other users (:mod:`fedvine.tasks.resampled`).
+    """Return counts and scores with other users drawn (:mod:`fedvine.tasks.resampled`).
 
-    Args:
-        scores: float [P], in the order of the queries.
-        asked: what was asked.
-        names: hashes of the names of users, uint64.
-        count: number of replicates, B.
-
-    Returns:
-        ``n`` and ``scores``, each [B] by key; scores are those that are means over positives or
-            users, and pooled AUC.
+    ``n`` and ``scores`` are [B] by key; ``count`` is B, ``names`` uint64 are hashes of the users'
+    names. Scores are those that are means over positives or users, and pooled AUC.
     """
     n: dict[str, np.ndarray] = {}
     found: dict[str, np.ndarray] = {}
@@ -148,8 +133,101 @@ def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int
                           f"mrr{end}": replicates.mean(1 / ranks[mask], mine),
                           f"hits_sampled{end}": replicates.mean(ranks[mask] <= asked.k, mine)}
     if asked.lists is not None:
-        for key, (users, values) in rankings.ranked(scores, asked.lists, asked.k)[2].items():
+        for key, (users, values) in ranked(scores, asked.lists, asked.k)[2].items():
             weight = replicates.weights(names[users], count)
             n[counted(key)] = weight.sum(1, dtype=float)
             found[key] = replicates.mean(values, weight)
     return {"n": n, "scores": found}
+
+
+# -- measures of lists: for each user the k most likely of all candidates --------------------------
+#: Scores of lists by key, each in [0, 1] but novelty, which is in bits.
+SCORES = ("hit", "recall", "ndcg", "map", "coverage", "novelty", "no_list")
+
+
+@dataclass(frozen=True)
+class UserLists:
+    """Users who are asked for a list in a stage, all M candidates of each of U users.
+
+    - ``at``: positions of their pairs among the queries, int64 [U x M], user by user
+    - ``known``: pairs that met before the stage, bool [U, M]
+    - ``wanted``: pairs that meet in it, bool [U, M]
+    - ``barred``: pairs that no list holds, bool [U, M]
+    - ``ties``: by which equal scores are ordered, the lowest first, uint64 [U, M]
+    - ``users``: int64 [U]; and ``lost``, ``lost_new``: further users with an edge in the stage (a
+      new pair) who can have no list, and count as misses, int64
+    - ``edges``: of each candidate before the stage, [M]
+    """
+
+    at: np.ndarray
+    known: np.ndarray
+    wanted: np.ndarray
+    barred: np.ndarray
+    ties: np.ndarray
+    users: np.ndarray
+    lost: np.ndarray
+    lost_new: np.ndarray
+    edges: np.ndarray
+
+
+def ranked(scores: np.ndarray, lists: UserLists, k: int
+           ) -> tuple[dict[str, int], dict[str, float], dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Return counts of users, the scores of their lists, and those of each user.
+
+    With the relevant items R of a user, which are those that the user meets in the stage, and the
+    list L of the k candidates with the highest scores: ``hit`` is 1 if L holds one of R, ``recall``
+    the share of R in L, ``ndcg`` the sum of 1 / log2(1 + place) over the places of R in L, divided
+    by the highest sum that R allows, and ``map`` the sum of the precision at each of these places,
+    divided by k, or by the size of R where that is less. Each is the mean over users; a user
+    without a list counts 0. With ``_new``: the same for items that the user has not met, candidates
+    and R. Beside them are ``coverage``, the share of the candidates in any list; ``novelty``, the
+    mean of -log2((edges of the item + 1) / (edges of all + M)) over the places of all lists, in
+    bits; and ``no_list``, the share of users without a list. What is not defined is left out. Those
+    of each user are the users int64 [n] and their values float64 [n].
+    """
+    users, size = lists.known.shape
+    n, found, by_user = {}, {}, {}
+    for end, barred, wanted, lost in (
+            ("", lists.barred, lists.wanted, lists.lost),
+            ("_new", lists.barred | lists.known, lists.wanted & ~lists.known, lists.lost_new)):
+        has = np.flatnonzero(wanted.any(1))
+        n[f"n_users{end}"] = total = len(has) + len(lost)
+        if not total:
+            continue
+        values = np.where(barred, -np.inf, scores[lists.at].reshape(users, size))
+        each, places = np.zeros((total, 4)), np.zeros(size)
+        for i, u in enumerate(has):
+            items = first(values[u], lists.ties[u], k)
+            each[i] = _measures(wanted[u, items], int(wanted[u].sum()), k)
+            places[items] += 1
+        who = np.append(lists.users[has], lost)
+        by_user |= {f"{key}{end}": (who, value)
+                    for key, value in zip(SCORES[:4], each.T, strict=True)}
+        if not end:
+            by_user["no_list"] = who, np.repeat([0.0, 1.0], [len(has), len(lost)])
+            if places.any():
+                share = (lists.edges + 1) / (lists.edges.sum() + size)
+                found |= {"coverage": float((places > 0).mean()),
+                          "novelty": float(-places @ np.log2(share) / places.sum())}
+    return n, {key: float(v.mean()) for key, (_, v) in by_user.items()} | found, by_user
+
+
+def first(values: np.ndarray, ties: np.ndarray, k: int) -> np.ndarray:
+    """Return the positions of the k highest values [M], best first; those of -inf never."""
+    k = min(k, len(values))
+    least = np.partition(values, len(values) - k)[len(values) - k]
+    near = np.flatnonzero((values >= least) & (values > -np.inf))
+    return near[np.lexsort((ties[near], -values[near]))[:k]]
+
+
+def _measures(right: np.ndarray, relevant: int, k: int) -> tuple[float, float, float, float]:
+    """Return hit, recall, NDCG and average precision of a list.
+
+    ``right`` says of each place whether it is right, bool [at most k]; ``relevant`` is the size
+    of R.
+    """
+    place = np.flatnonzero(right) + 1
+    most = min(k, relevant)
+    best = (1 / np.log2(1 + np.arange(1, most + 1))).sum()
+    return (float(len(place) > 0), len(place) / relevant, (1 / np.log2(1 + place)).sum() / best,
+            (np.arange(1, len(place) + 1) / place).sum() / most)

@@ -29,11 +29,11 @@ from fedvine.core.refresh import check_refresh, step_of
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.tasks import link_tables, rankings
+from fedvine.tasks import link_measures, link_tables
 from fedvine.tasks.asked_by_client import AskedByClient
-from fedvine.tasks.link_means import LEAST, summarise
 from fedvine.tasks.link_measures import SUBSETS, counted
 from fedvine.tasks.link_scorer import EdgeQueries, Scorer, lists_are_cheap
+from fedvine.tasks.link_tables import LEAST, summarise
 from fedvine.tasks.resampled import period_means
 from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score
 from fedvine.tasks.task import Line, Task
@@ -151,7 +151,7 @@ class LinkPrediction(Task):
     @classmethod
     def settings_for(cls, key: str) -> dict[str, Any]:
         """Return that lists are to be measured, for their scores."""
-        return {"ranking": True} if key.removesuffix("_new") in rankings.SCORES else {}
+        return {"ranking": True} if key.removesuffix("_new") in link_measures.SCORES else {}
 
     def name_of(self, key: str) -> str:
         """Return the name of a score, with the k of its lists."""

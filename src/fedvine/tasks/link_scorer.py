@@ -17,14 +17,97 @@ from fedvine.core.rng import mixed
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import negatives
-from fedvine.tasks.link_history import History, merged, without
-from fedvine.tasks.link_measures import Asked, Group, measured, resampled
+from fedvine.tasks.drift import Rivals, new_shares
+from fedvine.tasks.link_measures import Asked, Group, UserLists, measured, resampled
 from fedvine.tasks.negatives import Candidates
-from fedvine.tasks.rankings import UserLists
-from fedvine.tasks.rivals import Rivals, new_shares
 
 if TYPE_CHECKING:
     from fedvine.tasks.link_prediction import LinkPrediction
+
+# -- keep one client's pairs, users and items before a stage, and find the candidates of it --------
+# Which items are candidates, and why: :mod:`fedvine.tasks.link_prediction`.
+_NEVER = np.iinfo(np.int32).max     # the first stage of a node without an edge so far
+
+
+class History:
+    """Keep the pairs of one client before a stage, and the first stage of its users and items.
+
+    - ``known``, ``recent``: codes of the pairs, and of those first seen from validation on, int64
+      ascending
+    - ``users``, ``items``: the stage of the first edge, int32 by local number
+    - ``edges_of``: the number of edges of each item, float64
+    """
+
+    def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan) -> None:
+        self.protocol, self.part, self.plan = protocol, part, plan
+        self._forget()
+
+    def _forget(self) -> None:
+        self._upto = 0                                  # stages already in the history
+        self.known = self.recent = np.empty(0, np.int64)   # pairs; those first seen since val
+        self.users = np.full(self.part.num_src, _NEVER, np.int32)      # stage of the first edge
+        self.items = np.full(self.part.num_dst, _NEVER, np.int32)
+        self.edges_of = np.zeros(self.part.num_dst)    # edges of each item so far
+
+    def learn(self, t: int) -> None:
+        """Set the history to all events before stage ``t``."""
+        if t < self._upto:
+            self._forget()
+        for stage in range(self._upto, t):
+            events = self.plan.stage(self.part, stage)
+            met = np.unique(self.codes(events))
+            fresh = met[find(self.known, met) < 0]
+            self.known = merged(self.known, fresh)
+            if stage >= self.plan.val:
+                self.recent = merged(self.recent, fresh)
+            self.edges_of += np.bincount(events.dst, minlength=self.part.num_dst)
+            for first, nodes in ((self.users, events.src), (self.items, events.dst),
+                                 *(() if self.part.bipartite else
+                                   ((self.items, events.src), (self.users, events.dst)))):
+                nodes = np.asarray(nodes)
+                first[nodes] = np.minimum(first[nodes], stage)
+        self._upto = t
+
+    def codes(self, events: EventStream) -> np.ndarray:
+        """Return the codes ``src * num_dst + dst`` of the events, int64 [E]."""
+        return events.src.astype(np.int64) * self.part.num_dst + events.dst
+
+    def candidates(self, t: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the items that a forecast of stage ``t`` could name, and those that are listed.
+
+        A forecast of stage t is made ``lead`` stages before it has ended. Listed are the items of
+        the table of items, from the time in its column ``since`` on; none without a table. Both are
+        ascending int64.
+        """
+        self.learn(t)
+        rule, begin = self.protocol.candidates, t + 1 - self.protocol.lead
+        listed, table = np.zeros(self.part.num_dst, bool), self.part.dst_table
+        if table is not None:
+            listed = np.asarray(table.known) & (table.since <= self.plan.bounds[max(begin, 0)])
+        known = self.items < begin
+        if rule == "catalogue":
+            known = known | listed
+        elif rule == "dataset":
+            known = np.ones(self.part.num_dst, bool)
+        elif rule == "roland":
+            events = self.plan.stage(self.part, t)
+            known = self.items < t
+            known[np.asarray(events.dst)] = True
+            if not self.part.bipartite:
+                known[np.asarray(events.src)] = True
+        return np.flatnonzero(known), np.flatnonzero(listed)
+
+
+def without(codes: np.ndarray, now: np.ndarray) -> np.ndarray:
+    """Return ascending ``codes`` without those of ``now``; nothing as long as them is sorted."""
+    at = find(codes, now)
+    return np.delete(codes, at[at >= 0])
+
+
+def merged(codes: np.ndarray, fresh: np.ndarray) -> np.ndarray:
+    """Return ascending ``codes`` with ascending ``fresh`` ones, of which none is there yet."""
+    return np.insert(codes, np.searchsorted(codes, fresh), fresh)
+
 
 _OF_RIVALS = ("auc", "mrr", "auc_new", "mrr_new")      # the scores that are kept of simple rivals
 _POOL = 1 << 16     # pairs met before, from which historical negatives are drawn
@@ -70,14 +153,8 @@ class Scorer:
     """The queries of one client's part and the measures of the answers.
 
     The pairs of earlier stages, and the items that may be named, are those of
-    :class:`fedvine.tasks.link_history.History`.
-
-    Args:
-        protocol: candidates, number and kind of negatives, number of positives, k of the lists.
-        part: the client's part of the stream.
-        plan: the stages.
-        name: name of the client; queries are drawn from it, ``seed``, the stage and the row.
-        seed: seed of the run.
+    :class:`History`. Queries are drawn from the client's ``name``,
+    ``seed``, the stage and the row.
     """
 
     def __init__(self, protocol: LinkPrediction, part: EventStream, plan: Plan, name: str,
@@ -110,10 +187,7 @@ class Scorer:
         return self._current[1]
 
     def given(self, pairs: dict[str, Any]) -> EdgeQueries:
-        """Return the queries about pairs that a person asks for.
-
-        ``pairs`` has ``src`` and ``dst`` (local numbers) and ``t`` (times), each [P].
-        """
+        """Return the queries about pairs: local numbers ``src``, ``dst`` and times ``t``, [P]."""
         src, dst = (np.asarray(pairs[end], np.int64) for end in ("src", "dst"))
         return self._both_ways(EdgeQueries(src, dst, np.asarray(pairs["t"], float)))
 
@@ -238,9 +312,9 @@ class Scorer:
 
     def _with_met(self, row: np.ndarray, src: np.ndarray, count: np.ndarray, wide: np.ndarray,
                   now: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Put items that the user met before in place of a share of the negatives.
+        """Put items met before in place of a share of the negatives; random where there are fewer.
 
-        A user who met fewer keeps random ones. An item that is among both counts once.
+        An item that is among both counts once.
         """
         width, names = max(self.part.num_dst, 1), self._hashes()[1]
         past, share = without(self.history.known, now), round(
@@ -331,20 +405,12 @@ class Scorer:
     def measure(self, t: int, answer: Any) -> dict[str, Any]:
         """Return counts and scores of an answer to ``queries(t)``.
 
-        Keys are those of :func:`fedvine.tasks.link_measures.measured`.
-
-        Args:
-            t: the stage; its queries are drawn if they were not.
-            answer: one score a query, [P], higher is more likely; or ``{"scores": ..., "across":
-                bool [P]}``.
-
-        Returns:
-            ``{"n": counts of positives, "scores": values by key}``; what is not defined is left
-                out. Where the protocol measures drift also ``drift``: ``edges`` of the stage,
-                shares of them that are ``new``, and scores of simple ``rivals``.
-
-        Raises:
-            MethodError: if the answer has another length or values that are not finite.
+        Keys are those of :func:`fedvine.tasks.link_measures.measured`. An answer is one score a
+        query, [P], higher is more likely; or ``{"scores": ..., "across": bool [P]}``. Returns
+        ``{"n": counts of positives, "scores": values by key}``. Where the protocol measures drift
+        also ``drift``: ``edges`` of the stage, shares of them that are ``new``, and scores of
+        simple ``rivals``. Raises :class:`MethodError` for another length or values that are not
+        finite.
         """
         pairs, (_, _, asked) = self.queries(t), self._current  # type: ignore[misc]
         plain = answer["scores"] if isinstance(answer, Mapping) else answer

@@ -55,14 +55,8 @@ def auc(positive: ArrayLike, negative: ArrayLike) -> float:
     """Compute the area under the ROC curve: the chance that a positive outscores a negative.
 
     Ties count half. The pairs are counted in whole numbers, so the only rounding is that of the
-    last division (P x N below 2^62). Source: Hanley and McNeil, 1982, the Mann-Whitney form.
-
-    Args:
-        positive: scores [P].
-        negative: scores [N].
-
-    Returns:
-        A number in [0, 1]; NaN where P or N is 0.
+    last division (P x N below 2^62). NaN where P or N is 0. Source: Hanley and McNeil, 1982, the
+    Mann-Whitney form.
     """
     value, count, low = _distinct(positive, negative)
     pairs = int(count.sum()) * low.size
@@ -76,17 +70,11 @@ def auc(positive: ArrayLike, negative: ArrayLike) -> float:
 
 
 def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
-    """Compute the mean precision over the recall steps, without interpolation.
+    """Compute the mean precision over the recall steps, in (0, 1], without interpolation.
 
     Equal scores are one step: the sum over the distinct scores s of (R(s) - R(next above s)) x
-    precision(s), as scikit-learn's ``average_precision_score``.
-
-    Args:
-        positive: scores [P].
-        negative: scores [N].
-
-    Returns:
-        A number in (0, 1]; NaN where P is 0, and 1 where only N is 0.
+    precision(s), as scikit-learn's ``average_precision_score``. Scores are ``positive`` [P] and
+    ``negative`` [N]; NaN where P is 0, and 1 where only N is 0.
     """
     value, count, low = _distinct(positive, negative)
     if value.size == 0:
@@ -101,14 +89,7 @@ def accuracy(positive: ArrayLike, negative: ArrayLike) -> float:
     """Compute the share of right answers where the P highest of all scores are called positive.
 
     The scale of the scores does not matter. Equal scores at the threshold count by the share of
-    them that is called positive.
-
-    Args:
-        positive: scores [P].
-        negative: scores [N].
-
-    Returns:
-        A number in [0, 1]; NaN where P or N is 0.
+    them that is called positive. NaN where P or N is 0.
     """
     value, count, low = _distinct(positive, negative)
     if value.size == 0 or low.size == 0:
@@ -124,20 +105,13 @@ def accuracy(positive: ArrayLike, negative: ArrayLike) -> float:
 
 
 def ranks(positive: ArrayLike, negative: ArrayLike) -> NDArray[np.float64]:
-    """Compute the rank of each query's positive among its negatives, best 1, by TGB's tie rule.
+    """Compute ranks float64 [Q] in [1, N + 1] of positives [Q] among negatives [Q, N], best 1.
 
-    The rank is the mean of the optimistic and the pessimistic one, 1 + #greater + 0.5 #equal
-    (Temporal Graph Benchmark, arXiv:2307.01026). Both inputs must come from one kernel: two ways of
-    computing one score differ in the last bit, and a tie is lost. A query with fewer negatives can
-    be filled up with the lowest finite score. Rows are compared in blocks, about 1 MiB beside the
-    input.
-
-    Args:
-        positive: scores [Q].
-        negative: scores [Q, N].
-
-    Returns:
-        Ranks float64 [Q] in [1, N + 1].
+    By TGB's tie rule, the mean of the optimistic and the pessimistic rank, 1 + #greater + 0.5
+    #equal (Temporal Graph Benchmark, arXiv:2307.01026). Both inputs must come from one kernel: two
+    ways of computing one score differ in the last bit, and a tie is lost. A query with fewer
+    negatives can be filled up with the lowest finite score. Rows are compared in blocks, about 1
+    MiB beside the input.
     """
     high = _finite(positive, "positive scores")
     low = _numbers(negative, "negative scores", 2)
@@ -161,16 +135,11 @@ def ranks(positive: ArrayLike, negative: ArrayLike) -> NDArray[np.float64]:
 
 def ragged_ranks(positive: ArrayLike, negative: ArrayLike, own: ArrayLike
                  ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute ranks as :func:`ranks` does, of positives with negatives of different number.
+    """Compute ranks float64 [Q] as :func:`ranks` does, with negatives [M] of different number.
 
-    Args:
-        positive: scores [Q].
-        negative: scores [M].
-        own: of each negative its positive, integers [M] in 0..Q - 1.
-
-    Returns:
-        Ranks float64 [Q]; and the share of each positive's negatives that it is above, ties as
-            half, float64 [Q] in [0, 1], NaN where it has none.
+    ``own`` has each negative's positive, integers [M] in 0..Q - 1. Also returns the share of each
+    positive's negatives that it is above, ties as half, float64 [Q] in [0, 1], NaN where it has
+    none.
     """
     high, low = _finite(positive, "positive scores"), _finite(negative, "negative scores")
     own = np.asarray(own, np.int64)
@@ -190,19 +159,13 @@ def _ranks(values: ArrayLike) -> NDArray:
 
 
 def mrr(ranks: ArrayLike) -> float:
-    """Compute the mean of 1 / rank over ``ranks`` [Q], in (0, 1]; NaN where Q is 0.
-
-    Raises :class:`FedvineError` for a rank below 1.
-    """
+    """Compute the mean of 1 / rank of ``ranks`` [Q]; NaN where Q is 0; raise for a rank below 1."""
     array = _ranks(ranks)
     return float(np.mean(1 / array)) if array.size else float("nan")
 
 
 def hits(ranks: ArrayLike, k: float) -> float:
-    """Compute the share of ``ranks`` [Q] that are at most ``k``, in [0, 1]; NaN where Q is 0.
-
-    Raises :class:`FedvineError` for a rank below 1.
-    """
+    """Compute the share of ``ranks`` [Q] <= ``k``, NaN where Q is 0; raise for a rank below 1."""
     array = _ranks(ranks)
     return float(np.mean(array <= k)) if array.size else float("nan")
 

@@ -17,7 +17,7 @@ A task sees the graph as it was when its block was opened.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +25,9 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
-from fedvine.data.graph import Came, Graph
-from fedvine.tasks.task_plan import TaskPlan, cuts_of, plain
+from fedvine.data.graph import Came, Graph, Owner
+from fedvine.data.growing_graph import GraphNews, first, merged
+from fedvine.tasks.task_plan import TaskPlan, TaskSettings, cuts_of, of_settings, plain
 
 LEAST = 20      # new labelled nodes of earlier classes for which a task is opened
 
@@ -183,3 +184,61 @@ def _came(part: Graph) -> Came:
         raise FedvineError(f"{part.name} does not say when its rows came; "
                            "fedvine.data.growing_graph makes a graph that does.")
     return part.came
+
+
+# -- the graph and the tasks of an open run: at its first reading of the tables, and later ---------
+def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings: TaskSettings,
+          seed: int) -> tuple[Graph, OpenTaskPlan]:
+    """Return the graph of a first reading, with the client of each node, and the tasks so far.
+
+    ``split`` are arguments of :meth:`Graph.split` without ``clients``; ``classes`` a task, None:
+    all that come together. Orders and uses are drawn from ``seed`` where ``settings`` have none.
+    Raises :class:`FedvineError` for tables without names of nodes, or settings that leave out
+    features or edges.
+    """
+    if min(settings.features, settings.edges) < 1:
+        raise FedvineError("An open run keeps all rows; leave out tasks.features and tasks.edges.")
+    by, size = split["by"], classes and min(classes, len(table.classes))
+    closed = of_settings(table, by, size, settings, seed)
+    graph = first(table)
+    if not graph.owned(by):
+        found = graph.split(**{k: v for k, v in split.items() if k != "clients"})
+        of = np.zeros(len(graph), np.int32)
+        for i, part in enumerate(found.parts.values()):
+            of[part.nodes] = i  # type: ignore[attr-defined]
+        graph = replace(graph, owner=Owner(of, tuple(found.parts), by))
+    plan = OpenTaskPlan(**{**asdict(closed), "groups": (), "cuts": closed.cuts and ()},
+                        size=classes)
+    return graph, plan.extended(graph)
+
+
+def go_on(graph: Graph, plan: OpenTaskPlan, table: Graph, now: bool = False
+          ) -> tuple[Graph, OpenTaskPlan, GraphNews]:
+    """Return the graph with the new rows of ``table``, the plan with their tasks, and counts.
+
+    Args:
+        graph: as it is.
+        plan: as it is.
+        table: the tables as they are now.
+        now: also learn what would have to wait for more.
+
+    Returns:
+        The graph, the plan and the counts of new rows.
+
+    Raises:
+        FedvineError: where rows have vanished or changed, see
+            :func:`fedvine.data.growing_graph.merged`.
+    """
+    grown, news = merged(graph, table, len(plan.blocks))
+    return grown, plan.extended(grown, now), news
+
+
+def sentences(graph: Graph, plan: OpenTaskPlan, news: GraphNews) -> list[str]:
+    """Return what a person should know: what a reading added, and what waits for more."""
+    added = [f"{count:,} {what}" for what, count in (
+        ("nodes", news.nodes), ("labels of known nodes", news.labels), ("edges", news.edges),
+        ("classes", news.classes), ("clients", news.clients)) if count]
+    _, nodes = plan.waiting(graph)
+    return [*([f"New in the tables: {', '.join(added)}."] if added else []),
+            *([f"Waiting for more: {sum(nodes.values()):,} labelled nodes of classes that were "
+               "learned before; --now learns them at once."] if nodes else [])]

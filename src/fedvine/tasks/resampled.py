@@ -47,18 +47,11 @@ def mean(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 def auc(positive: np.ndarray, negative: np.ndarray, weight: np.ndarray,
         other: np.ndarray | None = None) -> np.ndarray:
-    """Compute pooled AUCs [B]: of all pairs, each weighted by both sides' weights.
+    """Compute pooled AUCs float64 [B], of all pairs, each weighted by both sides' weights.
 
-    Ties count half. With weights of 1 it is :func:`fedvine.tasks.metrics.auc`.
-
-    Args:
-        positive: scores [P].
-        negative: scores [N].
-        weight: weights of the positives, [B, P].
-        other: weights of the negatives, [B, N]; None: those of the positives.
-
-    Returns:
-        float64 [B]; NaN where either side has no weight.
+    Ties count half. With weights of 1 it is :func:`fedvine.tasks.metrics.auc`. ``weight`` [B, P] is
+    of the ``positive`` scores [P], ``other`` [B, N] of the negatives (None: the same). NaN where
+    either side has no weight.
     """
     mine = np.asarray(weight, float)
     theirs = mine if other is None else np.asarray(other, float)
@@ -78,19 +71,9 @@ def period_means(stages: Sequence[Any], plan: Any, counted: Callable[[str], str]
     """Compute the replicates [B] of the means over the clients of a period, by key.
 
     As the scores themselves: a client's is the mean over its stages, weighted by its queries in the
-    replicate; then the plain mean over clients.
-
-    Args:
-        stages: the scored stages of a run.
-        plan: of stages.
-        counted: gives the key of the count that a score is a mean over: "n_new" of "auc_new".
-        clients: by key the clients whose plain mean a score is; none: it is the mean over the
-            queries of all.
-        period: "train", "val" or "test".
-
-    Returns:
-        Replicates by key, of keys in ``clients``; None where no user counts. Empty where a stage
-            of the period has none.
+    replicate; then the plain mean over ``clients`` by key (none: the mean over the queries of all).
+    ``counted`` gives the key of the count that a score is a mean over: "n_new" of "auc_new". None
+    where no user counts; empty where a stage of the period has no replicates.
     """
     sums: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for stage in stages:

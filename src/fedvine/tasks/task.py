@@ -12,16 +12,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
-from fedvine.core.errors import FedvineError
+from fedvine.core.errors import FedvineError, near
 from fedvine.core.expect_scores import Measured
 from fedvine.core.protocol import Scorer, ServerScorer
 from fedvine.data.ids import Ids
-from fedvine.data.open_plan import open_plan
-from fedvine.data.plan import Plan
-from fedvine.tasks import judging
-from fedvine.tasks.protocol import Protocol
+from fedvine.data.plan import Plan, open_plan
 from fedvine.tasks.shown import (
     Axis,
     Group,
@@ -33,6 +36,44 @@ from fedvine.tasks.shown import (
     by_stage,
     furthest,
 )
+
+# -- the settings that all tasks have --------------------------------------------------------------
+REPLICATES = "replicates"       # the setting that changes no score
+
+
+class Protocol(BaseModel):
+    """Base of a task's settings.
+
+    ``later`` names the settings that were added later, with the behaviour of before as default.
+    ``revision`` is raised when the same settings give other scores, so that kept cells of an
+    earlier one are not taken.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    later: ClassVar[tuple[str, ...]] = ("drift",)
+    revision: ClassVar[int] = 1
+
+    task: str = ""
+
+    drift: bool | None = Field(default=None, description="measure how new each stage is, and "
+                               "simple rivals on its queries; if not said where the plan has live "
+                               "stages")
+    replicates: int = Field(default=0, ge=0, le=10_000, description="bootstrap replicates of the "
+                            "test period's scores over users, for intervals (fedvine compare sets "
+                            "it); it changes no score")
+
+    def drifts(self, plan: Any) -> bool:
+        """Return whether drift is measured, with this plan."""
+        return bool(getattr(plan, "living", False)) if self.drift is None else self.drift
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out settings in ``later`` at their default: runs and cells keep their identity."""
+        fields = type(self).model_fields
+        same = {name for name in (*self.later, REPLICATES)
+                if getattr(self, name) == fields[name].default}
+        return {name: value for name, value in dump(self).items() if name not in same}
+
 
 STAGES = 10     # of a table, about, where no setting says otherwise
 Line = Mapping[str, Any]
@@ -215,11 +256,11 @@ class Task(Protocol):
 
     def judged_until(self, plan: Any) -> int:
         """Return the last stage to learn before methods are chosen between; -1: none is scored."""
-        return judging.until(self, plan)
+        return until(self, plan)
 
-    def judged(self, stages: Sequence[Any], plan: Any, key: str) -> judging.Judged:
-        """Return the scores that methods are chosen by; see :mod:`fedvine.tasks.judging`."""
-        return judging.judged(self, stages, plan, key)
+    def judged(self, stages: Sequence[Any], plan: Any, key: str) -> Judged:
+        """Return the scores that methods are chosen by."""
+        return judged(self, stages, plan, key)
 
     @property
     def step(self) -> int | None:
@@ -368,3 +409,51 @@ class Task(Protocol):
         It is true where the data up to the plan's end have the pair already.
         """
         raise NotImplementedError
+
+
+# -- the scores that methods are chosen by: those before the test period, one by one ---------------
+Judged = dict[tuple[int, str], tuple[float, int]]   # by stage and client: a score, and its count
+
+
+def until(task: Any, plan: Any) -> int:
+    """Return the last stage to learn before methods are chosen between; -1 where none is scored."""
+    return _period(task, plan)[1]
+
+
+def key_of(task: Any, by: str | None) -> str:
+    """Return the key of the score to choose by: ``by``, or the task's default.
+
+    Raises :class:`FedvineError` for a key that the task does not choose by.
+    """
+    known = task.choices()
+    if by is None or by in known:
+        return by or task.chosen_by
+    shown = [key for key in task.scores if key in known]
+    less = by in task.scores and task.scores[by].falling
+    raise FedvineError(f'A method cannot be chosen by "{by}"'
+                       + (", of which less is better" if less else near(by, known))
+                       + f"; choose by {', '.join(shown)}.")
+
+
+def judged(task: Any, stages: Sequence[Any], plan: Any, key: str) -> Judged:
+    """Return a score of the validation period (else of training), by stage and client.
+
+    Scores are in [0, 1], with the numbers of queries, or users, that they are means of; ``stages``
+    are the scored stages, of type :class:`fedvine.experiments.loop.StageScores`.
+    """
+    period, _ = _period(task, plan)
+    count = task.measured.count(key)
+    return {(s, name): (result["scores"][key], result["n"][count])
+            for stage in stages for s, by in stage.found.items()
+            if task.period(plan, stage.t, s) == period
+            for name, result in by.items() if key in result["scores"]}
+
+
+def _period(task: Any, plan: Any) -> tuple[str, int]:
+    """Return the period to choose by, and the last stage that is learned for it."""
+    for period in ("val", "train"):
+        found = [t for t in range(len(plan)) if any(
+            task.period(plan, t, s) == period for s in task.scored(t, len(plan)))]
+        if found:
+            return period, found[-1]
+    return "", -1

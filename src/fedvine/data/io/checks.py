@@ -73,10 +73,7 @@ def of_missing(label: str, column: str, rows: Mapping[str, int]) -> list[str]:
 
 
 def ask_about_missing_classes(nodes: Mapping[str, int], label: str, column: str) -> None:
-    """Raise :class:`FedvineError` for a class whose name is a word for a missing one.
-
-    ``nodes`` is the number of nodes of each class.
-    """
+    """Raise for a class (with its number of nodes) whose name is a word for a missing one."""
     words = sorted(name for name in nodes if naming.in_words(name))
     if words:
         said = " and ".join(f'"{word}" ({nodes[word]:,} nodes)' for word in words[:3])
@@ -134,10 +131,7 @@ class Times(NamedTuple):
 
 
 def ask_about_time(times: Times, formed: bool) -> None:
-    """Raise :class:`FedvineError` with the first question of :data:`OF_TIMES` about a column.
-
-    ``formed``: a person has said how its times are written.
-    """
+    """Raise the first question of :data:`OF_TIMES`; ``formed``: a person gave the form of times."""
     for check in OF_TIMES:
         if (not formed or check is _far_from_today) and (question := check(times)):
             raise FedvineError(f"{times.label}: {question}, {_SURE}")

@@ -39,12 +39,8 @@ _FORMS = tuple(f"{day}{clock}" for clock in ("", " %H:%M", " %H:%M:%S", " %I:%M 
 class Columns:
     """SQL for each role of ``raw``; every method raises :class:`FedvineError` on a bad value.
 
-    Args:
-        connection: to DuckDB, with table ``raw``.
-        label: name of the table in messages.
-        names: the roles' columns at the source, for messages.
-        source: where the rows come from; where it has no types, text that is a whole number
-            throughout becomes one.
+    ``names`` are the roles' columns at the source. Where ``source`` has no types, text that is a
+    whole number throughout becomes one.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, label: str,
@@ -103,10 +99,7 @@ class Columns:
         return naming.digits(text) if whole and self.untyped else text, False
 
     def time(self, role: str, form: str | None = None) -> str:
-        """Return SQL of BIGINT where all times are whole, else DOUBLE.
-
-        Dates become seconds since 1970 UTC.
-        """
+        """Return SQL of whole (BIGINT) or other times (DOUBLE); dates are in seconds since 1970."""
         self._refuse_missing(role)
         kind = self.types[role]
         if form is not None:
@@ -191,10 +184,7 @@ class Columns:
         return f"coalesce({value}, false)"
 
     def truths(self, role: str) -> bool:
-        """Return whether a column of a source without types says true or false in all cells.
-
-        Cells that are empty, or say so, do not count.
-        """
+        """Return whether all filled cells of a column of an untyped source are true or false."""
         return self.untyped and self.types[role] == "VARCHAR" and self._row(
             f"SELECT coalesce(bool_and(lower(trim({role})) IN ('true', 'false')), false) FROM raw "
             f"WHERE lower(trim({role})) NOT IN {NONE}")[0]

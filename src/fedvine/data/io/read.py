@@ -15,13 +15,9 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.look import Look
-from fedvine.data.io.pyg import from_pyg, to_pyg
 from fedvine.data.io.read_nodes import with_tables
-from fedvine.data.io.store import READER, made
-from fedvine.data.io.wanted import Wanted
+from fedvine.data.io.store import READER, Wanted, made
 from fedvine.data.stream import EventStream
-
-__all__ = ["from_frame", "from_pyg", "read", "to_pyg"]
 
 
 def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,

@@ -30,8 +30,7 @@ from fedvine.data.io import source as sources
 from fedvine.data.io.columns import Columns
 from fedvine.data.io.look import Look
 from fedvine.data.io.source import Source
-from fedvine.data.io.store import sentence
-from fedvine.data.io.wanted import cell, words_of
+from fedvine.data.io.store import cell, sentence, words_of
 from fedvine.data.io.wide import numbers
 
 _NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN")

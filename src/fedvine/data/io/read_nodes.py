@@ -14,9 +14,9 @@ from fedvine.data.io import checks
 from fedvine.data.io.columns import NONE, Columns, is_date, strict_date, timestamp
 from fedvine.data.io.look import Look
 from fedvine.data.io.read_graph import OneTable, opened_table, refuse_repeated
-from fedvine.data.io.wanted import words_of
+from fedvine.data.io.store import words_of
 from fedvine.data.names import name_of
-from fedvine.data.node_table import SINCE, NodeTable, code
+from fedvine.data.node_data import SINCE, NodeTable, code
 from fedvine.data.stream import CATEGORY, NUMBER, EventStream
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
@@ -26,27 +26,14 @@ _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "
 def with_tables(stream: EventStream, users: Any = None, items: Any = None, *, src: str = "src",
                 dst: str = "dst", sure: bool = False, database: str | None = None,
                 missing: Sequence[str] = (), look: Look | None = None) -> EventStream:
-    """Return a stream with tables of its users and items.
+    """Return a stream with tables of its users and items; notes on these are in ``notes``.
 
     Items of the table without an edge come after all others in the stream's dictionary, so that
-    they can be candidates (:class:`fedvine.tasks.link_prediction.LinkPrediction`).
-
-    Args:
-        stream: the edges; a table that it has already stays where none is given.
-        users: of users, or of all nodes of one kind, as :func:`read_nodes` takes it; None: none.
-        items: of items, likewise.
-        src: the key column of ``users``, if it has one of that name.
-        dst: the key column of ``items``, likewise.
-        sure: as :func:`read_nodes` takes it.
-        database: where tables that are queries are; None: they select from files.
-        missing: words such as ``NA`` whose cells count as empty.
-        look: the kinds of the columns when a run began, which they have now.
-
-    Returns:
-        The same edges with the tables; notes on these are in ``notes``.
-
-    Raises:
-        FedvineError: as :func:`read_nodes`, and for ``items`` where nodes are of one kind.
+    they can be candidates (:class:`fedvine.tasks.link_prediction.LinkPrediction`). A table that the
+    stream has already stays where none is given. ``src`` and ``dst`` are the key columns, if there
+    are columns of these names; the other arguments and errors are those of :func:`read_nodes`.
+    Raises for ``items`` where nodes are of one kind. ``look``: kinds of columns when a run began,
+    and now.
     """
     if users is None and items is None:
         return stream

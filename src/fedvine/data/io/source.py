@@ -6,25 +6,30 @@ on it reads the named files alone, and no query can write, fetch or load.
 
 from __future__ import annotations
 
+import csv
 import glob
+import gzip
+import io
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.io.frames import in_arrow
-from fedvine.data.io.headers import header
+from fedvine.core.text import short
 from fedvine.data.io.look import FILE, Look
-from fedvine.data.io.parts import Part, Source, parquet_head, together
+from fedvine.data.io.parts import READERS, Part, Source, parquet_head, read_whole, together
 from fedvine.data.io.sql import identifier, literal
-from fedvine.data.io.typed import READERS, read_whole
+from fedvine.data.names import name_of
 
 _QUERY = re.compile(r"\s*(select|with|from|attach|copy|install|load|pragma)\s", re.IGNORECASE)
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
@@ -297,3 +302,113 @@ def _texts(tree: Any) -> Iterator[str]:
 def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> Source:
     rows = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     return Source(relation, {row[0]: identifier(row[0]) for row in rows})
+
+
+# -- frames in memory as Arrow tables, with every value of a column looked at ----------------------
+_CHEAP = re.compile(r"u?int|float|double|date|timestamp", re.IGNORECASE)     # types of columns
+
+
+def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table, list[str]]:
+    """Return a frame as an Arrow table, and the names of all of its columns.
+
+    A column of objects gets the type that all of its values have; text if they have several.
+    Categories become their values. ``wanted`` columns are read (None: all); of the others only
+    those of numbers and dates are in the table, for questions and notes. Raises
+    :class:`FedvineError` for two wanted columns of one name, and :class:`TypeError` for anything
+    that is no frame.
+    """
+    if isinstance(frame, pa.Table):
+        names: list[Any] = frame.column_names
+        columns: list[Any] = frame.columns
+    elif type(frame).__module__.partition(".")[0] == "polars" and hasattr(frame, "get_columns"):
+        columns = [series.to_arrow() for series in frame.get_columns()]
+        names = list(frame.columns)
+    elif isinstance(frame, pd.DataFrame):
+        names, columns = list(frame.columns), [frame.iloc[:, i] for i in range(frame.shape[1])]
+    elif isinstance(frame, Mapping):
+        names, columns = list(frame), list(frame.values())
+    else:
+        raise TypeError("Type Error: it has no columns")
+    texts = [str(name) for name in names]
+    for name in wanted or ():
+        if texts.count(name) > 1:
+            raise FedvineError(f'the frame has {texts.count(name)} columns named "{name}"; rename '
+                               "all but one.")
+    found = {name: _column(column) for name, column in zip(texts, columns, strict=True)
+             if wanted is None or name in wanted or _CHEAP.match(str(
+                 getattr(column, "dtype", getattr(column, "type", ""))))}
+    return pa.table(found) if found else pa.table({"none": pa.nulls(0, pa.string())}), texts
+
+
+def _column(values: Any) -> pa.Array | pa.ChunkedArray:
+    """Return a column as an array of a type that DuckDB reads."""
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        if isinstance(getattr(values, "dtype", None), pd.CategoricalDtype):
+            values = values.astype(values.cat.categories.dtype if not values.isna().any()
+                                   else object)
+        try:
+            values = pa.array(values if hasattr(values, "dtype") else list(values),
+                              from_pandas=True)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            values = pa.array([None if pd.api.types.is_scalar(v) and pd.isna(v) else name_of(v)
+                               for v in np.asarray(values, object).tolist()], pa.string())
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values = values.cast(kind.value_type)
+        kind = values.type
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_null(kind):
+        values = values.cast(pa.string())
+    elif pa.types.is_float16(kind):
+        values = values.cast(pa.float32())
+    return values
+
+
+# -- the head of a CSV file: names of columns, the sign between them, lines before them ------------
+_VALUE = re.compile(r"[+-]?[0-9]+([.,:/-][0-9]+)*( [0-9:]+)?")     # a number or a date, no name
+
+
+def header(path: Path, packed: bool, wanted: Sequence[str]) -> tuple[list[str], str, int]:
+    """Return names (without spaces around them), delimiter and number of lines before the names.
+
+    Lines before the names are blank ones, and a first line ``sep=;`` as spreadsheets write it. The
+    delimiter is found by the ``wanted`` columns; if several, they are to be there. Raises
+    :class:`FedvineError` for a file that is empty or no CSV, or has a wanted column twice, or whose
+    first line is of values or separated by blanks.
+    """
+    try:
+        with gzip.open(path) if packed else open(path, "rb") as file:
+            start = file.read(1 << 20)
+        text = start.decode("utf-8-sig", errors="replace")
+        rest = text.lstrip("\r\n")
+        signs = ",\t;|"
+        if said := re.match(r"sep=(.)\r?\n", rest):
+            signs, rest = said[1], rest[said.end():].lstrip("\r\n")
+        if b"\0" in start:
+            raise csv.Error
+        found = [(next(csv.reader(io.StringIO(rest, newline=""), delimiter=d)), d)
+                 for d in signs] if rest else []
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise FedvineError(f"{path} is not a readable CSV file.") from error
+    if not found:
+        raise FedvineError(f"{path} is empty.")
+    found = [([name_of(name) or "" for name in names], d) for names, d in found]
+    names, delimiter = max(found, key=lambda pair: (len(set(wanted) & set(pair[0])), len(pair[0])))
+    for name in wanted:
+        if names.count(name) > 1:
+            raise FedvineError(f'{path} has {names.count(name)} columns named "{name}"; '
+                               "rename all but one.")
+    if len(wanted) > 1 and not set(wanted) & set(names):
+        _refuse(path, names, wanted)
+    return names, delimiter, text[:len(text) - len(rest)].count("\n")
+
+
+def _refuse(path: Path, names: list[str], wanted: Sequence[str]) -> None:
+    """Raise :class:`FedvineError` where the first line holds values, or blanks separate names."""
+    if len(names) == 1 and len(words := names[0].split()) > 1 and (
+            set(words) & set(wanted) or all(map(_VALUE.fullmatch, words))):
+        query = f"SELECT * FROM read_csv({literal(path.name)}, delim = ' ')"
+        raise FedvineError(f"{path} has blanks between its columns; name it as a query, such as "
+                           f'"{query}", or write commas.')
+    if any(map(_VALUE.fullmatch, names)):
+        raise FedvineError(f"{path} starts with values ({short(', '.join(names))}) and not with "
+                           "the names of its columns; write these above them.")

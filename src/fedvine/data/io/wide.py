@@ -31,26 +31,12 @@ SHOWN = 10_000_000      # values from which on a bar is shown
 
 def numbers(connection: duckdb.DuckDBPyConnection, source: Source, label: str,
             picked: Sequence[str], rows: int, chosen: bool) -> tuple[np.ndarray, Sequence[str]]:
-    """Read columns of a table as float32; columns of text are left out unless they were ``chosen``.
+    """Read columns as float32 [N, F], and return their names; text is left out unless ``chosen``.
 
-    In a CSV file a column of the words true and false alone has numbers, 1 and 0.
-
-    Some columns are read at a time; of a CSV file all, as each pass reads it whole. Where the
-    source is not steady the columns are ``f0``, ``f1``, ... of table ``raw``.
-
-    Args:
-        connection: to DuckDB.
-        source: the table.
-        label: name of the table in errors.
-        picked: its columns.
-        rows: number of its rows N.
-        chosen: whether a person named the columns.
-
-    Returns:
-        The values float32 [N, F], and the columns that were taken [F].
-
-    Raises:
-        FedvineError: for a value that is not a finite number.
+    In a CSV file a column of the words true and false alone has numbers, 1 and 0. Some columns are
+    read at a time; of a CSV file all, as each pass reads it whole. Where the source is not steady
+    the columns are ``f0``, ``f1``, ... of table ``raw``. Raises :class:`FedvineError` for a value
+    that is not a finite number.
     """
     columns = [source.columns[c] if source.steady else f"f{i}" for i, c in enumerate(picked)]
     relation = source.relation if source.steady else "raw ORDER BY rowid"

@@ -10,8 +10,7 @@ import torch
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import At, Server
-from fedvine.data.dynamic_snapshot import DynamicSnapshot
-from fedvine.data.snapshot import Snapshot
+from fedvine.data.snapshot import DynamicSnapshot, Snapshot
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn.renumber import renumber
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedvine.core.compiling import timed
 from fedvine.core.method import At, Server, World
-from fedvine.data.dynamic_snapshot import DynamicSnapshot
+from fedvine.data.snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn import blocks, node_tables
 from fedvine.methods._dgcolearn.changed_graph import NOTHING, ChangedGraph
 from fedvine.methods._dgcolearn.partition import classes_of, first_client, known_graph

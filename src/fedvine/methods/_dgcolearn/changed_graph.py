@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedvine.data.adjacency import Adjacency
-from fedvine.data.dynamic_snapshot import DynamicSnapshot
+from fedvine.data.snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn import blocks
 from fedvine.methods._dgcolearn.held import Held
 from fedvine.methods._dgcolearn.placement import Placement

@@ -9,8 +9,7 @@ import numpy as np
 
 from fedvine.core.lookup import find
 from fedvine.core.method import Server
-from fedvine.data.dynamic_snapshot import DynamicSnapshot
-from fedvine.data.snapshot import ends_of
+from fedvine.data.snapshot import DynamicSnapshot, ends_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn.partition import classes_of
 

@@ -21,8 +21,8 @@ from numba import njit
 
 from fedvine.core.method import Client
 from fedvine.data.dates import moment
+from fedvine.data.node_data import BUCKETS
 from fedvine.data.node_features import features, width
-from fedvine.data.node_table import BUCKETS
 from fedvine.methods._fedlink_plus.counts import (
     AWAY,
     HERE,
