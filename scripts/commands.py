@@ -18,10 +18,10 @@ anywhere on the page says which commands are not simply run:
     <!-- machines `...`: what it needs -->                           never
     <!-- template `...`: what stands for what -->                    never
 
-The longest beginning counts; a mark that fits no command is an error. README's marks are in this file. A page with the
-line "> **Not up to date.** ..." near its top is text and has no commands. A slow command is stopped
-after --minutes and then counts as run as far as it came. Commands that make an environment are
-reported with the one made as they say.
+The longest beginning counts; a mark that fits no command is an error. README's marks are in this
+file. A page with the line "> **Not up to date.** ..." near its top is text and has no commands. A
+slow command is stopped after --minutes and then counts as run as far as it came. Commands that make
+an environment are reported with the one made as they say.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def values(results: Path) -> dict[tuple[str, str], str]:
         if file.endswith(".json"):
             add(file, "", json.loads(text))
         elif file.endswith(".toml"):
-            add(file, "", tomllib.loads(text))
+            add(file, "", {k: v for k, v in tomllib.loads(text).items() if k != "format"})
         else:
             for number, line in enumerate(text.splitlines(), 1):
                 add(file, f"line {number}", line if file.endswith(".csv") else json.loads(line))

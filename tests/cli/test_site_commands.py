@@ -23,7 +23,7 @@ def kit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shop.write(tmp_path)
     (tmp_path / "kit" / "startup").mkdir(parents=True)
-    (tmp_path / "kit" / "fedvine.json").write_text('{"name": "ada"}')
+    (tmp_path / "kit" / "fedvine.json").write_text('{"format": 1, "name": "ada"}')
     return tmp_path / "kit"
 
 

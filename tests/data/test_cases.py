@@ -461,7 +461,7 @@ def test_a_workbook_is_named_with_the_way_out_at_every_door():
         Path(name).write_bytes(b"PK\x03\x04rest")
     way = 'a workbook or an archive, and not a table of text; save its sheet as "CSV UTF-8"'
     Path("kit/startup").mkdir(parents=True)
-    Path("kit/fedvine.json").write_text('{"name": "ada"}')
+    Path("kit/fedvine.json").write_text('{"format": 1, "name": "ada"}')
     good = csv("g.csv", "user,item,t", [f"u{i % 6},{i % 7},{i}" for i in range(60)])
     nodes = csv("n.csv", "id,label,x", ["1,a,5", "2,b,6"])
     run = ["run", "popularity", "--src", "user", "--dst", "item", "--time", "t", "--data"]

@@ -37,7 +37,7 @@ def kit(folder, name, root="fedvine", days=365, server="hub.example"):
     (own / f"{kind}.crt").write_bytes(certificate(root, name, days).public_bytes(PEM))
     (own / "rootCA.pem").write_bytes(certificate(root, root).public_bytes(PEM))
     (own / "fed_client.json").write_text(json.dumps({"servers": [{"identity": server}]}))
-    (folder / name / "fedvine.json").write_text(json.dumps({"name": name}))
+    (folder / name / "fedvine.json").write_text(json.dumps({"format": 1, "name": name}))
     return folder / name
 
 

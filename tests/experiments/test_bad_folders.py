@@ -168,6 +168,15 @@ def test_the_sql_of_a_folder_only_selects(run, source):
     refused(ASK, "the query")
 
 
+@pytest.mark.parametrize("line", ["", "format = 2\n"])
+def test_a_folder_of_another_version_is_refused(run, line):
+    text = (run / "experiment.toml").read_text()
+    assert text.startswith("format = 1\n")
+    (run / "experiment.toml").write_text(line + text.removeprefix("format = 1\n"))
+    refused(RUN, "another version")
+    refused(ASK, "another version")
+
+
 @pytest.mark.slow
 def test_what_was_logged_after_the_last_save_stands_there_once(run, monkeypatch):
     """A process that is killed between the lines of a stage and its save."""

@@ -29,7 +29,7 @@ from fedvine.cli.site import private
 from fedvine.core.errors import FedvineError
 from fedvine.engines.remote import Gone
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation import certificates, flare, keys, kits, launch
+from fedvine.federation import certificates, flare, keys, kits, launch, roster
 from fedvine.federation.flare import Gate, checked
 from fedvine.federation.launch import read_order
 from fedvine.federation.order import Order
@@ -169,10 +169,17 @@ def test_a_run_that_needs_a_withdrawn_site_says_so_at_once(tmp_path):
     assert supervisor._gather(Order(**wanted, quorum=0.6), 3) == ({"ada", "bob"}, 2)
 
 
+@pytest.mark.parametrize("number", [None, 2])
+def test_a_kit_of_another_version_is_refused(tmp_path, number):
+    (tmp_path / "fedvine.json").write_text(json.dumps({"name": "ada", "format": number}))
+    with pytest.raises(FedvineError, match="another version"):
+        roster.site_name(tmp_path)
+
+
 def test_files_are_for_their_user_alone(tmp_path):
     kit = tmp_path / "kit"
     (kit / "startup").mkdir(parents=True)
-    (kit / "fedvine.json").write_text('{"name": "ada"}')
+    (kit / "fedvine.json").write_text('{"format": 1, "name": "ada"}')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedvine.federation.launch.Kept.look", lambda self: (_ for _ in ()).throw(
             KeyboardInterrupt))

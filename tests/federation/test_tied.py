@@ -33,7 +33,7 @@ def fake(folder, script):
     (folder / "startup" / "fed_client.json").write_text(
         '{"servers": [{"service": {"target": "localhost:8002"}}]}')
     (folder / "local").mkdir()
-    (folder / "fedvine.json").write_text('{"name": "ada"}')
+    (folder / "fedvine.json").write_text('{"format": 1, "name": "ada"}')
     return folder
 
 

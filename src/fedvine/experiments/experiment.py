@@ -204,6 +204,7 @@ class Experiment(BaseModel):
             raise FedvineError(f"{path} cannot be read ({error.strerror or error}).") from error
         except ValueError as error:
             raise FedvineError(f"{path} is not TOML: {error}.") from error
+        values.pop("format", None)      # of the run folder that it stands in
         data = values.get("data")
         if isinstance(data, dict):
             for key in ("source", "edges", "users", "items", "folder"):

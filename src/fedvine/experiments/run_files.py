@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fedvine.core.errors import FedvineError
 
+FORMAT = 1          # of a run folder, in its experiment.toml; raised when an older one is not read
 CHOICE = "auto.json"
 _KEYS = {"t", "stage", "client", "n", "scores"}
 
@@ -19,16 +20,21 @@ _KEYS = {"t", "stage", "client", "n", "scores"}
 def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the resolved experiment of a run folder.
 
-    Raises :class:`FedvineError` if the folder has none, or holds anything but files and folders,
-    such as a link.
+    Raises :class:`FedvineError` if the folder has none, is of another format, or holds anything but
+    files and folders, such as a link.
     """
     refuse_links(Path(path))
     try:
-        return tomllib.loads((Path(path) / "experiment.toml").read_text("utf-8"))
+        found = tomllib.loads((Path(path) / "experiment.toml").read_text("utf-8"))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise FedvineError(f"{path} is not a run folder (experiment.toml: {why}); give the folder "
                            "that fedvine run --out wrote.") from error
+    if found.pop("format", None) != FORMAT:
+        raise FedvineError(f"{path} was written by another version of fedvine, which writes run "
+                           "folders in another format; open it with that version, or run the "
+                           "experiment again in another folder.")
+    return found
 
 
 def read_summary(path: str | os.PathLike[str], stages: int = 0) -> dict[str, Any] | None:

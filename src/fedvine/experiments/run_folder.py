@@ -68,7 +68,7 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str], experiment: Mapping[str, Any] | None) -> None:
         self.path = Path(path)
         experiment = read_experiment(path) if experiment is None else experiment
-        text = tomlkit.dumps(_plain(experiment))
+        plain = _plain(experiment)
         file = self.path / "experiment.toml"
         run_files.refuse_links(self.path)
         try:
@@ -82,7 +82,8 @@ class RunFolder:
             raise FedvineError(f"{self.path} is a folder with other things in it; "
                                "choose another one with --out.")
         if there and experiment is not None:
-            differs = difference(*map(_today, (tomllib.loads(text), read_experiment(self.path))))
+            written = tomllib.loads(tomlkit.dumps(plain))
+            differs = difference(_today(written), _today(read_experiment(self.path)))
             if differs:
                 raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
                                    "choose another folder with --out or delete it.")
@@ -91,7 +92,7 @@ class RunFolder:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self.path.mkdir(mode=0o700, exist_ok=True)
             with atomic(file, "w") as handle:
-                handle.write(text)
+                handle.write(tomlkit.dumps({"format": run_files.FORMAT, **plain}))
         self._key = bytes.fromhex(saves.digest_of(read_experiment(self.path)))
         self.logs = Logs(self.path)
 

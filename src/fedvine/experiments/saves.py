@@ -22,6 +22,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic_folder
 from fedvine.core.message import Packed
 
+FORMAT = "1"        # of a file of :func:`write`; raised when an older one is not read
+
 
 def checkpoint(t: int, r: int) -> str:
     """Return the name of the save after round ``r`` of stage ``t``; names sort as the saves do."""
@@ -63,7 +65,7 @@ def write(packs: Mapping[str, Packed], file: Path, key: bytes = b"") -> None:
     skeletons = {name: base64.b64encode(pack.skeleton).decode() for name, pack in packs.items()}
     try:
         save_file(tensors or {"none": np.zeros(0, np.uint8)}, file,
-                  {"packs": json.dumps(skeletons), "sum": _sum(packs, key)})
+                  {"format": FORMAT, "packs": json.dumps(skeletons), "sum": _sum(packs, key)})
     except SafetensorError as error:  # a full disk, above all
         raise OSError(str(error)) from error
 
@@ -77,6 +79,8 @@ def read(file: Path, key: bytes = b"") -> dict[str, Packed]:
                 number, i = name.split("/")
                 held.setdefault(int(number), []).append((int(i), name))
         notes = tensors.metadata() or {}
+        if notes.get("format") != FORMAT:
+            raise ValueError(f"{file.name} was written by another version of fedvine")
         found = {name: Packed(base64.b64decode(skeleton),
                               [tensors.get_tensor(t) for _, t in sorted(held.get(number, []))])
                  for number, (name, skeleton) in enumerate(json.loads(notes["packs"]).items())}

@@ -290,7 +290,7 @@ def harden(kit: Path, name: str) -> None:
                 handle.write(text)
     kit.chmod(0o700)
     with atomic(kit / "fedvine.json", "w") as handle:
-        json.dump({"name": name, "fingerprint": fingerprint(kit)}, handle)
+        json.dump({"format": roster.FORMAT, "name": name, "fingerprint": fingerprint(kit)}, handle)
 
 
 def harden_again(kit: Path) -> None:

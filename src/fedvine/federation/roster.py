@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fedvine.privacy.identities import RosterMember
 
 FILE, KEY = "roster.txt", "own.key"     # in a kit
+FORMAT = 1          # of a kit, in its fedvine.json; raised when older kits are not used
 _PRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
 
 
@@ -141,6 +142,11 @@ def _key(kit: Path) -> Any:
 def site_name(kit: Path) -> str:
     """Return the name that a kit's certificate bears; raises :class:`FedvineError` for no kit."""
     try:
-        return str(json.loads((kit / "fedvine.json").read_text("utf-8"))["name"])
-    except (OSError, ValueError, KeyError) as error:
+        found = json.loads((kit / "fedvine.json").read_text("utf-8"))
+        name = str(found["name"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedvineError(f"{kit} is no kit; fedvine kit pack makes one.") from error
+    if found.get("format") != FORMAT:
+        raise FedvineError(f"{kit} was made by another version of fedvine, whose kits have another "
+                           "format; make the kit again with this one.")
+    return name
