@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks._attacker import EVE, VICTIM, calls, tell
+from fedvine.aggregate.bonawitz import open_sum
+from fedvine.aggregate.identities import RosterMember
+from fedvine.aggregate.noise import from_fixed
 from fedvine.core import tree
 from fedvine.core.message import Packed, unpack
 from fedvine.core.settings import build
 from fedvine.core.state import World
 from fedvine.federation import roster
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.privacy.fixed_point import from_fixed
-from fedvine.privacy.identities import RosterMember
-from fedvine.privacy.secure_aggregation import open_sum
 
 if TYPE_CHECKING:
     from benchmarks._attack_hub import Theft

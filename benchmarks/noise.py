@@ -13,10 +13,10 @@ import numpy as np
 from scipy import stats
 
 from fedvine import testing
+from fedvine.aggregate.discrete_gaussian import Stream, discrete_gaussian
+from fedvine.aggregate.noise import from_fixed
 from fedvine.experiments.run import run
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.privacy.discrete_gaussian import Stream, discrete_gaussian
-from fedvine.privacy.fixed_point import from_fixed
 
 MILLION, DRAWS = 1_000_000, 200
 FEWEST_P = 1e-6     # a p-value below it is no chance

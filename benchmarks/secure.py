@@ -11,11 +11,11 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from fedvine.aggregate.bonawitz import Party, open_sum
+from fedvine.aggregate.identities import RosterMember, der, fingerprint
+from fedvine.aggregate.noise import to_fixed
 from fedvine.core.message import pack
 from fedvine.core.rng import rng
-from fedvine.privacy.fixed_point import to_fixed
-from fedvine.privacy.identities import RosterMember, der, fingerprint
-from fedvine.privacy.secure_aggregation import Party, open_sum
 
 
 @functools.cache

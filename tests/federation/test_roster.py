@@ -10,6 +10,7 @@ from engines.small_kits import key, kit
 from engines.test_remote import Federation
 
 from fedvine import testing
+from fedvine.aggregate.identities import der, fingerprint
 from fedvine.cli import main as cli
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, pack
@@ -18,7 +19,6 @@ from fedvine.data.plan import by_time
 from fedvine.federation import roster
 from fedvine.federation.order import Order
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.privacy.identities import der, fingerprint
 
 METHOD = FedLinkPrivate.tiny().model_copy(update={"rounds": 1, "share": ("model",)})
 

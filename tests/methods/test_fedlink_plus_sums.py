@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
+from fedvine.aggregate.noise import spent
 from fedvine.core.ledger import Ledger, seeded
 from fedvine.core.state import Client, World
 from fedvine.methods._fedlink_plus import newton, samples
@@ -15,7 +16,6 @@ from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives, factors
 from fedvine.methods._fedlink_plus.samples import MOST
 from fedvine.methods.fedlink_plus import FedLinkPlus
-from fedvine.privacy import gaussian
 from fedvine.testing import PROTOCOL, check_method, run, tiny_case, tiny_stream
 
 SMALL = FedLinkPlus.tiny().model_dump()
@@ -155,7 +155,7 @@ def test_the_summary_says_what_was_spent_and_nothing_else_is_summed(share, sums)
 
     done = made(count, **NOISY | {"share": share, "buckets": 64})
     stages = done.summary["stages"]
-    assert done.summary["privacy"] == gaussian.spent(4.0, sums * stages, 1e-5)
+    assert done.summary["privacy"] == spent(4.0, sums * stages, 1e-5)
     assert functions["derive_means"] == stages and functions["counted"] == (sums - 1) * stages
     assert not functions["measures"] + functions["derive"] + functions["lend"]
 

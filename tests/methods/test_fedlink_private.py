@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from fedvine import testing
+from fedvine.aggregate import secure
 from fedvine.core.rng import rng
 from fedvine.engines.faults import MockClients
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.privacy import secure_sums
 
 TINY = FedLinkPrivate.tiny()
 
@@ -39,17 +39,17 @@ def test_masks_change_nothing(share):
 def test_the_union_is_exact(seed, overlap):
     """Level by level, from sums alone, against sets."""
     draw = rng(seed, "union")
-    everyone = [secure_sums.short(draw.integers(0, 1 << 64, 300, dtype=np.uint64))
+    everyone = [secure.short(draw.integers(0, 1 << 64, 300, dtype=np.uint64))
                 for _ in range(2)]
-    own = [[np.unique(np.where(draw.random(300) < overlap, table, secure_sums.short(
+    own = [[np.unique(np.where(draw.random(300) < overlap, table, secure.short(
         draw.integers(0, 1 << 64, 300, dtype=np.uint64)))) for table in everyone]
         for _ in range(4)]
     own.append([np.empty(0, np.uint64)] * 2)                          # one that has nothing
     found, done = [np.zeros(1, np.uint64)] * 2, 0
-    for bits in secure_sums.LEVELS:
-        total = np.sum([secure_sums.marks(k, found, done, bits) for k in own], axis=0,
+    for bits in secure.LEVELS:
+        total = np.sum([secure.marks(k, found, done, bits) for k in own], axis=0,
                        dtype=np.uint64)
-        found, done = secure_sums.occupied(total, found, bits), done + bits
+        found, done = secure.occupied(total, found, bits), done + bits
     for side in range(2):
         expected = np.unique(np.concatenate([k[side] for k in own]))
         assert (found[side] == expected).all()
@@ -58,7 +58,7 @@ def test_the_union_is_exact(seed, overlap):
 def test_marks_show_neither_a_count_nor_its_parity():
     """Of a key that two clients have the sum is as random as of one that one has."""
     keys, parents = [np.arange(1 << 12, dtype=np.uint64) << np.uint64(30)], [np.zeros(1, np.uint64)]
-    one, two = (secure_sums.marks(keys, parents, 0, 12) for _ in range(2))
+    one, two = (secure.marks(keys, parents, 0, 12) for _ in range(2))
     for found in (one, one + two):
         bits = np.unpackbits(found.view(np.uint8)).reshape(-1, 64).mean(0)
         assert (np.abs(bits - 0.5) < 0.05).all() and (found != 0).all()

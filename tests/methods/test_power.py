@@ -6,6 +6,7 @@ import tomlkit
 import torch
 
 from fedvine import testing
+from fedvine.aggregate.noise import from_fixed
 from fedvine.core import registry, tree
 from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import Ledger
@@ -23,7 +24,6 @@ from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.joint import Joint
 from fedvine.methods.power import Power, buffer_graph, divergence
 from fedvine.methods.power_plus import PowerPlus
-from fedvine.privacy.fixed_point import from_fixed
 from fedvine.tasks.task_plan import by_task
 
 FAMILY = ("power", *(pytest.param(name, marks=pytest.mark.slow) for name in (

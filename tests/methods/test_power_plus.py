@@ -9,6 +9,8 @@ import torch
 from scipy.sparse import csr_matrix
 
 from fedvine import testing
+from fedvine.aggregate.class_means import class_sums
+from fedvine.aggregate.noise import from_fixed
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array
 from fedvine.core.message import dumps, pack
@@ -21,8 +23,6 @@ from fedvine.methods._power import choice, closed_form, own_sums, products
 from fedvine.methods._power.closed_form import Form
 from fedvine.methods._power.propagation import smoothed
 from fedvine.methods.power_plus import PowerPlus
-from fedvine.privacy.class_means import class_sums
-from fedvine.privacy.fixed_point import from_fixed
 from fedvine.tasks.class_incremental import NodeQueries
 from fedvine.tasks.task_plan import TaskPlan, by_task
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from fedvine.aggregate.class_means import protect
 from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import Ledger, seeded
 from fedvine.core.rng import torch_rng
@@ -23,7 +24,6 @@ from fedvine.methods._power.equations import (
     reconstruct,
 )
 from fedvine.nn.gradient_matching import Encoder, factors, minimise, mismatch, shrink
-from fedvine.privacy.class_means import protect
 
 ACTIVATIONS = st.sampled_from(["relu", "sigmoid"])
 

@@ -105,9 +105,9 @@ class Client(Memory):
     - ``secret``: bytes that the server does not know; at a site of a real federation from the
       site's own file, in one process from the seed (a simulation)
     - ``identity``: the key of the site's kit and its roster of the other sites' fingerprints
-      (:mod:`fedvine.privacy.identities`); None in one process
+      (:mod:`fedvine.aggregate.identities`); None in one process
     - ``sums``: a dict for the secure sum that is on; never saved
-    - ``ledger``: its releases with noise, see :func:`fedvine.privacy.noise.noised`
+    - ``ledger``: its releases with noise, see :func:`fedvine.aggregate.noise.noised`
     """
 
     given = frozenset({"name", "world", "stage", "past", "ahead", "cache", "place", "secret",

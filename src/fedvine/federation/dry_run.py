@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedvine.aggregate.secure import SecureSums
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed, loads, unpack
 from fedvine.core.method import Method
@@ -27,7 +28,6 @@ from fedvine.federation.order import Order, SiteFile
 from fedvine.federation.server import forecast, open_order
 from fedvine.federation.site import Site
 from fedvine.federation.site_file import opener
-from fedvine.privacy.secure_sums import SecureSums
 
 RUN = "dry-run"
 OTHERS = 2      # sites with the same table that take part
@@ -118,7 +118,7 @@ def _identities(method: Method, names: list[str]) -> dict[str, Callable[[], Any]
         return {name: lambda: None for name in names}
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from fedvine.privacy.identities import RosterMember, der, fingerprint
+    from fedvine.aggregate.identities import RosterMember, der, fingerprint
     keys = {name: Ed25519PrivateKey.generate() for name in names}
     roster = {name: fingerprint(der(key.public_key())) for name, key in keys.items()}
     return {name: lambda name=name, key=key: RosterMember(name, key, roster)

@@ -1,6 +1,6 @@
 """A site's roster: the fingerprints of all sites' keys, which people confirmed to each other.
 
-Secure sums go by it (:mod:`fedvine.privacy.identities`), and by no certificate: the hub signs
+Secure sums go by it (:mod:`fedvine.aggregate.identities`), and by no certificate: the hub signs
 certificates, so it could make a second one for a site. A fingerprint is the SHA-256 of the public
 part of a site's own key, which the site makes for itself and which no certificate bears, so it
 stays when a certificate is renewed. Each site prints its own, and its people read it out to those
@@ -27,7 +27,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 
 if TYPE_CHECKING:
-    from fedvine.privacy.identities import RosterMember
+    from fedvine.aggregate.identities import RosterMember
 
 FILE, KEY = "roster.txt", "own.key"     # in a kit
 FORMAT = 1          # of a kit, in its fedvine.json; raised when older kits are not used
@@ -36,7 +36,7 @@ _PRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
 
 def own_line(kit: Path) -> str:
     """Return the kit's line of a roster: the site's name and its key's fingerprint."""
-    from fedvine.privacy.identities import der, fingerprint
+    from fedvine.aggregate.identities import der, fingerprint
     return f"{site_name(kit)}  {fingerprint(der(_key(kit).public_key()))}"
 
 
@@ -113,7 +113,7 @@ def identity(kit: Path, name: str) -> RosterMember | None:
 
     Raises :class:`FedvineError` where the roster has another fingerprint for this site.
     """
-    from fedvine.privacy.identities import RosterMember
+    from fedvine.aggregate.identities import RosterMember
     roster = kept(kit)
     return RosterMember(name, _key(kit), roster) if roster else None
 

@@ -40,8 +40,8 @@ from fedvine.federation.site_graph import Agreed, SiteGraph
 from fedvine.federation.site_table import SiteTable, grown_at_a_site
 
 if TYPE_CHECKING:
+    from fedvine.aggregate.identities import RosterMember
     from fedvine.federation.signed import Trusted
-    from fedvine.privacy.identities import RosterMember
 
 # Of a graph at the server; and of the sites' tables of nodes.
 FACTS = {"directed": bool, "classes": int, "features": int, "tables": dict,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedvine.aggregate.secure import SecureSums
 from fedvine.core import device, registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
@@ -17,11 +18,10 @@ from fedvine.data.graph import Graph
 from fedvine.data.identity import digest, names
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
-from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.by_name import of
 
 if TYPE_CHECKING:
-    from fedvine.privacy.identities import RosterMember
+    from fedvine.aggregate.identities import RosterMember
 
 
 def same_table(part: EventStream | Graph, file: Path) -> None:

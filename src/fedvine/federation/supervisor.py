@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedvine.aggregate.secure import SecureSums
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
@@ -25,7 +26,6 @@ from fedvine.federation.logs import JOBS
 from fedvine.federation.order import Order
 from fedvine.federation.server import again, write_state
 from fedvine.federation.spare import keep_small
-from fedvine.privacy.secure_sums import SecureSums
 
 FAILURES = 5  # times that the server's process may fail to start
 BEGINNING = 300.0  # seconds after which a job that was submitted counts as lost unless it began

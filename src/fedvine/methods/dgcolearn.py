@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
+from fedvine.aggregate.rules import Robust
 from fedvine.core import tree
 from fedvine.core.compiling import timed
 from fedvine.core.device import OnDevice
@@ -55,7 +56,6 @@ from fedvine.methods._edge_means import EdgeMeans
 from fedvine.nn.backbones import Backbone, network, reads
 from fedvine.nn.roland import Network
 from fedvine.partitions.colearn import Order
-from fedvine.privacy.robust import Robust
 
 
 class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin, LocalEpochsMixin,

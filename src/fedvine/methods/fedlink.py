@@ -23,6 +23,7 @@ import torch
 from pydantic import model_validator
 from torch.nn.functional import softplus
 
+from fedvine.aggregate.rules import Robust
 from fedvine.core import tree
 from fedvine.core.device import OnDevice
 from fedvine.core.method import At, Client, Field, Server, World, on_client
@@ -49,7 +50,6 @@ from fedvine.methods._fedlink.rows import (
 )
 from fedvine.nn.embedding import ClientEmbedding, EmbeddingTable
 from fedvine.nn.sage import Bipartite, BipartiteSage
-from fedvine.privacy.robust import Robust
 from fedvine.tasks.link_prediction import EdgeQueries
 
 

@@ -19,7 +19,7 @@ With ``noise`` all that leaves a client but its scores are sums with noise: two 
 one client, with all its edges, are hard to tell apart, as the summary's epsilon and delta say. No
 finer unit can be accounted: an edge is part of the counts from which the features of many later
 edges are made, so that a bound on each edge's term in the loss would not bound what the edge
-changes. A client's whole part is bounded (:mod:`fedvine.privacy.gaussian`), the weights of fewer
+changes. A client's whole part is bounded (:mod:`fedvine.aggregate.noise`), the weights of fewer
 features are learned, in one step a stage, and the method does not check itself. Rows that travel
 have no noise, so ``share`` must not be rows.
 """
@@ -31,6 +31,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import model_validator
 
+from fedvine.aggregate.noise import from_fixed, spent
+from fedvine.aggregate.secure import SecureSums
 from fedvine.core.errors import MethodError
 from fedvine.core.expect import Array, Flag
 from fedvine.core.method import At, Client, Field, Server, World, on_client
@@ -43,9 +45,6 @@ from fedvine.methods._fedlink_plus.features import PARTS, SIDES, Profiles, reaso
 from fedvine.methods._fedlink_plus.newton import Newton, Noisy, factors
 from fedvine.methods._fedlink_plus.samples import SumsMixin
 from fedvine.methods._fedlink_plus.travel import Members, TravelMixin
-from fedvine.privacy import gaussian
-from fedvine.privacy.fixed_point import from_fixed
-from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.link_prediction import EdgeQueries
 
 KEYS = Array("uint64", (None,), keys="unique")
@@ -156,7 +155,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         return 1 if self.noise else self.rounds
 
     def privacy(self, rounds: int) -> dict[str, Any]:
-        return gaussian.spent(self.noise, rounds * (2 if self.share == "sums" else 1), self.delta)
+        return spent(self.noise, rounds * (2 if self.share == "sums" else 1), self.delta)
 
     # -- a stage ---------------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:

@@ -3,12 +3,12 @@
 What FedLink's server learns from a client is which rows it touches, and how it changes them. Here
 
 - clients find the union of the rows that their buffers hold by secure sums over prefixes of
-  hashed ids (:mod:`fedvine.privacy.secure_sums`): the server learns the union, not who holds what
+  hashed ids (:mod:`fedvine.aggregate.secure`): the server learns the union, not who holds what
 - every client downloads the whole union and uploads a masked vector over all of it: the server
   learns the sum (Bonawitz et al. 2017)
 - with ``clip`` a client's whole upload is scaled to an L2 norm of at most S; with ``noise`` each
   adds Gaussian noise such that the sum of the fewest clients that may stay has a deviation of
-  z S (:mod:`fedvine.privacy.gaussian`); without masks each client's own has it. The summary
+  z S (:mod:`fedvine.aggregate.noise`); without masks each client's own has it. The summary
   states epsilon for adding or leaving out one client's uploads; it covers the values, not the
   union of row ids. What rounds that were played again cost more is in each client's ledger
 
@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
+from fedvine.aggregate.noise import from_fixed, protect, spent, to_fixed
+from fedvine.aggregate.secure import LEVELS, SecureSums, marks, occupied, short
 from fedvine.core import tree
 from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Server, on_client
@@ -32,9 +34,6 @@ from fedvine.core.rng import hashed_uniform, rng
 from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, ids_of, touched_by
 from fedvine.methods.fedlink import FedLink
-from fedvine.privacy import gaussian
-from fedvine.privacy.fixed_point import from_fixed, to_fixed
-from fedvine.privacy.secure_sums import LEVELS, SecureSums, marks, occupied, short
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
@@ -65,7 +64,7 @@ class FedLinkPrivate(SecureSums, FedLink):
         return self
 
     def privacy(self, rounds: int) -> dict[str, Any]:
-        return gaussian.spent(self.noise, rounds, self.delta)
+        return spent(self.noise, rounds, self.delta)
 
     def closed(self) -> frozenset[str]:
         """Return FedLink's functions that tell which rows a client touches, and their changes."""
@@ -159,7 +158,7 @@ class FedLinkPrivate(SecureSums, FedLink):
         if model is not None:
             delta = tree.change(client.model, model)
             values += [delta[name].reshape(-1) for name in sorted(delta)]
-        flat = gaussian.protect(
+        flat = protect(
             client, torch.cat([v.reshape(-1) for v in values]).double().numpy() if values
             else np.empty(0), self.clip, self.noise, participants=sealed or (),
             fewest=1 if sealed is None else self.needed(len(client.world.clients)))

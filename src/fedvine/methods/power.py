@@ -38,6 +38,7 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
+from fedvine.aggregate.class_means import protect
 from fedvine.core import tree
 from fedvine.core.expect import Array, Maybe
 from fedvine.core.growth import enlarged
@@ -48,7 +49,6 @@ from fedvine.methods._power.equations import Encoder, class_means, encode, neigh
 from fedvine.methods._power.prototype_sums import PrototypeSums
 from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs
-from fedvine.privacy.class_means import protect
 
 
 class Power(PrototypeSums):

@@ -37,6 +37,8 @@ import torch
 from pydantic import model_validator
 from scipy.sparse import issparse
 
+from fedvine.aggregate.class_means import class_sums
+from fedvine.aggregate.noise import from_fixed, noised, to_fixed
 from fedvine.core import tree
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
@@ -47,9 +49,6 @@ from fedvine.methods._power.products import flat
 from fedvine.methods._power.propagation import means, smoothed
 from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs, below
-from fedvine.privacy.class_means import class_sums
-from fedvine.privacy.fixed_point import from_fixed, to_fixed
-from fedvine.privacy.noise import noised
 from fedvine.tasks.class_incremental import NodeQueries
 
 

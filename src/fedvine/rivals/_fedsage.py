@@ -16,14 +16,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedvine.aggregate.noise import from_fixed, noised
 from fedvine.core import tree
 from fedvine.core.device import OnDevice
 from fedvine.core.expect import Maybe, Named, Tensor
 from fedvine.core.method import Client, Field, on_client
 from fedvine.core.rng import rng, torch_rng
 from fedvine.nn.attention import product
-from fedvine.privacy.fixed_point import from_fixed
-from fedvine.privacy.noise import noised
 
 FGEN = ("first", "first_bias", "last", "last_bias")
 

@@ -33,7 +33,7 @@ Where this differs from FedSage+, and why:
   to 0..``neighbours``
 - L^f is of as many rows as neighbours are hidden, not as dGen says: 0 would teach fGen nothing
 - noise is drawn anew in each step, but is the same in all mended graphs of a client. That of
-  codes that are shown is of the operating system (:mod:`fedvine.privacy.noise`)
+  codes that are shown is of the operating system (:mod:`fedvine.aggregate.noise`)
 - clients speak through the server, ``sample`` of their nodes at a time; dGen and the encoder learn
   from the client's own loss alone, as in the authors' code
 

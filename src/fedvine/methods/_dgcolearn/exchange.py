@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix
 
+from fedvine.aggregate.noise import blurred
 from fedvine.core import tree
 from fedvine.core.expect import Tensor
 from fedvine.core.method import Server, World
 from fedvine.methods._dgcolearn.answers import scored
 from fedvine.methods._dgcolearn.min_group import allowed, only
-from fedvine.privacy.noise import blurred
 
 
 class Border:

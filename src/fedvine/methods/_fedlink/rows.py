@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fedvine.aggregate.rules import Robust, krum, merged, merged_rows
 from fedvine.core import tree
 from fedvine.core.clients import Clients
 from fedvine.core.errors import Refused
@@ -22,7 +23,6 @@ from fedvine.data.ids import Ids
 from fedvine.methods._fedlink.edges import EdgeBuffers
 from fedvine.nn.embedding import EmbeddingTable
 from fedvine.nn.sage import Bipartite
-from fedvine.privacy.robust import Robust, krum, merged, merged_rows
 
 SIDES = ("users", "items")      # the embeddings I and J: an EmbeddingTable each at the server
 MOST_KEYS = 1 << 26             # bytes of keys that a client may send at a time

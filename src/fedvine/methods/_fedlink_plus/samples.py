@@ -1,7 +1,7 @@
 """Edges with their features before they are counted, scores, sums over clients, and what answers.
 
 What travels as secure sums is exact in fixed point. With noise each client's part is bounded first
-(:mod:`fedvine.privacy.gaussian`); the measures of the self-check then are not sent.
+(:mod:`fedvine.aggregate.noise`); the measures of the self-check then are not sent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedvine.aggregate.noise import from_fixed, protect, shortened, to_fixed
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, on_client
 from fedvine.core.refresh import batches
@@ -24,8 +25,6 @@ from fedvine.methods._fedlink_plus.features import AT, Lent, fill, weighted
 from fedvine.methods._fedlink_plus.lists import Facts, Scratch
 from fedvine.methods._fedlink_plus.newton import MILDER, SIMPLE, derivatives, factors, means
 from fedvine.methods._fedlink_plus.travel import lent, receive_items
-from fedvine.privacy import gaussian
-from fedvine.privacy.fixed_point import from_fixed, to_fixed
 from fedvine.tasks import negatives
 from fedvine.tasks.negatives import Candidates
 
@@ -364,7 +363,7 @@ class SumsMixin:
         """
         if client.name not in away:
             own = by_hash(client, self.buckets)
-            totals = totals - (gaussian.shortened(own, self.clip_counts) if self.noise else own)
+            totals = totals - (shortened(own, self.clip_counts) if self.noise else own)
         enter_totals(client, np.maximum(totals, 0.0))
         client.cache.clear()
 
@@ -388,7 +387,7 @@ class SumsMixin:
         """Bound a client's part in a sum, and add its part of the noise; nothing without noise."""
         if not self.noise:
             return found
-        return gaussian.protect(client, found, clip, self.noise, participants=sealed or (),
+        return protect(client, found, clip, self.noise, participants=sealed or (),
                                 fewest=self.fewest(len(client.world.clients)))
 
     def fewest(self, clients: int) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, hstack, issparse
 
+from fedvine.aggregate.secure import SecureSums
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import rng
@@ -37,7 +38,6 @@ from fedvine.methods._power.products import (
 )
 from fedvine.methods._power.propagation import smoothed, unit
 from fedvine.methods._power.training import Continual
-from fedvine.privacy.secure_sums import SecureSums
 
 
 @dataclass(frozen=True)

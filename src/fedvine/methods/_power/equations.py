@@ -7,7 +7,7 @@ A client sends for each class the gradients that the class's mean feature vector
 network that server and clients know, so that the server does not receive the mean itself. **This
 hides nothing**: the gradient of one sample through a linear layer with bias is the outer product
 delta x^T beside delta, and a division gives x (``how="closed-form"``). The paper's way, L-BFGS on
-the gradient-matching loss, is ``how="lbfgs"``. :func:`fedvine.privacy.class_means.protect` does
+the gradient-matching loss, is ``how="lbfgs"``. :func:`fedvine.aggregate.class_means.protect` does
 protect a mean.
 """
 
@@ -22,9 +22,9 @@ import torch
 from scipy.sparse import issparse
 from torch import Tensor
 
+from fedvine.aggregate.class_means import class_sums
 from fedvine.core.errors import FedvineError
 from fedvine.nn.gradient_matching import Encoder, factors, match, mismatch, sizes, solve
-from fedvine.privacy.class_means import class_sums
 
 TIE = 1e-6     # numbers that differ by less than this share of their scale are equal
 BLOCK = 512    # rows of distances at a time, so that n nodes take O(n) memory

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import eigh
 
+from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core.errors import FedvineError
-from fedvine.privacy.fixed_point import from_fixed, to_fixed
 
 SCALE = 2.0 ** 12       # of S in fixed point; an entry is at most the number of a fold's nodes
 MOST = int(2.0 ** 31 / SCALE)

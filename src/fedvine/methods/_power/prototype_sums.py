@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from fedvine.aggregate.class_means import class_sums
+from fedvine.aggregate.noise import from_fixed, to_fixed
+from fedvine.aggregate.secure import SecureSums
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Field, Server, on_client
 from fedvine.methods._power.remembering import Replaying
-from fedvine.privacy.class_means import class_sums
-from fedvine.privacy.fixed_point import from_fixed, to_fixed
-from fedvine.privacy.secure_sums import SecureSums
 
 
 class PrototypeSums(SecureSums, Replaying):

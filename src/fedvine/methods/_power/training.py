@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fedvine.aggregate.rules import Robust
 from fedvine.core import tree
 from fedvine.core.device import OnDevice
 from fedvine.core.expect import Number
@@ -18,7 +19,6 @@ from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.data.graph import Graph
 from fedvine.nn import head
 from fedvine.nn.gat import Gat, Inputs, inputs
-from fedvine.privacy.robust import Robust
 from fedvine.tasks.class_incremental import NodeQueries
 
 

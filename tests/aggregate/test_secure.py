@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import NAMES, Sum, identities
 
+from fedvine.aggregate.bonawitz import fewest, open_sum, secure_sum
+from fedvine.aggregate.noise import BITS, from_fixed, to_fixed
 from fedvine.core.rng import rng
-from fedvine.privacy.fixed_point import BITS, from_fixed, to_fixed
-from fedvine.privacy.secure_aggregation import fewest, open_sum, secure_sum
 
 
 def inputs(count=5, length=50, seed=0):

@@ -13,11 +13,10 @@ import torch
 from scipy.sparse import csr_matrix, diags, issparse
 from torch import Tensor
 
+from fedvine.aggregate.noise import from_fixed, noised
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Client
 from fedvine.data.graph import Features
-from fedvine.privacy.fixed_point import from_fixed
-from fedvine.privacy.noise import noised
 
 
 def class_sums(x: Features, y: np.ndarray, classes: int, clip: float | None = None

@@ -2,7 +2,7 @@
 
 A method inherits :class:`SecureSums`; a client function ends in ``self.mask(client, vector,
 sealed)`` and the server calls ``self.secure_sum(clients, function, ...)``. The protocol is that of
-:mod:`fedvine.privacy.secure_aggregation` (Bonawitz et al. 2017, against a server that lies), five
+:mod:`fedvine.aggregate.bonawitz` (Bonawitz et al. 2017, against a server that lies), five
 calls a sum; clients may vanish at any of them as long as floor(2 n / 3) + 1 of n, and the run's
 quorum, stay.
 """
@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from fedvine.aggregate.bonawitz import Party, fewest, open_sum
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
 from fedvine.core.expect import Array, Named, Number, Text
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, Field, Method, on_client
 from fedvine.core.replies import RoundAborted
-from fedvine.privacy.secure_aggregation import Party, fewest, open_sum
 
 KEY = Text(32, bytes, least=32)     # a public key, a hash, or two halves of a private key
 BOX = Text(64, bytes, least=64)     # three sealed shares of 16 bytes and the seal
@@ -98,7 +98,7 @@ class SecureSums(Method):
     @on_client
     def sum_keys(self, client: Client, number: int) -> dict[str, Any]:
         """Return signed keys for one sum (exchange 0); ``number`` must be above all before."""
-        from fedvine.privacy.identities import identity_of
+        from fedvine.aggregate.identities import identity_of
         if type(number) is not int or number <= client.sums.get("number", 0):
             raise FedvineError("The server began a sum with a number that was used before; "
                                "refused.")

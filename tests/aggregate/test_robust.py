@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedvine import testing
+from fedvine.aggregate.rules import Robust, least, merged, merged_rows
 from fedvine.core import registry, tree
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
@@ -22,7 +23,6 @@ from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_private import FedLinkPrivate
-from fedvine.privacy.robust import Robust, least, merged, merged_rows
 from fedvine.rivals.mlp import Mlp
 
 RULES = ("clip", "median", "trimmed", "krum")

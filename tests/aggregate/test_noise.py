@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from fedvine import testing
+from fedvine.aggregate.discrete_gaussian import Stream, _fill, discrete_gaussian
+from fedvine.aggregate.noise import BITS, blurred, cost, from_fixed, noised, steps, to_fixed
 from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import Ledger, Spent, epsilon, seeded
 from fedvine.core.state import Client, World
@@ -22,9 +24,6 @@ from fedvine.experiments.run import run
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
-from fedvine.privacy.discrete_gaussian import Stream, _fill, discrete_gaussian
-from fedvine.privacy.fixed_point import BITS, from_fixed, to_fixed
-from fedvine.privacy.noise import blurred, cost, noised, steps
 from fedvine.rivals.fedsage_dyn import FedSageDyn
 
 KEY = bytes(range(7, 39))

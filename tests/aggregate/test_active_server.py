@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from parties import NAMES, Sum, identities, key, roster
 
+from fedvine.aggregate.bonawitz import Party, fewest
+from fedvine.aggregate.identities import RosterMember, der
 from fedvine.core.errors import FedvineError
-from fedvine.privacy.identities import RosterMember, der
-from fedvine.privacy.secure_aggregation import Party, fewest
 
 refused = pytest.raises
 
@@ -215,7 +215,7 @@ def test_no_step_comes_before_its_turn_or_twice(step):
 def test_every_kind_of_kit_key_signs():
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-    from fedvine.privacy.identities import fingerprint
+    from fedvine.aggregate.identities import fingerprint
     made = {"ada": rsa.generate_private_key(65537, 2048), "bob": key("bob"),
             "cyd": ec.generate_private_key(ec.SECP256R1())}
     known = {n: fingerprint(der(k.public_key())) for n, k in made.items()}

@@ -8,6 +8,7 @@ import pytest
 from parties import NAMES, identities
 
 from fedvine import testing
+from fedvine.aggregate.secure import SecureSums
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
 from fedvine.core.method import At, Field, Server, on_client
@@ -19,7 +20,6 @@ from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.methods.fedlink_private import FedLinkPrivate
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
-from fedvine.privacy.secure_sums import SecureSums
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.tiny import FOUR, tiny_case, tiny_stream
 
@@ -220,7 +220,7 @@ def test_functions_that_would_tell_more_are_closed(method, function):
 
 
 def test_without_a_roster_a_site_of_a_federation_takes_part_in_no_sum():
-    from fedvine.privacy.identities import RosterMember
+    from fedvine.aggregate.identities import RosterMember
     ada = Site("ada")
     ada.worker.identity = RosterMember("ada", None, {})
     ada.worker.renew()

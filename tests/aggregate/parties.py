@@ -5,8 +5,8 @@ import functools
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedvine.privacy.identities import RosterMember, der, fingerprint
-from fedvine.privacy.secure_aggregation import Party
+from fedvine.aggregate.bonawitz import Party
+from fedvine.aggregate.identities import RosterMember, der, fingerprint
 
 NAMES = ["ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal", "ivy", "jon"]
 

@@ -36,8 +36,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from fedvine.aggregate.identities import RosterMember, derived
 from fedvine.core.errors import FedvineError
-from fedvine.privacy.identities import RosterMember, derived
 
 Keys = Mapping[str, Mapping[str, Any]]      # what clients sent in exchange 0, by client
 _STEPS = ("keys", "shares", "masked", "agree", "unmask")
