@@ -154,10 +154,24 @@ def test_only_client_functions_of_the_method_can_be_called():
         testing._run(Wrong()).finish()
 
 
+def test_a_call_without_expect_names_the_line_to_add():
+    class Silent(Fifo):
+        @on_client
+        def count(self, client) -> int:
+            return len(client.stage)
+
+        def round(self, server, clients, at):
+            clients.call(self.count)
+
+    with pytest.raises(ValueError, match=r"Silent.count .* add expect=Number\(whole=True\) to "
+                                         r"clients.call\(self.count"):
+        testing._run(Silent()).finish()
+
+
 def test_queries_exist_only_while_scoring():
     class Early(Fifo):
         def round(self, server, clients, at):
-            clients.call(self.wanted)
+            clients.call(self.wanted, expect={})
 
     with pytest.raises(ValueError, match="only while the library scores"):
         testing._run(Early()).finish()

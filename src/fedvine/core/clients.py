@@ -6,8 +6,12 @@ replies, byte counts, scoring. An engine only carries envelopes (:meth:`Clients.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
+import inspect
 import math
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -126,10 +130,12 @@ class Clients:
 
         Raises:
             RoundAborted: if fewer clients than the quorum answered.
-            MethodError: for a function that is not one of the method's client functions, or an
-                unknown name.
+            MethodError: for a function that is not one of the method's client functions, an unknown
+                name, or a call without ``expect`` of a function that has a reply.
         """
         self._check(function)
+        if expect is None and (self._query is None or function.__name__ != "predict"):
+            _has_no_reply(function.__func__, type(self.method).__name__)  # type: ignore[attr-defined]
         chosen = self._chosen(only, per_client)
         shared, began = pack(list(same)), time.perf_counter()
         if fold is not None and len(chosen) > 1:
@@ -319,6 +325,41 @@ class Clients:
             raise MethodError(f'a call names the client "{lacking}", which is not in this run '
                               "or has no message.")
         return sorted(names)
+
+
+#: What a reply of such a type may be stated as, by the annotation of the function.
+_STATED = {"bool": "Flag()", "int": "Number(whole=True)", "float": "Number()",
+           "ndarray": 'Array("float32", (None,))', "Tensor": 'Tensor("float32", (None,))'}
+
+
+@functools.cache
+def _has_no_reply(function: Callable[..., Any], method: str) -> None:
+    """Raise :class:`MethodError` with the line to add where a client function always replies.
+
+    It is read from the function's source: a reply is a client's, and ends no run.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError, TypeError):       # made where there is no file: not known
+        return
+    returned = [node.value for node in _own_nodes(tree.body[0]) if isinstance(node, ast.Return)]
+    if returned and not any(value is None or (isinstance(value, ast.Constant)
+                                              and value.value is None) for value in returned):
+        kind = function.__annotations__.get("return")
+        kind = kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", "")
+        stated = _STATED.get(kind, "...")
+        raise MethodError(
+            f"{method}.{function.__name__} returns a value that the call does not state; add "
+            f"expect={stated} to clients.call(self.{function.__name__}, ...), with what "
+            "fedvine.core.expect offers.")
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, without those of functions inside of it."""
+    for below in ast.iter_child_nodes(node):
+        if not isinstance(below, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield below
+            yield from _own_nodes(below)
 
 
 def _plain(packed: Packed) -> list[Any]:
