@@ -6,7 +6,7 @@ import bisect
 import threading
 from typing import Any
 
-from fedvine.app.plain import number, text
+from fedvine.app.views import number, text
 from fedvine.app.watched import Watched
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids

@@ -4,7 +4,7 @@ An interval is over seeds, or over users where seeds say nothing. Seeds draw fir
 order of training and the queries. In a method without a model they change only the queries, so that
 an interval over seeds would say how well its score is measured on these users, and nothing of
 others; and fewer than four give none. There the interval is one over users, by replicates
-(:mod:`fedvine.tasks.resampled`), where the runs have them.
+(:mod:`fedvine.tasks.metrics`), where the runs have them.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def alike(entries: Collection[Entry]) -> list[list[Entry]]:
 
 
 # -- intervals and tests of methods from replicates of their scores, and Holm's correction ---------
-# Replicates are those of :mod:`fedvine.tasks.resampled`: the same users count in replicate b of
+# Replicates are those of :mod:`fedvine.tasks.metrics`: the same users count in replicate b of
 # every method, so that the replicates of a difference are the differences of the replicates.
 WIDTH = float(special.ndtri(0.975))     # half widths of a 95 % interval in standard errors
 

@@ -21,7 +21,7 @@ from fedvine.core.device import OnDevice
 from fedvine.core.expect import Maybe, Named, Tensor
 from fedvine.core.method import Client, Field, on_client
 from fedvine.core.rng import rng, torch_rng
-from fedvine.nn.attention import product
+from fedvine.nn.gat import product
 from fedvine.privacy.fixed_point import from_fixed
 from fedvine.privacy.noise import noised
 
