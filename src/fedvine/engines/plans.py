@@ -203,8 +203,5 @@ def longer_together(plan: Plan, found: Times, every: str | float, needed: int, s
 
 
 def slack_of(text: str) -> float:
-    """Return the seconds of a slack such as ``"6h"``; ``"0"`` is none.
-
-    Raises :class:`FedvineError` for other text.
-    """
+    """Return the seconds of a slack such as ``"6h"`` or ``"0"``; raise for other text."""
     return 0.0 if text.strip() in ("0", "0s") else seconds(text)

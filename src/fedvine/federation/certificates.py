@@ -33,10 +33,7 @@ class Certificate(NamedTuple):
 
 
 def listed(hub: Path) -> list[Certificate]:
-    """List the certificates that the hub has signed or made, by name.
-
-    Raises :class:`FedvineError` if ``hub`` is not a hub's folder.
-    """
+    """List the certificates of a hub by name; raise if ``hub`` is not its folder."""
     found = {path.stem: path.read_bytes() for path in (hub / "server" / "startup").glob("*.crt")}
     for answer in sorted(hub.glob("*.signed.zip")):
         with zipfile.ZipFile(answer) as archive:

@@ -321,10 +321,7 @@ def fingerprint_of(certificate: Path) -> str:
 
 
 def withdrawn(hub: Path) -> set[str]:
-    """Return the names of the sites that were withdrawn.
-
-    Raises :class:`FedvineError` where their list stays unreadable for five seconds.
-    """
+    """Return names of withdrawn sites; raise if their list is unreadable for five seconds."""
     file, until = hub / "server" / WITHDRAWN, time.monotonic() + 5
     while file.exists():
         try:

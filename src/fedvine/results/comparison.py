@@ -74,10 +74,7 @@ class Comparison:
         return self.task.scores.get(key) or score(key)
 
     def _differences(self) -> list[list[Estimate]]:
-        """Return the differences to the first method, a row a method, with Holm's correction.
-
-        The p values are corrected over all of the table.
-        """
+        """Return differences to the first method, with Holm's correction over the whole table."""
         first, *others = self.entries
         found = [[self.difference(e, first, k) for k in self.task.main] for e in others]
         corrected = iter(holm([d.p for row in found for d in row]))

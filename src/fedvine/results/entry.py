@@ -49,10 +49,7 @@ class Entry:
                 for record in found if key in record.get(REPLICATES, {})}
 
     def estimate(self, key: str, client: str | None = None) -> tuple[float | None, float]:
-        """Return the mean over seeds (None without values) and the half width of its 95 % interval.
-
-        The half width is NaN for one seed.
-        """
+        """Return the mean over seeds, or None, and its interval's half width, NaN for one seed."""
         values = list(self.values(key, client).values())
         mean, half = metrics.mean_interval(values)
         return (mean if values else None), half
