@@ -228,9 +228,17 @@ def _write(out: Path, found: Exported, run: Run) -> None:
                  run.parts.values()), None), "classes", ()))}
     (out / "about.json").write_text(json.dumps(about, indent=1) + "\n")
     if found.script:
-        script = Path(models.__file__).with_name(f"load_{found.script}.py")
-        (out / "load.py").write_text(script.read_text("utf-8"), "utf-8")
+        (out / "load.py").write_text(_script(found.script), "utf-8")
     (out / "README.md").write_text(_card(run, found), "utf-8")
+
+
+def _script(name: str) -> str:
+    """Return a script that stands alone: the text of what it imports from ``load_common.py``."""
+    script, common = (Path(models.__file__).with_name(f"load_{part}.py").read_text("utf-8")
+                      for part in (name, "common"))
+    before, line, after = script.partition(f"from {models.__package__}.load_common import ")
+    assert line
+    return before + common.partition("\n\n")[2].rstrip() + after[after.index("\n"):]
 
 
 def _arrays(file: Path, arrays: Mapping[str, Any]) -> None:
