@@ -20,9 +20,9 @@ from fedvine.cli import main as cli
 from fedvine.core.errors import FedvineError
 from fedvine.data.spec import Data
 from fedvine.engines.refusals import Refusal
+from fedvine.federation.launch import join_unit
 from fedvine.federation.site_checks import same_table
 from fedvine.federation.site_table import SiteTable
-from fedvine.federation.systemd import join_unit
 
 NAMES = ["[/red]", r"$\frac{$", "<script>alert(1)</script>", '=HYPERLINK("x","y")', "esc\x1b[2J"]
 DAMAGES: list[tuple[str, str, Callable[[bytes], bytes]]] = [

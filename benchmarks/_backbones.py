@@ -26,7 +26,7 @@ import torch
 
 from fedvine.core.units import size
 from fedvine.data.spec import load
-from fedvine.datasets.uci import STAGES
+from fedvine.datasets.snap import Uci
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.nn.backbones import Backbone
@@ -55,7 +55,7 @@ class Timed(DgCoLearn):
 def measured(backbone: str, rounds: int, epochs: int, seed: int) -> dict[str, Any]:
     """Run one backbone; return its figures."""
     data = load("uci")
-    split, stages = data.split("hash", k=5), data.by_time(STAGES)
+    split, stages = data.split("hash", k=5), data.by_time(Uci.STAGES)
     Timed.spent[0] = 0.0
     method: Any = Timed(backbone=backbone, rounds=rounds, epochs=epochs, window=10)
     moved = [0.0]

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks._cities_client import STEPS, WIDTH
 from benchmarks.fedlink import floor
 from fedvine.core.errors import FedvineError
-from fedvine.datasets import four_cities
+from fedvine.datasets.foursquare import FourCities
 
 CLIENT, TURNS = "MY", 5
 OURS = {"fedlink-1": "MY, 1 x 50k", "fedlink-5": "MY, 5 x 10k", "fedlink-10": "MY, 10 x 5k"}
@@ -44,13 +44,13 @@ def carry_out(kind: str, folder: str, *options: str) -> dict[str, float]:
 def measure() -> list[dict[str, Any]]:
     """Seconds and memory, with freed blocks kept by the process (``fedvine run``) and without."""
     try:
-        stream = four_cities.load()
+        stream = FourCities.load()
     except FedvineError as error:
         print(f"cities: skipped, as {error}")
         return []
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        part = stream.split(four_cities.SPLIT["by"]).parts[CLIENT]
+        part = stream.split(FourCities.SPLIT["by"]).parts[CLIENT]
         folder = str(Path(folder) / "part")
         part.write(folder)
         for options, label in (((), ""), (("--free",), ", no allocator")):

@@ -3,17 +3,24 @@
 A room is a folder or a file directly in src/fedvine. It is on level 1 if it imports no other room,
 and else one level above the highest room that it imports. Imports inside functions count. Imports
 under TYPE_CHECKING do not, and are listed apart, without those by which a room's ``__init__.py``
-lists its public names. The exit status is 1 if rooms or files import each other in a circle, or if
-there are more than 10 levels.
+lists its public names. Files, lines and statements are counted by room. The exit status is 1 if
+rooms or files import each other in a circle, if there are more than 10 levels, or if there are more
+files or lines than the newest page of docs/decisions with a line "Size: at most ..." allows.
 """
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
+from collections import Counter
+from pathlib import Path
 
 from grimp import ImportGraph, build_graph
 
 PACKAGE = "fedvine"
+ROOT = Path(__file__).resolve().parent.parent
+SIZE = re.compile(r"^Size: at most (\d+) files and ([\d,]+) lines; tests ([\d,]+) lines", re.M)
 MOST = 10       # levels
 
 
@@ -61,6 +68,43 @@ def for_types_alone(graph: ImportGraph) -> list[tuple[str, str]]:
                   and not imported.startswith(f"{module}."))
 
 
+def counted(folder: Path) -> dict[str, Counter[str]]:
+    """Return files, lines and statements of the Python files in a folder, by room."""
+    found: dict[str, Counter[str]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        place, text = path.relative_to(folder), path.read_text()
+        room = place.parts[0] if len(place.parts) > 1 else "top"
+        found.setdefault(room, Counter()).update(
+            files=1, lines=text.count("\n"),
+            statements=sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(text))))
+    return found
+
+
+def allowed() -> tuple[int, int, int]:
+    """Return the most files, lines, and lines of tests, by the newest decision that says so."""
+    said = [fits for page in sorted((ROOT / "docs" / "decisions").glob("*.md"))
+            for fits in SIZE.findall(page.read_text())]
+    files, lines, tests = (int(number.replace(",", "")) for number in said[-1])
+    return files, lines, tests
+
+
+def too_large() -> bool:
+    """Print sizes by room; return whether there is more than is allowed."""
+    total = Counter[str]()
+    print("\nroom         files   lines statements")
+    for room, size in counted(ROOT / "src" / PACKAGE).items():
+        print(f"{room:12} {size['files']:5} {size['lines']:7,} {size['statements']:10,}")
+        total.update(size)
+    tests = sum((size for size in counted(ROOT / "tests").values()), Counter())
+    for name, size in (("all", total), ("tests", tests)):
+        print(f"{name:12} {size['files']:5} {size['lines']:7,} {size['statements']:10,}")
+    sizes, most = (total["files"], total["lines"], tests["lines"]), allowed()
+    over = any(size > limit for size, limit in zip(sizes, most, strict=True))
+    print(f"At most {most[0]} files, {most[1]:,} lines, {most[2]:,} lines of tests"
+          + (": there is more, so let something go, or write a decision." if over else "."))
+    return over
+
+
 def main() -> int:
     """Print; the exit status."""
     files = build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
@@ -81,7 +125,7 @@ def main() -> int:
     highest = max(height.values(), default=0)
     print(f"\n{len(files.modules)} files, {len(between.modules)} rooms" + (
         f" on {highest} levels, of at most {MOST}." if height else "."))
-    return int(bool(wrong or circles(files) or highest > MOST))
+    return int(bool(wrong or circles(files) or highest > MOST) | too_large())
 
 
 def _short(module: str) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedvine.core.errors import FedvineError
-from fedvine.data.far import ask, believed, gap
+from fedvine.data.plan import ask_about_far, believed_times, doubted
 
 DAYS = np.arange(60.0)
 
@@ -25,7 +25,7 @@ DAYS = np.arange(60.0)
     ([0, 0, 0, 1e6], "1", -np.inf, None),                   # nothing to compare with
     ([0, 1e6], "1", -np.inf, None), ([], "1", -np.inf, None)])
 def test_an_empty_time_is_doubted_by_its_stages_and_its_neighbours(order, stages, since, found):
-    assert gap(np.asarray(order, float), stages, since) == found
+    assert doubted(np.asarray(order, float), stages, since) == found
 
 
 def test_the_sentence_names_the_time_of_the_row_and_what_to_do():
@@ -33,14 +33,14 @@ def test_the_sentence_names_the_time_of_the_row_and_what_to_do():
     order = 1.7e9 // day * day + day * DAYS
     with pytest.raises(FedvineError, match=r"^shop: is 2100-01-01 the time of a row\? The previous "
                                            r"one is at 2024-01-12.* say --sure"):
-        ask("shop", np.append(order, 4_102_444_800), "1d", True)
+        ask_about_far("shop", np.append(order, 4_102_444_800), "1d", True)
     with pytest.raises(FedvineError, match=r"is 1970-01-01 the time of a row.*next one is at 2023"):
-        ask("shop", np.append(0, order), "1d", True)
+        ask_about_far("shop", np.append(0, order), "1d", True)
 
 
 @pytest.mark.parametrize(("order", "first"), [([*DAYS, 1e6, 9e9], 1e6), ([-1e6, *DAYS], -1e6),
                                               (DAYS, None)])
 def test_a_site_leaves_out_what_it_does_not_believe(order, first):
     order = np.asarray(order)
-    left, found = believed(order, "1")
+    left, found = believed_times(order, "1")
     assert left.tolist() == DAYS.tolist() and found == first

@@ -22,18 +22,19 @@ from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.stream import EventStream
-from fedvine.datasets import as733, bitcoin_otc, snapshots, uci
+from fedvine.datasets import snapshots
+from fedvine.datasets.snap import As733, BitcoinOtc, Uci
 from fedvine.datasets.snapshots import Dblp3, Dblp5, Reddit
 
 MESSAGES = "7 3 100\n3 9 100\n7 3 250\n"
-FILES = {uci: ("CollegeMsg.txt.gz", gzip.compress(MESSAGES.encode())),
-         bitcoin_otc: ("soc-sign-bitcoinotc.csv.gz", gzip.compress(b"7,3,-10,99.9\n3,9,4,100.2\n"))}
+FILES = {Uci: ("CollegeMsg.txt.gz", gzip.compress(MESSAGES.encode())),
+         BitcoinOtc: ("soc-sign-bitcoinotc.csv.gz", gzip.compress(b"7,3,-10,99.9\n3,9,4,100.2\n"))}
 
 
 @pytest.fixture(autouse=True)
 def _nobody_answers(monkeypatch):
     """No test reaches a public address."""
-    for module in (uci, bitcoin_otc, as733):
+    for module in (Uci, BitcoinOtc, As733):
         name = module.URL.rsplit("/", 1)[-1]
         monkeypatch.setattr(module, "URL", f"http://127.0.0.1:9/{name}")
 
@@ -51,7 +52,7 @@ def served(tmp_path, monkeypatch):
         ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    for module in (uci, bitcoin_otc, as733):
+    for module in (Uci, BitcoinOtc, As733):
         name = module.URL.rsplit("/", 1)[-1]
         monkeypatch.setattr(module, "URL", f"http://127.0.0.1:{server.server_port}/{name}")
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
@@ -105,7 +106,7 @@ def snapshots_of(file: Path) -> dict[int, list[tuple[int, int]]]:
 # -- messages and ratings ---------------------------------------------------------------------
 def test_uci(data, tmp_path, monkeypatch):
     file = copied(data, "temporal/collegemsg/CollegeMsg.txt.gz", tmp_path)
-    stream = uci.load(tmp_path)
+    stream = Uci.load(tmp_path)
     assert (len(stream), stream.num_src, stream.bipartite) == (59_835, 1_899, False)
     rows = [tuple(map(int, line.split())) for line in unpacked(file)]
     assert [int(stream.src_ids[i]) for i in stream.src.tolist()] == [row[0] for row in rows]
@@ -113,16 +114,16 @@ def test_uci(data, tmp_path, monkeypatch):
     assert stream.t.tolist() == [row[2] for row in rows] and stream.t.dtype == np.int64
     assert len(set(zip(stream.src.tolist(), stream.dst.tolist(), strict=True))) == 20_296
     assert stream.deleted is None and stream.weight is None
-    plan = stream.by_time(uci.STAGES)
+    plan = stream.by_time(Uci.STAGES)
     assert len(plan) == 39 and min(len(plan.stage(stream, i)) for i in range(39)) > 0
     monkeypatch.setenv("FEDVINE_DATA", str(data))
-    assert uci.load().t.tolist() == stream.t.tolist()
+    assert Uci.load().t.tolist() == stream.t.tolist()
 
 
 @pytest.mark.slow
 def test_bitcoin_otc(data, tmp_path):
     file = copied(data, "temporal/bitcoin/soc-sign-bitcoinotc.csv.gz", tmp_path)
-    stream = bitcoin_otc.load(tmp_path)
+    stream = BitcoinOtc.load(tmp_path)
     assert (len(stream), stream.num_src, stream.bipartite) == (35_592, 5_881, False)
     rows = [line.split(",") for line in unpacked(file)]
     assert [stream.src_ids[i] for i in stream.src.tolist()] == [row[0] for row in rows]
@@ -133,7 +134,7 @@ def test_bitcoin_otc(data, tmp_path):
     assert stream.t.dtype == np.int64 and stream.deleted is None
     assert [datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d") for t in stream.t[[0, -1]]] == [
         "2010-11-08", "2016-01-25"]
-    plan = stream.by_time(bitcoin_otc.STAGES)
+    plan = stream.by_time(BitcoinOtc.STAGES)
     sizes = [len(plan.stage(stream, i)) for i in range(len(plan))]
     assert (len(plan), min(sizes), max(sizes)) == (21, 136, 4_558)
 
@@ -169,7 +170,7 @@ def test_downloaded_once_and_checked_ever_after(module, served, tmp_path, monkey
     assert len(module.load()) == edges and here.read_bytes() == content
 
 
-@pytest.mark.parametrize("module", [uci, bitcoin_otc, as733])
+@pytest.mark.parametrize("module", [Uci, BitcoinOtc, As733])
 def test_offline(module, monkeypatch):
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
     with pytest.raises(FedvineError, match=r"could not be downloaded .* below FEDVINE_DATA in"):
@@ -203,7 +204,7 @@ def test_snapshots_without_an_edge_are_refused():
 @pytest.mark.slow
 def test_as733_last_days(data, tmp_path):
     file = copied(data, "temporal/as-733/as733_last22.csv.gz", tmp_path)
-    stream = as733.load(tmp_path)
+    stream = As733.load(tmp_path)
     assert (stream.name, len(stream), stream.num_src) == ("as733-last22", 16_119, 6_507)
     assert stream.deleted is not None and int(stream.deleted.sum()) == 1_112
     assert stream.t.dtype == np.int64
@@ -221,7 +222,7 @@ def test_as733_last_days(data, tmp_path):
         lines = unpacked(copied(data, f"temporal/as-733/{name}.txt.gz", tmp_path))
         whole = pairs(tuple(map(int, line.split())) for line in lines if line[:1] != "#")
         assert {(a, b) for a, b in whole if a != b or day == 21} == last[day]
-    assert len(stream.by_time(as733.STAGES)) == 22        # a stage a day
+    assert len(stream.by_time(As733.STAGES)) == 22        # a stage a day
 
 
 def daily(rows, header: bool = True) -> bytes:
@@ -250,7 +251,7 @@ def test_as733_whole(folder, tmp_path):
         for name in reversed(DAYS)}}
     archived(tmp_path / "as-733.tar.gz", members)
     (tmp_path / "as733_last22.csv.gz").write_bytes(gzip.compress(b"snapshot,src,dst\n0,1,2\n"))
-    stream = as733.load(tmp_path)       # the whole comes before the part
+    stream = As733.load(tmp_path)       # the whole comes before the part
     assert stream.name == "as733" and not stream.bipartite
     assert replayed(stream) == {
         int(datetime(1997, 11, int(name[8:10]), tzinfo=UTC).timestamp()): pairs(rows)
@@ -262,7 +263,7 @@ def test_as733_whole(folder, tmp_path):
 
 def test_as733_downloaded(served):
     archived(served / "as-733.tar.gz", {name: daily(rows) for name, rows in DAYS.items()})
-    assert len(as733.load()) == len(as733.load()) == 7
+    assert len(As733.load()) == len(As733.load()) == 7
 
 
 @pytest.mark.parametrize(("members", "said"), [
@@ -277,7 +278,7 @@ def test_as733_downloaded(served):
 def test_as733_another_archive(members, said, tmp_path):
     archived(tmp_path / "as-733.tar.gz", members)
     with pytest.raises(FedvineError, match=said):
-        as733.load(tmp_path)
+        As733.load(tmp_path)
 
 
 def test_as733_damaged(tmp_path):
@@ -286,7 +287,7 @@ def test_as733_damaged(tmp_path):
     for content in (file.read_bytes()[:5000], b"not an archive", b""):
         file.write_bytes(content)
         with pytest.raises(FedvineError, match="is not SNAP's archive"):
-            as733.load(tmp_path)
+            As733.load(tmp_path)
 
 
 # -- DBLP and Reddit ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.stream import EventStream
-from fedvine.datasets import foursquare
+from fedvine.datasets.foursquare import COUNTRIES, Foursquare
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def rows(stream: EventStream) -> list[tuple]:
 
 @pytest.mark.slow
 def test_both_forms_are_equal(real):
-    text, parquet = foursquare.load(real / "text"), foursquare.load(real / "parquet")
+    text, parquet = Foursquare.load(real / "text"), Foursquare.load(real / "parquet")
     assert text.name == parquet.name == "foursquare-tist2015-part"
     for column in ("src", "dst", "t"):
         assert np.array_equal(getattr(text, column), getattr(parquet, column))
@@ -54,13 +54,13 @@ def test_both_forms_are_equal(real):
 @pytest.mark.slow
 def test_against_the_lines_of_the_files(real):
     expected = []
-    for country in foursquare.COUNTRIES:
+    for country in COUNTRIES:
         with gzip.open(real / "text" / f"data_{country}.txt.gz", "rt") as file:
             for line in file:
                 user, venue, moment, _ = line.rstrip("\n").split("\t")
                 at = datetime.strptime(moment, "%a %b %d %H:%M:%S %z %Y").timestamp()
                 expected.append((int(at), country, int(user), venue))
-    stream = foursquare.load(real / "text")
+    stream = Foursquare.load(real / "text")
     assert rows(stream) == [(str(u), v, t, c) for t, c, u, v in sorted(expected)]
     assert (len(stream), stream.num_src) == (40_670, 11_597)
     countries = {user: set() for user in range(stream.num_src)}
@@ -70,27 +70,27 @@ def test_against_the_lines_of_the_files(real):
 
 
 def test_other_countries(real):
-    stream = foursquare.load(real / "parquet", countries=("MY", "gb"))
+    stream = Foursquare.load(real / "parquet", countries=("MY", "gb"))
     assert Counter(row[3] for row in rows(stream)) == {"MY": 3_540, "GB": 1_680}
     assert stream.name == "foursquare-tist2015-part-MY-GB"
     for _ in range(2):
         with pytest.raises(FedvineError, match="has no check-ins in XX"):
-            foursquare.load(real / "parquet", countries=("US", "XX"))
+            Foursquare.load(real / "parquet", countries=("US", "XX"))
     with pytest.raises(FedvineError, match='"Brazil" is no country code'):
-        foursquare.load(real / "parquet", countries=("Brazil",))
+        Foursquare.load(real / "parquet", countries=("Brazil",))
 
 
 def test_stages_have_something_to_validate_on(real):
-    plan = foursquare.load(real / "parquet").by_time(foursquare.STAGES)
+    plan = Foursquare.load(real / "parquet").by_time(Foursquare.STAGES)
     assert (len(plan), plan.val, plan.test) == (11, 9, 10)
 
 
 def test_the_whole_data_has_its_own_name(tmp_path):
     """FedGraph's files know the offset to local time."""
-    for country in foursquare.COUNTRIES:
+    for country in COUNTRIES:
         (tmp_path / f"data_{country}.txt").write_text(
             f"7\t4b\"{country}\tTue Apr 03 18:00:06 +0000 2012\t-240\n")
-    stream = foursquare.load(tmp_path)
+    stream = Foursquare.load(tmp_path)
     assert stream.name == "foursquare-tist2015"
     assert rows(stream)[0] == ("7", '4b"BR', 1333476006, "BR")
 
@@ -98,13 +98,13 @@ def test_the_whole_data_has_its_own_name(tmp_path):
 def test_what_is_missing_or_broken(tmp_path, monkeypatch):
     monkeypatch.delenv("FEDVINE_DATA", raising=False)
     with pytest.raises(FedvineError, match=r"FEDVINE_DATA, which is unset.*github.com/FedGraph"):
-        foursquare.load()
+        Foursquare.load()
     (tmp_path / "data_US.txt").write_text("7\tv\tTue Apr 03 18:00:06 +0000 2012\t0\n")
     with pytest.raises(FedvineError, match=r"data_BR.txt, data_ID.txt"):
-        foursquare.load(tmp_path)
+        Foursquare.load(tmp_path)
     (tmp_path / "data_US.txt").write_text("7\tv\tthird of April\t0\n")
     with pytest.raises(FedvineError, match=r'could not be read: .*"third of April"'):
-        foursquare.load(tmp_path, countries=["US"])
+        Foursquare.load(tmp_path, countries=["US"])
     (tmp_path / "data_US.txt").write_text("7\tv\n")
     with pytest.raises(FedvineError, match="could not be read"):
-        foursquare.load(tmp_path, countries=["US"])
+        Foursquare.load(tmp_path, countries=["US"])

@@ -10,7 +10,7 @@ from test_growing import ROWS, here, night, scores  # noqa: F401 (a fixture)
 
 from fedvine import testing
 from fedvine.core.errors import FedvineError
-from fedvine.experiments import logs, run_files, run_folder, saves, summary
+from fedvine.experiments import logs, run_files, run_folder, summary
 from fedvine.experiments.logs import Logs, summed
 from fedvine.experiments.reopened import open_run
 from fedvine.methods.fedlink import FedLink
@@ -75,7 +75,7 @@ def test_sums_of_sums_are_the_sums():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [(logs, "summed"), (Logs, "add_up"), (saves, "write"),
+@pytest.mark.parametrize("place", [(logs, "summed"), (Logs, "add_up"), (run_folder, "write"),
                                    (Logs, "sizes"), (Logs, "drop"), (Logs, "append"),
                                    (run_folder.shutil, "rmtree")], ids=lambda p: p[1])
 def test_a_kill_at_every_step_of_a_rotation(monkeypatch, place):

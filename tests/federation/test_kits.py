@@ -29,12 +29,11 @@ from fedvine.cli.site import private
 from fedvine.core.errors import FedvineError
 from fedvine.engines.remote import Gone
 from fedvine.experiments.run_folder import RunFolder
-from fedvine.federation import certificates, flare, keys, kits, launch, roster
+from fedvine.federation import certificates, flare, kits, launch, roster
 from fedvine.federation.flare import Gate, checked
-from fedvine.federation.launch import read_order
+from fedvine.federation.launch import join_unit, read_order, serve_unit
 from fedvine.federation.order import Order
 from fedvine.federation.supervisor import Supervisor
-from fedvine.federation.systemd import join_unit, serve_unit
 
 
 @pytest.mark.parametrize(("names", "match"), [
@@ -275,7 +274,7 @@ def test_a_sites_unit_sees_no_home_and_writes_in_the_kit_and_its_counter(tmp_pat
     assert f"ReadWritePaths={kit} {tmp_path}/.jfk-kit.spent\n" in text
     assert (tmp_path / ".jfk-kit.spent").stat().st_mode & 0o777 == 0o600
     assert "ProtectHome=yes" in text or "BindReadOnlyPaths=" in text
-    monkeypatch.setattr("fedvine.federation.systemd.libraries", lambda: ["/home/me/env"])
+    monkeypatch.setattr("fedvine.federation.launch.libraries", lambda: ["/home/me/env"])
     text = join_unit(kit, "fed")
     assert "ProtectHome=tmpfs\n" in text and "BindReadOnlyPaths=/home/me/env\n" in text
     assert f"BindPaths={kit} {tmp_path}/.jfk-kit.spent\n" in text
@@ -285,7 +284,7 @@ def test_a_sites_unit_reads_its_table_and_sees_one_that_replaces_it(tmp_path, mo
     kit, tables = tmp_path / "jfk-kit", tmp_path / "home" / "me" / "tables"
     kit.mkdir()
     tables.mkdir(parents=True)
-    monkeypatch.setattr("fedvine.federation.systemd.HOMES", (str(tmp_path / "home"),))
+    monkeypatch.setattr("fedvine.federation.launch.HOMES", (str(tmp_path / "home"),))
     for name in ("a.csv", "b.csv"):
         (tables / name).write_text("user,item,t\nu,i,1\n")
     for source, kept in ((tables / "a.csv", tables / "a.csv"), (tables / "*.csv", tables)):
@@ -343,7 +342,7 @@ def request_of(folder, name, key, old=None, file="x"):
         (folder / "old.key").write_bytes(old.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption()))
-        keys.prove(asked, folder / "old.key")
+        kits.prove(asked, folder / "old.key")
     return asked
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from fedvine.nn import attention
-from fedvine.nn.attention import product, weighted_sums
-from fedvine.nn.gat import features
+from fedvine.nn import gat
+from fedvine.nn.gat import features, product, weighted_sums
 
 
 def by_torch(rows, weight, src, dst):
@@ -96,7 +95,7 @@ def test_what_is_made_of_a_tensor_goes_with_it():
     weighted_sums(rows, weight, src, dst)
     x = features(sparse(4, 7))
     product(x, torch.zeros(7, 2, requires_grad=True))
-    made = [weakref.ref(attention._made[key]) for key in (dst, x)]
+    made = [weakref.ref(gat._made[key]) for key in (dst, x)]
     del src, dst, x
     gc.collect()
     assert [one() for one in made] == [None, None]

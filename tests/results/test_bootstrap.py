@@ -9,32 +9,32 @@ from hypothesis import strategies as st
 
 from fedvine.core.rng import rng
 from fedvine.results.entry import half_width, holm, p_value
-from fedvine.tasks.resampled import mean, weights
+from fedvine.tasks.metrics import replicate_means, replicate_weights
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says():
     inside, many = 0, 300
-    w = weights(np.arange(60, dtype=np.uint64), 200)
+    w = replicate_weights(np.arange(60, dtype=np.uint64), 200)
     for seed in range(many):
         values = rng(seed, "sample").exponential(size=60)
-        inside += abs(values.mean() - 1.0) < half_width(mean(values, w))
+        inside += abs(values.mean() - 1.0) < half_width(replicate_means(values, w))
     assert 0.90 < inside / many < 0.98
 
 
 def test_p_values_of_two_equal_methods_are_uniform():
-    w, small = weights(np.arange(80, dtype=np.uint64), 200), 0
+    w, small = replicate_weights(np.arange(80, dtype=np.uint64), 200), 0
     for seed in range(300):
         a, b = rng(seed, "two").normal(size=(2, 80))
-        small += p_value(a.mean() - b.mean(), mean(a, w) - mean(b, w)) < 0.05
+        small += p_value(a.mean() - b.mean(), replicate_means(a, w) - replicate_means(b, w)) < 0.05
     assert 0.02 < small / 300 < 0.09
 
 
 def test_paired_replicates_see_a_difference_that_is_small_beside_the_spread_of_users():
-    w, draw = weights(np.arange(100, dtype=np.uint64), 200), rng(1, "paired")
+    w, draw = replicate_weights(np.arange(100, dtype=np.uint64), 200), rng(1, "paired")
     users = draw.normal(size=100)
     ours, theirs = users + 0.05 + 0.01 * draw.normal(size=100), users
-    found = mean(ours, w) - mean(theirs, w)
-    assert half_width(mean(ours, w)) > 0.1 > 0.01 > half_width(found)
+    found = replicate_means(ours, w) - replicate_means(theirs, w)
+    assert half_width(replicate_means(ours, w)) > 0.1 > 0.01 > half_width(found)
     assert p_value(float(ours.mean() - theirs.mean()), found) < 1e-6
 
 

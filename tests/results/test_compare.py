@@ -16,9 +16,8 @@ from fedvine.core.errors import FedvineError
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.reopened import reopened
 from fedvine.results.cells import cells, rounded
-from fedvine.results.chart import chart
 from fedvine.results.compare import compare, experiments, labels
-from fedvine.results.comparison import UNBEATEN, UNBEATEN_FEW, Comparison
+from fedvine.results.comparison import UNBEATEN, UNBEATEN_FEW, Comparison, chart
 from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
 from fedvine.results.records import records

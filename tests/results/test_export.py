@@ -16,8 +16,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.experiments.labels import Labels
-from fedvine.results.card import intervals
-from fedvine.results.export import export
+from fedvine.results.export import export, intervals
 from fedvine.tasks.task_plan import by_task
 
 BLOCKED = """

@@ -15,7 +15,7 @@ from fedvine.results.entry import EACH, NONE, SEEDS, USERS, Entry, difference, e
 from fedvine.results.kept import read
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.resampled import COUNT
+from fedvine.tasks.metrics import COUNT
 
 TASK = LinkPrediction(negatives=5)
 

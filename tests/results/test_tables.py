@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.text import Terminal
-from fedvine.results import chart as charts
+from fedvine.results import comparison as charts
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.pictures import Drawing

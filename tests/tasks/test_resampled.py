@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedvine.core.rng import rng
 from fedvine.tasks import metrics
-from fedvine.tasks.resampled import auc, mean, period_means, weights
+from fedvine.tasks.metrics import period_means, replicate_aucs, replicate_means, replicate_weights
 
 scores = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=9)
 
@@ -19,12 +19,12 @@ scores = st.lists(st.integers(0, 4).map(float), min_size=1, max_size=9)
 def test_weighted_auc_is_that_of_the_repeated_queries(positive, negative, seed):
     draw = rng(seed, "weights")
     mine, theirs = (draw.integers(0, 4, (3, len(x))) for x in (positive, negative))
-    found = auc(np.array(positive), np.array(negative), mine, theirs)
+    found = replicate_aucs(np.array(positive), np.array(negative), mine, theirs)
     for b in range(3):
         slow = metrics.auc(np.repeat(positive, mine[b]), np.repeat(negative, theirs[b]))
         assert found[b] == pytest.approx(slow, nan_ok=True)
     ones = np.ones((1, len(positive)), np.uint8), np.ones((1, len(negative)), np.uint8)
-    assert auc(np.array(positive), np.array(negative), *ones)[0] == pytest.approx(
+    assert replicate_aucs(np.array(positive), np.array(negative), *ones)[0] == pytest.approx(
         metrics.auc(positive, negative))
 
 
@@ -32,23 +32,23 @@ def test_weighted_means_are_those_of_the_repeated_queries():
     draw = rng(1, "means")
     values, many = draw.random(20), draw.integers(0, 3, (50, 20))
     many[7] = 0
-    for b, found in enumerate(mean(values, many)):
+    for b, found in enumerate(replicate_means(values, many)):
         assert found == pytest.approx(np.repeat(values, many[b]).mean() if b != 7 else np.nan,
                                       nan_ok=True)
 
 
 def test_a_user_has_one_weight_in_a_replicate_wherever_it_is_asked():
     users = rng(2, "users").integers(0, 2**63, 40).astype(np.uint64)
-    found = weights(users, 30)
+    found = replicate_weights(users, 30)
     assert found.dtype == np.uint8 and found.shape == (30, 40)
     some = np.array([3, 3, 39, 0])
-    assert (weights(users[some], 30) == found[:, some]).all()       # whoever else is there
-    assert (weights(users, 10) == found[:10]).all()                 # and how many replicates
+    assert (replicate_weights(users[some], 30) == found[:, some]).all()   # whoever else is there
+    assert (replicate_weights(users, 10) == found[:10]).all()             # and how many replicates
 
 
 def test_weights_are_poisson_and_independent():
     users = np.arange(2000, dtype=np.uint64)
-    found = weights(users, 500)
+    found = replicate_weights(users, 500)
     share = np.bincount(found.reshape(-1), minlength=12)[:6] / found.size
     exact = np.exp(-1) / np.cumprod([1, 1, 2, 3, 4, 5])
     assert np.abs(share - exact).max() < 4 * (0.25 / found.size) ** 0.5
@@ -61,7 +61,7 @@ def test_weights_are_poisson_and_independent():
 def test_the_interval_of_a_mean_is_that_of_its_standard_error():
     """Users with one query each: the spread of replicates is s / sqrt(n), as is well known."""
     values = rng(3, "values").normal(size=400)
-    found = mean(values, weights(np.arange(400, dtype=np.uint64), 4000))
+    found = replicate_means(values, replicate_weights(np.arange(400, dtype=np.uint64), 4000))
     assert found.mean() == pytest.approx(values.mean(), abs=0.005)
     assert found.std() == pytest.approx(values.std() / 20, rel=0.05)
 
@@ -70,7 +70,7 @@ def test_what_queries_of_a_user_share_is_in_the_interval():
     """Ten queries a user, all equal: as if there were one, not a tenth of the variance."""
     values = rng(4, "values").normal(size=200)
     users = np.repeat(np.arange(200, dtype=np.uint64), 10)
-    found = mean(np.repeat(values, 10), weights(users, 2000))
+    found = replicate_means(np.repeat(values, 10), replicate_weights(users, 2000))
     assert found.std() == pytest.approx(values.std() / 200 ** 0.5, rel=0.08)
 
 
@@ -123,11 +123,11 @@ def test_it_agrees_with_a_slow_obvious_bootstrap():
         by = {}
         for c in ("ada", "bob"):
             users, high, low = data[t, c]
-            w = weights(users.astype(np.uint64), B)
-            by[c] = result(w.sum(1), auc(high, low, w))
+            w = replicate_weights(users.astype(np.uint64), B)
+            by[c] = result(w.sum(1), replicate_aucs(high, low, w))
         made.append(stage(t, **by))
     found = period_means(made, PLAN, lambda _: "n", {"auc": ["ada", "bob"]})["auc"]
-    w = weights(np.arange(30, dtype=np.uint64), B)
+    w = replicate_weights(np.arange(30, dtype=np.uint64), B)
     assert found == pytest.approx([run(w[b]) for b in range(B)])
     slow = [run(np.bincount(draw.integers(0, 30, 30), minlength=30)) for _ in range(600)]
     assert np.std(found) == pytest.approx(np.std(slow), rel=0.15)

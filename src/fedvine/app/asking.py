@@ -6,7 +6,7 @@ import bisect
 import threading
 from typing import Any
 
-from fedvine.app.plain import number, text
+from fedvine.app.views import number, text
 from fedvine.app.watched import Watched
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
@@ -29,10 +29,7 @@ class Asked:
         self._names: dict[str, list[str]] = {}
 
     def forecasts(self, client: str, user: str, top: int) -> dict[str, Any]:
-        """Return a user's likeliest items at a client, and the last edges; see :class:`OpenRun`.
-
-        Raises :class:`FedvineError` for an unknown client or user.
-        """
+        """Return a user's likeliest items at a client and last edges (:class:`OpenRun`)."""
         if kept_answers.there(self.seen.folder):
             best = kept_answers.kept(self.seen.folder, user, top)
             return {"items": _items(best, []), "edges": [], "as_of": "", "home": True}
@@ -45,10 +42,7 @@ class Asked:
                     "home": bool(edges)}
 
     def label(self, client: str | None, node: str) -> dict[str, Any]:
-        """Return a node's likeliest classes with probabilities, and its last edges.
-
-        Raises :class:`FedvineError` for an unknown client or node.
-        """
+        """Return a node's likeliest classes and last edges; raise if client or node is unknown."""
         if kept_answers.there(self.seen.folder):
             row, = kept_answers.labels(self.seen.folder, node).to_pylist()
             return {**_classes(row), "edges": [], "as_of": ""}

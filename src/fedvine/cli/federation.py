@@ -177,7 +177,7 @@ def kit_systemd(
     out: Annotated[Path | None, typer.Option(help="Hub: the run folder.")] = None,
 ) -> None:
     """Print a systemd unit for fedvine join, or for fedvine serve."""
-    from fedvine.federation.systemd import join_unit, serve_unit
+    from fedvine.federation.launch import join_unit, serve_unit
     print(join_unit(folder, user) if experiment is None else
           serve_unit(folder, user, experiment, clients, out or Path("runs") / experiment.stem),
           end="")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedvine.cli import compare, completion, export, site, tune
+from fedvine.cli import compare, completion, export, site
 from fedvine.cli import federation as federation_cli
 from fedvine.cli import run as running
 from fedvine.cli.options import console
@@ -283,7 +283,7 @@ def page(
 app.command()(export.cite)
 app.command()(compare.compare)
 app.command()(compare.reproduce)
-app.command()(tune.tune)
+app.command()(compare.tune)
 app.command()(export.audit)
 app.command()(export.export)
 app.add_typer(federation_cli.kit, name="kit")

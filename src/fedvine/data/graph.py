@@ -79,10 +79,7 @@ Features = np.ndarray | csr_matrix
 
 
 class Owner(NamedTuple):
-    """The client that owns each node.
-
-    ``of`` int32 [N] are positions in ``names``; ``column`` is the name of their column.
-    """
+    """The client of each node: ``of`` int32 [N] are positions in ``names``, from ``column``."""
 
     of: np.ndarray
     names: tuple[str, ...]

@@ -35,10 +35,7 @@ class GraphNews(NamedTuple):
 
 
 def first(table: Graph) -> Graph:
-    """Return the graph of a first reading of the tables: everything came in block 0.
-
-    Raises :class:`FedvineError` if its nodes do not have names.
-    """
+    """Return the graph of a first reading, all of it of block 0; raise if nodes have no names."""
     _check_names(table)
     zeros = np.zeros(len(table), np.int32)
     return replace(table, came=Came(zeros, zeros.copy(), np.zeros(table.edges.shape[1], np.int32)))

@@ -106,10 +106,7 @@ def check_columns(kept: EventStream, table: EventStream) -> None:
 
 
 def like(kept: EventStream, column: str | None) -> Look:
-    """Return how a table is read so that its columns have the kinds that a run began with.
-
-    ``column`` is that of clients.
-    """
+    """Return how a table is read with the kinds that a run began with; ``column``: of clients."""
     roles = ("src", "dst", *(["client"] if column in kept.codes else []))
     return Look(whole={role: role in kept.whole for role in roles}, kinds=_kinds(kept))
 

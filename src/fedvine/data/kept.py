@@ -63,10 +63,7 @@ class KeptRows:
 
     @staticmethod
     def create(folder: Path, split: Split, plan: Plan, **facts: Any) -> None:
-        """Write the rows of a split, with the parts of its clients, to an empty folder.
-
-        ``facts`` are more values for ``rows.json``.
-        """
+        """Write a split's rows and parts to an empty folder, with ``facts`` for ``rows.json``."""
         stream, owner = split.stream, split.owner
         grows = stream.nodes is None and (owner is not None or split.by in stream.codes
                                           or not split.by)

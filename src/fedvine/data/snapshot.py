@@ -33,10 +33,7 @@ class Snapshot:
         self.users, self.t = -1, -1             # number of users in the numbers of nodes
 
     def advance(self, events: EventStream) -> np.ndarray:
-        """Take in the events of the next stage, in their order; return the nodes never seen before.
-
-        Nodes are int64 [n], in order of appearance.
-        """
+        """Take in the next stage's events; return new nodes int64 [n], as they appear."""
         self.t += 1
         count, self.users = nodes_of(events), events.num_src
         src, dst = ends_of(events)

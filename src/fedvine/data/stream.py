@@ -121,10 +121,7 @@ class EventStream:
         return self[:self._rank(stop)]
 
     def _rank(self, time: float) -> int:
-        """Count the edges before ``time``.
-
-        ``time`` is converted to the column's own type, because NumPy would else convert the column.
-        """
+        """Count the edges before ``time`` in the column's own type; NumPy would convert it else."""
         return int(np.searchsorted(self.order, as_time(self.t, time), side="left"))
 
     def take(self, index: np.ndarray) -> EventStream:
@@ -144,10 +141,7 @@ class EventStream:
         return found
 
     def with_direction(self, directed: bool) -> EventStream:
-        """Return the same edges, directed or undirected.
-
-        Raises :class:`FedvineError` for undirected edges between users and items.
-        """
+        """Return the same edges, directed or not; raise for undirected ones of users and items."""
         if self.bipartite and not directed:
             raise FedvineError(f"{self.name}: an edge from a user to an item has a direction; only "
                                "among nodes of one kind it may have none.")

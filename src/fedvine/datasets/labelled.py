@@ -245,10 +245,7 @@ class Words(LabelledGraph):
 
     @classmethod
     def load(cls, folder: Path | None = None, normalise: bool = False) -> Graph:
-        """Return the graph as :meth:`LabelledGraph.load`.
-
-        ``normalise`` divides each row by its sum; a row of zeros stays as it is.
-        """
+        """Return the graph, each row divided by its sum (unless it is 0) with ``normalise``."""
         graph = super().load(folder)
         if not normalise:
             return graph

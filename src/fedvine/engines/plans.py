@@ -12,10 +12,9 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Text, check
-from fedvine.data.far import apart
 from fedvine.data.node_data import EDGES
 from fedvine.data.node_features import SIDES, scales
-from fedvine.data.plan import Plan, even_bounds, later_bounds, periods, seconds
+from fedvine.data.plan import Plan, even_bounds, far_apart, later_bounds, periods, seconds
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
 
 # By site: "edges", the "first" and "last" time or None, "dates" true or false, "tables" where it
@@ -129,7 +128,7 @@ def _compared(found: Times, send: Send, deadline: float, quorum: float) -> None:
     others = {}
     for name, span in spans.items():
         rest = [one for n, one in spans.items() if n != name]
-        if rest and apart(span, hull := [min(a for a, _ in rest), max(b for _, b in rest)]):
+        if rest and far_apart(span, hull := [min(a for a, _ in rest), max(b for _, b in rest)]):
             others[name] = hull
 
     def sure(name: str) -> None:
@@ -204,8 +203,5 @@ def longer_together(plan: Plan, found: Times, every: str | float, needed: int, s
 
 
 def slack_of(text: str) -> float:
-    """Return the seconds of a slack such as ``"6h"``; ``"0"`` is none.
-
-    Raises :class:`FedvineError` for other text.
-    """
+    """Return the seconds of a slack such as ``"6h"`` or ``"0"``; raise for other text."""
     return 0.0 if text.strip() in ("0", "0s") else seconds(text)

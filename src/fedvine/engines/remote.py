@@ -208,10 +208,7 @@ def gathered(futures: Mapping[str, Future[Any]], what: str) -> tuple[
 
 def enough(answers: Mapping[str, Any], lost: Mapping[str, tuple[Exception, str]], quorum: float
             ) -> None:
-    """Raise :class:`RoundAborted` with fewer answers than the quorum.
-
-    Raises :class:`FedvineError` where all refused, as they would again.
-    """
+    """Raise :class:`RoundAborted` below the quorum; :class:`FedvineError` where all refused."""
     if not answers and lost and all(isinstance(error, Refused) for error, _ in lost.values()):
         raise FedvineError("; ".join(why for _, why in lost.values()))
     if len(answers) < quorum * (len(answers) + len(lost)) - 1e-9:

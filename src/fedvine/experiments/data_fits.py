@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fedvine.core.errors import FedvineError
-from fedvine.data import far
+from fedvine.data import plan
 from fedvine.data.graph import Graph
 from fedvine.data.io.checks import ask_about_stages
 from fedvine.data.stream import EventStream
@@ -28,7 +28,7 @@ def check(experiment: Experiment, stream: Any) -> None:
             "as fedlink_plus, or name a table of nodes as data, and its edges with --edges."))
     if isinstance(stream, EventStream) and not (experiment.data.dataset or experiment.data.sure):
         stages = experiment.protocol.stage_size(stream, experiment.resolved().stages)
-        far.ask(stream.name, stream.order, stages, stream.dates)
+        plan.ask_about_far(stream.name, stream.order, stages, stream.dates)
         if experiment.stages is not None:
             ask_about_stages(len(stream), stages, stream.name)
     owner = getattr(stream, "owner", None)

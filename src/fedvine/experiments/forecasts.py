@@ -265,10 +265,7 @@ class Forecasts:
         return list(dict.fromkeys(u for u, known in zip(users, found, strict=True) if known))
 
     def _rows(self, users: list[str]) -> NodeTable | None:
-        """Return what tables say of users: those of other clients, then the run's own file.
-
-        None where the run does not have a table of users.
-        """
+        """Return what clients' tables, then the run's own file, say of users, or None."""
         held = [part for part in self.parts.values() if part.src_table is not None]
         if not held:
             return None

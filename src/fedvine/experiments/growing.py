@@ -17,7 +17,7 @@ import numpy as np
 
 from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
-from fedvine.data import append, far
+from fedvine.data import append
 from fedvine.data.append import Facts
 from fedvine.data.dates import moment
 from fedvine.data.graph import Graph, GraphSplit
@@ -26,7 +26,7 @@ from fedvine.data.growth import News, as_before, news, taken
 from fedvine.data.identity import digest, names
 from fedvine.data.io.checks import ask_about_new
 from fedvine.data.kept import KeptGraph, KeptRows
-from fedvine.data.plan import Plan, later_bounds, seconds
+from fedvine.data.plan import Plan, ask_about_far, later_bounds, seconds
 from fedvine.data.plan import grown as longer
 from fedvine.data.stream import EventStream, as_time
 from fedvine.experiments import run_folder
@@ -122,14 +122,14 @@ def merged(kept: KeptRows, found: News, facts: Facts, now: bool = False, sure: b
 
     ``facts`` gives values for ``rows.json`` by the time up to which is learned then (None: no row
     is added); ``now`` as in :func:`grown`; ``sure`` accepts times far from all others. Raises
-    :class:`FedvineError` for such a time otherwise (:mod:`fedvine.data.far`).
+    :class:`FedvineError` for such a time otherwise (:mod:`fedvine.data.plan`).
     """
     stream, plan, table, learned = kept.split.stream, kept.plan, found.table, kept.plan.bounds[-1]
     t = np.asarray(table.t)[np.concatenate([found.late, found.rest])].astype(stream.t.dtype)
     order = np.concatenate([stream.order, np.maximum(t, as_time(t, learned))])
     step = kept.facts["step"]
     if not sure:
-        far.ask(stream.name, order, step, stream.dates, learned)
+        ask_about_far(stream.name, order, step, stream.dates, learned)
     more = longer(plan, order, step, now)
     if more is plan:
         changes = {**facts(None), "waiting": [len(found.rest), len(found.late)],

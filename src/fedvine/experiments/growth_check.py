@@ -55,10 +55,7 @@ def check(method: Method, stream: EventStream) -> str | None:
 
 
 def as_read(stream: EventStream) -> EventStream:
-    """Return the stream with the nodes and clients of its rows alone, in the order of their rows.
-
-    A reader of a table numbers them likewise.
-    """
+    """Return the stream with its rows' nodes and clients, numbered as a reader of a table does."""
     if stream.bipartite:
         (src, src_ids), (dst, dst_ids) = (_numbered(stream.src, stream.src_ids),
                                           _numbered(stream.dst, stream.dst_ids))

@@ -57,10 +57,7 @@ class Prepared:
 
     @property
     def self_loops(self) -> int | None:
-        """Return the number of edges from a node to itself that were left out.
-
-        None where edges have a direction, and where the stream is not here.
-        """
+        """Return the number of loops that were left out, None if directed or elsewhere."""
         return None if getattr(self.stream, "directed", True) else self.stream.self_loops
 
     @property

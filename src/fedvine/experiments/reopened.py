@@ -183,7 +183,7 @@ def _newest_end(made: Run) -> run_folder.Save | None:
         return folder.restore(end=run_folder.checkpoint(last, made.method.rounds_at(last) + 1))
     for _ in range(3):
         for path in sorted((folder.path / "saves").glob("[0-9]*"), reverse=True):
-            t, r = (int(number) for number in run_folder.checked(path.name).split("-"))
+            t, r = (int(number) for number in run_folder.checked_save(path.name).split("-"))
             if t < len(made.plan) and r == made.method.rounds_at(t) + 1:
                 try:
                     return folder.restore(end=path.name)

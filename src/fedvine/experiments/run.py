@@ -122,10 +122,7 @@ class Run:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Return the summary's scores: by client, ``mean`` and ``mean_edges``.
-
-        Raises :class:`FedvineError` if the run is not finished.
-        """
+        """Return the scores by client, ``mean`` and ``mean_edges``; raise if it is not finished."""
         if self.summary is None:
             raise FedvineError("This run is not finished; call finish() first.")
         return self.summary["scores"]
@@ -276,10 +273,7 @@ class Run:
             self.clients.log = []       # nothing of a question is kept
 
     def explain(self, client: str, pairs: dict[str, Any]) -> list[str]:
-        """Return why pairs have their scores, one text a pair, of a method with ``explain``.
-
-        ``pairs`` are those of :meth:`ask`.
-        """
+        """Return a text on each score of ``pairs`` (:meth:`ask`), if the method has ``explain``."""
         server, at = self.at_the_end()
         try:
             with self.clients.querying(Query("given"), {client: pairs}):

@@ -56,10 +56,7 @@ def read_summary(path: str | os.PathLike[str], stages: int = 0) -> dict[str, Any
 
 
 def read_choice(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return ``auto.json``: what ``fedvine run auto`` chose for this folder; None without one.
-
-    Raises :class:`FedvineError` if it cannot be read.
-    """
+    """Return ``auto.json``, what ``fedvine run auto`` chose, or None; raise if it is unreadable."""
     try:
         found = json.loads((Path(path) / CHOICE).read_text("utf-8"))
         if not (isinstance(found, dict) and isinstance(found.get("chosen"), str)):

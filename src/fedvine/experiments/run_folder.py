@@ -15,18 +15,23 @@ A folder may come from another person: links in it are not followed, and changed
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tomlkit
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
@@ -34,12 +39,93 @@ from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
 from fedvine.data.kept import KeptGraph, KeptRows
 from fedvine.data.stream import EventStream
-from fedvine.experiments import run_files, saves
+from fedvine.experiments import run_files
 from fedvine.experiments.logs import Logs
 from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
-from fedvine.experiments.saves import checked, checkpoint, read_packs, write_packs
 
-__all__ = ["RunFolder", "Save", "checked", "checkpoint", "read_experiment", "read_lines",
+# -- the memory of a client or the server on disk: safetensors with a checksum, nothing unpickled --
+# A checksum is made with a key (of the experiment, and of the save's name), so that a save that was
+# changed, or that belongs to another run or another place in it, is refused.
+_SAVED = "1"        # the format of a save; raised when an older one is not read
+
+
+def checkpoint(t: int, r: int) -> str:
+    """Return the name of the save after round ``r`` of stage ``t``; names sort as the saves do."""
+    return f"{t:06d}-{r:06d}"
+
+
+def checked_save(name: str) -> str:
+    """Return the name of a save, which becomes a folder's; raise for any other text."""
+    if not re.fullmatch(r"\d{6}-\d{6}", name):
+        raise FedvineError(f"{name!r} is not the name of a checkpoint; refused.")
+    return name
+
+
+def digest_of(value: Any, key: bytes = b"") -> str:
+    """Return 32 hex digits that identify plain values under a ``key`` of at most 64 bytes."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
+
+
+def write_packs(packs: Mapping[str, Packed], folder: Path, key: bytes = b"") -> None:
+    """Write a folder with one safetensors file, whole or not at all."""
+    with atomic_folder(folder) as target:
+        _write_save(packs, target / "client.safetensors", key)
+
+
+def read_packs(folder: Path, key: bytes = b"") -> dict[str, Packed]:
+    """Return what :func:`write_packs` wrote; raise if it cannot be read or was changed."""
+    try:
+        return _read_save(folder / "client.safetensors", key)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise FedvineError(f"{folder} cannot be read ({error}); delete it, an earlier save will "
+                           "be used.") from error
+
+
+def _write_save(packs: Mapping[str, Packed], file: Path, key: bytes = b"") -> None:
+    """Write packs as one safetensors file. Raises :class:`OSError` for a full disk."""
+    tensors = {f"{number}/{i}": buffer for number, pack in enumerate(packs.values())
+               for i, buffer in enumerate(pack.buffers)}
+    skeletons = {name: base64.b64encode(pack.skeleton).decode() for name, pack in packs.items()}
+    try:
+        save_file(tensors or {"none": np.zeros(0, np.uint8)}, file,
+                  {"format": _SAVED, "packs": json.dumps(skeletons), "sum": _sum(packs, key)})
+    except SafetensorError as error:  # a full disk, above all
+        raise OSError(str(error)) from error
+
+
+def _read_save(file: Path, key: bytes = b"") -> dict[str, Packed]:
+    """Return what :func:`write` wrote with this key; raise :class:`ValueError` if it changed."""
+    with safe_open(file, "numpy") as tensors:
+        held: dict[int, list[tuple[int, str]]] = {}
+        for name in tensors.keys():  # noqa: SIM118 (not a dict)
+            if "/" in name:
+                number, i = name.split("/")
+                held.setdefault(int(number), []).append((int(i), name))
+        notes = tensors.metadata() or {}
+        if notes.get("format") != _SAVED:
+            raise ValueError(f"{file.name} was written by another version of fedvine")
+        found = {name: Packed(base64.b64decode(skeleton),
+                              [tensors.get_tensor(t) for _, t in sorted(held.get(number, []))])
+                 for number, (name, skeleton) in enumerate(json.loads(notes["packs"]).items())}
+    if notes.get("sum") != _sum(found, key):
+        raise ValueError(f"{file.name} was changed, or is another run's")
+    return found
+
+
+def _sum(packs: Mapping[str, Packed], key: bytes) -> str:
+    """Return the checksum of packs under a key, 32 hex digits."""
+    found = hashlib.blake2b(digest_size=16, key=key)
+    for name, pack in packs.items():
+        facts = [name, len(pack.skeleton), [(b.dtype.str, b.shape) for b in pack.buffers]]
+        found.update(json.dumps(facts).encode())
+        found.update(pack.skeleton)
+        for buffer in pack.buffers:
+            found.update(np.ascontiguousarray(buffer).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+__all__ = ["RunFolder", "Save", "checked_save", "checkpoint", "read_experiment", "read_lines",
            "read_packs", "read_summary", "write_packs"]
 
 
@@ -93,7 +179,7 @@ class RunFolder:
                 self.path.mkdir(mode=0o700, exist_ok=True)
             with atomic(file, "w") as handle:
                 handle.write(tomlkit.dumps({"format": run_files.FORMAT, **plain}))
-        self._key = bytes.fromhex(saves.digest_of(read_experiment(self.path)))
+        self._key = bytes.fromhex(digest_of(read_experiment(self.path)))
         self.logs = Logs(self.path)
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
@@ -146,8 +232,8 @@ class RunFolder:
         position = {"t": save.t, "r": save.r, "logs": self.logs.sizes(), "seconds": save.seconds,
                     **({"end": True} if save.end else {}), "stages": save.stages}
         with atomic_folder(self._saves / name) as folder:
-            saves.write({"server": save.server}, folder / "server.safetensors", self._at(name))
-            saves.write(save.clients, folder / "clients.safetensors", self._at(name))
+            _write_save({"server": save.server}, folder / "server.safetensors", self._at(name))
+            _write_save(save.clients, folder / "clients.safetensors", self._at(name))
             (folder / "position.json").write_text(json.dumps(
                 {**position, "sum": self._position_sum(position)}))
         kept = sorted(self._saves.glob("[0-9]*"))
@@ -168,7 +254,7 @@ class RunFolder:
 
     def _position_sum(self, position: Mapping[str, Any], known: bool = False) -> str:
         """Return the checksum of a position and of the logs up to it; ``known``: of a save."""
-        return saves.digest_of([position, self.logs.sums(position["logs"], known)], self._key)
+        return digest_of([position, self.logs.sums(position["logs"], known)], self._key)
 
     def restore(self, common: set[str] | None = None, end: str | None = None) -> Save | None:
         """Return the last readable save and cut the logs back to it; None at the start of a run.
@@ -198,8 +284,8 @@ class RunFolder:
                     raise ValueError("position.json or a log was changed, or is another run's")
                 key = self._at(folder.name)
                 found = Save(position["t"], position["r"],
-                             saves.read(folder / "server.safetensors", key)["server"],
-                             saves.read(folder / "clients.safetensors", key), position["seconds"],
+                             _read_save(folder / "server.safetensors", key)["server"],
+                             _read_save(folder / "clients.safetensors", key), position["seconds"],
                              position.get("end", False), position.get("stages"))
             except (OSError, ValueError, KeyError, TypeError, AttributeError,
                     SafetensorError) as error:

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.files import atomic
-from fedvine.federation import keys, roster
-from fedvine.federation import kits as kits
+from fedvine.federation import kits, roster
 from fedvine.federation.launch import at_work
 
 BUSY = 60.0     # seconds that a running server may take to answer
@@ -34,10 +33,7 @@ class Certificate(NamedTuple):
 
 
 def listed(hub: Path) -> list[Certificate]:
-    """List the certificates that the hub has signed or made, by name.
-
-    Raises :class:`FedvineError` if ``hub`` is not a hub's folder.
-    """
+    """List the certificates of a hub by name; raise if ``hub`` is not its folder."""
     found = {path.stem: path.read_bytes() for path in (hub / "server" / "startup").glob("*.crt")}
     for answer in sorted(hub.glob("*.signed.zip")):
         with zipfile.ZipFile(answer) as archive:
@@ -78,12 +74,12 @@ def withdraw(hub: Path, site: str) -> bool:
 def renew(kit: Path, federation: str) -> Path:
     """Make a new key at a site, which stays in ``kit/renewal``; return a request for the hub.
 
-    The old key signs the request (:mod:`fedvine.federation.keys`).
+    The old key signs the request (:mod:`fedvine.federation.kits`).
     """
     name = roster.site_name(kit)
     shutil.rmtree(kit / "renewal", ignore_errors=True)
     asked = kits.request(kit / "renewal", name, federation)
-    keys.prove(asked, kit / "startup" / "client.key")
+    kits.prove(asked, kit / "startup" / "client.key")
     return asked
 
 

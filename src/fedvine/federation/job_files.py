@@ -28,10 +28,7 @@ MOST = 1_000_000        # bytes of a file of a job
 
 
 def checked(run: str) -> str:
-    """Return ``run`` if it is a plain name; a job's argument becomes a path.
-
-    Raises :class:`FedvineError` for any other text.
-    """
+    """Return a plain name ``run``, which becomes a path; raise :class:`FedvineError` for others."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}", str(run)):
         raise FedvineError(f"{run!r} is no name of a run; refused.")
     return run

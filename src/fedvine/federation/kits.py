@@ -29,7 +29,7 @@ from typing import Any
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
-from fedvine.federation import keys, roster
+from fedvine.federation import roster
 from fedvine.federation.job_files import CLASSES
 
 ADMIN = "admin@fedvine.local"
@@ -185,16 +185,16 @@ def approve(hub: Path, asked: Path, replace: str | None = None) -> Path:
     checked(name)
     if replace not in (None, name):
         raise FedvineError(f"{asked} asks for the name {name}, and --replace names {replace}.")
-    proof = members.pop(keys.PROOF, None)
+    proof = members.pop(PROOF, None)
     if replace is None:
-        keys.same_site(hub, name, members.get(f"{name}.csr", b""), proof)
+        same_site(hub, name, members.get(f"{name}.csr", b""), proof)
     with tempfile.TemporaryDirectory() as folder:       # as FLARE wrote it
         plain = Path(folder) / f"{name}.request.zip"
         with zipfile.ZipFile(plain, "w") as archive:
             for member, content in members.items():
                 archive.writestr(member, content)
         answer = _approve(hub, plain)
-    keys.remember(hub, name, members[f"{name}.csr"])
+    remember(hub, name, members[f"{name}.csr"])
     return answer
 
 
@@ -321,10 +321,7 @@ def fingerprint_of(certificate: Path) -> str:
 
 
 def withdrawn(hub: Path) -> set[str]:
-    """Return the names of the sites that were withdrawn.
-
-    Raises :class:`FedvineError` where their list stays unreadable for five seconds.
-    """
+    """Return names of withdrawn sites; raise if their list is unreadable for five seconds."""
     file, until = hub / "server" / WITHDRAWN, time.monotonic() + 5
     while file.exists():
         try:
@@ -335,3 +332,64 @@ def withdrawn(hub: Path) -> set[str]:
                                    "copy back or withdraw the sites again.") from error
             time.sleep(0.05)    # FLARE is writing it
     return set()
+
+
+# -- which key a site's name belongs to, at the hub: a second one needs the first one's signature --
+# The hub keeps the public key of every site that it signed, in ``HUB/sites``. A kit that is renewed
+# signs its new request with the key that it has; the signature travels in the request's file.
+PROOF = "old-key.signature"     # in a request
+_WHAT = b"fedvine: the next key of this site\n"
+
+
+def prove(asked: Path, key: Path) -> None:
+    """Add to a request the signature of the site's present private key (PEM)."""
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import padding
+    old: Any = serialization.load_pem_private_key(key.read_bytes(), None)
+    with zipfile.ZipFile(asked, "a") as archive:
+        (request,) = (name for name in archive.namelist() if name.endswith(".csr"))
+        archive.writestr(PROOF, old.sign(_WHAT + archive.read(request), padding.PKCS1v15(),
+                                         hashes.SHA256()))
+
+
+def same_site(hub: Path, name: str, request: bytes, proof: bytes | None) -> None:
+    """Raise :class:`FedvineError` if the hub knows another key of ``name`` that did not sign.
+
+    ``request`` is the request for a certificate (PEM), ``proof`` the old key's signature of it.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import padding
+    known = _file(hub, name)
+    if not known.exists() or known.read_bytes() == _public(request):
+        return
+    old: Any = serialization.load_pem_public_key(known.read_bytes())
+    try:
+        old.verify(proof or b"", _WHAT + request, padding.PKCS1v15(), hashes.SHA256())
+    except InvalidSignature as error:
+        raise FedvineError(f"{name} has a certificate already, and this request has another key, "
+                           "which the old one has not signed: it may be from somebody else. A site "
+                           f"that has its kit makes a request with fedvine kit renew; if {name} "
+                           "has lost its key, ask its people by telephone and give --replace "
+                           f"{name}.") from error
+
+
+def remember(hub: Path, name: str, request: bytes) -> None:
+    """Keep the key of a request (PEM) as that of the site."""
+    with atomic(_file(hub, name)) as file:
+        file.write(_public(request))
+
+
+def _file(hub: Path, name: str) -> Path:
+    return hub / "sites" / f"{name}.pem"
+
+
+def _public(request: bytes) -> bytes:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    try:
+        found = x509.load_pem_x509_csr(request)
+    except ValueError as error:
+        raise FedvineError(f"The request for a certificate cannot be read ({error}).") from error
+    return found.public_key().public_bytes(serialization.Encoding.PEM,
+                                           serialization.PublicFormat.SubjectPublicKeyInfo)

@@ -70,10 +70,7 @@ def read(file: Path) -> dict[str, str]:
 
 
 def checked(kit: Path, file: Path) -> dict[str, str]:
-    """Return the roster in ``file``, which must have this kit's own line.
-
-    Raises :class:`FedvineError` if it does not, or is not a roster.
-    """
+    """Return the roster in ``file``; raise unless it is one, with this kit's own line."""
     found, (name, printed) = read(file), own_line(kit).rsplit(None, 1)
     if found.get(name) != printed:
         raise FedvineError(f"{file} has " + ("another fingerprint for" if name in found else
@@ -109,10 +106,7 @@ def kept(kit: Path) -> dict[str, str]:
 
 
 def identity(kit: Path, name: str) -> RosterMember | None:
-    """Return the site's key with its roster; None without a roster.
-
-    Raises :class:`FedvineError` where the roster has another fingerprint for this site.
-    """
+    """Return the site's key with its roster, or None; raise if the roster has another key of it."""
     from fedvine.aggregate.identities import RosterMember
     roster = kept(kit)
     return RosterMember(name, _key(kit), roster) if roster else None

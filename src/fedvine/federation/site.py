@@ -216,10 +216,7 @@ class Site(SiteTable):
         site_saves.save(self._running(), self.saves, moment)
 
     def restore(self, moment: str | None) -> None:
-        """Restore the client of that save, or of the newest one before it (this site was away).
-
-        ``moment`` None: a fresh client, as at the start of a run.
-        """
+        """Restore the client of that save or the newest before it; None: a fresh client."""
         self.last = None
         site_saves.restore(self._running(), self.saves, moment)
 

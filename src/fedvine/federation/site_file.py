@@ -94,10 +94,7 @@ def write_site(kit: Path, values: dict[str, Any], checked: Checked = checked_sit
 
 
 def write_policy(kit: Path) -> str:
-    """Add :data:`fedvine.federation.policy.SAFE` to a site's file, unless it has a policy.
-
-    Returns the policy as it stands in the file.
-    """
+    """Add :data:`fedvine.federation.policy.SAFE` to a file without a policy; return its policy."""
     if read_site(kit).policy is None:
         _write(kit, (kit / NAME).read_text("utf-8").rstrip() + "\n\n" + SAFE)
     return _policy(kit)

@@ -34,10 +34,7 @@ class Line:
         self.socket.sendall(body)
 
     def receive(self, most: int = MOST) -> tuple[bytes, bytes] | None:
-        """Return a frame's kind and its body, None where the other end is gone.
-
-        Raises :class:`ValueError` for a frame of more than ``most`` bytes.
-        """
+        """Return a frame's kind and body, None at the end; raise ValueError above ``most``."""
         head = self._read(_HEAD.size)
         if head is None:
             return None

@@ -27,14 +27,14 @@ KEPT = 3  # saves a site keeps; one more than the server, which may be killed be
 
 def save(worker: ClientWorker, folder: Path, moment: str) -> None:
     """Keep the client's memory in ``folder``, under the save's name."""
-    run_folder.write_packs({"client": worker.save()}, folder / run_folder.checked(moment))
+    run_folder.write_packs({"client": worker.save()}, folder / run_folder.checked_save(moment))
     for old in sorted(folder.glob("[0-9]*"))[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def restore(worker: ClientWorker, folder: Path, moment: str | None) -> None:
     """Restore the client of that save or the newest before it (None: a fresh client)."""
-    wanted = "" if moment is None else run_folder.checked(moment)
+    wanted = "" if moment is None else run_folder.checked_save(moment)
     if moment is None:
         for old in folder.glob("[0-9]*"):
             shutil.rmtree(old, ignore_errors=True)

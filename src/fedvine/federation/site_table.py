@@ -12,12 +12,11 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.data.dates import moment
-from fedvine.data.far import apart, believed
 from fedvine.data.growth import News, as_before, news, taken
 from fedvine.data.io.look import Look
 from fedvine.data.kept import KeptRows
 from fedvine.data.node_features import sums
-from fedvine.data.plan import Plan, known
+from fedvine.data.plan import Plan, believed_times, far_apart, known
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
@@ -69,16 +68,15 @@ class SiteTable:
 
         Also that there is a table of users or items, or a column of edges, if there is one.
         ``again``: read the table again. With ``stages``, a duration, rows whose times are far from
-        all others do not count for the first and the last time, unless the site is sure of them
-        (:mod:`fedvine.data.far`); ``far`` is then the time of one. In a run that does not live they
-        raise :class:`Refusal`.
+        all others do not count for the first and the last time, unless the site is sure of them;
+        ``far`` is then the time of one. In a run that does not live they raise :class:`Refusal`.
         """
         if again:
             self.table = None
         table = self.edges().both_ways()
         t, far = np.asarray(table.t), None
         if stages is not None and not self.sure:
-            t, far = believed(t, stages)
+            t, far = believed_times(t, stages)
         if far is not None and not again:
             raise Refusal("far", text=f"{table.name}: {moment(far, table.dates)} is far from all "
                           "other times of this site; correct it, or set sure = true under [data] "
@@ -97,7 +95,7 @@ class SiteTable:
         table = self.edges()
         if others is not None and not self.sure and len(table):
             own = float(table.t[0]), float(table.t[-1])
-            if apart(own, others):
+            if far_apart(own, others):
                 mine, its = (" to ".join(moment(t, True) for t in span) for span in (own, others))
                 raise Refusal("span", text=f"{table.name}: times go from {mine}, and those of the "
                               f"other sites from {its}, if all are seconds since 1970; write them "

@@ -27,10 +27,7 @@ from fedvine.nn.sparse import adam, add_rows
 
 
 class EmbeddingTable:
-    """The server's rows of ``width`` float32, by row number.
-
-    A row starts uniform in -``scale`` to ``scale``, from a hash of (seed, key).
-    """
+    """The server's rows, by number; they start uniform in +-``scale`` by a hash of (seed, key)."""
 
     def __init__(self, seed: int, width: int, scale: float) -> None:
         self.seed, self.width, self.scale = seed, width, scale

@@ -72,10 +72,7 @@ class Encoder:
                        tuple(b.to(tensor) for b in self.biases), self.activation)
 
     def truth(self, prototypes: Tensor, labels: Tensor) -> Tensor:
-        """Return labels as one-hot rows [P, C].
-
-        Raises FedvineError where the shape of prototypes or labels, or a class, does not fit.
-        """
+        """Return labels as one-hot rows [P, C]; raise where a shape or class does not fit."""
         features, classes = self.weights[0].shape[1], len(self.biases[-1])
         if prototypes.dim() != 2 or prototypes.shape[1] != features:
             raise FedvineError(f"The encoder reads {features} features; the prototypes have the "

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from fedvine.core.rng import torch_rng
-from fedvine.nn.attention import product
-from fedvine.nn.gat import Inputs, dropped, glorot
+from fedvine.nn.gat import Inputs, dropped, glorot, product
 
 
 class Leaves(Protocol):

@@ -256,10 +256,7 @@ def row_products(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out
 @njit(cache=True, fastmath=True)
 def row_dots(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, out: np.ndarray
              ) -> None:
-    """Compute ``out[p] = x[a[p]] . y[b[p]]`` for rows [., d].
-
-    The same pair gives the same number at any place.
-    """
+    """Compute ``out[p] = x[a[p]] . y[b[p]]`` of rows [., d]; equal pairs give equal numbers."""
     for p in range(len(a)):
         u, i, total = a[p], b[p], np.float32(0)
         for j in range(x.shape[1]):

@@ -118,10 +118,7 @@ class Job:
         return listed({k: line[k] for k in ("method", "data", "seed")}, line["summary"])
 
     def log(self, name: str) -> Any:
-        """Return the part ``name`` of the run's logs, None where the run does not have it.
-
-        See :func:`logs_of`.
-        """
+        """Return the part ``name`` of the run's logs (:func:`logs_of`), None if it is not there."""
         return self._found["logs"].get(name)
 
     def measured(self, name: str, measure: Callable[[Job], Any]) -> Any:

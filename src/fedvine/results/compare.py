@@ -25,7 +25,7 @@ from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
 from fedvine.results.work import SEEDS, Budget, Rows, Tell
-from fedvine.tasks.resampled import COUNT
+from fedvine.tasks.metrics import COUNT
 from fedvine.tasks.task import REPLICATES
 
 

@@ -4,7 +4,7 @@ An interval is over seeds, or over users where seeds say nothing. Seeds draw fir
 order of training and the queries. In a method without a model they change only the queries, so that
 an interval over seeds would say how well its score is measured on these users, and nothing of
 others; and fewer than four give none. There the interval is one over users, by replicates
-(:mod:`fedvine.tasks.resampled`), where the runs have them.
+(:mod:`fedvine.tasks.metrics`), where the runs have them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,7 @@ class Entry:
                 for record in found if key in record.get(REPLICATES, {})}
 
     def estimate(self, key: str, client: str | None = None) -> tuple[float | None, float]:
-        """Return the mean over seeds (None without values) and the half width of its 95 % interval.
-
-        The half width is NaN for one seed.
-        """
+        """Return the mean over seeds, or None, and its interval's half width, NaN for one seed."""
         values = list(self.values(key, client).values())
         mean, half = metrics.mean_interval(values)
         return (mean if values else None), half
@@ -200,7 +197,7 @@ def alike(entries: Collection[Entry]) -> list[list[Entry]]:
 
 
 # -- intervals and tests of methods from replicates of their scores, and Holm's correction ---------
-# Replicates are those of :mod:`fedvine.tasks.resampled`: the same users count in replicate b of
+# Replicates are those of :mod:`fedvine.tasks.metrics`: the same users count in replicate b of
 # every method, so that the replicates of a difference are the differences of the replicates.
 WIDTH = float(special.ndtri(0.975))     # half widths of a 95 % interval in standard errors
 

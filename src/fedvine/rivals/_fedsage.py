@@ -22,7 +22,7 @@ from fedvine.core.device import OnDevice
 from fedvine.core.expect import Maybe, Named, Tensor
 from fedvine.core.method import Client, Field, on_client
 from fedvine.core.rng import rng, torch_rng
-from fedvine.nn.attention import product
+from fedvine.nn.gat import product
 
 FGEN = ("first", "first_bias", "last", "last_bias")
 

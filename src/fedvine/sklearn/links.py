@@ -14,13 +14,13 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from fedvine.core.errors import FedvineError, near
-from fedvine.data import far
 from fedvine.data.dates import moment
 from fedvine.data.growth import News, as_before, check_columns, taken
 from fedvine.data.io.look import Look
 from fedvine.data.io.read import from_frame
 from fedvine.data.io.read_graph import names_of
 from fedvine.data.kept import KeptRows
+from fedvine.data.plan import ask_about_far
 from fedvine.data.stream import EventStream
 from fedvine.experiments import growing, run_folder
 from fedvine.experiments.forecasts import Forecast, Forecasts
@@ -86,7 +86,7 @@ class LinkForecaster(OfMethod):
                                 {"by": self.client}))
         step = task.stage_size(stream, self.stages)
         if not self.sure:
-            far.ask("the frame", stream.order, step, stream.dates)
+            ask_about_far("the frame", stream.order, step, stream.dates)
         plan = stream.by_time(step) if isinstance(step, str) else stream.by_count(step)
         made = run(method, split, plan, seed=seed, out=learned.folder, step=step,
                    save_every=np.inf).finish()

@@ -35,10 +35,7 @@ def beside(kind: type) -> list[type[Task]]:
 
 
 def named(name: str, own: Sequence[type[Task]] = ()) -> type[Task]:
-    """Return the task of this name among ``own`` ones and those of this room.
-
-    Raises :class:`FedvineError` for a name that neither has.
-    """
+    """Return the task of this name among ``own`` ones and this room's; raise if there is none."""
     found = {_name(kind): kind for kind in [*every(), *own]}
     if name not in found:
         raise FedvineError(f'There is no task called "{name}"{near(name, found)}; there are '

@@ -213,10 +213,7 @@ def _since(points: Points, many: int, named: Named) -> str:
 
 def plots(lines: Iterable[Line], wanted: Sequence[str], names: Mapping[str, Score], model: str
           ) -> list[Lines]:
-    """Return the plots of model and rivals, and of the share of new pairs (or the like) by client.
-
-    Empty where the lines have no drift.
-    """
+    """Return the plots of model and rivals, and of the share of new pairs; [] without drift."""
     by = without(newest(lines), model)
     if not by:
         return []

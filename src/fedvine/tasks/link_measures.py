@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedvine.tasks import metrics
-from fedvine.tasks import resampled as replicates
 
 #: Endings of the keys of subsets of the positives; "all" has none.
 SUBSETS = ("all", "new", "travelled", "arrived", "across", "cold")
@@ -112,7 +111,7 @@ def measured(scores: np.ndarray, asked: Asked, across: np.ndarray | None = None
 
 def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int
               ) -> dict[str, dict[str, np.ndarray]]:
-    """Return counts and scores with other users drawn (:mod:`fedvine.tasks.resampled`).
+    """Return counts and scores with other users drawn (:mod:`fedvine.tasks.metrics`).
 
     ``n`` and ``scores`` are [B] by key; ``count`` is B, ``names`` uint64 are hashes of the users'
     names. Scores are those that are means over positives or users, and pooled AUC.
@@ -120,7 +119,7 @@ def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int
     n: dict[str, np.ndarray] = {}
     found: dict[str, np.ndarray] = {}
     for group in asked.groups:
-        weight = replicates.weights(names[group.users], count)
+        weight = metrics.replicate_weights(names[group.users], count)
         positive, random = scores[group.positive], scores[group.random]
         ranks, within = metrics.ragged_ranks(positive, scores[group.wide], group.own)
         for subset, mask in group.masks.items():
@@ -128,15 +127,16 @@ def resampled(scores: np.ndarray, asked: Asked, names: np.ndarray, count: int
             mine = weight[:, mask]
             n[f"n{end}"] = mine.sum(1, dtype=float)
             if mask.any():
-                found |= {f"auc{end}": replicates.auc(positive[mask], random[mask], mine),
-                          f"auc_within{end}": replicates.mean(within[mask], mine),
-                          f"mrr{end}": replicates.mean(1 / ranks[mask], mine),
-                          f"hits_sampled{end}": replicates.mean(ranks[mask] <= asked.k, mine)}
+                found |= {f"auc{end}": metrics.replicate_aucs(positive[mask], random[mask], mine),
+                          f"auc_within{end}": metrics.replicate_means(within[mask], mine),
+                          f"mrr{end}": metrics.replicate_means(1 / ranks[mask], mine),
+                          f"hits_sampled{end}": metrics.replicate_means(
+                              ranks[mask] <= asked.k, mine)}
     if asked.lists is not None:
         for key, (users, values) in ranked(scores, asked.lists, asked.k)[2].items():
-            weight = replicates.weights(names[users], count)
+            weight = metrics.replicate_weights(names[users], count)
             n[counted(key)] = weight.sum(1, dtype=float)
-            found[key] = replicates.mean(values, weight)
+            found[key] = metrics.replicate_means(values, weight)
     return {"n": n, "scores": found}
 
 

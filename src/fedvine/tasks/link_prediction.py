@@ -34,7 +34,7 @@ from fedvine.tasks.asked_by_client import AskedByClient
 from fedvine.tasks.link_measures import SUBSETS, counted
 from fedvine.tasks.link_scorer import EdgeQueries, Scorer, lists_are_cheap
 from fedvine.tasks.link_tables import LEAST, summarise
-from fedvine.tasks.resampled import period_means
+from fedvine.tasks.metrics import period_means
 from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score
 from fedvine.tasks.task import Line, Task
 

@@ -96,10 +96,7 @@ class SnapshotClassification(Task):
                 "target edges.")
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> LabelScorer:  # type: ignore
-        """Return the scorer of the server's graph.
-
-        Raises :class:`FedvineError` for data without classes.
-        """
+        """Return the scorer of the server's graph; raise for data without classes."""
         return LabelScorer(self, part, plan, name, seed)
 
     def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class Task(Protocol):
     - ``means``: what the scores of a whole run are, after "Scores are"
     - ``axes``: axes of the picture of a comparison
     - ``ranked_by``: keys that order the methods in it
-    - ``resampled``: whether its scorers keep replicates (:mod:`fedvine.tasks.resampled`); then a
+    - ``resampled``: whether its scorers keep replicates (:mod:`fedvine.tasks.metrics`); then a
       seed draws only the queries, neither nodes nor the partition
     - ``partitions``: whether an experiment may be repeated on several partitions
     - ``no_pairs``: why single pairs are not answered; empty where they are

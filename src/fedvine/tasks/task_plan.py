@@ -58,10 +58,7 @@ class TaskSettings(BaseModel):
                           "labels are known")
 
     def filled(self, own: bool, shares: tuple[float, float, float] = SHARES) -> TaskSettings:
-        """Return the settings with defaults for what is not said.
-
-        They are those of an own table, or of a data set with these ``shares``.
-        """
+        """Return the settings with defaults: of an own table, or of data with ``shares``."""
         return self.model_copy(update={
             "shares": self.shares or (OWN if own else shares), "keep_inter_task_edges":
             own if self.keep_inter_task_edges is None else self.keep_inter_task_edges})
@@ -217,10 +214,7 @@ class TaskPlan:
 
     def _batch(self, part: Graph, task: np.ndarray, group: int, label: int
                ) -> tuple[np.ndarray, tuple[int, ...]]:
-        """Return the nodes of a class that are learned in this group, and what names their draw.
-
-        ``task`` has the tasks of the nodes of earlier groups.
-        """
+        """Return a class's nodes of this group (after ``task``), and what names their draw."""
         return np.flatnonzero(part.y == label), (label,)
 
     def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:

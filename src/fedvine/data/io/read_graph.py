@@ -186,10 +186,7 @@ class OneTable(NamedTuple):
 @contextlib.contextmanager
 def opened_table(table: Any, kind: str, wanted: Sequence[str], database: str | None = None
                  ) -> Iterator[OneTable]:
-    """Open a table; ``wanted`` are columns by which the delimiter of a CSV file is found.
-
-    A query runs in ``database``, if one is given.
-    """
+    """Open a table; ``wanted`` columns show a CSV's delimiter; ``database`` runs a query."""
     query = sources.is_query(table)
     path = Path(table) if isinstance(table, str | os.PathLike) and not query else None
     label = f"the {'query' if query else 'frame'} of {kind}" if path is None else str(path)

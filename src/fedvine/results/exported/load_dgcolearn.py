@@ -5,31 +5,18 @@ It needs NumPy, pyarrow and safetensors alone.
 python load.py USER [ITEM ...]
 """
 
-import sys
-from pathlib import Path
-
-import numpy as np
 import pyarrow.parquet as pq
-from safetensors.numpy import load_file
 
-HERE = Path(__file__).parent
-NET = {name: value.astype(np.float64)
-       for name, value in load_file(HERE / "model.safetensors").items()}
+from fedvine.results.exported.load_common import HERE, main, np, places, wide
 
-
-def places(names, wanted, what):
-    """Return the places of names; raise LookupError, a sentence, for one that is not there."""
-    number = {name: i for i, name in enumerate(names)}
-    for name in wanted:
-        if str(name) not in number:
-            raise LookupError(f"The model knows no {what} {name}: it had no edge in the run.")
-    return [number[str(name)] for name in wanted]
+NET = wide(HERE / "model.safetensors")
 
 
 def rows(side, names):
     """Return the rows float64 [n, width] of nodes by name, of "users" or "items"."""
     table = pq.read_table(HERE / "clients" / "all" / f"{side}.parquet")
-    at = places(table["name"].to_pylist(), names, side[:-1])
+    at = places(table["name"].to_pylist(), names, lambda name: (
+        f"The model knows no {side[:-1]} {name}: it had no edge in the run."))
     column = table["embedding"].combine_chunks()
     values = column.flatten().to_numpy().reshape(len(column), -1).astype(np.float64)
     return values[at]
@@ -48,14 +35,13 @@ def classes(nodes):
     return rows("users", nodes) @ NET["class_out"] + NET["class_bias"]
 
 
+def tell(user, *items):
+    """Print a node's classes, or the scores of a user's items."""
+    if "class_out" in NET:
+        print(*classes([user]))
+    for item in items:
+        print(item, *scores([user], [item]))
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    try:
-        who, *what = sys.argv[1:]
-        if "class_out" in NET:
-            print(*classes([who]))
-        for thing in what:
-            print(thing, *scores([who], [thing]))
-    except LookupError as error:
-        sys.exit(str(error))
+    main(1, tell)

@@ -3,41 +3,16 @@
 python load.py CLIENT USER ITEM [ITEM ...]
 """
 
-import sys
-from pathlib import Path
-from urllib.parse import quote, unquote
-
-import numpy as np
 import pyarrow.parquet as pq
-from safetensors.numpy import load_file
 
-HERE = Path(__file__).parent
-
-
-def folder_of(client):
-    """Return a client's folder; raise LookupError, a sentence, where it is not exported."""
-    folder = HERE / "clients" / quote(client, safe="")
-    if not folder.is_dir():
-        there = ", ".join(sorted(unquote(f.name) for f in (HERE / "clients").iterdir()))
-        raise LookupError(f"No client {client} was exported; there are {there}.")
-    return folder
-
-
-def places(names, wanted, what, client):
-    """Return the places of names; raise LookupError, a sentence, for one that is not there."""
-    number = {name: i for i, name in enumerate(names)}
-    for name in wanted:
-        if str(name) not in number:
-            raise LookupError(f"The {what} {name} had no edge at {client}; load.py scores users "
-                              "and items of a client alone, fedvine predict also users of others.")
-    return [number[str(name)] for name in wanted]
+from fedvine.results.exported.load_common import HERE, folder_of, load_file, main, np, places, wide
 
 
 def embeddings(client):
     """Compute the rows of all users and items of a client, float64 [n, width] each."""
-    part = load_file(folder_of(client) / "arrays.safetensors")
-    net = {name: value.astype(np.float64) for name, value in
-           {**load_file(HERE / "model.safetensors"), **part}.items()}
+    file = folder_of(client) / "arrays.safetensors"
+    part = load_file(file)
+    net = wide(HERE / "model.safetensors", file)
     rows = {"users": net["users.rows"], "items": net["items.rows"]}
     user, item, count = part["edges.user"], part["edges.item"], net["edges.count"]
     layers = sum(name.endswith("users.self") for name in net)
@@ -63,19 +38,19 @@ def embeddings(client):
 
 def scores(client, users, items):
     """Return the scores float64 [n] of pairs of names at a client; higher is likelier."""
-    at = [places(pq.read_table(folder_of(client) / f"{side}.parquet")["name"].to_pylist(), wanted,
-                 what, client) for side, wanted, what in (("users", users, "user"),
-                                                  ("items", items, "item"))]
+    at = [places(pq.read_table(folder_of(client) / f"{what}s.parquet")["name"].to_pylist(), wanted,
+                 lambda name, what=what: f"The {what} {name} had no edge at {client}; load.py "
+                 "scores users and items of a client alone, fedvine predict also users of others.")
+          for what, wanted in (("user", users), ("item", items))]
     z_users, z_items = embeddings(client)
     return np.array([z_users[u] @ z_items[i] for u, i in zip(*at, strict=True)])
 
 
+def tell(client, user, *items):
+    """Print the scores of a user's items."""
+    for item, score in zip(items, scores(client, [user] * len(items), items), strict=True):
+        print(item, score)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 4:
-        sys.exit(__doc__)
-    try:
-        where, who, *what = sys.argv[1:]
-        for thing, score in zip(what, scores(where, [who] * len(what), what), strict=True):
-            print(thing, score)
-    except LookupError as error:
-        sys.exit(str(error))
+    main(3, tell)

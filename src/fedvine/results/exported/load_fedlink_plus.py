@@ -3,24 +3,9 @@
 python load.py CLIENT USER ITEM [ITEM ...]
 """
 
-import sys
-from pathlib import Path
-from urllib.parse import quote, unquote
-
-import numpy as np
 import pyarrow.parquet as pq
-from safetensors.numpy import load_file
 
-HERE = Path(__file__).parent
-
-
-def folder_of(client):
-    """Return a client's folder; raise LookupError, a sentence, where it is not exported."""
-    folder = HERE / "clients" / quote(client, safe="")
-    if not folder.is_dir():
-        there = ", ".join(sorted(unquote(f.name) for f in (HERE / "clients").iterdir()))
-        raise LookupError(f"No client {client} was exported; there are {there}.")
-    return folder
+from fedvine.results.exported.load_common import HERE, folder_of, load_file, main, np
 
 
 def scores(client, users, items):
@@ -35,17 +20,16 @@ def scores(client, users, items):
     return np.where(at >= 0, features[at].astype(np.float64) @ weights, np.nan)
 
 
+def tell(client, user, *items):
+    """Print the scores of a user's items."""
+    found = scores(client, [user] * len(items), items)
+    if np.isnan(found).all():
+        raise LookupError(f"No pair of the user {user} with these items was exported at {client}; "
+                          "load.py scores users of a client alone, fedvine predict also users of "
+                          "others.")
+    for item, score in zip(items, found, strict=True):
+        print(item, score)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 4:
-        sys.exit(__doc__)
-    try:
-        where, who, *what = sys.argv[1:]
-        found = scores(where, [who] * len(what), what)
-        if np.isnan(found).all():
-            raise LookupError(f"No pair of the user {who} with these items was exported at "
-                              f"{where}; load.py scores users of a client alone, fedvine predict "
-                              "also users of others.")
-        for thing, score in zip(what, found, strict=True):
-            print(thing, score)
-    except LookupError as error:
-        sys.exit(str(error))
+    main(3, tell)

@@ -4,34 +4,10 @@ python load.py CLIENT NODE [NODE ...]
 """
 
 import json
-import sys
-from pathlib import Path
-from urllib.parse import quote, unquote
 
-import numpy as np
 import pyarrow.parquet as pq
-from safetensors.numpy import load_file
-from scipy.sparse import csr_matrix
 
-HERE = Path(__file__).parent
-
-
-def folder_of(client):
-    """Return a client's folder; raise LookupError, a sentence, where it is not exported."""
-    folder = HERE / "clients" / quote(client, safe="")
-    if not folder.is_dir():
-        there = ", ".join(sorted(unquote(f.name) for f in (HERE / "clients").iterdir()))
-        raise LookupError(f"No client {client} was exported; there are {there}.")
-    return folder
-
-
-def places(names, wanted, what):
-    """Return the places of names; raise LookupError, a sentence, for one that is not there."""
-    number = {name: i for i, name in enumerate(names)}
-    for name in wanted:
-        if str(name) not in number:
-            raise LookupError(f"The model knows no {what} {name} at this client.")
-    return [number[str(name)] for name in wanted]
+from fedvine.results.exported.load_common import HERE, folder_of, load_file, main, np, places, wide
 
 
 def layer(net, name, h, src, dst):
@@ -49,28 +25,27 @@ def layer(net, name, h, src, dst):
 
 def scores(client, nodes):
     """Return the scores float64 [n, classes] of nodes by name; their softmax are probabilities."""
+    from scipy.sparse import csr_matrix
     folder = folder_of(client)
     part = load_file(folder / "arrays.safetensors")
-    net = {name: value.astype(np.float64) for name, value in
-           {**load_file(HERE / "model.safetensors"), **part}.items()}
+    net = wide(HERE / "model.safetensors", folder / "arrays.safetensors")
     x = net["x"] if "x" in part else csr_matrix(
         (net["x.data"], part["x.indices"], part["x.indptr"]), shape=tuple(part["x.shape"]))
     a, b = part["edges"]
     names = pq.read_table(folder / "nodes.parquet")["name"].to_pylist()
-    wanted = places(names, nodes, "node")
+    wanted = places(names, nodes, lambda name: f"The model knows no node {name} at this client.")
     loops = np.arange(len(names))
     src, dst = np.concatenate([a, b, loops]), np.concatenate([b, a, loops])
     h = np.maximum(layer(net, "first", x, src, dst), 0)
     return layer(net, "second", h, src, dst)[wanted]
 
 
+def tell(client, *nodes):
+    """Print the likeliest class and the scores of each node."""
+    classes = json.loads((HERE / "about.json").read_text())["classes"]
+    for node, row in zip(nodes, scores(client, nodes), strict=True):
+        print(node, classes[int(row.argmax())], row)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    try:
-        where, *which = sys.argv[1:]
-        classes = json.loads((HERE / "about.json").read_text())["classes"]
-        for node, row in zip(which, scores(where, which), strict=True):
-            print(node, classes[int(row.argmax())], row)
-    except LookupError as error:
-        sys.exit(str(error))
+    main(2, tell)
