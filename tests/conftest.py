@@ -27,10 +27,13 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)                 # before tests are chosen by their marks
 def pytest_collection_modifyitems(config, items):
     """Files stay together, for the sake of what their tests share. A federation of real processes
-    is slow to start, whatever is asked of it."""
+    is slow to start, whatever is asked of it, and comes first: no worker waits for it at the end."""
+    long = set()
     for item in items:
         if "federation" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+            long.add(item.path)
+    items.sort(key=lambda item: item.path not in long)
     seed = config.getoption("shuffle")
     if seed is not None:
         draw = random.Random(seed)
