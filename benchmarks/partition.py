@@ -30,8 +30,7 @@ from pymetis import CSRAdjacency, Options, part_graph, zero_copy_dtype
 from benchmarks._blocks import blocks
 from fedvine.core.rng import rng
 from fedvine.partitions import stream
-from fedvine.partitions._graph import adjacency, quality
-from fedvine.partitions._place import place
+from fedvine.partitions._graph import adjacency, place, quality
 from fedvine.partitions.multilevel import parts
 
 K, NEW = 4, 0.02

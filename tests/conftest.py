@@ -27,7 +27,7 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)                 # before tests are chosen by their marks
 def pytest_collection_modifyitems(config, items):
     """Files stay together, for the sake of what their tests share. A federation of real processes
-    is slow to start, whatever is asked of it, and comes first: no worker waits for it at the end."""
+    is slow to start, whatever is asked of it; it comes first, so that no worker waits for it."""
     long = set()
     for item in items:
         if "federation" in getattr(item, "fixturenames", ()):

@@ -14,8 +14,7 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.split import split
 from fedvine.partitions import colearn, multilevel
-from fedvine.partitions._graph import adjacency, quality
-from fedvine.partitions._place import place, relabel
+from fedvine.partitions._graph import adjacency, place, quality, relabel
 from fedvine.partitions.multilevel import climb, refine
 from fedvine.testing import tiny_stream
 

@@ -121,7 +121,7 @@ class EventStream:
         return self[:self._rank(stop)]
 
     def _rank(self, time: float) -> int:
-        """Count the edges before ``time`` in the column's own type; NumPy would convert it else."""
+        """Count the edges before ``time``, in the column's own type: NumPy would convert it."""
         return int(np.searchsorted(self.order, as_time(self.t, time), side="left"))
 
     def take(self, index: np.ndarray) -> EventStream:

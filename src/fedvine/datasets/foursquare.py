@@ -10,8 +10,8 @@ import duckdb
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
+from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
-from fedvine.data.io.sql import literal
 from fedvine.data.stream import EventStream
 from fedvine.datasets import folders, found
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
+from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
 from fedvine.data.io.source import first_bytes
-from fedvine.data.io.sql import literal
 from fedvine.data.stream import EventStream
 from fedvine.datasets import folders, found
 from fedvine.datasets._classes import one_class, rows, with_classes

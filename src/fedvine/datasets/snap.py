@@ -18,9 +18,9 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
+from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
 from fedvine.data.io.source import first_bytes
-from fedvine.data.io.sql import literal
 from fedvine.data.stream import WEIGHT, EventStream
 from fedvine.datasets import folders, found
 from fedvine.datasets.snapshots import downloaded, events, from_table

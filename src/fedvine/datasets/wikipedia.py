@@ -23,9 +23,9 @@ import numpy as np
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, cache_folder
 from fedvine.data.io.cache import kept
+from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
 from fedvine.data.io.source import first_bytes
-from fedvine.data.io.sql import literal
 from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.datasets import downloads, folders, found

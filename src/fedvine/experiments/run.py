@@ -22,8 +22,7 @@ from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments import final as again
 from fedvine.experiments import run_folder
-from fedvine.experiments.loop import OnRound, StageScores, loop, show
-from fedvine.experiments.prepare import Prepared, prepare
+from fedvine.experiments.prepare import OnRound, Prepared, StageScores, loop, prepare, show
 from fedvine.experiments.run_files import read_choice
 from fedvine.experiments.summary import Costs, lines, logged, summary
 from fedvine.tasks.by_name import of

@@ -13,8 +13,7 @@ from fedvine.core.method import At
 from fedvine.core.state import Memory
 from fedvine.data.dates import stage_names
 from fedvine.experiments.allocator import peak_memory
-from fedvine.experiments.loop import StageScores
-from fedvine.experiments.prepare import Prepared
+from fedvine.experiments.prepare import Prepared, StageScores
 from fedvine.experiments.run_files import read_lines
 from fedvine.tasks.drift import drift
 from fedvine.tasks.task import REPLICATES, Task

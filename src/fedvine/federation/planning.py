@@ -132,7 +132,7 @@ def next_stage(out: Path) -> int:
 
 # -- the tasks of a federation's run on labelled graphs, made of what the sites say of theirs ------
 # The server learns which classes there are, and of a run that lives how many labelled nodes no task
-# has yet (:mod:`fedvine.federation.site_graph`). The classes are numbered as in one process: in the
+# has yet (:mod:`fedvine.federation.site_table`). The classes are numbered as in one process: in the
 # order of their names, or of their keys where these alone are known; classes that come later
 # follow.
 CLASSES = 100_000   # that a site may name
@@ -143,7 +143,7 @@ def planned_tasks(order: Order, run: str, file: Path, here: list[str], send: Sen
     """Return the tasks with their sites, as ``plan.json`` keeps them, and as ``state`` what waits.
 
     The keys: ``tasks``, facts of the plan; ``classes``, ``names``, ``named``, ``columns`` of
-    :class:`fedvine.federation.site_graph.Agreed`; ``features``; ``clients``, ``since``, ``until``
+    :class:`fedvine.federation.site_table.Agreed`; ``features``; ``clients``, ``since``, ``until``
     and ``number`` as :func:`fedvine.federation.planning.planned` has them. Raises
     :class:`FedvineError` where the sites' features differ, or there are too few classes.
     """

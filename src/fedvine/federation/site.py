@@ -36,8 +36,7 @@ from fedvine.federation.account import FOLDER, NOTHING, Account
 from fedvine.federation.policy import Policy, coarse_scores
 from fedvine.federation.site_checks import confirmed, plain, same_table, settings
 from fedvine.federation.site_file import LEDGER
-from fedvine.federation.site_graph import Agreed, SiteGraph
-from fedvine.federation.site_table import SiteTable, grown_at_a_site
+from fedvine.federation.site_table import Agreed, SiteGraph, SiteTable, grown_at_a_site
 
 if TYPE_CHECKING:
     from fedvine.aggregate.identities import RosterMember
@@ -117,7 +116,7 @@ class Site(SiteTable):
               classes: list[str] | None, live: bool, fits: list[Any] | None) -> dict[str, Any]:
         """Say what the server learns of a labelled graph; keep new rows if the run lives.
 
-        See :meth:`fedvine.federation.site_graph.SiteGraph.described`.
+        See :meth:`fedvine.federation.site_table.SiteGraph.described`.
         """
         if live:
             self.table = None       # is read again
@@ -166,7 +165,7 @@ class Site(SiteTable):
         ``number`` separates two runs of one experiment, ``facts`` are about the graph that the
         server holds, or those of the sites, ``since`` and ``until`` as in
         :class:`fedvine.core.state.World`, ``classes`` those of labelled graphs
-        (:class:`fedvine.federation.site_graph.Agreed`). Raises :class:`FedvineError` if the site's
+        (:class:`fedvine.federation.site_table.Agreed`). Raises :class:`FedvineError` if the site's
         table is another one than when this run began, or does not fit the run.
         """
         said = facts or {}

@@ -22,7 +22,7 @@ import numpy as np
 
 from fedvine.core.state import World
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.loop import show
+from fedvine.experiments.prepare import show
 from fedvine.papers import dgcolearn
 from fedvine.papers.published import numbers
 from fedvine.papers.study import Found, Panel, Study

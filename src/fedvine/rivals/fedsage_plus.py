@@ -41,7 +41,7 @@ from fedvine.core.method import At, Client, Field, World
 from fedvine.core.rng import torch_rng
 from fedvine.data.graph import Graph
 from fedvine.methods._power.training import Continual
-from fedvine.nn import head
+from fedvine.nn import gat
 from fedvine.nn.gat import Inputs
 from fedvine.nn.graphsage import Sage
 from fedvine.rivals._fedsage import Generated, MissingNeighbours, NeighGen
@@ -65,7 +65,7 @@ class FedSagePlus(MissingNeighbours, Continual):
 
     def net(self, world: World) -> Sage:
         """Build the network, with the same first weights at the server and at every client."""
-        return head.named(Sage(world.facts["features"], self.hidden, world.facts["classes"],
+        return gat.named(Sage(world.facts["features"], self.hidden, world.facts["classes"],
                                seed=world.seed, dropout=self.dropout), world)
 
     def setup(self, client: Client) -> None:

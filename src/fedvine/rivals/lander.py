@@ -49,7 +49,7 @@ from torch.nn import functional
 from fedvine.core.expect import Several, Text
 from fedvine.core.method import Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
-from fedvine.nn import head
+from fedvine.nn import gat
 from fedvine.nn.gat import Gat, Inputs, dropped, glorot
 from fedvine.rivals._synthesis import Rows, alone
 from fedvine.rivals.target import Target, drawn
@@ -125,7 +125,7 @@ class Lander(Target):
 
     def net(self, world: World) -> AnchoredGat:
         """Build the network, with the same first weights at the server and at every client."""
-        return head.named(AnchoredGat(
+        return gat.named(AnchoredGat(
             world.facts["features"], self.hidden, world.facts["classes"], self.anchor_width,
             seed=world.seed, dropout=self.dropout), world)
 

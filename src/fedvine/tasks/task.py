@@ -439,7 +439,7 @@ def judged(task: Any, stages: Sequence[Any], plan: Any, key: str) -> Judged:
     """Return a score of the validation period (else of training), by stage and client.
 
     Scores are in [0, 1], with the numbers of queries, or users, that they are means of; ``stages``
-    are the scored stages, of type :class:`fedvine.experiments.loop.StageScores`.
+    are the scored stages, of type :class:`fedvine.experiments.prepare.StageScores`.
     """
     period, _ = _period(task, plan)
     count = task.measured.count(key)

@@ -21,8 +21,8 @@ from fedvine.core.text import short
 from fedvine.data import names as naming
 from fedvine.data.io import columns
 from fedvine.data.io.columns import GROUPS, is_date, strict_date
+from fedvine.data.io.parts import identifier, literal
 from fedvine.data.io.source import Source
-from fedvine.data.io.sql import identifier, literal
 
 SAMPLE = 10_000     # rows that the check of amounts reads
 RETURNS = 100_000   # rows that are looked at for numbers below 0

@@ -15,8 +15,8 @@ import duckdb
 from fedvine.core.errors import FedvineError
 from fedvine.core.text import short
 from fedvine.data import names as naming
+from fedvine.data.io.parts import literal
 from fedvine.data.io.source import Source
-from fedvine.data.io.sql import literal
 from fedvine.data.stream import CATEGORY, NUMBER
 
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.look import Look
+from fedvine.data.io.parts import identifier
 from fedvine.data.io.source import Source, is_query, shut
-from fedvine.data.io.sql import identifier
 
 _BATCH = 50_000         # rows in memory while they are fetched
 _SQLITE, _POSTGRES = "sqlite:", ("postgres://", "postgresql://")

@@ -1,4 +1,4 @@
-"""Several parts of one table: columns are found by name, and types are compared."""
+"""Names in SQL, and the parts of one table: columns are found by name, and types are compared."""
 
 from __future__ import annotations
 
@@ -13,10 +13,21 @@ import duckdb
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.text import short
-from fedvine.data.io.sql import identifier, literal
 from fedvine.data.names import WHOLE
 
 
+# -- names and texts in SQL ------------------------------------------------------------------------
+def literal(text: str) -> str:
+    """Return ``text`` as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """Return ``name`` as the SQL name of a column."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+# -- the relation of a source, and many files as one -----------------------------------------------
 class Source(NamedTuple):
     """The relation to select from, and the SQL of each column by its name.
 

@@ -27,8 +27,16 @@ import pyarrow as pa
 from fedvine.core.errors import FedvineError
 from fedvine.core.text import short
 from fedvine.data.io.look import FILE, Look
-from fedvine.data.io.parts import READERS, Part, Source, parquet_head, read_whole, together
-from fedvine.data.io.sql import identifier, literal
+from fedvine.data.io.parts import (
+    READERS,
+    Part,
+    Source,
+    identifier,
+    literal,
+    parquet_head,
+    read_whole,
+    together,
+)
 from fedvine.data.names import name_of
 
 _QUERY = re.compile(r"\s*(select|with|from|attach|copy|install|load|pragma)\s", re.IGNORECASE)

@@ -24,8 +24,8 @@ from fedvine.data.io import checks
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.columns import Columns
 from fedvine.data.io.look import FILE, Look
+from fedvine.data.io.parts import identifier, literal
 from fedvine.data.io.source import CLOSED, Source
-from fedvine.data.io.sql import identifier, literal
 from fedvine.data.names import MISSING
 from fedvine.data.stream import WEIGHT, EventStream
 

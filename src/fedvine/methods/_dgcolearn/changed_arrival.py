@@ -19,7 +19,7 @@ from fedvine.methods._dgcolearn.partition import classes_of, first_client, known
 from fedvine.methods._dgcolearn.placement import Placement, keys_of
 from fedvine.methods._dgcolearn.recent import among
 from fedvine.methods._dgcolearn.renumber import renumber
-from fedvine.partitions import _graph, _place
+from fedvine.partitions import _graph
 
 
 class Volumes:
@@ -50,7 +50,7 @@ class Volumes:
             of_old = part[ends.ravel()]
             np.add.at(self.ends, of_old[of_old >= 0], by)
         if k:
-            _place.place_new(snapshot.graph, part, np.sort(fresh), k, self.ends, self.nodes)
+            _graph.place_new(snapshot.graph, part, np.sort(fresh), k, self.ends, self.nodes)
         else:
             self.nodes += np.bincount(part[fresh], minlength=len(self.nodes))
         for ends, by in changes:

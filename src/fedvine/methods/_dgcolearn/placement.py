@@ -21,7 +21,7 @@ from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn import node_tables
 from fedvine.methods._dgcolearn.exchange import Border
 from fedvine.methods._dgcolearn.partition import classes_of, cut, first_client, known_graph
-from fedvine.partitions import _graph, _place, colearn
+from fedvine.partitions import _graph, colearn
 
 Partition = Literal["multilevel", "stream", "colearn", "metis", "louvain", "label_skew", "hash",
                     "split"]
@@ -94,10 +94,10 @@ class Placement:
         if wanted > self.parts:
             found = cut(self.partition, graph, classes_of(events, past)[nodes], wanted,
                         self.world.seed, **self.options)
-            part[nodes] = _place.relabel(part[nodes], found, wanted)
+            part[nodes] = _graph.relabel(part[nodes], found, wanted)
             self.parts = wanted
         else:
-            part[nodes] = _place.place(*graph, part[nodes], wanted)
+            part[nodes] = _graph.place(*graph, part[nodes], wanted)
         return part
 
     def rows(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from fedvine.core.device import OnDevice
 from fedvine.core.expect import Number
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.data.graph import Graph
-from fedvine.nn import head
+from fedvine.nn import gat
 from fedvine.nn.gat import Gat, Inputs, inputs
 from fedvine.tasks.class_incremental import NodeQueries
 
@@ -54,7 +54,7 @@ class Continual(OnDevice, Robust):
 
     def net(self, world: World) -> Any:
         """Build the network, with the same first weights at the server and at every client."""
-        return head.named(Gat(world.facts["features"], self.hidden, world.facts["classes"],
+        return gat.named(Gat(world.facts["features"], self.hidden, world.facts["classes"],
                               seed=world.seed, dropout=self.dropout), world)
 
     def placed(self, world: World) -> Any:
