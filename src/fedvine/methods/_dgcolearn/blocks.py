@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from fedvine.core.lookup import unique
 from fedvine.data.adjacency import Adjacency
 
 
@@ -45,7 +46,7 @@ def within(graph: Adjacency, seeds: np.ndarray, hops: int, limit: int, stamps: S
 
     ``limit``: only so many of a node's neighbours, the newest, are followed; 0: all.
     """
-    found = np.unique(seeds)
+    found = unique(seeds)
     edge, stamp = found, stamps.new(graph.count)
     stamps.mark[found] = stamp
     parts = [found]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.compiling import timed
+from fedvine.core.lookup import unique
 from fedvine.core.method import At, Server, World
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn import blocks, node_tables
@@ -92,7 +93,7 @@ def arrive(method: Any, server: Server, clients, at: At) -> None:
     clients.call(method.meet, per_client=new, expect=None)
     graph.meet(fresh)
     if stage.nodes is not None:                                     # features, some of them new
-        graph.held.renew(np.unique(stage.nodes.node), NOTHING)
+        graph.held.renew(unique(stage.nodes.node), NOTHING)
     if method.target == "classes" or not at.R:
         next_snapshot(method, server, clients)
 
@@ -149,7 +150,7 @@ def next_snapshot(method: Any, server: Server, clients) -> None:
         told = np.union1d(told, server.recent.advance(
             server.stage, among(graph.graph), among(server.snapshot.graph), len(place.owner)))
     added, removed = graph.advance(server.snapshot, place.owner, method.layers, told)
-    ends = np.unique(np.concatenate([added.ravel(), removed.ravel()]))
+    ends = unique(np.concatenate([added.ravel(), removed.ravel()]))
     up_to_date, server.joined = set(server.joined), []
     changes = {n: changed_part(server, k, added, removed, ends, told) if n in up_to_date else
                whole_part(server, k) for k, n in enumerate(clients.names)}

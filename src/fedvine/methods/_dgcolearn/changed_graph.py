@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedvine.core.lookup import unique
 from fedvine.data.adjacency import Adjacency
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.methods._dgcolearn import blocks
@@ -118,7 +119,7 @@ class ChangedGraph:
         added, removed, fresh = snapshot.take_changes(bool(self.limit))
         self.graph.remove(removed)
         self.graph.add(added)
-        ends = np.unique(np.concatenate([added.ravel(), removed.ravel()]))
+        ends = unique(np.concatenate([added.ravel(), removed.ravel()]))
         before = int((self.across[ends] > 0).sum())
         if self.limit:
             self.across[ends] = blocks.counted(self.graph, ends, owner, self.limit)
@@ -132,7 +133,7 @@ class ChangedGraph:
                                      self.limit, self.stamps)                           # (1)
         if self.turns:
             turn = self.order[snapshot.t % self.turns::self.turns]
-            self.changed = np.union1d(self.changed, turn)
+            self.changed = unique(np.concatenate([self.changed, turn]))
         self.active[self.changed] = True
         self.history = [*self.history, {
             "nodes": len(self.order), "changed": len(self.changed), "passes": 0, "full": 0,

@@ -21,7 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedvine.core import tree
 from fedvine.core.expect import Tensor
-from fedvine.core.lookup import find
+from fedvine.core.lookup import find, unique
 from fedvine.core.method import Client, Server, on_client
 from fedvine.methods._dgcolearn.event_lists import padded
 from fedvine.methods._dgcolearn.exchange import Layerwise, named, ready
@@ -98,7 +98,7 @@ class NeighbourLists(Layerwise):
                 mine = owner[nodes] == k
                 others, ages = (v[np.repeat(mine, sizes)] for v in (others, ages))
                 sizes = np.where(mine, sizes, 0)
-            used = np.unique(np.concatenate([nodes, others]))
+            used = unique(np.concatenate([nodes, others]))
             own = owner[used] == k
             known = (owner[used] >= 0) & (not apart)
             used = used[np.argsort(np.where(own, 0, 2 - known), kind="stable")]
@@ -121,7 +121,7 @@ class NeighbourLists(Layerwise):
         place, first = server.placement, server.first
         first = first or {"nodes": np.empty(0, np.int64), "x": np.empty(
             (0, self.method.width(self.world)), self.method.precision)}
-        fresh = np.unique(np.concatenate([np.empty(0, np.int64), *wanted]))
+        fresh = unique(np.concatenate([np.empty(0, np.int64), *wanted]))
         fresh = fresh[find(first["nodes"], fresh) < 0]
         by_client = [fresh[place.owner[fresh] == k] for k in range(len(clients.names))]
         asked = {n: place.place[nodes].astype(np.int32) for n, nodes in named(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedvine.core.lookup import find
+from fedvine.core.lookup import find, unique
 from fedvine.core.method import Client, Server, on_client
 from fedvine.data.adjacency import Adjacency
 from fedvine.data.snapshot import ends_of, unpacked
@@ -68,7 +68,7 @@ class Recent:
         if events.deleted is not None:
             kept &= ~np.asarray(events.deleted)
         ends, t = ends[:, kept], t[kept]
-        told = np.unique(np.concatenate([self.events.ravel(), ends.ravel()]))
+        told = unique(np.concatenate([self.events.ravel(), ends.ravel()]))
         last = np.concatenate([self.last, np.full(count - len(self.last), np.nan)])
         self.events, self.gaps = ends, np.nan_to_num(t - last[ends])
         np.fmax.at(last, ends.ravel(), np.tile(t, 2))

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedvine.core.lookup import find
+from fedvine.core.lookup import find, unique
 from fedvine.core.method import Server
 from fedvine.data.dynamic_snapshot import DynamicSnapshot
 from fedvine.data.snapshot import ends_of
@@ -72,7 +72,7 @@ def pairs_of_changes(events: EventStream, snapshot: DynamicSnapshot, draw: np.ra
     fresh = np.sort(snapshot.fresh) if len(snapshot.fresh) < len(nodes) else NOTHING
     found = positives(events, fresh)
     items = nodes[np.searchsorted(nodes, events.num_src):] if events.bipartite else nodes
-    codes = np.unique(np.concatenate([a << 32 | b for a, b in (found, found[::-1])]))
+    codes = unique(np.concatenate([a << 32 | b for a, b in (found, found[::-1])]))
 
     def taken(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return ((a == b) | (find(fresh, b) >= 0) | snapshot.graph.has(a, b)
@@ -125,7 +125,7 @@ def positives(events: EventStream, fresh: np.ndarray) -> np.ndarray:
     right = (ends[0] != ends[1]) & (find(fresh, ends[1]) < 0)
     if events.deleted is not None:
         right &= ~events.deleted
-    codes = np.unique(ends[0, right] << 32 | ends[1, right])
+    codes = unique(ends[0, right] << 32 | ends[1, right])
     return np.stack([codes >> 32, codes & 0xFFFFFFFF])
 
 
