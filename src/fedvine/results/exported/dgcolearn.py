@@ -8,9 +8,8 @@ import numpy as np
 
 from fedvine.core import tree
 from fedvine.experiments.run import Run
-from fedvine.methods._dgcolearn.answers import ahead
-from fedvine.methods._dgcolearn.renumber import renumber
-from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods._dgcolearn.placement import renumber
+from fedvine.methods.dgcolearn import DgCoLearn, ahead
 from fedvine.nn.roland import Network
 from fedvine.results.exported import Exported, named
 
@@ -39,8 +38,7 @@ def exported(run: Run, top: int) -> Exported:
     renumber(server, server.stage)
     count = stream.num_src + (stream.num_dst if stream.bipartite else 0)
     try:
-        rows, at = method.exchange_in(run.clients.world).rows_of(server, run.clients,
-                                                                 np.arange(count)[None])
+        rows, at = method.rows_of(server, run.clients, np.arange(count)[None])
     finally:
         run.clients.log = []
     net = run.server.net
