@@ -42,8 +42,7 @@ from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
 from fedvine.experiments.allocator import keep_large_blocks, peak_memory
 from fedvine.experiments.run import run
-from fedvine.methods._dgcolearn.answers import scored
-from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.dgcolearn import DgCoLearn, scored
 from fedvine.results.cells import rounded
 from fedvine.results.tables import Table
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -128,10 +127,8 @@ def measured(method: Timed, data: EventStream, plan: Plan, held: np.ndarray
                     protocol=LinkPrediction(negatives=1, positives=10))
     scores = {}
     for stage in made:
-        border = made.server.border
-        rows[stage.t] = (len(border.changed) / len(made.server.snapshot.nodes)
-                         if method.follows else 1.0)
-        found = method.exchange_in(made.clients.world).rows_of(made.server, made.clients, held)
+        rows[stage.t] = len(made.server.graph.changed) / len(made.server.snapshot.nodes)
+        found = method.rows_of(made.server, made.clients, held)
         values = scored(made.server, *found)
         scores[stage.t] = auc(values[:HELD_OUT], values[HELD_OUT:])
     return [{"wall": wall, "cpu": cpu, "bytes": sum(moved.get(t, {}).values()),
@@ -139,8 +136,7 @@ def measured(method: Timed, data: EventStream, plan: Plan, held: np.ndarray
             for t, (wall, cpu) in sorted(method.spent.items())]
 
 
-EXCHANGED = {"say", "back", "embed", "first", "say_changed", "back_changed", "embed_changed",
-             "keep_changed", "first_changed", "rows_first_changed", "join", "join_changes"}
+EXCHANGED = {"send_messages", "finish", "save_states", "backward", "first_layer", "join"}
 
 
 MODES: dict[str, dict[str, Any]] = {

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedvine.core.lookup import find
+from fedvine.core.lookup import find, unique
 
 LIMITS = {"int32": st.integers(-2**31, 2**31 - 1) | st.integers(-4, 4),
           "int64": st.integers(-2**63, 2**63 - 1) | st.integers(-4, 4),
@@ -26,3 +26,9 @@ def test_as_a_dict(dtype, data):
 
 def test_of_equal_keys_the_first():
     assert find(np.array([1, 3, 3, 3, 5]), np.array([3, 5, 4, 3])).tolist() == [1, 4, -1, 1]
+
+
+@given(st.lists(st.integers(-4, 4)), st.sampled_from([np.int32, np.int64]))
+def test_each_key_is_there_once_in_order(keys, dtype):
+    found = unique(np.array(keys, dtype).reshape(-1, 1))
+    assert found.tolist() == sorted(set(keys)) and found.dtype == dtype

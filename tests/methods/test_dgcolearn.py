@@ -18,13 +18,14 @@ from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
 from fedvine.data.plan import Plan
+from fedvine.data.snapshot import Snapshot
 from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
 from fedvine.engines.faults import MockClients
 from fedvine.experiments import growth_check
 from fedvine.experiments.run import run
-from fedvine.methods._dgcolearn.exchange import Border, Layerwise
-from fedvine.methods._dgcolearn.placement import Placement, affected
+from fedvine.methods._dgcolearn import exchange
+from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.roland import Roland as RolandMethod
 from fedvine.nn.backbones import Exact
@@ -50,7 +51,7 @@ def test_variants_keep_the_contract(options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"exchange": "paper"}, {
-    "target": "classes", "exchange_gradients": False, "edges_per_client": 50, "rounds": 1,
+    "target": "classes", "exchange_gradients": False, "rounds": 1,
     "schedule": "first-epoch", "backbone": "evolvegcn-h"}])
 def test_a_bad_reply_counts_as_missing(options):
     testing.check_bad_replies(DgCoLearn.tiny().model_copy(update=options))
@@ -119,10 +120,8 @@ def test_rows_are_those_of_dense_matrices(backbone, layers, precision, close):
         message = net.message(layer, h, degree, state)
         h = net.rows(layer, net.remember(
             layer, net.combine(layer, h, message, A @ message, degree), state))
-    rows, here = method.exchange_in(done.clients.world).forward(server, done.clients)
-    assert len(here) == 5
-    found = rows[at.rows()[known]]
-    torch.testing.assert_close(found, h.detach(), rtol=close, atol=close)
+    rows, found = method.rows_of(server, done.clients, known)
+    torch.testing.assert_close(rows[found], h.detach(), rtol=close, atol=close)
 
 
 def test_without_the_exchange_rows_are_others():
@@ -151,9 +150,10 @@ def test_a_client_gets_rows_of_its_own_nodes_and_edges_inside_its_part():
     edges = {tuple(e) for e in done.server.snapshot.edges.T}
     for name, now in received:
         mine = {int(at.place[n]): n for n in np.flatnonzero(at.owner == names.index(name))}
-        for a, b in now["ends"].T:
+        for a, b in now["added"].T:
             assert tuple(sorted((mine[a], mine[b]))) in edges
-        assert set(now) == {"ends", "border", "elsewhere"} and set(now["border"]) <= set(mine)
+        assert set(now) == {"whole", "active", "nodes", "elsewhere", "degree", "added", "removed"}
+        assert set(now["nodes"]) <= set(mine) and not now["whole"]
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_one_two_and_five_clients_score_the_same_on_uci(data, monkeypatch):
 def test_the_report_tells_the_partition_and_who_is_alone():
     done = finished(DgCoLearn(rounds=1, features=4, hidden=4, partition="hash"), stream(8), 3)
     report, owner = done.summary["report"], done.server.placement.owner
-    a, b = done.server.border.edges
+    a, b = done.server.graph.edges
     assert report["cut"] == pytest.approx((owner[a] != owner[b]).mean())
     across = np.bincount(np.concatenate([a, b])[np.tile(owner[a] != owner[b], 2)])
     assert report["border_nodes"] == {"one": int((across == 1).sum()), "two": int(
@@ -207,12 +207,11 @@ def test_bytes_of_an_exchange_follow_the_border_and_the_hidden_width():
                     on_round=lambda at, clients: calls.extend(
                         clients.log if at == (1, 1, 1) else []))
     made.finish()
-    said = [c for c in calls if c["function"] == "say" and c["r"] == 1][:2]
-    plan = data.by_count(150)
-    first = DgCoLearn(rounds=1).start(made.clients.world).snapshot
-    first.advance(plan.stage(data, 0))
-    border = Border.of(first.edges, made.server.placement.owner, 3)
-    rows = sum(border.sizes)
+    said = [c for c in calls if c["function"] == "send_messages" and c["r"] == 1][-2:]  # states
+    first, owner = Snapshot(3), made.server.placement.owner
+    first.advance(data.by_count(150).stage(data, 0))
+    a, b = first.edges
+    rows = len(np.unique(np.concatenate([a, b])[np.tile(owner[a] != owner[b], 2)]))
     for call in said:
         assert rows * 8 * 4 <= call["up"] <= rows * 8 * 4 + 3 * 200      # 8 numbers, not 40
 
@@ -262,11 +261,10 @@ def test_equation_5_and_6_are_what_a_client_adds():
     rows = torch.cat([x, h], 1).numpy()         # what the neighbour offers: X_j, H_j
     again = other.numpy()                       # the sum of X over its own neighbours elsewhere
     method.take(client, (np.array([0]), np.array([1]), rows, again))
-    places, first, again_places, second = client.part.corrections
+    first, second = client.part.corrections
     own = method.inputs(client)
     torch.testing.assert_close(first, x)                          # (5)
     torch.testing.assert_close(second, h + x + own + other)       # (6)
-    assert places.tolist() == again_places.tolist() == [0]
 
 
 @pytest.mark.parametrize("exchange", ["paper", "two-hop-exact"])
@@ -284,7 +282,7 @@ def test_corrections_go_into_the_state_as_a_part_of_the_layer(exchange, temporal
     number = np.full(len(at.owner), -1)
     number[known] = np.arange(len(known))
     whole = torch.zeros(len(known), len(known), dtype=torch.float64)
-    a, b = number[server.border.edges]
+    a, b = number[server.graph.edges]
     whole[a, b] = whole[b, a] = 1
     owner = torch.from_numpy(at.owner[known])
     inside = whole * (owner[:, None] == owner)
@@ -302,9 +300,8 @@ def test_corrections_go_into_the_state_as_a_part_of_the_layer(exchange, temporal
     h2 = h2 + (C @ (h1 + x) + across[:, None] * x + C @ (C @ x) if exchange == "paper" else
                A_s @ C @ x + C @ A_s @ x + C @ C @ x)                               # (6)
     row2 = net.remember(1, h2, states[1])
-    rows, here = method.exchange_in(done.clients.world).forward(server, done.clients)
-    assert len(here) == 4
-    torch.testing.assert_close(rows[at.rows()[known]], row2.detach(), rtol=1e-12,
+    rows, found = method.rows_of(server, done.clients, known)
+    torch.testing.assert_close(rows[found], row2.detach(), rtol=1e-12,
                                atol=1e-12)
     if temporal == "gru":
         assert all(0 < float(s.abs().max()) <= 1 for s in (*states, rows))
@@ -313,18 +310,18 @@ def test_corrections_go_into_the_state_as_a_part_of_the_layer(exchange, temporal
 def test_two_hops_of_raw_features_are_exact_with_the_term_that_is_left_out():
     """What clients add to A_s^2 X comes to A^2 X; Eq. (6) as printed does not."""
     data = stream(12, 30, 80)
-    for exchange, exact in (("two-hop-exact", True), ("paper", False)):
-        method = DgCoLearn(rounds=1, features=6, hidden=6, exchange=exchange, partition="hash",
+    for how, exact in (("two-hop-exact", True), ("paper", False)):
+        method = DgCoLearn(rounds=1, features=6, hidden=6, exchange=how, partition="hash",
                            exchange_gradients=False, precision="float64")
         done: Any = run(method, data.split("hash", k=4), data.by_count(80),
                         protocol=PROTOCOL).finish()
         server, names, at = done.server, done.clients.names, done.server.placement
         held = [done.clients.workers[n].client for n in names]
-        method.exchange_in(done.clients.world).refresh(server, done.clients, None)
+        method.exchange_once(server, done.clients, None)
         known = np.flatnonzero(at.owner >= 0)
         number = np.full(len(at.owner), -1)
         number[known] = np.arange(len(known))
-        a, b = number[server.border.edges]
+        a, b = number[server.graph.edges]
         A = torch.eye(len(known), dtype=torch.float64)
         A[a, b] = A[b, a] = 1
         owner = torch.from_numpy(at.owner[known])
@@ -333,10 +330,7 @@ def test_two_hops_of_raw_features_are_exact_with_the_term_that_is_left_out():
         added = torch.zeros_like(x)
         for k, client in enumerate(held):
             own = np.flatnonzero(at.owner[known] == k)
-            row = np.empty(len(own), int)
-            row[at.place[known[own]]] = own
-            places, correction = client.part.corrections[2:]
-            added[row[places.numpy()]] += correction
+            added[own] += client.part.corrections[1][at.place[known[own]]]
         assert torch.allclose(inside @ inside @ x + added, A @ A @ x, atol=1e-12) == exact
 
 
@@ -399,10 +393,6 @@ def test_who_is_far_from_what_changed_keeps_the_last_state():
     moved = {n for n in states[0] if not torch.equal(states[0][n], states[1][n])}
     # the second stage's rounds work on the first stage's graph, which is new to all
     assert moved == set(states[0])
-    near = affected(np.array([[0, 1, 2, 10, 11], [1, 2, 3, 11, 12]]),
-                    np.array([[0, 0, 1, 1, 2, 10, 11], [1, 2, 2, 3, 3, 11, 12]]),
-                    np.ones(13, bool), 1)
-    assert set(np.flatnonzero(near)) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(("schedule", "held"), [
@@ -424,49 +414,6 @@ def test_a_schedule_says_when_sums_are_exchanged(schedule, held):
     hold = calls.index("hold")
     before = calls[:hold].count("train"), calls[hold:].count("train")
     assert before == {"before": (0, 1), "first-epoch": (1, 1)}.get(schedule, (1, 0))
-
-
-def test_nodes_that_move_bring_what_is_known_of_them():
-    """One client more for each 25 edges: owners change, rows and states do not."""
-    lines: list[dict] = []
-    kept: dict[str, Any] = {}
-
-    class Watched(Placement):
-        """Everybody's rows before and after nodes move."""
-
-        def everything(self, clients, owner):
-            held = [r.client.part for _, r in sorted(clients.workers.items())]
-            return {i: [held[owner[i]].x[self.place[i]],
-                        *(s[self.place[i]] for s in held[owner[i]].states)]
-                    for i in np.flatnonzero(owner >= 0)}
-
-        def move(self, method, server, clients, before):
-            old = self.everything(clients, before)
-            moved, lost = super().move(method, server, clients, before)
-            assert not len(lost)
-            new = self.everything(clients, np.where(before >= 0, self.owner, -1))
-            kept[f"{server.snapshot.t}"] = moved
-            for i, rows in old.items():
-                for a, b in zip(rows, new[i], strict=True):
-                    assert torch.equal(a, b)
-            return moved, lost
-
-    class Moving(DgCoLearn):
-        """A method with this placement."""
-
-        placement: ClassVar[type[Placement]] = Watched
-
-    data = stream(4, nodes=40, edges=160)
-    done: Any = run(Moving(rounds=2, features=4, hidden=4, edges_per_client=25, window="all"),
-                    data.split("hash", k=4), data.by_count(40), protocol=PROTOCOL,
-                    on_round=lambda at, clients: lines.extend(clients.log)).finish()
-    report = done.summary["report"]
-    parts = [s["parts"] for s in report["snapshots"]]
-    assert parts == sorted(parts) and parts[0] < parts[-1] == 4
-    assert report["moved"] == sum(kept.values()) > 0
-    assert {"give", "take_over"} <= {line["function"] for line in lines}
-    parts = [r.client.part for _, r in sorted(done.clients.workers.items())]
-    assert [len(part.x) for part in parts] == report["nodes"]
 
 
 @pytest.mark.slow
@@ -505,28 +452,20 @@ def test_label_skew_needs_classes():
         finished(DgCoLearn(partition="label_skew"), data, 2)
 
 
-def test_noise_blurs_what_a_lone_neighbour_says():
+def test_noise_blurs_what_a_lone_neighbour_says(monkeypatch):
     """A node with one neighbour elsewhere hears it exactly, or only roughly."""
     sent: dict[float, Any] = {}
 
-    class Watched(Layerwise):
-        """What clients sent, and the sums."""
-
-        def noisy(self, server, said, sums):
-            found = super().noisy(server, said, sums)
-            sent[self.method.noise] = np.concatenate(said), torch.cat(found).numpy()
-            return found
-
-    class Noisy(DgCoLearn):
-        """A method with this exchange."""
-
-        def exchange_in(self, world):
-            return Watched(self, world)
-
+    def watched(method, server, said, sums):
+        found = noisy(method, server, said, sums)
+        sent[method.noise] = said, torch.cat(found).numpy()
+        return found
+    noisy = exchange.noisy
+    monkeypatch.setattr(exchange, "noisy", watched)
     data = EventStream(np.array([0, 0], np.int32), np.array([1, 1], np.int32), np.arange(2),
                        Ids.of(["a", "b"]))
     for noise in (0.0, 1.0):
-        run(Noisy(rounds=1, features=12, hidden=12, noise=noise, partition="hash",
+        run(DgCoLearn(rounds=1, features=12, hidden=12, noise=noise, partition="hash",
                     exchange_gradients=False), data.split("hash", k=2), data.by_count(1),
             protocol=PROTOCOL).finish()
     said, sums = sent[0.0]
@@ -538,7 +477,7 @@ def test_noise_blurs_what_a_lone_neighbour_says():
 
 def test_without_rounds_the_snapshot_still_goes_on():
     done: Any = finished(DgCoLearn(rounds=0, features=4, hidden=4), stream(2), 3)
-    assert done.server.border.edges.shape == done.server.snapshot.edges.shape
+    assert done.server.graph.edges.shape == done.server.snapshot.edges.shape
 
 
 def test_scoring_leaves_nothing_behind():

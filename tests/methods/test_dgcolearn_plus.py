@@ -11,15 +11,13 @@ from fedvine import testing
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeTable
-from fedvine.data.snapshot import Snapshot
+from fedvine.data.snapshot import DynamicSnapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods._dgcolearn import pair_features
-from fedvine.methods._dgcolearn.answers import scored
-from fedvine.methods._dgcolearn.exchange import found_in
 from fedvine.methods._dgcolearn.pair_features import BOTH, COMMON, DEGREE, LIVE, NEW, ROWS
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
-from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.dgcolearn import DgCoLearn, scored
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.popularity import Popularity, Recency
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -60,13 +58,13 @@ def test_features_of_the_snapshot_are_those_of_a_loop_over_pairs(bipartite):
     dst = draw.integers(0, items, 30).astype(np.int32)
     names = [Ids.of([f"{kind}{i}" for i in range(n)]) for kind, n in (("u", users), ("i", items))]
     events = EventStream(src, dst, np.arange(30), *names[:1 + bipartite])
-    snapshot, shift = Snapshot(), users if bipartite else 0
+    snapshot, shift = DynamicSnapshot(), users if bipartite else 0
     snapshot.advance(events)
     count = len(snapshot.known)
     rows, net = torch.randn(count, 3, dtype=torch.float64), SimpleNamespace(
         score=lambda a, b: (a * b).sum(1), parameters=lambda: iter([rows]))
-    server = SimpleNamespace(snapshot=snapshot, stage=events, net=net, placement=SimpleNamespace(
-        rows=lambda: np.where(snapshot.known, np.arange(count), -1)))
+    rows[torch.from_numpy(~snapshot.known)] = 0
+    server = SimpleNamespace(snapshot=snapshot, stage=events, net=net)
     near = {n: set() for n in range(count)}
     for a, b in snapshot.edges.T:
         near[a].add(b)
@@ -75,7 +73,7 @@ def test_features_of_the_snapshot_are_those_of_a_loop_over_pairs(bipartite):
     pairs = list(itertools.product(range(users + 2), range(last + 2)))     # unknown nodes, too
     x = np.zeros((len(pairs), WIDTH), np.float32)
     x[::2, 12] = 1                                                         # met before
-    pair_features.beside(server, lambda ends: scored(server, *found_in(server, rows, ends)))(
+    pair_features.beside(server, lambda ends: scored(server, rows, ends))(
         x, *np.array(pairs).T)
     for p, (u, z) in enumerate(pairs):
         a, b = u, z + shift

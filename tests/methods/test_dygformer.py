@@ -16,10 +16,11 @@ from fedvine import testing
 from fedvine.core.method import on_client
 from fedvine.core.rng import rng
 from fedvine.data.ids import Ids
-from fedvine.data.snapshot import Snapshot
+from fedvine.data.snapshot import DynamicSnapshot
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
-from fedvine.methods._dgcolearn.event_lists import EventLists
+from fedvine.methods._dgcolearn import events as of_events
+from fedvine.methods._dgcolearn.events import EventLists, among
 from fedvine.methods.dgcolearn import DgCoLearn
 from fedvine.methods.dgcolearn_plus import DgCoLearnPlus
 from fedvine.methods.fedavg_dyn import FedAvgDyn
@@ -34,7 +35,7 @@ NODES = 24
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [
-    {"edges_per_client": 50}, {"exchange_gradients": False, "epochs": 2},
+    {"partition": "multilevel"}, {"exchange_gradients": False, "epochs": 2},
     {"exchange": "none", "patch": 1}])
 def test_the_contract(options):
     testing.check_method(DgCoLearn.tiny().model_copy(update={
@@ -62,7 +63,7 @@ def dygformer(kind: type[DgCoLearn] = DgCoLearn, **more: Any) -> Any:
 
 
 def scores(done: Any, ends: np.ndarray) -> np.ndarray:
-    return done.method.exchange_in(done.clients.world).scores(done.server, done.clients, ends)
+    return done.method.scores(done.server, done.clients, ends)
 
 
 def all_pairs() -> np.ndarray:
@@ -76,7 +77,7 @@ def all_pairs() -> np.ndarray:
        st.sampled_from([1, 2, None]), st.integers(1, 4))
 def test_lists_are_those_of_the_events_one_by_one(stages, window, most):
     """Events of live edges: neither older than a deletion, nor than when the edge left."""
-    lists, snapshot = EventLists(), Snapshot(window)
+    lists, snapshot = EventLists(), DynamicSnapshot(window)
     kept: dict[tuple[int, int], list[tuple[int, int]]] = {}         # times, and order, by edge
     now, order = -math.inf, 0
     for stage in stages:
@@ -84,7 +85,7 @@ def test_lists_are_those_of_the_events_one_by_one(stages, window, most):
         events = EventStream(a, b, t, Ids.of(list("abcdef")),
                              deleted=np.array([e[3] for e in stage], bool))
         snapshot.advance(events)
-        lists.advance(events, snapshot.codes)
+        lists.advance(events, among(snapshot.graph))
         for u, v, when, removes in stage:
             edge, order = (min(u, v), max(u, v)), order + 1
             if removes:
@@ -208,13 +209,13 @@ def test_scores_are_those_of_one_pair_by_hand(patch):
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), clients=st.integers(2, 8), layers=st.integers(1, 3),
        patch=st.integers(1, 3), window=st.sampled_from([1, 3, "all"]), deletions=st.booleans(),
-       bipartite=st.booleans(), moves=st.booleans())
+       bipartite=st.booleans(), cut=st.booleans())
 def test_clients_learn_what_one_machine_learns(seed, clients, layers, patch, window, deletions,
-                                               bipartite, moves):
+                                               bipartite, cut):
     data = stream(seed, deletions, bipartite)
     options: dict[str, Any] = {"layers": layers, "patch": patch, "window": window}
-    if moves:
-        options |= {"partition": "multilevel", "edges_per_client": 8}
+    if cut:
+        options |= {"partition": "multilevel"}
     # in float32 Adam's division makes a step of a gradient's rounding, so nothing is learned there
     for precision, close, rate in (("float64", 1e-8, 0.01), ("float32", 1e-5, 1e-12)):
         one, many = (started(dygformer(precision=precision, learning_rate=rate, **options), k,
@@ -232,7 +233,7 @@ class Killed(Exception):
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on():
-    data, options = stream(4, deletions=True), {"partition": "multilevel", "edges_per_client": 8}
+    data, options = stream(4, deletions=True), {"partition": "multilevel"}
     whole = started(dygformer(**options), 3, data).finish()
 
     def stop(at: Any, clients: Any) -> None:
@@ -259,16 +260,15 @@ def test_every_method_of_the_family_learns_each_parameter(kind):
 
 
 # -- what travels ----------------------------------------------------------------------------------
-def test_without_exchange_a_client_learns_nothing_of_nodes_elsewhere():
+def test_without_exchange_a_client_learns_nothing_of_nodes_elsewhere(monkeypatch):
     seen: list[dict[str, Any]] = []
+    sequences = of_events.sequences
 
-    class Watched(FedAvgDyn):
-        """What clients get is written down."""
-
-        def sequences(self, client, told):
-            seen.append(told)
-            return super().sequences(client, told)
-    done = started(dygformer(Watched, rounds=1), 3, stream()).finish()
+    def watched(method, client, told):
+        seen.append(told)
+        return sequences(method, client, told)
+    monkeypatch.setattr(of_events, "sequences", watched)
+    done = started(dygformer(FedAvgDyn, rounds=1), 3, stream()).finish()
     assert "show" not in done.summary["by"] and "score_pairs" in done.summary["by"]
     elsewhere = 0
     for told in seen:

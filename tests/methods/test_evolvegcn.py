@@ -32,12 +32,6 @@ def test_the_contract(version, method):
         "backbone": f"evolvegcn-{version}", "target": target}))
 
 
-@pytest.mark.slow
-def test_the_contract_where_top_rows_are_exchanged():
-    testing.check_method(DgCoLearn.tiny().model_copy(update={
-        "backbone": "evolvegcn-h", "candidates": "all", "edges_per_client": 50}))
-
-
 def finished(method: DgCoLearn, clients: int, every: int = 30) -> Any:
     draw = rng("evolvegcn")
     src, dst = draw.integers(0, 24, (2, 90)).astype(np.int32)
@@ -125,11 +119,10 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
         """How many snapshots clients go through is written down."""
 
         @on_client
-        def embed(self, client, commit, sums):
-            rows = super().embed(client, commit, sums)
-            if client.asked is None and commit:
+        def save_states(self, client, given):
+            super().save_states(client, given)
+            if client.asked is None:
                 seen.append([len(client.net.past), len(client.part.seen)])
-            return rows
 
     method: Any = Watched(rounds=1, features=5, hidden=4, backbone="evolvegcn-h",
                           partition="hash", precision="float64")
@@ -139,50 +132,6 @@ def test_version_h_goes_through_the_last_snapshots_of_its_client():
     ada, bob = (r.client for r in done.clients.workers.values())
     for one, other in zip(ada.part.seen[-1], bob.part.seen[-1], strict=True):
         assert one.shape in ((5, 4), (4, 4)) and not torch.allclose(one, other)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("features", "hidden", "layers"), [(5, 4, 2), (4, 5, 1), (9, 3, 3)])
-@pytest.mark.parametrize("target", ["edges", "classes"])
-def test_clients_that_exchange_top_rows_learn_what_one_machine_learns(features, hidden, layers,
-                                                                      target):
-    """Rows that are projected before they are sent, and others; through seven snapshots."""
-    shape: dict[str, Any] = {
-        "rounds": 2, "features": features, "hidden": hidden, "layers": layers, "target": target,
-        "backbone": "evolvegcn-h", "partition": "hash", "precision": "float64"}
-    play: Any = labelled if target == "classes" else finished
-    one, many, own = (play(DgCoLearn(**shape, candidates=c), k, 15) for c, k in (
-        ("all", 1), ("all", 5), ("own", 5)))
-    for a, b in zip(one.server.net.parameters(), many.server.net.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-    assert any(not torch.allclose(a, b) for a, b in zip(
-        own.server.net.parameters(), many.server.net.parameters(), strict=True))
-    alone, *others = (w.client.part.seen for run_ in (one, many)
-                      for w in run_.clients.workers.values())
-    for seen in others:                                             # X is the same everywhere
-        for snapshot, right in zip(seen, alone, strict=True):
-            for a, b in zip(snapshot, right, strict=True):
-                torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-
-
-def test_the_gradient_of_the_choice_is_that_of_the_rows_as_constants():
-    net, x = network("h"), torch.from_numpy(rng("choice").normal(size=(7, 5)))
-    found = net.candidates(0, x)
-    y = x @ net.get_parameter("choose_0")[:, 0] / net.get_parameter("choose_0").norm()
-    assert found[:, -1].tolist() == sorted(y.tolist(), reverse=True)[:3]
-    net.summary(0, x).sum().backward()
-    right = net.get_parameter("choose_0").grad.clone()
-    net.zero_grad()
-    net.best[0] = found[:, :-1]
-    net.summary(0, x[:0]).sum().backward()
-    torch.testing.assert_close(net.get_parameter("choose_0").grad, right)
-
-
-def test_top_rows_go_to_all_only_where_that_is_exact():
-    for options in ({"backbone": "gcn"}, {"backbone": "evolvegcn-h", "noise": 1.0},
-                    {"backbone": "evolvegcn-h", "exchange": "none"}):
-        with pytest.raises(ValueError, match="candidates=all is for evolvegcn-h"):
-            DgCoLearn(candidates="all", **options)
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """The exchange: clients that get sums know what one machine knows, and what each sum gives away."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,8 +10,17 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix, identity
 
 from fedvine.core.rng import rng
-from fedvine.methods._dgcolearn.exchange import Border
-from fedvine.methods._dgcolearn.min_group import allowed
+from fedvine.core.state import World
+from fedvine.data.ids import Ids
+from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.stream import EventStream
+from fedvine.experiments.run import run
+from fedvine.methods import dgcolearn
+from fedvine.methods._dgcolearn.exchange import Pass, withhold
+from fedvine.methods._dgcolearn.graph import ChangedGraph, Step, allowed
+from fedvine.methods._dgcolearn.placement import Placement
+from fedvine.nn.neighbour_sum import gather, scatter
+from fedvine.tasks.link_prediction import LinkPrediction
 
 
 def two_hops(inside: csr_matrix, cross: csr_matrix, x: np.ndarray, how: str) -> np.ndarray:
@@ -50,23 +62,44 @@ def graph(seed: int, nodes: int = 30, clients: int = 3):
             draw.normal(size=(nodes, 5)))
 
 
+def between(ends: np.ndarray, owner: np.ndarray, group: int = 1) -> tuple[ChangedGraph, Step]:
+    """The graph of these edges, and a pass over all nodes, in the order of clients."""
+    n, K = len(owner), int(owner.max()) + 1
+    place = Placement(World(tuple("abcdefghij"[:K]), 0, 1), "hash", order="mincut_first",
+                      virtual=True)
+    place.owner, place.sizes = owner.astype(np.int32), np.bincount(owner, minlength=K)
+    place.place = np.empty(n, np.int64)
+    for k in range(K):
+        place.place[owner == k] = np.arange((owner == k).sum())
+    snapshot, found = DynamicSnapshot(), ChangedGraph(1, group=group)
+    snapshot.advance(EventStream(*ends.astype(np.int32), np.arange(ends.shape[1]), Ids.of(
+        [f"n{i}" for i in range(n)])))
+    found.grow(n)
+    found.meet(np.arange(n))
+    found.advance(snapshot, place.owner, 1)
+    net: Any = SimpleNamespace(reads_all=False, layers=1, short=lambda layer: True)
+    return found, found.plan(np.arange(n), place, net)[0]
+
+
+def sums(step: Step, x: np.ndarray, back: bool = False) -> np.ndarray:
+    """What border nodes get of the rows ``x`` [sent, d]; or the way back."""
+    found = np.zeros((len(step.sent if back else step.border), x.shape[1]))
+    (scatter if back else gather)(*step.cross, x, found)
+    return found
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 10))
 def test_sums_are_those_of_all_neighbours_elsewhere(seed, clients):
     ends, owner, _, cross, x = graph(seed, clients=clients)
-    border = Border.of(ends, owner, clients)
-    sums = border.sums([x[n] for n in border.nodes])
-    for k, nodes in enumerate(border.nodes):
-        assert (owner[nodes] == k).all()                       # own nodes alone
-        np.testing.assert_allclose(sums[k], (cross @ x)[nodes], atol=1e-12)
-        assert border.count[k].tolist() == np.diff(cross.indptr)[nodes].tolist()
-    inner = np.setdiff1d(np.arange(len(x)), np.concatenate(border.nodes))
-    assert not cross[inner].nnz
+    found, step = between(ends, owner)
+    np.testing.assert_allclose(sums(step, x[step.sent]), (cross @ x)[step.border], atol=1e-12)
+    assert found.elsewhere.tolist() == np.diff(cross.indptr).tolist()
+    assert sorted(step.border) == np.flatnonzero(np.diff(cross.indptr)).tolist()
     # the way back is the transpose: <C x, g> = <x, C^T g>
-    g = [rng(seed, k).normal(size=s.shape) for k, s in enumerate(sums)]
-    back = border.transposed(g)
-    assert sum((a * b).sum() for a, b in zip(sums, g, strict=True)) == pytest.approx(
-        sum((x[n] * b).sum() for n, b in zip(border.nodes, back, strict=True)))
+    g = rng(seed).normal(size=(len(step.border), x.shape[1]))
+    assert (sums(step, x[step.sent]) * g).sum() == pytest.approx(
+        (x[step.sent] * sums(step, g, back=True)).sum())
 
 
 @settings(max_examples=40, deadline=None)
@@ -95,16 +128,14 @@ def test_equation_6_is_off_on_a_path_of_four_nodes_cut_in_the_middle():
 def test_a_lone_neighbours_row_is_given_away_and_a_minimum_group_keeps_it():
     ends, owner = np.array([[0, 1, 1], [2, 2, 3]]), np.array([0, 0, 1, 1])
     x = rng("lone").normal(size=(4, 3))
-    open_, kept = Border.of(ends, owner, 2), Border.of(ends, owner, 2, 2)
-    assert open_.contributors.tolist() == [0, 2, 2]            # sums of one and of two rows
-    sums = open_.sums([x[n] for n in open_.nodes])
-    np.testing.assert_allclose(sums[0][0], x[2])               # node 0 sees node 2's row as it is
-    hidden = kept.sums([x[n] for n in kept.nodes])
-    assert not hidden[0][0].any() and kept.count[0].tolist() == [0, 2]
-    np.testing.assert_allclose(hidden[0][1], x[2] + x[3])
-    g = [np.arange(6.0).reshape(2, 3), np.ones((2, 3))]
-    back = kept.transposed(g)   # node 1 alone gets node 2's row: its gradient would be node 1's
-    assert not back[1][0].any() and not back[1][1].any() and back[0][0].tolist() == [0, 0, 0]
+    _, step = between(ends, owner)
+    np.testing.assert_allclose(sums(step, x[step.sent])[0], x[2])   # node 0 sees node 2's row
+    kept, step = between(ends, owner, 2)
+    assert step.border.tolist() == [1, 2] and step.sent.tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(sums(step, x[step.sent])[0], x[2] + x[3])
+    assert kept.elsewhere.tolist() == [0, 2, 2, 0]
+    # node 1 alone gets rows of 2 and 3: their gradients would be node 1's
+    assert kept.hearers.tolist() == [1, 1, 1, 1]
 
 
 @settings(max_examples=40, deadline=None)
@@ -113,12 +144,38 @@ def test_a_minimum_group_holds_where_clients_are_away(seed, clients, group, data
     """A sum is that of all its neighbours elsewhere or nothing, and so are gradients of sums."""
     ends, owner, _, _, x = graph(seed, clients=clients)
     away = np.array(data.draw(st.lists(st.booleans(), min_size=clients, max_size=clients)))
-    border = Border.of(ends, owner, clients, group)
-    sent = np.where(away[owner][:, None], 0, x)
-    for of in (border.sums, border.transposed):
-        found = np.concatenate(of([sent[n] for n in border.nodes], away))
-        whole = np.concatenate(of([x[n] for n in border.nodes]))
+    _, step = between(ends, owner, group)
+    for of, back in ((step.sent, False), (step.border, True)):
+        gone = away[owner[of]]
+        found = sums(step, np.where(gone[:, None], 0, x[of]), back)
+        withhold(found, step.cross, gone, back)
+        whole = sums(step, x[of], back)
         assert ((found == whole) | (found == 0)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gradients_from_few_nodes_are_withheld_in_a_run(layers):
+    """Of what a server sends back, rows of messages that fewer than three nodes heard are 0."""
+    seen = []
+
+    class Watched(Pass):
+        def add_back(self, layer, sent):
+            super().add_back(layer, sent)
+            step = self.steps[layer]
+            few = self.graph.hearers[step.sent[step.back]] < 3
+            rows = np.concatenate([g.numpy() for g in self.given])
+            assert not rows[few].any()
+            seen.append((few.sum(), rows[~few].any()))
+
+    data = rng("few").integers(0, 20, (2, 120)).astype(np.int32)
+    events = EventStream(*data, np.arange(120), Ids.of([f"n{i}" for i in range(20)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dgcolearn, "Pass", Watched)
+        run(dgcolearn.DgCoLearn(rounds=1, features=9, hidden=4, layers=layers, min_group=3,
+                                partition="hash"), events.split("hash", k=3), events.by_count(60),
+            protocol=LinkPrediction(negatives=5, positives=50)).finish()
+    assert any(few for few, _ in seen) and any(some for _, some in seen)
 
 
 def test_a_difference_to_the_last_sum_gives_nothing_away():

@@ -5,14 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from two_classes import SMALL, f1, held, made, stream
+from two_classes import SMALL, f1, held, made
 
 from fedvine import testing
 from fedvine.core import tree
-from fedvine.experiments.run import run
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.rivals.feddgl_dyn import FedDglDyn, contrasted, likeness, margin
-from fedvine.tasks.snapshot_classification import SnapshotClassification
 
 TINY = FedDglDyn.tiny().model_copy(update={"contrast": 3})
 
@@ -105,30 +103,6 @@ def test_sensitive_nodes_are_those_that_the_new_snapshot_moves_most_for_the_form
     wanted = sorted(sorted(moved, key=lambda p: (-moved[p], p))[:int(np.ceil(0.2 * len(moved)))])
     assert kept["places"].tolist() == wanted and wanted
     torch.testing.assert_close(kept["rows"], now[wanted])
-
-
-def test_places_of_the_former_snapshot_follow_when_nodes_leave():
-    method = FedDglDyn(**SMALL)
-    found = made(method, 2)
-    next(iter(found))
-    client = held(found)[0]
-    client.known = np.array([[0, 2, 4, 1], [2, 3, 0, 4]])
-    client.taught = {"places": np.array([1, 3, 4]), "rows": torch.arange(3.0)[:, None]}
-    rows = client.part.x.clone()
-    method.give(client, np.array([0, 3]))
-    assert client.known.tolist() == [[0], [2]] and torch.equal(client.part.x[2], rows[4])
-    assert client.taught["places"].tolist() == [0, 2]
-    assert client.taught["rows"][:, 0].tolist() == [0.0, 2.0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scope", ["snapshot", "changed"])
-def test_a_run_whose_nodes_move_between_clients_ends(scope):
-    data = stream()
-    done = run(FedDglDyn(edges_per_client=15, **SMALL | {"partition": "stream"}, scope=scope),
-               data.split("hash", k=4), data.by_count(40), seed=3,
-               protocol=SnapshotClassification()).finish()
-    assert np.isfinite(f1(done))
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from fedvine.data.node_data import NodeData
 from fedvine.data.stream import EventStream
 from fedvine.engines.faults import MockClients
 from fedvine.experiments.run import run
+from fedvine.methods._dgcolearn.part import Part
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.nn.backbones import Exact
 from fedvine.rivals._fedsage import NeighGen, generated, impair, nearest, rows_of
@@ -155,8 +156,11 @@ def taught(**options: Any) -> tuple[FedSageDyn, Client]:
     x = np.eye(3)[kind] * 2 + 0.1 * draw.normal(size=(n, 3))
     method.meet(client, {"keys": np.arange(n, dtype=np.uint64), "x": x.astype(np.float32),
                          "places": np.empty(0, np.int64), "changed": np.empty((0, 3), np.float32)})
-    none = np.empty(0, np.int64)
-    method.join(client, {"ends": pairs, "border": none, "elsewhere": none})
+    none = np.empty(0, np.int32)
+    method.join(client, {"whole": False, "nodes": none, "elsewhere": none, "degree": none,
+                         "added": pairs, "removed": pairs[:, :0],
+                         "active": np.arange(n, dtype=np.int32)})
+    client.part.degree = client.part.graph.degree.copy()
     client.place = (0, 1, 1)
     return method, client
 
@@ -188,7 +192,8 @@ def test_what_others_say_draws_generated_rows_towards_their_nodes():
     def distance(alpha: float) -> float:
         method, client = taught(alone=20, alpha=alpha, hide=0.3)
         _, other = taught(hide=0.3)
-        other.part.x, other.part.ends = far, np.empty((2, 0), np.int64)
+        other.part = Part(5, other.net.state_widths, torch.float32)
+        other.part.append(far)
         method.learn_alone(client)
         for call in range(2, 60):
             client.place = other.place = (0, 1, call)
@@ -232,23 +237,21 @@ def test_the_mended_graph_is_the_graph_with_its_generated_nodes():
         for a, b in (client.part.ends, np.stack([node.numpy(), n + np.arange(g)])):
             A[a, b] = A[b, a] = 1
         degree = A.sum(1)
-        assert torch.equal(method.degree(client), degree[:n])
+        assert torch.equal(method.aggregated(client, np.arange(n)), degree[:n])
         with torch.no_grad():
-            x = method.inputs(client)
-            h = torch.cat([x, made])
+            h = torch.cat([method.inputs(client), made])
             for layer in range(2):
                 net, past = client.net, torch.zeros(n + g, client.net.state_width(layer))
-                message = net.message(layer, x, method.degree(client), past[:n])
-                x = net.rows(layer, method.layer(client, layer, x, message, message[:0]))
                 said = net.message(layer, h, degree, past)
                 h = net.rows(layer, net.remember(
                     layer, net.combine(layer, h, said, A @ said, degree), past))
+            x = method.by_layer(client)[-1]
         torch.testing.assert_close(x, h[:n], rtol=1e-4, atol=1e-5)
 
 
 def test_a_graph_with_nothing_in_it():
     method, client = taught()
-    client.part.x, client.part.ends = client.part.x[:0], client.part.ends[:, :0]
+    client.part = Part(5, client.net.state_widths, torch.float32)
     method.learn_alone(client)
     assert method.show(client) is None and method.judge(client, {"bob": {}}) == {}
     assert len(method.mended(client)[0]) == 0

@@ -23,7 +23,7 @@ BACKBONES: Any = pytest.mark.parametrize("backbone", sorted(GCRN))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("backbone", "options"), [
-    ("gcrn-lstm", {"scope": "changed"}), ("gcrn-gru", {"edges_per_client": 50}),
+    ("gcrn-lstm", {"scope": "changed"}), ("gcrn-gru", {"partition": "hash"}),
     ("gcrn-baseline", {"exchange_gradients": False}), ("gcrn-lstm", {"exchange_gradients": False}),
     *((backbone, {"scope": "changed", "target": "classes"}) for backbone in sorted(GCRN))])
 def test_the_contract(backbone, options):

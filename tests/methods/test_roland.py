@@ -96,4 +96,5 @@ def test_alpha_of_one_and_no_norm_change_nothing_and_each_changes_scores():
 def test_norm_needs_layers_with_rows_and_all_rows():
     with pytest.raises(ValidationError, match="norm is for the backbones sage and gcn"):
         Roland(norm=True, backbone="evolvegcn-o")
-    assert Roland(scope="changed").follows and not Roland(scope="changed", norm=True).follows
+    with pytest.raises(ValueError, match="norm takes the mean over all nodes"):
+        Roland(scope="changed", norm=True)

@@ -26,7 +26,7 @@ def test_costs_are_those_of_rounds_and_an_edge_is_cut_or_not(study, tmp_path, mo
     for one in (anew, ours):
         assert min(one["training"], one["exchange"], one["cpu"], one["partition"]) > 0
         assert 0 < one["cut"] < 100 and one["megabytes"] > 0
-    assert ours["megabytes"] < anew["megabytes"]        # sums that did not change stay
+    assert ours["megabytes"] <= anew["megabytes"]       # of rows that did not change none travels
     if study is scale.table9:
         assert found["FedDGL"]["megabytes"] == 0 and "training" not in found["commonest class"]
         assert 0 < ours["f1_micro"] <= 1

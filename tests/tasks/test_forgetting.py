@@ -67,7 +67,18 @@ def test_a_stage_that_was_learned_is_named_on_its_own_edges_by_the_model_of_now(
     assert done.stages[-1].found[0]["all"]["scores"]["accuracy"] == pytest.approx(right / asked)
 
 
-def test_rows_that_changed_alone_cannot_be_asked_about_whole_snapshots():
-    with pytest.raises(FedvineError, match=r"protocol\.forgetting asks about whole snapshots"):
-        made(DgCoLearn(target="classes", scope="changed", **SMALL),
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"neighbours": 2}, {"min_group": 2}])
+def test_an_earlier_snapshot_is_computed_anew_where_rows_that_changed_are_learned(options):
+    """Nothing that is learned depends on it, also with bounds on what is read."""
+    method = DgCoLearn(target="classes", scope="changed", window="all", **SMALL, **options)
+    plain, again = (made(method, protocol=SnapshotClassification(forgetting=f)).finish()
+                    for f in (False, True))
+    assert torch.equal(*(tree.flattened(tree.weights(m.server.net)) for m in (plain, again)))
+    assert sorted(again.stages[-1].found)[:2] == [0, 1]
+
+
+def test_times_of_earlier_snapshots_are_gone():
+    with pytest.raises(FedvineError, match=r"protocol\.forgetting asks about earlier snapshots"):
+        made(DgCoLearn(target="classes", backbone="tgn", **SMALL),
              protocol=SnapshotClassification(forgetting=True)).finish()

@@ -91,7 +91,7 @@ def test_a_summary_weighs_stages_by_nodes_and_knows_clients():
 
 
 @pytest.mark.parametrize("options", [{}, {"backbone": "gcn", "scope": "changed", "layers": 1},
-                                     {"edges_per_client": 60}])
+                                     {"partition": "stream"}])
 def test_clients_name_the_classes_that_one_machine_names(options):
     shared: Any = {"rounds": 3, "features": 6, "hidden": 6, "target": "classes",
                    "precision": "float64", "partition": "colearn", **options}
@@ -105,7 +105,7 @@ def test_clients_name_the_classes_that_one_machine_names(options):
 @pytest.mark.parametrize("method", [
     DgCoLearn(rounds=2, features=4, hidden=4, target="classes"), LastLabel(),
     DgCoLearn(rounds=2, features=4, hidden=4, target="classes", exchange_gradients=False,
-              edges_per_client=50, schedule="first-epoch", epochs=2),
+              schedule="first-epoch", epochs=2),
     MlpDyn(rounds=2, features=4, hidden=4, target="classes")])
 def test_the_contract(method):
     testing.check_method(method)

@@ -1,8 +1,19 @@
-"""The one lookup of keys in a sorted array."""
+"""Sorted arrays of keys: each key once, and the one lookup in them."""
 
 from __future__ import annotations
 
 import numpy as np
+
+
+def unique(keys: np.ndarray) -> np.ndarray:
+    """Return the integers ``keys``, ascending and each once, in their dtype.
+
+    It sorts, where ``np.unique`` takes a hash table, which is slower for most integers.
+    """
+    found = np.sort(keys, axis=None)
+    first = np.ones(len(found), bool)
+    np.not_equal(found[1:], found[:-1], out=first[1:])
+    return found[first]
 
 
 def find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from fedvine.core.errors import FedvineError
+from fedvine.core.lookup import unique
 
 SPARE = 32      # a compacted pool has room for one more in so many neighbours,
 ROOM = 16       # and a row for one more in so many: long rows, which changes meet often, stay
@@ -83,14 +84,13 @@ class Adjacency:
             done, self.used = _insert(self.start, self.degree, self.room, self.pool, self.used,
                                       a, b, done)
             if done < len(a):
-                more = np.zeros(len(self.degree), np.int64)
-                np.add.at(more, [a[done], b[done]], 1)
-                self._compact(more)
+                left = np.concatenate([a[done:], b[done:]])
+                self._compact(np.bincount(left, minlength=len(self.degree)))
 
     def remove(self, ends: np.ndarray) -> None:
         """Remove undirected edges int [2, E]; those that are not there change nothing."""
         a, b = map(self._checked, ends)
-        codes = np.unique(np.concatenate([a << 32 | b, b << 32 | a]))       # by row
+        codes = unique(np.concatenate([a << 32 | b, b << 32 | a]))       # by row
         self.ends -= _remove(self.start, self.degree, self.pool, codes >> 32, codes & 0xFFFFFFFF)
         if len(self.pool) > 1.15 * self.ends + 64:
             self._compact(np.zeros(len(self.degree), np.int32))

@@ -153,7 +153,7 @@ class DynamicSnapshot:
         if self.window is not None:
             self.seen = [*self.seen, named[~gone]]
         changed = np.concatenate([c[0] << 32 | c[1] for c in (self.removed, self.added)])
-        self.toggled = np.setxor1d(self.toggled, changed)
+        self.toggled = np.setxor1d(self.toggled, changed, assume_unique=True)
         came = first[find(named[~gone & ~held], first) >= 0]
         self.came = np.concatenate([self.came, came])
         self.fresh = np.concatenate([self.fresh, fresh])

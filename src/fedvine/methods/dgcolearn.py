@@ -2,27 +2,32 @@
 
 The server holds the graph, assigns new nodes to clients (``server.placement``), and before every
 layer sends each border node the sum of the messages of its neighbours at other clients
-(``server.border``): K clients compute the forward pass of one machine, with ``exchange_gradients``
-the backward pass too. A client keeps its nodes, their edges and states (``client.part``).
+(``server.graph``): K clients compute the forward pass of one machine, with ``exchange_gradients``
+the backward pass too. A client keeps its nodes, their edges and states (``client.part``). Messages
+and sums that did not change do not travel again.
 
 Different from the paper, by default:
 
 - the partition is ``multilevel``; the paper's CoLearnPartition is ``partition="colearn"``
 - rows of all own nodes are trained; Eqs. (1), (4), the k-hop subgraph, need ``scope="changed"``,
-  whose time follows what changed (``_dgcolearn/changed_graph.py``)
-- the exchange is layer by layer, as Eqs. (5), (6) are not exact (``_dgcolearn/raw_features.py``)
+  whose time follows what changed (``_dgcolearn/graph.py``)
+- the exchange is layer by layer, as Eqs. (5), (6) are not exact (``_dgcolearn/exchange.py``)
 - gradients of all clients are added up for one step of Adam at the server; models are averaged,
   every round, with local epochs alone, whose schedule ``before`` is none of Appendix D.2's four
 - the loss has pairs across clients, too: clients send rows, and get the gradients of these
 - a pair's score is the dot product plus an MLP (``nn/roland.py``; the paper: the dot product)
 - a node's own row has weights V, where Eq. (2) has {v} in AGG; no sigma after the last layer
 - states and scores come from the shared model and a fresh exchange, without the edges predicted
+- clients are as many from the start; Appendix A.1 adds one where the snapshot has grown
 
 What each side learns of the data (Section 3.3, Appendix H): ``docs/reference-dgcolearn.md``.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -32,44 +37,37 @@ from pydantic import model_validator
 from fedvine.aggregate.rules import Robust
 from fedvine.core import tree
 from fedvine.core.compiling import timed
-from fedvine.core.device import OnDevice
+from fedvine.core.errors import FedvineError
+from fedvine.core.lookup import unique
 from fedvine.core.method import At, Client, Field, Server, World
 from fedvine.core.rng import rng
-from fedvine.data.snapshot import Snapshot
-from fedvine.methods._dgcolearn import changed_arrival, fits, node_tables
-from fedvine.methods._dgcolearn.answers import classes, links
-from fedvine.methods._dgcolearn.candidates import CandidatesMixin
-from fedvine.methods._dgcolearn.changed_client import ChangedMixin
-from fedvine.methods._dgcolearn.changed_exchange import Changed
-from fedvine.methods._dgcolearn.changed_part import ChangedPart
-from fedvine.methods._dgcolearn.event_lists import EventLists, code
-from fedvine.methods._dgcolearn.exchange import Border, Layerwise, ready
-from fedvine.methods._dgcolearn.local_epochs import LocalEpochsMixin
-from fedvine.methods._dgcolearn.neighbour_lists import NeighbourLists, NeighbourListsMixin
+from fedvine.data.snapshot import DynamicSnapshot
+from fedvine.data.stream import EventStream
+from fedvine.methods._dgcolearn import events, node_tables
+from fedvine.methods._dgcolearn.client import ClientFunctions
+from fedvine.methods._dgcolearn.exchange import FEATURES, Pass, exchange_features, ready
+from fedvine.methods._dgcolearn.graph import NOTHING, ChangedGraph
 from fedvine.methods._dgcolearn.part import Part
-from fedvine.methods._dgcolearn.placement import Partition, Placement, affected
-from fedvine.methods._dgcolearn.raw_features import RawFeatures
-from fedvine.methods._dgcolearn.recent import Recent, RecentMixin, among
-from fedvine.methods._dgcolearn.renumber import renumber
+from fedvine.methods._dgcolearn.placement import Partition, Placement, renumber
 from fedvine.methods._dgcolearn.targets import targets
 from fedvine.methods._edge_means import EdgeMeans
-from fedvine.nn.backbones import Backbone, network, reads
+from fedvine.nn.backbones import Backbone, network
 from fedvine.nn.roland import Network
 from fedvine.partitions.colearn import Order
 
+BLOCK = 1 << 13     # pairs that are scored at a time
 
-class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin, LocalEpochsMixin,
-                OnDevice, Robust):
+
+class DgCoLearn(ClientFunctions, Robust):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
+    revision: ClassVar[int] = 2         # sums in another order
     server_holds_graph: ClassVar[bool] = True
     edge_columns: ClassVar[bool] = True
     #: Whether nodes have the means of what their edges said among their columns.
     edge_means: ClassVar[bool] = True
     placement: ClassVar[type[Placement]] = Placement
-    #: Whether ``scope="changed"`` may skip all other rows; if not, they are computed and dropped.
-    skips: ClassVar[bool] = True
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "hidden": [16, 32, 64],
                                       "window": [1, 3, 10], "epochs": [1, 3]}
 
@@ -89,9 +87,6 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
     order: Order = Field(default="mincut_first", description="colearn's first aim (Appendix B)")
     virtual: bool = Field(default=True, description="metis and louvain see edges that join "
                           "components, and count nowhere else (Appendix E.4)")
-    edges_per_client: int | None = Field(
-        default=None, ge=1, description="one more client has nodes for each so many edges of the "
-        "snapshot (the authors' code: 510); none: all clients from the start")
     target: Literal["edges", "classes"] = Field(
         default="edges", description="what is predicted: the next stage's edges, or nodes' classes")
     scope: Literal["snapshot", "changed"] = Field(
@@ -112,16 +107,14 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
         "features in place of features; nothing")
     backbone: Backbone = Field(
         default="sage", description="aggregation: mean; that of a GCN; a GCN whose weights evolve "
-        "and not states (EvolveGCN; version h by the top rows, see candidates); graph "
+        "and not states (EvolveGCN; version h by the top rows "
+        "of a client); graph "
         "convolutions, then an LSTM, or within the gates of a GRU or an LSTM (GCRN); memories "
         "that events update, in continuous time (TGN); a transformer over the newest events of a "
         "pair's ends (DyGFormer)")
     sequence: int = Field(default=32, ge=2, description="of dygformer: length of a node's "
                           "sequence, itself and the other ends of its newest events")
     patch: int = Field(default=2, ge=1, description="of dygformer: places of a patch")
-    candidates: Literal["own", "all"] = Field(
-        default="own", description="of evolvegcn-h: weights evolve by the top rows of a client's "
-        "own nodes, or of all nodes: exact, but these rows are sent to all clients")
     temporal: Literal["gru", "mlp", "average", "none"] = Field(
         default="gru", description="update of states: a gated recurrent unit (Eq. 3), one dense "
         "layer, the moving average of the authors' code, or none; of sage and gcn alone")
@@ -141,12 +134,35 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
 
     @model_validator(mode="after")
     def _bounds_need_the_changed_set(self) -> Self:
-        fits.check_bounds(self)
+        if (self.neighbours or self.stale) and not (
+                self.scope == "changed" and self.together and not self.noise
+                and self.min_group == 1 and self.backbone not in (
+                    "evolvegcn-h", "dygformer", "tgn")):
+            raise ValueError("neighbours and stale are for scope=changed with exchange=layerwise "
+                             "and gradients, without noise, min_group, evolvegcn-h or tgn; leave "
+                             "them out")
         return self
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
-        fits.check(self)
+        corrected, withheld = self.exchange in FEATURES, self.min_group > 1
+        if self.robust != "none" and self.together:
+            raise ValueError("clients return parts of one machine's gradients, which are added and "
+                             "not averaged; with robust set exchange_gradients = false")
+        if (self.exchange in ("paper", "two-hop-exact")
+                and self.backbone in ("gcrn-gru", "gcrn-lstm")):
+            raise ValueError(f"Eqs. (5) and (6) are added to the rows between convolution and "
+                             f"state, which {self.backbone} does not have; choose another exchange "
+                             "or gcrn-baseline")
+        if self.backbone == "tgn" and (corrected or withheld):
+            raise ValueError("tgn needs exchange=layerwise or none and no min_group, as sums of "
+                             "memories come in no other way, and none of them is withheld")
+        if self.backbone == "dygformer" and (
+                self.target == "classes" or self.scope == "changed" or self.noise
+                or corrected or withheld):
+            raise ValueError("dygformer computes pairs from lists of events, and no rows from "
+                             "sums: it needs target=edges, scope=snapshot and exchange=layerwise "
+                             "or none; leave out noise and min_group, as nothing is added up")
         return self
 
     @property
@@ -154,34 +170,49 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
         """Return what is predicted: "link" or "label"."""
         return "link" if self.target == "edges" else "label"
 
+    @property
+    def together(self) -> bool:
+        """Return whether all clients make one machine's steps together."""
+        return self.exchange_gradients and self.exchange == "layerwise"
+
     @classmethod
     def tiny(cls) -> Self:
         return cls(rounds=2, features=4, hidden=4)
 
     # -- memory ----------------------------------------------------------------------------------
     def start(self, world: World) -> Server:
-        net, window = self.net(world).to(self.where), None if self.window == "all" else self.window
-        graphs = changed_arrival.graphs(self, world, window) if self.follows else {
-            "border": Border(len(world.clients), self.min_group), "snapshot": Snapshot(window)}
-        means = {"means": EdgeMeans(world)} if self.of_edges(world) else {}
-        recent: dict[str, Any] = ({"recent": Recent()} if net.timed else
-                                  {"lists": EventLists()} if net.paired else {})
-        return Server(
-            net=net, optimizer=self.adam(net), **graphs, **means, **recent,
+        net = self.net(world).to(self.where)
+        server = Server(
+            net=net, optimizer=self.adam(net),
+            snapshot=DynamicSnapshot(None if self.window == "all" else self.window),
+            graph=self.empty_graph(),
             placement=self.placement(world, self.partition, order=self.order,
-                                     virtual=self.virtual, edges_per_client=self.edges_per_client),
-            joined=list(world.clients),     # clients that have received the newest subgraph
-            first=None,                     # sums of the first layer, while they are fixed
-            met=np.zeros(0, bool),          # [N], nodes of earlier snapshots
-            active=np.zeros(0, bool))       # [N], nodes of Eq. (1)
+                                     virtual=self.virtual),
+            joined=list(world.clients))     # clients that have received the newest subgraph
+        if self.of_edges(world):
+            server.means = EdgeMeans(world)
+        if net.timed:
+            server.recent = events.Recent()
+        if net.paired:
+            server.lists = events.EventLists()
+        return server
 
     def setup(self, client: Client) -> None:
         net = self.net(client.world).to(self.where)
-        client.part = (ChangedPart if self.follows else Part)(
-            self.width(client.world), net.state_widths, getattr(torch, self.precision),
-            self.exchange_in(client.world), self.where)
-        client.net = net
-        client.optimizer = self.adam(client.net)
+        client.part = Part(self.width(client.world), net.state_widths,
+                           getattr(torch, self.precision), self.where)
+        client.net, client.optimizer = net, self.adam(net)
+
+    @property
+    def read_at_most(self) -> int:
+        """Return how many neighbours of a node are read, the newest; 0: all."""
+        return self.neighbours
+
+    def empty_graph(self) -> ChangedGraph:
+        """Return a graph that messages go over, without nodes."""
+        turns = self.stale if self.scope == "changed" else 1
+        return ChangedGraph(self.layers, self.read_at_most, turns, group=self.min_group,
+                            apart=self.exchange != "layerwise", holds=not self.noise)
 
     def net(self, world: World) -> Network:
         """Return the model that all share, with its first weights."""
@@ -204,87 +235,154 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
         """Return how many of them are means of columns of edges."""
         return node_tables.of_edges(world) if self.edge_means else 0
 
-    @property
-    def follows(self) -> bool:
-        """Return whether time and bytes follow what changed.
-
-        So it is with ``scope="changed"`` and gradients that are exchanged, unless a network reads
-        all rows, or sums have noise, or are withheld.
-        """
-        return (self.skips and self.scope == "changed" and self.exchange == "layerwise"
-                and self.exchange_gradients and not self.noise and self.min_group == 1
-                and reads(self.backbone) == "neighbours")
-
-    def exchange_in(self, world: World) -> Layerwise:
-        """Return the exchange that the field ``exchange`` chooses."""
-        if self.follows:
-            return Changed(self, world)
-        if self.backbone == "dygformer":
-            return NeighbourLists(self, world)
-        return (Layerwise if self.exchange in ("layerwise", "none") else RawFeatures)(self, world)
-
     # -- a stage arrives -------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
-        if self.follows:
-            changed_arrival.arrive(self, server, clients, at)
-            return
-        placement, snapshot, stage, past = (
-            server.placement, server.snapshot, server.stage, server.past)
+        placement, snapshot, graph, stage, past = (
+            server.placement, server.snapshot, server.graph, server.stage, server.past)
         renumber(server, stage)                                     # users and items that are new
         fresh = snapshot.advance(stage)
         with timed(server.cache, f"partition {snapshot.t}"):
-            before = placement.assign(stage, past, snapshot)        # (i) partition, Section 4.1
-        moved, lost = placement.move(self, server, clients, before)
-        placement.describe(stage, past, snapshot, moved)
-        new = placement.introduce(stage, past, np.concatenate([lost, fresh]))
+            placement.assign(stage, past, snapshot, fresh)          # (i) partition, Section 4.1
+        graph.grow(len(placement.owner))
+        placement.describe(stage, past, snapshot)
+        new = placement.introduce(stage, past, fresh)
         clients.call(self.meet, per_client=new, expect=None)
-        server.first = None             # there are other features now
+        graph.meet(fresh)
+        if stage.nodes is not None:                                 # features, some of them new
+            graph.held.renew(unique(stage.nodes.node), NOTHING)
         if server.net.timed:
-            server.recent.heard = None  # there are other nodes
-        if not server.joined:           # `move` empties it where nodes change their client
-            server.border.update(server.border.edges, placement.owner)
+            server.recent.heard = None
+        if server.net.paired:
+            server.lists.shown = None
         if self.target == "classes" or not at.R:
             self.next_snapshot(server, clients)
 
     def next_snapshot(self, server, clients) -> None:
-        """Let messages go over the newest snapshot from now on."""
-        if self.follows:
-            changed_arrival.next_snapshot(self, server, clients)
-            return
-        edges, owner = server.snapshot.edges, server.placement.owner
+        """Let messages go over the newest snapshot from now on; clients get what changed."""
+        place, graph, snapshot = server.placement, server.graph, server.snapshot
         told = node_tables.learn(server)
+        were, are = events.among(graph.adjacency), events.among(snapshot.graph)
         if server.net.timed:
-            told = np.union1d(told, server.recent.advance(
-                server.stage, among(code(*server.border.edges)), among(server.snapshot.codes),
-                len(owner)))
+            told = np.union1d(told, server.recent.advance(server.stage, were, are,
+                                                          len(place.owner)))
         if server.net.paired:
-            server.lists.advance(server.stage, server.snapshot.codes)
-        if self.scope == "changed":
-            met = np.concatenate([server.met, np.zeros(len(owner) - len(server.met), bool)])
-            server.active = affected(server.border.edges, edges, met, self.layers, told)
-        server.met, server.joined, server.first = owner >= 0, [], None
-        server.border.update(edges, owner)
-        server.placement.send(self, server, clients)
+            server.lists.advance(server.stage, are)
+        added, removed = graph.advance(snapshot, place.owner, self.layers, told)        # (1)
+        if len(server.joined) < len(clients.names):
+            graph.held.forget()
+        changes = {n: place.subgraph(server, k, (added, removed, told) if n in server.joined
+                                     else None) for k, n in enumerate(clients.names)}
+        server.joined = []
+        server.joined = sorted(clients.call(self.join, per_client=changes, expect=None).names)
+        self.recall(server, clients)
+
+    def recall(self, server: Server, clients) -> None:
+        """Let clients know what the newest events say, unless they do; for networks with times."""
+        if server.net.timed:
+            events.recall(self, server, clients)
 
     # -- a round ---------------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
         # (i) partition: `arrive` has assigned the stage's new nodes
-        exchange, world = self.exchange_in(clients.world), clients.world
-        ends, labels = targets(self.target, server, rng(world.seed, "pairs", at.t, at.r))
-        if self.exchange_gradients and self.exchange == "layerwise":
-            for _ in range(self.epochs):            # (ii) train, (iii) exchange: layer by layer
-                exchange.step(server, clients, ends, labels)
-        else:
+        ends, labels = targets(self.target, server, rng(clients.world.seed, "pairs", at.t, at.r))
+        for _ in range(self.epochs if self.together else 0):
+            self.step(server, clients, ends, labels)
+        if not self.together:
             self.local_epochs(server, clients, ends, labels, at)
         if at.last:
-            exchange.commit(server, clients)                    # states of this snapshot
+            self.commit(server, clients)                        # states of this snapshot
             if self.target == "edges":
                 self.next_snapshot(server, clients)
+
+    def step(self, server, clients, ends: np.ndarray, labels: np.ndarray) -> None:
+        """Make the step that one machine would make on the whole graph.
+
+        That is the forward pass at the clients, the loss at the server, gradients back through the
+        clients, and one step of Adam. Rows that are not of the changed set are constants.
+
+        Args:
+            server: its memory.
+            clients: of the run.
+            ends: pairs of nodes int64 [2, P], or nodes [1, P].
+            labels: [P], 1 for an edge and 0, or classes.
+        """
+        net = server.net
+        net.zero_grad()
+        if net.paired:
+            found = events.pair_gradients(self, server, clients, ends, labels)
+        else:
+            nodes, at = np.unique(ends, return_inverse=True)
+            rows, run = self.forward(server, clients, nodes, learn=True)        # (ii) and (iii)
+            rows = rows.to(self.where).requires_grad_()
+            net.descend(rows, at.reshape(ends.shape), labels)
+            assert rows.grad is not None
+            run.turn(rows.grad)
+            fixed = not net.short(0)                # messages of layer 0 have no gradients
+            for layer in reversed(range(fixed, self.layers)):
+                sent = clients.call(self.backward, layer, per_client=run.per_client(),
+                                    expect=run.gradients_expected(layer))
+                run.add_back(layer, sent)                                       # C^T of (5)
+            found = clients.call(self.first_layer, per_client=run.per_client(),
+                                 expect=tree.weights(net))
+        for gradient in found:
+            for name, p in net.named_parameters():
+                add = gradient[name].to(p.device)
+                p.grad = add if p.grad is None else p.grad + add
+        server.optimizer.step()
+
+    def forward(self, server, clients, nodes: np.ndarray, learn: bool = False
+                ) -> tuple[torch.Tensor, Pass]:
+        """Carry out the forward pass of the shared model for ``nodes`` int64, ascending.
+
+        With ``learn`` gradients will be asked for. Return their rows [n, hidden], 0 for nodes never
+        seen, and the pass.
+        """
+        server.placement.send(self, server, clients)        # to clients that were away
+        if self.exchange in FEATURES:
+            exchange_features(self, server, clients, tree.weights(server.net))
+        place, graph = server.placement, server.graph
+        deep = graph.limit > 0
+        now = place.owner[nodes] >= 0 if deep else graph.active[nodes]
+        run = self.up(server, clients, tree.weights(server.net), nodes[now], deep=deep,
+                      learn=learn)
+        expected = run.wanted(nodes, now)
+        return run.rows(clients.call(self.finish, per_client=run.per_client(),
+                                     expect=expected)), run
+
+    def up(self, server, clients, model: Any, rows: np.ndarray, **how: bool) -> Pass:
+        """Carry out the layers of a pass over ``rows`` int64 up to the sums of the last one.
+
+        Each client uses ``model`` (None: its own); ``how`` as :class:`Pass` takes it.
+        """
+        steps = server.graph.plan(rows, server.placement, server.net, how.get("deep", False))
+        run = Pass(self, server, clients, steps, **how)
+        for layer in range(self.layers):                    # (iii) exchange before every layer
+            sent = clients.call(self.send_messages, layer, model, per_client=run.per_client(),
+                                expect=run.messages_expected(layer))
+            run.add_up(layer, sent)                                                     # (5)
+            model = None                                    # clients have it since the first layer
+        run.close()
+        return run
+
+    def commit(self, server: Server, clients) -> None:
+        """Let the rows of all changed nodes, of the shared model, become states, Eq. (4)."""
+        if server.net.paired:
+            return                                          # nodes have no states
+        graph = server.graph
+        server.placement.send(self, server, clients)
+        if self.exchange in FEATURES:
+            exchange_features(self, server, clients, tree.weights(server.net))
+        run = self.up(server, clients, tree.weights(server.net), graph.changed, saved=True)
+        kept = clients.call(self.save_states, per_client=run.per_client(), expect=None)
+        graph.held.end(graph.changed, server.net.tells_states)
+        if len(kept.names) < len(clients.names):
+            graph.held.forget()
 
     def local_epochs(self, server: Server, clients, ends, labels, at: At) -> None:
         """Let clients train by themselves, exchange when it is due, and average their models."""
         server.placement.send(self, server, clients)
-        own = self.exchange_in(clients.world).inside(server, clients, ends, labels)
+        own = (events.pairs_inside(self, server, clients, ends, labels) if server.net.paired else
+               server.placement.targets_by_client(ends, labels))
         E, only = self.epochs, {"first-round": at.first, "middle-round": at.r == (at.R + 1) // 2}
         due = self.exchange != "none" and only.get(self.schedule, True) and not server.net.paired
         before, after = {"before": (0, E), "first-epoch": (1, E - 1)}.get(self.schedule, (E, 0))
@@ -294,7 +392,7 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
                                    expect=None).names
             model = None                                # from here on each client has its own
         if due:                                         # (iii) exchange layer by layer
-            present, model = self.exchange_in(clients.world).refresh(server, clients, model), None
+            present, model = self.exchange_once(server, clients, model), None
         if after:                                       # (ii)
             present = clients.call(self.train, model, after, per_client=own, only=present,
                                    expect=None).names
@@ -304,24 +402,123 @@ class DgCoLearn(CandidatesMixin, RecentMixin, NeighbourListsMixin, ChangedMixin,
             tree.load(server.net, self.average(clients, dict(sent.items()),
                                                tree.weights(server.net), sizes))
 
+    def exchange_once(self, server: Server, clients, model: Any) -> Sequence[str]:
+        """Exchange once for the local epochs that follow; return the clients that took part."""
+        if self.exchange in FEATURES:
+            return exchange_features(self, server, clients, model)
+        run = self.up(server, clients, model, server.graph.changed)
+        return clients.call(self.hold, per_client=run.per_client(), expect=None).names
+
     # -- answers ---------------------------------------------------------------------------------
     def answer(self, server, clients, at: At) -> dict[str, np.ndarray]:
         """Return the scores of the server's queries, and at which clients they are."""
-        return (classes if self.target == "classes" else links)(self, server, clients, at)
+        return (self.classes if self.target == "classes" else self.links)(server, clients, at)
+
+    def links(self, server: Server, clients, at: At) -> dict[str, np.ndarray]:
+        """Return the scores [Q] of queried pairs by the newest rows, 0 for nodes never seen.
+
+        Beside ``scores`` there is ``across``, bool [Q]: whether a pair's ends are at two clients.
+        """
+        server = ahead(server, deep=False)
+        renumber(server, server.stage)
+        shift = server.stage.num_src if server.stage.bipartite else 0
+        ends = server.queries.src, server.queries.dst + shift
+        a, b = (server.placement.part[e] for e in ends)
+        return {"scores": self.scores(server, clients, np.stack(ends)),
+                "across": (a != b) & (a >= 0) & (b >= 0)}
+
+    def classes(self, server: Server, clients, at: At) -> dict[str, np.ndarray]:
+        """Return the scores [Q, classes] of queried nodes, and the client of each.
+
+        The graph goes on to the snapshot of the query, or back to it; model and states stay.
+        """
+        server = ahead(server, deep=True)
+        queries = server.queries
+        if queries.again:
+            self.back(server, queries.again)
+        for i, (stage, past) in enumerate(queries.ahead):
+            if i:                                   # states of the snapshot between
+                self.commit(server, clients)
+            server.stage, server.past = stage, past
+            self.arrive(server, clients, at)
+        return {"scores": self.class_scores(server, clients, queries.nodes),
+                "client": np.asarray(clients.names)[server.placement.part[queries.nodes]]}
+
+    def back(self, server: Server, stages: list[EventStream]) -> None:
+        """Let messages go over the snapshot that these stages ended with, all rows computed anew.
+
+        Raises :class:`FedvineError` for networks with times.
+        """
+        if server.net.timed:
+            raise FedvineError("protocol.forgetting asks about earlier snapshots, whose times tgn "
+                               "no longer has; choose another backbone.")
+        snapshot, graph = DynamicSnapshot(server.snapshot.window), self.empty_graph()
+        for stage in stages:
+            snapshot.advance(stage)
+        graph.grow(len(server.placement.owner))
+        graph.served = server.graph.served
+        graph.meet(server.graph.order)
+        graph.advance(snapshot, server.placement.owner, self.layers, server.graph.order)
+        server.graph, server.joined = graph.ahead(), []
 
     def class_scores(self, server, clients, nodes: np.ndarray) -> np.ndarray:
         """Return the scores [Q, classes] of ``nodes`` int64 [Q] in the server's snapshot."""
-        return self.exchange_in(clients.world).scores(server, clients, nodes[None])
+        return self.scores(server, clients, nodes[None])
+
+    def scores(self, server: Server, clients, nodes: np.ndarray) -> np.ndarray:
+        """Return the scores of pairs int64 [2, Q], as [Q], or of nodes [1, Q], [Q, classes]."""
+        if server.net.paired:
+            return events.pair_scores(self, server, clients, nodes)
+        return scored(server, *self.rows_of(server, clients, nodes))
+
+    def rows_of(self, server: Server, clients, nodes: np.ndarray
+                ) -> tuple[torch.Tensor, np.ndarray]:
+        """Return newest rows [., hidden], and which of them are those of ``nodes`` int64 [...].
+
+        Rows of nodes never seen are 0.
+        """
+        named, at = np.unique(nodes, return_inverse=True)
+        return self.forward(server, clients, named)[0], at.reshape(nodes.shape)
+
+    def scorer(self, server: Server, clients) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function of pairs int64 [2, Q] that returns their scores [Q]; rows of now."""
+        if server.net.paired:
+            return partial(self.scores, server, clients)
+        rows, _ = self.rows_of(server, clients, np.arange(len(server.placement.owner)))
+        return lambda ends: scored(server, rows, ends)
 
     def report(self, server: Server) -> dict[str, Any]:
         """Return facts of the partition, see :meth:`Placement.report`.
 
-        With ``scope="changed"`` also ``computed``: "changed", with the facts of each snapshot's
-        passes (:meth:`ChangedGraph.note`), or "all" where all rows are computed, and why.
+        With ``scope="changed"`` also ``passes``, the facts of each snapshot's passes
+        (:meth:`ChangedGraph.note`).
         """
         found = server.placement.report(server.snapshot, sum(
             s for k, s in server.cache.items() if k.startswith("partition")))
-        if self.scope == "snapshot":
-            return found
-        return found | ({"computed": "changed", "passes": server.border.history} if self.follows
-                        else {"computed": "all"})
+        return found if self.scope == "snapshot" else found | {"passes": server.graph.history}
+
+
+def ahead(server: Server, deep: bool) -> Server:
+    """Return a copy of the server's memory, to go on with while the library scores.
+
+    ``deep``: a stage may arrive, which writes to arrays.
+    """
+    found = type(server)(**vars(server))
+    found.cache, found.graph = {}, server.graph.ahead()
+    for name in ("snapshot", "placement", "graph", "means", "recent", "lists"):
+        if name in vars(found):
+            setattr(found, name, (copy.deepcopy if deep else copy.copy)(vars(found)[name]))
+    if "lists" in vars(found):
+        found.lists.shown = None
+    return found
+
+
+def scored(server: Server, rows: torch.Tensor, at: np.ndarray) -> np.ndarray:
+    """Return the model's scores of the ``rows`` [., hidden] of nodes, or of pairs of them.
+
+    ``at`` has their positions, [1, Q] or [2, Q]. Blocks of them fit a cache.
+    """
+    with torch.no_grad():
+        rows = rows.to(next(server.net.parameters()))
+        return torch.cat([server.net.score(*(rows[n[i:i + BLOCK]] for n in at))
+                          for i in range(0, max(at.shape[1], 1), BLOCK)]).cpu().numpy()

@@ -20,14 +20,13 @@ import numpy as np
 
 from fedvine.core.method import At, Field, Server, World
 from fedvine.methods._dgcolearn import pair_features
-from fedvine.methods._dgcolearn.answers import ahead
-from fedvine.methods._dgcolearn.renumber import renumber
+from fedvine.methods._dgcolearn.placement import renumber
 from fedvine.methods._fedlink_plus import edge_columns, samples
 from fedvine.methods._fedlink_plus.counts import Counts
 from fedvine.methods._fedlink_plus.features import Profiles
 from fedvine.methods._fedlink_plus.newton import Newton, derivatives
 from fedvine.methods._fedlink_plus.travel import lent
-from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.dgcolearn import DgCoLearn, ahead
 
 STEPS = 20      # of Newton's method a stage, at most; it mostly ends after 5 to 10
 
@@ -36,9 +35,8 @@ class DgCoLearnPlus(DgCoLearn):
     """DG-CoLearn's logit is one feature of a pair among counts, recencies and neighbours."""
 
     name: ClassVar[str] = "dgcolearn_plus"
-    revision: ClassVar[int] = 4         # learns from nodes known before the stage
+    revision: ClassVar[int] = 5         # sums in another order
     edge_means: ClassVar[bool] = False      # features of pairs say it
-    skips: ClassVar[bool] = False           # its features take the rows of all nodes
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
@@ -81,7 +79,7 @@ class DgCoLearnPlus(DgCoLearn):
         renumber(server, server.stage)
         logits = None
         if at.R and server.snapshot.known.any():    # of the stages before
-            logits = self.exchange_in(clients.world).scorer(server, clients)
+            logits = self.scorer(server, clients)
         self.learn(server, clients.world, at.t, logits)
         super().arrive(server, clients, at)
 
@@ -115,7 +113,7 @@ class DgCoLearnPlus(DgCoLearn):
         """Return the scores [Q] of queried pairs, and which of them are across clients."""
         server = ahead(server, deep=False)
         renumber(server, server.stage)
-        logits = self.exchange_in(clients.world).scorer(server, clients) if at.R else None
+        logits = self.scorer(server, clients) if at.R else None
         w = server.newton.variants().get(server.chosen[-1], server.newton.w)
         graph, asked = pair_features.counter(server, clients.world, at.t), server.queries
         shift = server.stage.num_src if server.stage.bipartite else 0

@@ -59,6 +59,9 @@ class Roland(DgCoLearn):
         if self.norm and self.backbone not in ("sage", "gcn"):
             raise ValueError("norm is for the backbones sage and gcn; leave it out with "
                              f"{self.backbone}")
+        if self.norm and self.scope == "changed":
+            raise ValueError("norm takes the mean over all nodes, and scope=changed computes those "
+                             "that changed; leave one of them out")
         return self
 
     def start(self, world: World) -> Server:
@@ -74,11 +77,6 @@ class Roland(DgCoLearn):
             assert isinstance(net, Layers)
             net.add_norm()
         return net
-
-    @property
-    def follows(self) -> bool:
-        """Return whether rows that did not change are skipped: not with batch norm."""
-        return not self.norm and super().follows
 
     def round(self, server, clients, at: At) -> None:
         if self.meta < 1 and at.first and at.t:

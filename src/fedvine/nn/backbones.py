@@ -26,15 +26,6 @@ GCRN = {"gcrn-baseline": GcrnBaseline, "gcrn-gru": GcrnGru, "gcrn-lstm": GcrnLst
 OTHERS: dict[str, type[Network]] = {**GCRN, "tgn": Tgn}
 
 
-def reads(backbone: Backbone) -> Literal["neighbours", "all"]:
-    """Return which rows a layer of the backbone reads to compute one of its rows.
-
-    "neighbours": the node's own and those of its neighbours, by their sum, so that rows of nodes
-    that are not near can be left out; "all": every row of the layer below, or no rows at all.
-    """
-    return "all" if backbone in ("evolvegcn-h", "dygformer") else "neighbours"
-
-
 def network(backbone: Backbone, temporal: Any, *widths: int, seed: int, classes: int,
             directed: bool, patch: int = 1) -> Network:
     """Build the network of ``widths`` (features, hidden, layers) that has this name.

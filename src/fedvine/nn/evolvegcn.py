@@ -35,16 +35,16 @@ class EvolveGCN(Network):
     """Layers whose first weights come from (seed, name).
 
     For version h ``past`` has X of earlier snapshots: for each a list of [in, out] by layer, at
-    most :data:`HISTORY` - 1, oldest first. ``best`` may have, by layer, rows [., in] that X is made
-    of in place of those of the layer's own input. ``version`` is "o" or "h", see the module; the
-    other arguments are those of :class:`fedvine.nn.roland.Network`.
+    most :data:`HISTORY` - 1, oldest first. ``whole`` has by layer the input [n, in] that X is made
+    of, where rows of a part of the nodes are computed (:meth:`look`). ``version`` is "o" or "h", see
+    the module; the other arguments are those of :class:`fedvine.nn.roland.Network`.
     """
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int,
                  version: Literal["o", "h"] = "o", classes: int = 0, directed: bool = True) -> None:
         super().__init__(features, hidden, layers, seed=seed, classes=classes, directed=directed)
         self.version, self.past = version, list[list[torch.Tensor]]()
-        self.best = dict[int, torch.Tensor]()
+        self.reads_all, self.whole = version == "h", dict[int, torch.Tensor]()
         for i in range(layers):
             rows, columns = self.widths[i:i + 2]
             shapes = {f"{side}_{gate}_{i}": (rows, rows) for side in ("in", "old")
@@ -80,24 +80,25 @@ class EvolveGCN(Network):
 
     def summary(self, layer: int, x: torch.Tensor) -> torch.Tensor:
         """Return the rows of ``x`` [n, in] of largest y, as columns [in, out]; 0 where n is 0."""
-        out, x = self.widths[layer + 1], self.best.get(layer, x)
+        out, x = self.widths[layer + 1], self.whole.get(layer, x)
         if not len(x):
             return x.new_zeros(self.widths[layer], out)
-        y = self.score_of_rows(layer, x)
+        p = self.get_parameter(f"choose_{layer}")[:, 0]
+        y = x @ p / p.norm()
         best = y.topk(min(out, len(y))).indices
         best = torch.cat([best, best[-1:].expand(out - len(best))])
         return (x[best] * y[best].tanh()[:, None]).T.contiguous()
 
-    def score_of_rows(self, layer: int, x: torch.Tensor) -> torch.Tensor:
-        """Return ``y = x p / |p|`` [n] of rows ``x`` [n, in]."""
-        p = self.get_parameter(f"choose_{layer}")[:, 0]
-        return x @ p / p.norm()
+    def look(self, layer: int, x: torch.Tensor) -> None:
+        """Look at the whole input of a layer, for version h."""
+        if self.reads_all:
+            self.whole[layer] = x
 
-    def candidates(self, layer: int, x: torch.Tensor) -> torch.Tensor:
-        """Return the rows of ``x`` [n, in] of largest y, and y as the last column, [., in + 1]."""
-        y = self.score_of_rows(layer, x).detach()
-        best = y.topk(min(self.widths[layer + 1], len(y))).indices
-        return torch.cat([x[best], y[best, None]], 1)
+    def summaries(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return X [in, out] of each layer, for version h."""
+        if not self.reads_all:
+            return []
+        return [self.summary(layer, x).detach() for layer, x in enumerate(inputs)]
 
     def message(self, layer: int, x: torch.Tensor, degree: torch.Tensor, state: torch.Tensor
                 ) -> torch.Tensor:

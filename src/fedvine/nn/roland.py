@@ -50,6 +50,8 @@ class Network(nn.Module):
     timed: ClassVar[bool] = False
     #: Whether it computes pairs from their ends' events, and no rows (:mod:`fedvine.nn.dygformer`).
     paired: ClassVar[bool] = False
+    #: Whether a layer reads all rows of the layer below at a machine, not those near a node alone.
+    reads_all: bool = False
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int, classes: int = 0,
                  directed: bool = True) -> None:
@@ -97,6 +99,13 @@ class Network(nn.Module):
             found = self.loss([rows[torch.from_numpy(e[i:i + PAIRS])] for e in at],
                               labels[i:i + PAIRS])
             (found if count <= PAIRS else found * (len(labels[i:i + PAIRS]) / count)).backward()
+
+    def look(self, layer: int, x: torch.Tensor) -> None:
+        """Look at the whole input ``x`` [n, in] of a layer before its rows are computed."""
+
+    def summaries(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return what later snapshots need of the layers' inputs [n, in]; mostly nothing."""
+        return []
 
     @property
     def layers(self) -> int:
@@ -178,7 +187,7 @@ class Roland(Network):
 
         A machine that has a part of the nodes would have the statistics of its part.
         """
-        self.norm = True
+        self.norm = self.reads_all = True
         for i, width in enumerate(self.widths[1:]):
             self.register_parameter(f"norm_scale_{i}", nn.Parameter(torch.ones(width)))
             self.register_parameter(f"norm_shift_{i}", nn.Parameter(torch.zeros(width)))

@@ -227,9 +227,9 @@ def partition_seconds(cell: Job) -> float:
         server, total = method.start(world), 0.0
         for t in range(len(plan)):
             show(server, scorer, plan, t)
-            server.snapshot.advance(server.stage)
+            fresh = server.snapshot.advance(server.stage)
             began = time.perf_counter()
-            server.placement.assign(server.stage, server.past, server.snapshot)
+            server.placement.assign(server.stage, server.past, server.snapshot, fresh)
             total += time.perf_counter() - began
         best = min(best, total)
     return best

@@ -23,9 +23,11 @@ import numpy as np
 from fedvine.core.state import World
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.prepare import show
+from fedvine.methods._dgcolearn.placement import classes_of, first_cut, known_graph
 from fedvine.papers import dgcolearn
 from fedvine.papers.published import numbers
 from fedvine.papers.study import Found, Panel, Study
+from fedvine.partitions import _graph
 from fedvine.results.cells import Job
 from fedvine.results.tables import Table, TableSet, spread
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -172,7 +174,8 @@ MEASURES = {"training_time_s": "training (s)", "partition_time_s": "partition (s
 #: Client functions of the exchange, forward and backward, of all rows and of changed ones.
 EXCHANGED = {"say", "back", "embed", "embed_at_once", "first", "back_first", "say_changed",
              "back_changed", "embed_changed", "keep_changed", "first_changed",
-             "rows_first_changed", "join", "join_changes"}
+             "rows_first_changed", "join", "join_changes", "send_messages", "finish",
+             "save_states", "backward", "first_layer"}
 
 ALL = {"name": "dgcolearn", "window": "all"}
 CHANGED = ALL | {"scope": "changed"}
@@ -254,18 +257,19 @@ def cut_anew(cell: Job) -> dict[str, float]:
     world = World(tuple(sorted(split.parts)), cell.experiment.seed, len(plan),
                   split.stream.facts())
     scorer = protocol.scorer(split.stream, plan, "all", cell.experiment.seed)
+    cuts, K = list[float](), len(world.clients)
     for stages in (1, len(plan)):
-        server, seconds = method.start(world), 0.0
-        placement = server.placement
+        server, seconds, cuts = method.start(world), 0.0, []
         for t in range(stages):
             show(server, scorer, plan, t)
             server.snapshot.advance(server.stage)
-            placement.part, placement.parts = np.full(len(placement.part), -1, np.int32), 0
             began = time.perf_counter()
-            placement.assign(server.stage, server.past, server.snapshot)
+            nodes, graph = known_graph(server.snapshot.known, server.snapshot.edges)
+            part = first_cut(method.partition, graph, classes_of(server.stage, server.past)[nodes],
+                             K, world.seed, **server.placement.options)
             seconds += time.perf_counter() - began
-            placement.describe(server.stage, server.past, server.snapshot, 0)
-    return {"seconds": seconds, "cut": float(np.mean([h["cut"] for h in placement.history]))}
+            cuts.append(_graph.quality(*graph, part, K)["cut"])
+    return {"seconds": seconds, "cut": float(np.mean(cuts))}
 
 
 # -- the page ------------------------------------------------------------------------------------

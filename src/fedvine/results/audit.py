@@ -91,16 +91,21 @@ def lone_neighbours(made: Run) -> Finding | None:
     sent: dict[tuple[int, int, int], set[bytes]] = {}
     got: list[tuple[tuple[int, int, int], np.ndarray]] = []
     for letter in letters(made):
-        if letter.query or letter.function not in ("say", "embed"):
+        if letter.query or letter.function not in ("send_messages", "finish", "save_states"):
             continue
-        if letter.function == "say" and letter.up is not None:
+        if letter.function == "send_messages":
             sent.setdefault(letter.place, set()).update(
                 row.tobytes() for row in letter.up.numpy() if row.any())
-        if letter.down[-1] is not None:
+        if "sums" in letter.down[-1]:
             t, r, call = letter.place
-            got.append(((t, r, call - 1), letter.down[-1].numpy()))
+            got.append(((t, r, call - 1), letter.down[-1]["sums"].numpy()))
     if not got:
         return None
+    # A sum that is given again after a change has messages of earlier calls in it, too.
+    known: dict[tuple[int, int, int], set[bytes]] = {}
+    before: set[bytes] = set()
+    for place in sorted(sent):
+        before = known[place] = before | sent[place]
     places = sorted(sent)
     read = wrong = of = 0
     for place, sums in got:
@@ -108,7 +113,7 @@ def lone_neighbours(made: Run) -> Finding | None:
             place in sent) else None
         for row in sums:
             if row.any() and other is not None:
-                read += row.tobytes() in sent[place]
+                read += row.tobytes() in known[place]
                 wrong += row.tobytes() in sent[other]
                 of += 1
     return Finding(read / max(of, 1), wrong / max(of, 1), of)

@@ -1,4 +1,4 @@
-"""Pages of results that are frozen text: their runs used an earlier version of the protocol.
+"""Pages of results that are frozen text: runs of an earlier version of a protocol or method.
 
 Such a page says so in a line near its top that begins with :data:`MARK`. Nothing overwrites it and
 no test compares it with the kept cells, until a person deletes that line.
@@ -29,7 +29,7 @@ def names_in(folder: Path) -> set[str]:
 
 def left_alone(page: Path) -> str:
     """Return the sentence why the page is not written."""
-    return (f"{page} is of runs with an earlier protocol, and is left as it is; delete its line "
+    return (f"{page} is of runs with an earlier version, and is left as it is; delete its line "
             f'"{MARK} ..." to make the page again.')
 
 

@@ -14,25 +14,17 @@ import numpy as np
 import torch
 
 from fedvine.core.expect import Tensor
-from fedvine.core.method import Client, Server, World, on_client
-from fedvine.methods._dgcolearn.exchange import Layerwise, ready
-
-
-class Alone(Layerwise):
-    """No exchange: clients compute by themselves."""
-
-    def commit(self, server: Server, clients) -> None:
-        """Let the rows of each client's model become states."""
-        server.placement.send(self.method, server, clients)
-        clients.call(self.method.settle, only=ready(server), expect=None)
+from fedvine.core.method import Client, Server, on_client
+from fedvine.methods._dgcolearn.exchange import ready
 
 
 class OwnModelsMixin:
     """For methods without an exchange (``exchange = "none"``) that name classes of nodes."""
 
-    def exchange_in(self, world: World) -> Alone:
-        """Return the exchange: none."""
-        return Alone(self, world)
+    def commit(self, server: Server, clients) -> None:
+        """Let the rows of each client's model become states."""
+        server.placement.send(self, server, clients)
+        clients.call(self.settle, only=ready(server), expect=None)
 
     def class_scores(self, server: Server, clients, nodes: np.ndarray) -> np.ndarray:
         """Return the scores float [Q, classes] of ``nodes`` int64 [Q], each by its own client.
@@ -56,12 +48,8 @@ class OwnModelsMixin:
     def alone(self, client: Client, commit: bool) -> torch.Tensor:
         """Compute the rows [n, hidden] by the client's own model; with ``commit`` states, too."""
         method: Any = self
-        message = method.begin(client, None)
-        nothing = message.new_zeros(len(method.part_of(client).border), message.shape[1])
-        for layer in range(1, method.layers):
-            message = method.prepare_layer(client, layer, method.finish_layer(client, nothing))
-            nothing = message.new_zeros(len(nothing), message.shape[1])
-        return method.embed(client, commit, nothing)
+        with torch.no_grad():
+            return method.by_layer(client, commit)[-1]
 
     @on_client
     def settle(self, client: Client) -> None:

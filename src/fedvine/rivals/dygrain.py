@@ -92,11 +92,11 @@ class DyGrain(OneByOne):
 
     def smooth(self, client: Client) -> torch.Tensor:
         """Compute S^k X, [n, F], of the newest snapshot."""
-        part, x = self.part_of(client), self.inputs(client).detach()
-        root = (self.degree(client) + 1).sqrt()[:, None]
+        part, x = self.part_of(client), self.inputs(client)
+        root = (self.aggregated(client, np.arange(len(x))) + 1).sqrt()[:, None]
         for _ in range(self.layers):
             said = x / root
-            x = part.add_neighbours(said.clone(), said) / root
+            x = (said + part.add_neighbours(said)) / root
         return x
 
     def risk(self, client: Client, places: np.ndarray, labels: np.ndarray) -> np.ndarray:

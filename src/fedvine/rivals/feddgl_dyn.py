@@ -173,18 +173,6 @@ class FedDglDyn(OwnModelsMixin, FedAvgDyn):
         return found + self.pull * distance(sums, prototypes)                           # (b)
 
     @on_client
-    def give(self, client: Client, places: np.ndarray) -> list[torch.Tensor]:
-        """Remove nodes; edges of the former snapshot and what is taught follow the other nodes."""
-        stay = np.ones(len(self.part_of(client).x), bool)
-        stay[places] = False
-        number, taught = np.cumsum(stay) - 1, client.taught
-        client.known = number[client.known[:, stay[client.known].all(0)]]
-        kept = stay[taught["places"]]
-        client.taught = {"places": number[taught["places"][kept]],
-                         "rows": taught["rows"][torch.from_numpy(kept)]}
-        return super().give(client, places)
-
-    @on_client
     def mix(self, client: Client, mean: Any, last: bool, share: float) -> None:
         """Compute (d). Down: the mean model, whether the snapshot ends, and w of this client."""
         own = tree.weights(client.net)

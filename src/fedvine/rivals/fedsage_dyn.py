@@ -62,8 +62,10 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
+from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field
 from fedvine.core.rng import torch_rng
+from fedvine.methods._dgcolearn.client import Layer
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.nn.backbones import Exact
 from fedvine.rivals._fedsage import MissingNeighbours, NeighGen, generated, noisy, rows_of
@@ -73,7 +75,7 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):  # type: ignore[misc] # its show
     """FedAvgDyn with generated neighbours in place of those elsewhere."""
 
     name: ClassVar[str] = "fedsage_dyn"
-    revision: ClassVar[int] = 2         # noise of the operating system
+    revision: ClassVar[int] = 3         # sums in another order
 
     backbone: Exact = Field(  # type: ignore[assignment]
         default="evolvegcn-o", description="the local model: EvolveGCN as for fedavg_dyn, or one "
@@ -83,6 +85,10 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):  # type: ignore[misc] # its show
     def _bounds_need_the_changed_set(self) -> Self:
         """Accept ``neighbours``: here they are generated ones, and no bound of a changed set."""
         return self
+
+    @property
+    def read_at_most(self) -> int:
+        return 0
 
     @classmethod
     def tiny(cls) -> Self:
@@ -135,18 +141,29 @@ class FedSageDyn(MissingNeighbours, FedAvgDyn):  # type: ignore[misc] # its show
                 rows[torch.arange(gen.most, device=z.device) < many[:, None]])
         return kept[2:]
 
-    def degree(self, client: Client) -> torch.Tensor:
-        found, (node, _) = super().degree(client), self.mended(client)
-        return found.index_add(0, node, found.new_ones(len(node)))
+    def degree(self, client: Client, places: np.ndarray) -> np.ndarray:
+        return super().degree(client, places) + self.made(client)[places]
 
-    def outside(self, client: Client, layer: int, message: torch.Tensor, sums: torch.Tensor
-                ) -> tuple[torch.Tensor, torch.Tensor]:
+    def aggregated(self, client: Client, places: np.ndarray) -> torch.Tensor:
+        found = super().aggregated(client, places)
+        return found + torch.from_numpy(self.made(client)[places]).to(found)
+
+    def made(self, client: Client) -> np.ndarray:
+        """Return the number of generated neighbours of each node, int64 [n]."""
+        node = self.mended(client)[0].cpu().numpy()
+        return np.bincount(node, minlength=len(self.part_of(client).x))
+
+    def outside(self, client: Client, layer: int, plan: Layer, message: torch.Tensor,
+                sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return messages of generated neighbours; the cache has their rows for the next layer."""
-        net, (node, made) = client.net, self.mended(client)
-        leaves = client.cache["leaves"] if layer else made
+        net, (node, leaves) = client.net, client.cache["leaves"] if layer else self.mended(client)
+        at = torch.from_numpy(find(plan.rows, node.cpu().numpy())).to(message.device)
+        mine = at >= 0
+        node, leaves, at = node[mine], leaves[mine], at[mine]
         one = leaves.new_ones(len(leaves))
         past = one.new_zeros(len(one), net.state_width(layer))
         said = net.message(layer, leaves, one, past)
-        client.cache["leaves"] = net.rows(layer, net.remember(
-            layer, net.combine(layer, leaves, said, message[node], one), past))
-        return node, said
+        near = message.index_select(0, plan.own)[at]
+        client.cache["leaves"] = node, net.rows(layer, net.remember(
+            layer, net.combine(layer, leaves, said, near, one), past))
+        return at, said

@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedvine.core.method import Field
-from fedvine.methods._dgcolearn.exchange import Border
+from fedvine.core.method import Field, Server
 from fedvine.methods._dgcolearn.placement import Placement
 from fedvine.methods._power.training import Continual
 from fedvine.methods.fedavg_dyn import FedAvgDyn
@@ -27,9 +26,12 @@ class Mlp(Continual):
 class NoEdges(Placement):
     """A placement of nodes at clients without any edges."""
 
-    def subgraphs(self, edges: np.ndarray, border: Border, active: np.ndarray | None
-                  ) -> dict[str, dict[str, np.ndarray]]:
-        return super().subgraphs(edges[:, :0], border, active)
+    def subgraph(self, server: Server, k: int, changes: Any = None) -> dict[str, Any]:
+        found = super().subgraph(server, k, changes)
+        found["degree"] = np.zeros_like(found["degree"])
+        if found["whole"]:
+            return found | {"sizes": found["degree"], "neighbours": found["neighbours"][:0]}
+        return found | {name: found[name][:, :0] for name in ("added", "removed")}
 
 
 class MlpDyn(FedAvgDyn):

@@ -1,304 +1,321 @@
-"""The exchange layer by layer: K clients compute the forward and backward pass of one machine.
+"""The exchange between clients: sums before every layer, or raw features once for all layers.
 
 The server knows every edge. With the adjacency A = A_s + C (inside clients, across) it computes,
 before each layer, C H from the rows H that clients send; a client gets the sums of its own border
 nodes alone. (A_s + C) H is exact in every layer, whatever weights and non-linearities lie between;
-the transpose C^T carries gradients back. What the field ``exchange`` can choose instead is in
-:mod:`fedvine.methods._dgcolearn.raw_features`.
+the transpose C^T carries gradients back.
+
+Exchanges of raw features are not exact through weights and non-linearities; they are here to
+compare with: Eqs. (5), (6) as printed, and FedGCN. With A = A_s + C (a loop at every node in A_s),
+A^2 = A_s^2 + A_s C + C A_s + C^2, and the published proof leaves A_s C out. Eqs. (5), (6) correct H
+of Eq. (2), which is the GRU's input in Eq. (3): what they add never enters a state but through it.
+They are sums (Z = Adj X in the proof), while our layers take means (Eq. (2) leaves AGG open): where
+a node has many neighbours elsewhere its correction outweighs the rest, and the GRU saturates.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 
 from fedvine.aggregate.noise import blurred
-from fedvine.core import tree
 from fedvine.core.expect import Tensor
-from fedvine.core.method import Server, World
-from fedvine.methods._dgcolearn.answers import scored
-from fedvine.methods._dgcolearn.min_group import allowed, only
+from fedvine.core.lookup import find
+from fedvine.core.method import Client, Server
+from fedvine.core.rng import torch_rng
+from fedvine.data import neighbourhood as near
+from fedvine.methods._dgcolearn.graph import FULL, Step
+from fedvine.methods._dgcolearn.placement import Placement
+from fedvine.nn.neighbour_sum import gather, scatter
+
+FEATURES = ("paper", "two-hop-exact", "fedgcn")     # exchanges of raw features
 
 
-class Border:
-    """The graph that messages go over, and C, its edges between clients; kept by the server.
+class Pass:
+    """One pass over the layers, as the server sees it: what travels, and who gets what.
+
+    ``given`` are by client what the next call takes; ``present`` the clients that take part.
 
     Args:
-        clients: number of clients K.
-        group: sums and gradients of fewer nodes are withheld (``min_group``).
-
-    ``edges`` int64 [2, E], undirected, each once. ``nodes[k]`` int64 [b_k] are the border nodes of
-    client k, ascending; rows that a client sends and gets are in this order. ``sizes`` [K] are the
-    b_k, and ``count[k]`` [b_k] the number of neighbours in each sum.
+        method: gives ``precision``, ``noise`` and the width ``hidden`` of rows.
+        server: with the newest graph, to which facts are added.
+        clients: of the run.
+        steps: the layers, first layer first.
+        deep: it computes all rows that it reads.
+        saved: its rows become states.
+        learn: its gradients are asked for afterwards.
     """
 
-    def __init__(self, clients: int, group: int = 1) -> None:
-        self.clients, self.group = clients, group
-        self.allowed, self.served = np.zeros(0, bool), np.empty(0, np.int64)
-        self.rebuild(np.empty((2, 0), np.int64), np.empty(0, np.int32))
+    def __init__(self, method: Any, server: Server, clients, steps: list[Step], *,
+                 deep: bool = False, saved: bool = False, learn: bool = False) -> None:
+        self.method, self.server, self.clients = method, server, clients
+        self.place, self.graph, self.net = server.placement, server.graph, server.net
+        self.steps, self.saved, self.present = list(steps), saved, ready(server)
+        held = self.graph.held
+        self.check()
+        held.clock += 1
+        self.fresh = [step.fresh(layer, self.net.short(layer), deep, self.graph.active)
+                      for layer, step in enumerate(steps)]
+        self.asked = [held.asked(layer, step.sent, new)
+                      for layer, (step, new) in enumerate(zip(steps, self.fresh, strict=True))]
+        if saved:
+            held.begin(self.graph.changed)
+        wanted = self.place.by_client(steps[-1].rows)
+        sent = [self.place.by_client(step.sent[at])
+                for step, at in zip(steps, self.asked, strict=True)]
+        self.given: list[Any] = [
+            {"rows": wanted[k], "sent": [s[k] for s in sent], "deep": deep, "learn": learn}
+            for k in range(len(clients.names))]
 
-    @classmethod
-    def of(cls, edges: np.ndarray, owner: np.ndarray, clients: int, group: int = 1) -> Self:
-        """Return the border of these edges and owners."""
-        found = cls(clients, group)
-        found.update(edges, owner)
+    def per_client(self) -> dict[str, Any]:
+        """Return what each client that takes part gets now, by name."""
+        return named(self.clients, self.given, self.present)
+
+    def rows_expected(self, counts: np.ndarray, width: int) -> Callable[[str], Tensor]:
+        """Return, for ``expect=``, the rows [count, width] of each client."""
+        return sized(self.method.precision, self.clients, counts, width)
+
+    # -- up --------------------------------------------------------------------------------------
+    def messages_expected(self, layer: int) -> Callable[[str], Tensor]:
+        """Return, for ``expect=``, the messages of a layer."""
+        return self.rows_expected(self.place.counts(self.steps[layer].sent[self.asked[layer]]),
+                                  self.net.message_width(layer))
+
+    def add_up(self, layer: int, sent: Any) -> None:
+        """Add up the messages that clients ``sent``: the sums of Eq. (5), C H.
+
+        Clients get those that changed since they were given last.
+        """
+        graph, step, at, new = self.graph, self.steps[layer], self.asked[layer], self.fresh[layer]
+        messages = self.replies(sent, self.place.counts(step.sent[at]))
+        keep = np.zeros(len(at), bool) if self.net.short(layer) else ~new[at] | self.saved
+        rows = graph.held.take(layer, step.sent, at, messages, keep)
+        away = self.away(step.sent)
+        rows[away] = 0
+        late = graph.held.outdated(layer, step.border, step.sent, new, step.cross, self.saved)
+        positions = position_by_client(self.place, step.border, late)
+        step = self.steps[layer] = step.of(late)
+        sums = np.zeros((len(late), rows.shape[1]), rows.dtype)
+        gather(*step.cross, rows, sums)                                                 # (5)
+        if graph.group > 1:
+            withhold(sums, step.cross, away)
+        self.given = [{"at": p, "sums": s} for p, s in zip(
+            positions, self.noisy(messages, sums, step.border), strict=True)]
+        self.note(layer, len(at) + len(late), rows=len(step.rows))
+
+    def close(self) -> None:
+        """Note the pass, whose last sums are known."""
+        self.check()
+        full = len(self.steps[0].rows) > FULL * len(self.graph.order)
+        self.graph.note(passes=1, full=int(full))
+
+    def wanted(self, nodes: np.ndarray, now: np.ndarray) -> Callable[[str], Tensor]:
+        """Ask for the rows of the pass and those of saved states.
+
+        ``nodes`` int64, ascending, are all that is wanted, ``now`` bool those that the pass
+        computes. Return, for ``expect=``, the rows.
+        """
+        self.nodes, owned = nodes, self.place.owner[nodes] >= 0
+        self.rest = self.place.in_order(nodes[~now & owned])
+        self.given = [{**given, "rest": rest} for given, rest in zip(
+            self.given, self.place.by_client(self.rest), strict=True)]
+        return self.rows_expected(self.place.counts(self.steps[-1].rows)
+                                  + self.place.counts(self.rest), self.method.hidden)
+
+    def rows(self, sent: Any) -> torch.Tensor:
+        """Return the rows [n, hidden] of the nodes that were wanted, given the replies.
+
+        They are 0 for nodes never seen, and for those of clients that do not answer.
+        """
+        made, kept = self.place.counts(self.steps[-1].rows), self.place.counts(self.rest)
+        reply = np.split(self.replies(sent, made + kept), np.cumsum(made + kept)[:-1])
+        self.check()
+        found = np.zeros((len(self.nodes), self.method.hidden), self.method.precision)
+        for part, at in ((self.steps[-1].rows, [slice(m) for m in made]),
+                         (self.rest, [slice(m, None) for m in made])):
+            rows = np.concatenate([r[i] for r, i in zip(reply, at, strict=True)])
+            place = find(self.nodes, part)
+            found[place[place >= 0]] = rows[place >= 0]
+        return torch.from_numpy(found)
+
+    # -- back ------------------------------------------------------------------------------------
+    def turn(self, gradient: torch.Tensor) -> None:
+        """Turn around with the ``gradient`` [n, hidden] of the rows that were wanted."""
+        last = self.steps[-1].rows
+        at = find(self.nodes, last)
+        found = np.zeros((len(last), gradient.shape[1]), self.method.precision)
+        found[at >= 0] = gradient.cpu().numpy()[at[at >= 0]]
+        self.given = divided(found, self.place.counts(last))
+
+    def gradients_expected(self, layer: int) -> Callable[[str], Tensor]:
+        """Return, for ``expect=``, the gradients of the sums that clients were given."""
+        return self.rows_expected(self.place.counts(self.steps[layer].border),
+                                  self.net.message_width(layer))
+
+    def add_back(self, layer: int, sent: Any) -> None:
+        """Add up the gradients of sums that clients ``sent``: those of their messages, C^T G."""
+        graph, step = self.graph, self.steps[layer]
+        of_sums = self.replies(sent, self.place.counts(step.border))
+        of_sent = np.zeros((len(step.sent), of_sums.shape[1]), of_sums.dtype)
+        scatter(*step.cross, of_sums, of_sent)
+        if graph.group > 1:
+            of_sent[graph.hearers[step.sent] < graph.group] = 0
+            withhold(of_sent, step.cross, self.away(step.border), back=True)
+        self.note(layer, len(step.border) + len(step.back))
+        self.given = self.noisy(of_sums, of_sent[step.back], step.sent[step.back])
+
+    # -- what they share -------------------------------------------------------------------------
+    def replies(self, sent: Any, counts: np.ndarray) -> np.ndarray:
+        """Return the rows of all clients, in order; 0 for those that did not answer.
+
+        These take no part any more.
+        """
+        self.present = sent.names
+        return np.concatenate(filled(self.clients, sent, counts))
+
+    def check(self) -> None:
+        """Let everything travel again where a client is away."""
+        if len(self.present) < len(self.clients.names):
+            self.graph.held.forget()
+
+    def away(self, nodes: np.ndarray) -> np.ndarray:
+        """Return which of the nodes are at clients that are away, bool."""
+        here = [k for k, n in enumerate(self.clients.names) if n in self.present]
+        return ~np.isin(self.place.owner[nodes], here)
+
+    def noisy(self, sent: np.ndarray, sums: np.ndarray, nodes: np.ndarray) -> list[torch.Tensor]:
+        """Return the sums of ``nodes``, by client, with noise."""
+        return noisy(self.method, self.server, sent, divided(sums, self.place.counts(nodes)))
+
+    def note(self, layer: int, moved: int, **more: int) -> None:
+        """Note the rows ``moved`` in a layer, beside those of all border nodes, both ways.
+
+        All border nodes send messages of the first layer that do not depend on weights in the
+        first pass of a snapshot alone.
+        """
+        graph, width = self.graph, np.dtype(self.method.precision).itemsize
+        width *= self.net.message_width(layer)
+        again = layer or self.net.short(layer) or not graph.passes
+        graph.note(bytes=moved * width, bytes_full=2 * graph.border_nodes * width * bool(again),
+                   **more)
+
+
+def withhold(sums: np.ndarray, cross: near.Rows, away: np.ndarray, back: bool = False) -> None:
+    """Set sums to 0 that clients which are ``away`` bool have a part in (``min_group``).
+
+    They would be of fewer nodes than was decided on.
+    """
+    if away.any():
+        lacking = np.zeros((len(sums), 1))
+        (scatter if back else gather)(*cross, away[:, None].astype(float), lacking)
+        sums[lacking[:, 0] > 0] = 0
+
+
+def noisy(method: Any, server: Server, sent: np.ndarray, sums: list[torch.Tensor]
+          ) -> list[torch.Tensor]:
+    """Return the sums with Gaussian noise, the same for the same sums.
+
+    Its scale is ``noise`` times the root mean square of the numbers that clients ``sent``. Clients
+    know the run's seed, so it follows from a secret of the server.
+    """
+    scale = method.noise * float(np.sqrt((sent ** 2).mean())) if method.noise and sent.size else 0.0
+    if not scale:
+        return sums
+    if "secret" not in vars(server):
+        server.secret = secrets.token_bytes(32)
+    return [torch.from_numpy(blurred(s.numpy(), scale, server.secret)) for s in sums]
+
+
+# -- raw features --------------------------------------------------------------------------------
+def exchange_features(method: Any, server: Server, clients, model: Any) -> Sequence[str]:
+    """Exchange features: up those of border nodes, down sums of neighbours elsewhere.
+
+    Return the clients that took part.
+    """
+    graph, place = server.graph, server.placement
+    border = place.in_order(np.flatnonzero(graph.across))
+    counts, places, F = place.counts(border), place.by_client(border), method.width(clients.world)
+    wide = F + {"fedgcn": 0, "paper": method.hidden, "two-hop-exact": F}[method.exchange]
+    sent = clients.call(method.offer, model, per_client=named(clients, places, server.joined),
+                        expect=sized(method.precision, clients, counts, wide))
+    cross = near.matrix(graph.adjacency, border, border, 0, graph.stamps, place.owner)
+    away = ~np.isin(place.owner[border], [clients.names.index(n) for n in sent.names])
+
+    def summed(rows: np.ndarray) -> np.ndarray:
+        found = np.zeros_like(rows)
+        gather(*cross, np.ascontiguousarray(rows), found)
+        if graph.group > 1:
+            found[graph.summed[border] == 0] = 0
+            withhold(found, cross, away)
         return found
-
-    def update(self, edges: np.ndarray, owner: np.ndarray) -> None:
-        """Take new ``edges``, and the client of each node, ``owner`` [N]."""
-        if self.group > 1:
-            self.allowed, self.served = allowed(edges, owner, self.group, self.served)
-        self.rebuild(edges, owner)
-
-    def rebuild(self, edges: np.ndarray, owner: np.ndarray) -> None:
-        """Take ``edges`` and ``owner`` as they are, without a new decision on what is served."""
-        self.edges, self.owner = edges, owner
-        a, b = edges[:, owner[edges[0]] != owner[edges[1]]]
-        ends, others = np.concatenate([a, b]), np.concatenate([b, a])
-        nodes = np.unique(ends)
-        nodes = nodes[np.argsort(owner[nodes], kind="stable")]
-        self.sizes = np.bincount(owner[nodes], minlength=self.clients)
-        self.nodes = np.split(nodes, np.cumsum(self.sizes)[:-1])
-        place = np.zeros(len(owner), np.int64)
-        place[nodes] = np.arange(len(nodes))
-        cross = csr_matrix((np.ones(len(ends)), (place[ends], place[others])),
-                           (len(nodes), len(nodes)))
-        self.contributors = np.bincount(np.diff(cross.indptr))  # sums of 0, 1, 2, ... nodes
-        self._cross, self._transposed = cross, csr_matrix(cross.T)
-        if self.group > 1:
-            cross = self._cross = only(cross, self.allowed[nodes])
-            back = csr_matrix(cross.T)
-            self._transposed = only(back, np.diff(back.indptr) >= self.group)
-        self.count = np.split(np.diff(cross.indptr), np.cumsum(self.sizes)[:-1])
-
-    def renumber(self, number: np.ndarray, moved: Callable[[np.ndarray, Any], np.ndarray]) -> None:
-        """Give node i the number ``number[i]``; ``moved`` does so with values by node."""
-        self.allowed = moved(self.allowed, False)
-        self.served = number[self.served >> 32] << 32 | number[self.served & 0xFFFFFFFF]
-        self.rebuild(number[self.edges], moved(self.owner, -1))
-
-    def sums(self, rows: list[np.ndarray], away: np.ndarray | None = None) -> list[np.ndarray]:
-        """Return C H, the sums of Eq. (5): [b_k, d] by client, of the rows [b_k, d] they sent.
-
-        Those of the clients ``away`` (bool [K]) did not come and are 0. With ``min_group`` a sum
-        that they have a part in is withheld: it would be of fewer nodes than was decided on.
-        """
-        return self._split(self._cross, rows, away)
-
-    def transposed(self, gradients: list[np.ndarray], away: np.ndarray | None = None
-                   ) -> list[np.ndarray]:
-        """Return C^T G: gradients of what clients sent, given those of the sums [b_k, d]."""
-        return self._split(self._transposed, gradients, away)
-
-    def _split(self, matrix: csr_matrix, parts: list[np.ndarray], away: np.ndarray | None
-               ) -> list[np.ndarray]:
-        rows = np.concatenate(parts)
-        found = (matrix @ rows).astype(rows.dtype)
-        if self.group > 1 and away is not None and away.any():
-            found[matrix @ np.repeat(away, self.sizes).astype(float) > 0] = 0
-        return np.split(found, np.cumsum(self.sizes)[:-1])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a save keeps."""
-        return {name: getattr(self, name) for name in (
-            "edges", "owner", "allowed", "served")}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what :meth:`state_dict` returned."""
-        self.allowed, self.served = state["allowed"], state["served"]
-        self.rebuild(state["edges"], state["owner"])
+    rows = summed(np.concatenate(filled(clients, sent, counts)))
+    again = summed(rows[:, :F])                                         # over q in N_j of Eq. (6)
+    each = list(zip(places, np.split(graph.summed[border], np.cumsum(counts)[:-1]),
+                    divided(rows, counts), divided(again, counts), strict=True))
+    return clients.call(method.take, per_client=named(clients, each, sent.names),
+                        expect=None).names
 
 
-class Layerwise:
-    """Sums before every layer, and gradients of them.
+def offered(method: Any, client: Client) -> torch.Tensor:
+    """Return what a client offers of all its nodes.
 
-    Args:
-        method: gives constants, and the client functions that are called.
-        world: of the run.
+    Features [n, F]; for Eq. (6) also their rows of the first layer [n, hidden], or (exact) A_s X
+    [n, F].
     """
-
-    def __init__(self, method: Any, world: World) -> None:
-        self.method, self.world = method, world
-
-    def border_used(self, server: Server) -> Border:
-        """Return the border whose sums enter layers, without edges for ``exchange = "none"``."""
-        return server.border if self.method.exchange == "layerwise" else Border(
-            len(self.world.clients))
-
-    def before(self, server: Server, clients, model: Any) -> None:
-        """Exchange what is needed before the first layer: nothing."""
-
-    def last_sums(self, server: Server, clients, model: Any) -> tuple[Sequence[str], list[Any]]:
-        """Carry out the layers up to the sums of the last one.
-
-        Each client uses ``model`` (None: its own). Return the clients that took part, and by client
-        the last layer's sums [b_k, m_(k-1)]: its messages added up over neighbours elsewhere, the
-        sum of Eq. (5).
-        """
-        border, method = self.border_used(server), self.method
-        present, sums = ready(server), [None] * len(clients.names)
-        known = self.known_sums(server, present, model)
-        for layer in range(1 if known else 0, method.layers):
-            sums = known if known and layer == 1 else sums
-            given = named(clients, sums, present)
-            rows = sized(method.precision, clients, border.sizes, server.net.message_width(layer))
-            sent = (method.say_in_turn(server, clients, layer, model, given, rows)
-                    if method.candidates == "all" else
-                    clients.call(method.say, layer, model, per_client=given, expect=rows))
-            present, messages = sent.names, filled(clients, sent, border.sizes)
-            sums = self.noisy(server, messages, border.sums(messages, absent(clients, sent)))
-            if layer == 0 and self.fixed(server):
-                server.first = {"names": list(present), "sums": sums}
-            model = None                            # clients have it since the first layer
-        return present, known if known and method.layers == 1 else sums
-
-    def fixed(self, server: Server) -> bool:
-        """Return whether messages of the first layer are the same whatever the weights are.
-
-        They are features then, and their sums stay until an edge or a feature changes.
-        """
-        return (self.method.exchange == "layerwise" and not self.method.noise
-                and self.method.candidates == "own" and not server.net.short(0))
-
-    def known_sums(self, server: Server, present: Sequence[str], model: Any
-                   ) -> list[torch.Tensor] | None:
-        """Return the first layer's sums, if the clients ``present`` sent messages for them before.
-
-        Only for a shared ``model``: it goes along with them.
-        """
-        found = getattr(server, "first", None)
-        if model is None or found is None or found["names"] != list(present):
-            return None
-        return list(found["sums"])
-
-    def forward(self, server: Server, clients, commit: bool = False
-                ) -> tuple[torch.Tensor, tuple[str, ...]]:
-        """Carry out the forward pass of the shared model; with ``commit`` rows become states.
-
-        Return rows [nodes, hidden], client by client (0 for clients that do not answer), and the
-        clients that took part to the end.
-        """
-        method, placement = self.method, server.placement
-        placement.send(method, server, clients)         # to clients that were away
-        model: Any = tree.weights(server.net)
-        self.before(server, clients, model)
-        once = method.layers == 1 and self.known_sums(server, ready(server), model)
-        present, sums = self.last_sums(server, clients, model)
-        call, given = (method.embed_at_once, (model, commit)) if once else (method.embed, (commit,))
-        sent = clients.call(call, *given, per_client=named(clients, sums, present),
-                            expect=sized(method.precision, clients, placement.sizes,
-                                         method.hidden))
-        rows = filled(clients, sent, placement.sizes)
-        return torch.from_numpy(np.concatenate(rows)), sent.names
-
-    def commit(self, server: Server, clients) -> None:
-        """Let the rows of the shared model become states."""
-        self.forward(server, clients, commit=True)
-
-    def rows_of(self, server: Server, clients, nodes: np.ndarray
-                ) -> tuple[torch.Tensor, np.ndarray]:
-        """Return newest rows [., hidden], and which of them are those of ``nodes`` int64 [...].
-
-        Rows of nodes never seen are 0.
-        """
-        return found_in(server, self.forward(server, clients)[0], nodes)
-
-    def scores(self, server: Server, clients, nodes: np.ndarray) -> np.ndarray:
-        """Return the scores of pairs int64 [2, Q], as [Q], or of nodes [1, Q], [Q, classes]."""
-        return scored(server, *self.rows_of(server, clients, nodes))
-
-    def scorer(self, server: Server, clients) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a function of pairs int64 [2, Q] that returns their scores [Q]; rows of now."""
-        rows = self.forward(server, clients)[0]
-        return lambda ends: scored(server, *found_in(server, rows, ends))
-
-    def inside(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray
-               ) -> dict[str, tuple[Any, np.ndarray]]:
-        """Return by client what it trains on; see :meth:`Placement.targets_by_client`."""
-        return server.placement.targets_by_client(ends, labels)
-
-    def step(self, server: Server, clients, ends: np.ndarray, labels: np.ndarray) -> None:
-        """Make the step that one machine would make on the whole graph.
-
-        That is the forward pass at the clients, the loss at the server, gradients back through the
-        clients, and one step of Adam. ``ends`` int64 are pairs of nodes [2, P], or nodes [1, P];
-        ``labels`` [P] is 1 for an edge and 0, or classes.
-        """
-        rows, present = self.forward(server, clients)
-        rows, number = rows.to(self.method.where).requires_grad_(), server.placement.rows()
-        server.optimizer.zero_grad()
-        server.net.descend(rows, number[ends], labels)
-        assert rows.grad is not None
-        gradients = rows.grad.cpu().split(server.placement.sizes.tolist())
-        for gradient in self.backward(server, clients, gradients, present):
-            for name, p in server.net.named_parameters():
-                add = gradient[name].to(p.device)
-                p.grad = add if p.grad is None else p.grad + add
-        server.optimizer.step()
-
-    def backward(self, server: Server, clients, gradients: Sequence[Any], present: Sequence[str]
-                  ) -> Any:
-        """Carry ``gradients`` [n_k, hidden] of all rows back through the layers.
-
-        Return the replies of the last call: each client's gradients of the parameters. Fixed
-        messages of the first layer have no gradients, so nothing of it goes to other clients.
-        """
-        border, method, fixed = self.border_used(server), self.method, self.fixed(server)
-        for layer in reversed(range(1 if fixed else 0, method.layers)):
-            sent = clients.call(method.back, layer, per_client=named(clients, gradients, present),
-                                expect=sized(method.precision, clients, border.sizes,
-                                             server.net.message_width(layer)))
-            present, of_sums = sent.names, filled(clients, sent, border.sizes)
-            gradients = self.noisy(server, of_sums,
-                                   border.transposed(of_sums, absent(clients, sent)))
-        last = method.back_first if fixed else method.first
-        return clients.call(last, per_client=named(clients, gradients, present),
-                            expect=tree.weights(server.net))
-
-    def refresh(self, server: Server, clients, model: Any) -> Sequence[str]:
-        """Exchange once for the local epochs that follow; return the clients that took part."""
-        present, sums = self.last_sums(server, clients, model)
-        return clients.call(self.method.hold, per_client=named(clients, sums, present),
-                            expect=None).names
-
-    def noisy(self, server: Server, sent: list[np.ndarray], sums: list[np.ndarray]
-              ) -> list[torch.Tensor]:
-        """Return the sums as tensors with Gaussian noise, the same for the same sums.
-
-        Its scale is ``noise`` times the root mean square of the numbers that clients sent. Clients
-        know the run's seed, so it follows from a secret of the server.
-        """
-        whole = np.concatenate(sent) if self.method.noise else np.empty(0)
-        scale = self.method.noise * float(np.sqrt((whole ** 2).mean())) if whole.size else 0.0
-        if not scale:
-            return [torch.from_numpy(s) for s in sums]
-        if "secret" not in vars(server):
-            server.secret = secrets.token_bytes(32)
-        return [torch.from_numpy(blurred(s, scale, server.secret)) for s in sums]
-
-    def inputs(self, part: Any, x: torch.Tensor, degree: torch.Tensor) -> torch.Tensor:
-        """Return a client's inputs [n, F] of the first layer: its features as they are."""
+    part, net, x = method.part_of(client), client.net, method.inputs(client)
+    if method.exchange == "fedgcn":
         return x
+    if method.exchange == "two-hop-exact":
+        return torch.cat([x, x + part.add_neighbours(x)], 1)
+    degree = method.aggregated(client, np.arange(len(x)))
+    net.past = part.seen
+    net.look(0, x)
+    message = net.message(0, x, degree, part.states[0])
+    h = net.combine(0, x, message, part.add_neighbours(message), degree)    # (2), neighbours here
+    return torch.cat([x, h], 1).detach()
 
-    def corrected(self, part: Any, layer: int, h: torch.Tensor) -> torch.Tensor:
-        """Return H of Eq. (2) [n, hidden] as it is: the sums of neighbours elsewhere are in it."""
-        return h
 
+def corrections(method: Any, client: Client, found: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Compute from the received sums what is added.
 
-def found_in(server: Server, rows: torch.Tensor, nodes: np.ndarray
-             ) -> tuple[torch.Tensor, np.ndarray]:
-    """Return ``rows`` of all clients' nodes with a row of 0 behind, and those of ``nodes`` in it.
-
-    Nodes never seen have the row of 0.
+    Rows [n, hidden] for the first layer and for the second; for FedGCN inputs [n, F], means over
+    all neighbours.
     """
-    return torch.cat([rows, rows.new_zeros(1, rows.shape[1])]), server.placement.rows()[nodes]
+    part, x = method.part_of(client), method.inputs(client)
+    places, count, rows, again = (torch.as_tensor(f).to(x.device) for f in found)
+    places, exchange, (n, F) = places.long(), method.exchange, x.shape
+    if exchange == "fedgcn":
+        degree = 1 + method.aggregated(client, np.arange(n)).index_add(0, places, count.to(x))
+        return [(x + part.add_neighbours(x)).index_add(0, places, rows) / degree[:, None]]
+    P = torch.eye(F).to(x)
+    if method.hidden != F:                          # the authors' code projects at random
+        draw = torch_rng(client.world.seed, "project")
+        P = torch.randn(F, method.hidden, generator=draw).to(x) / F ** 0.5
+    own = torch.zeros_like(x).index_add(0, places, rows[:, :F])
+    if exchange == "two-hop-exact":                 # A_s C X + C (A_s X + C X), of all own nodes
+        second = (own + part.add_neighbours(own)).index_add(0, places, rows[:, F:] + again)
+        return [own @ P, second @ P]                                                    # (5)
+    sums = rows[:, :F] @ P
+    second = rows[:, F:] + sums + (count[:, None] * x[places] + again) @ P
+    return [own @ P, x.new_zeros(n, method.hidden).index_add(0, places, second)]    # (5), (6)
 
 
+def corrected(method: Any, part: Any, layer: int, h: torch.Tensor, places: torch.Tensor
+              ) -> torch.Tensor:
+    """Return H of Eq. (2) of nodes, with what Eqs. (5), (6) add in the first two layers.
+
+    Layer by layer the sums of neighbours elsewhere are in it already.
+    """
+    if method.exchange not in ("paper", "two-hop-exact") or not part.corrections or layer > 1:
+        return h
+    return h + part.corrections[layer][places]
+
+
+# -- values by client ----------------------------------------------------------------------------
 def ready(server: Server) -> tuple[str, ...]:
     """Return the names of the clients that know the newest snapshot, and events where it counts."""
     return tuple(server.recent.heard if server.net.timed else server.joined)
@@ -315,14 +332,25 @@ def sized(precision: str, clients, counts: Iterable[int], width: int) -> Callabl
     return lambda name: Tensor(precision, (count[name], width))
 
 
-def absent(clients, sent: Any) -> np.ndarray:
-    """Return which clients are not among those that ``sent`` something, bool [K]."""
-    return ~np.isin(clients.names, list(sent.names))
-
-
 def filled(clients, sent: Any, sizes: np.ndarray) -> list[np.ndarray]:
     """Return the rows of every client, in order of names; 0 for those that did not answer."""
     found = {n: reply.numpy() for n, reply in sent.items()}
     one = next(iter(found.values()))
     return [found.get(n, np.zeros((size, one.shape[1]), one.dtype))
             for n, size in zip(clients.names, sizes, strict=True)]
+
+
+def divided(rows: np.ndarray, counts: np.ndarray) -> list[torch.Tensor]:
+    """Return the rows of each client, given how many each has."""
+    return [torch.from_numpy(r) for r in np.split(rows, np.cumsum(counts)[:-1])]
+
+
+def position_by_client(place: Placement, nodes: np.ndarray, chosen: np.ndarray) -> list[np.ndarray]:
+    """Return by client the positions int32 among its ``nodes`` of those ``chosen``.
+
+    ``nodes`` are in the order of clients, ``chosen`` are positions among them, ascending.
+    """
+    counts = place.counts(nodes)
+    starts = np.cumsum(counts) - counts
+    of = np.split(chosen, np.searchsorted(chosen, starts[1:]))
+    return [(p - s).astype(np.int32) for p, s in zip(of, starts, strict=True)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedvine.core.lookup import unique
 from fedvine.core.method import Server, World
 from fedvine.data import edge_features
 from fedvine.data.node_features import SIDES, encoded, width
@@ -69,7 +70,7 @@ def learn_means(server: Server) -> np.ndarray:
         return np.empty(0, np.int64)
     server.means.add(server.stage, server.placement.world)
     (src, dst), shift = edges(server.stage), _first_item(server)
-    return np.unique(np.concatenate([src, dst + shift])).astype(np.int64)
+    return unique(np.concatenate([src, dst + shift])).astype(np.int64)
 
 
 def means(server: Server, nodes: np.ndarray) -> np.ndarray:

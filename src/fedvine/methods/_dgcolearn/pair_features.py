@@ -49,7 +49,8 @@ def beside(server: Server, logits: Callable[[np.ndarray], np.ndarray] | None) ->
     Returns:
         A function of features [Q, WIDTH], into which it enters these, and of both ends int64 [Q].
     """
-    edges, codes, count = server.snapshot.edges, server.snapshot.codes, len(server.snapshot.known)
+    edges, count = server.snapshot.edges, len(server.snapshot.known)
+    codes = edges[0] << 32 | edges[1]
     both = np.concatenate([edges, edges[::-1]], 1)
     graph = csr_matrix((np.ones(both.shape[1], np.float32), (both[0], both[1])), (count, count))
     degree = np.bincount(both[0], minlength=count)

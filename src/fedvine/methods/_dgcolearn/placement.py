@@ -1,9 +1,7 @@
 """The client of each node of a graph that grows: DG-CoLearn, Section 4.1 and Appendix A.
 
-The nodes of the first stage are cut into parts; later ones are placed beside their neighbours, and
-old ones stay, until the snapshot has grown so much that it needs one part more (Appendix A.1).
-Then it is cut again, parts are numbered so that most nodes keep theirs, and what clients know of
-the others goes through the server.
+The nodes of the first stage are cut into parts by a partition of :mod:`fedvine.partitions`; later
+ones are placed beside their neighbours, in time that follows these, and old ones stay.
 """
 
 from __future__ import annotations
@@ -11,17 +9,18 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect import Tensor
+from fedvine.core.lookup import unique
 from fedvine.core.method import Server, World
-from fedvine.data.snapshot import Snapshot, nodes_of
+from fedvine.data import neighbourhood as near
+from fedvine.data.graph import Graph
+from fedvine.data.snapshot import DynamicSnapshot, ends_of, nodes_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._dgcolearn import node_tables
-from fedvine.methods._dgcolearn.exchange import Border
-from fedvine.methods._dgcolearn.partition import classes_of, cut, first_client, known_graph
-from fedvine.partitions import _graph, colearn
+from fedvine.partitions import _graph, colearn, label_skew, louvain, metis
+from fedvine.partitions import multilevel as by_levels
+from fedvine.partitions import stream as in_one_pass
 
 Partition = Literal["multilevel", "stream", "colearn", "metis", "louvain", "label_skew", "hash",
                     "split"]
@@ -34,125 +33,83 @@ class Placement:
     - ``owner``: int32 [N], the client of each node: its part, unless a subclass says otherwise
     - ``place``: int64 [N], the place of each node at its owner, 0..sizes[owner] - 1
     - ``sizes``: int64 [K], the number of nodes of each client
-    - ``parts``: the number of parts
+    - ``cut``: whether the first stage's nodes have been cut into parts
+    - ``ends``, ``inside``: int64 [K], the numbers of edge ends of the newest snapshot in each part,
+      and of those of edges inside it; ``nodes`` int64 [K], the number of its nodes
     - ``history``: facts of each snapshot's partition
     """
 
-    def __init__(self, world: World, partition: Partition, *, order: colearn.Order, virtual: bool,
-                 edges_per_client: int | None) -> None:
+    saved = ("part", "owner", "place", "sizes", "cut", "ends", "inside", "nodes", "history")
+
+    def __init__(self, world: World, partition: Partition, *, order: colearn.Order, virtual: bool
+                 ) -> None:
         if partition == "split" and "split" not in world.facts:
             raise FedvineError("The partition split needs clients that are a column of the data; "
                                "choose another, or a split by a column.")
-        self.world, self.partition, self.edges_per_client = world, partition, edges_per_client
+        self.world, self.partition = world, partition
         self.options: dict[str, Any] = {"order": order, "virtual": virtual}
         self.part = self.owner = np.empty(0, np.int32)
-        self.place, self.sizes = np.empty(0, np.int64), np.zeros(len(world.clients), np.int64)
-        self.parts, self.history = 0, list[dict[str, Any]]()
+        self.place, self.cut = np.empty(0, np.int64), False
+        self.sizes, self.ends, self.inside, self.nodes = (
+            np.zeros(len(world.clients), np.int64) for _ in range(4))
+        self.history = list[dict[str, Any]]()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps."""
-        return {name: getattr(self, name) for name in (
-            "part", "owner", "place", "sizes", "parts", "history")}
+        return {name: getattr(self, name) for name in self.saved}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what :meth:`state_dict` returned."""
+        """Restore a state of :meth:`state_dict`."""
         vars(self).update(state)
 
     def clients_of(self, part: np.ndarray) -> np.ndarray:
         """Return the client int32 [N] of each node, given its part."""
         return part
 
-    # -- assignment -------------------------------------------------------------------------------
-    def assign(self, events: EventStream, past: EventStream, snapshot: Snapshot) -> np.ndarray:
-        """Assign the stage's new nodes to clients, and all nodes if there is one part more.
-
-        Return the owners int32 [N] of before, -1 for new nodes.
-        """
-        count = nodes_of(events)
-        part, before = (np.concatenate([a, np.full(count - len(a), -1, np.int32)])
-                        for a in (self.part, self.owner))
-        self.place = np.concatenate([self.place, np.full(count - len(self.place), -1)])
-        self.part = self._parts(events, past, snapshot, part)
-        self.owner = self.clients_of(self.part)
-        return before
-
-    def _parts(self, events: EventStream, past: EventStream, snapshot: Snapshot, part: np.ndarray
-               ) -> np.ndarray:
-        """Return parts [N] of all known nodes; ``part`` has -1 for new ones."""
-        K, edges = len(self.world.clients), snapshot.edges
-        if self.partition in ("hash", "split"):
-            fresh = np.flatnonzero(snapshot.known & (part < 0))
+    # -- a stage arrives -------------------------------------------------------------------------
+    def assign(self, events: EventStream, past: EventStream, snapshot: DynamicSnapshot,
+               fresh: np.ndarray) -> None:
+        """Assign the stage's new nodes, ``fresh`` int64, to clients: (i) of the paper."""
+        more = np.full(len(snapshot.known) - len(self.part), -1, np.int32)
+        self.part, self.owner, self.place = (np.concatenate([a, more]) for a in (
+            self.part, self.owner, self.place))
+        by_name, K = self.partition in ("hash", "split"), len(self.sizes)
+        if by_name:
             if self.partition == "split":
-                part[fresh] = first_client(events, self.world.facts["split"],
-                                           self.world.clients)[fresh]
-            fresh = fresh[part[fresh] < 0]
-            part[fresh] = keys_of(events, fresh) % np.uint64(K)
-            return part
-        wanted = K if self.edges_per_client is None else edges.shape[1] // self.edges_per_client
-        wanted = max(self.parts, min(max(wanted, 1), K))
-        nodes, graph = known_graph(snapshot.known, edges)
-        if wanted > self.parts:
-            found = cut(self.partition, graph, classes_of(events, past)[nodes], wanted,
-                        self.world.seed, **self.options)
-            part[nodes] = _graph.relabel(part[nodes], found, wanted)
-            self.parts = wanted
+                self.part[fresh] = first_client(events, self.world.facts["split"],
+                                                self.world.clients)[fresh]
+            left = fresh[self.part[fresh] < 0]
+            self.part[left] = keys_of(events, left) % np.uint64(K)
+        elif not self.cut:
+            nodes, graph = known_graph(snapshot.known, snapshot.edges)
+            self.part[nodes] = first_cut(self.partition, graph, classes_of(events, past)[nodes],
+                                         K, self.world.seed, **self.options)
+            self.cut, by_name = True, True
+        changes = ((snapshot.added, 1), (snapshot.removed, -1))
+        new = np.zeros(len(self.part), bool)
+        new[fresh] = True
+        for ends, by in changes:
+            of_old = ends.ravel()[by_name | ~new[ends.ravel()]]
+            np.add.at(self.ends, self.part[of_old], by)
+        if by_name:
+            self.nodes += np.bincount(self.part[fresh], minlength=K)
         else:
-            part[nodes] = _graph.place(*graph, part[nodes], wanted)
-        return part
+            _graph.place_new(snapshot.graph, self.part, np.sort(fresh), K, self.ends, self.nodes)
+        for ends, by in changes:
+            a, b = self.part[ends]
+            np.add.at(self.inside, a[a == b], 2 * by)
+        self.owner[fresh] = self.clients_of(self.part[fresh])
 
-    def rows(self) -> np.ndarray:
-        """Return each node's row int64 [N] among those of all clients in order; -1: never seen."""
-        start = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        return np.where(self.owner >= 0, start[self.owner] + self.place, -1)
-
-    def in_order(self, nodes: np.ndarray) -> np.ndarray:
-        """Return nodes int64 by client, and by place at each."""
-        start = np.cumsum(self.sizes) - self.sizes
-        return nodes[np.argsort(start[self.owner[nodes]] + self.place[nodes])]
-
-    def counts(self, nodes: np.ndarray) -> np.ndarray:
-        """Return how many of the nodes each client has, [K]."""
-        return np.bincount(self.owner[nodes], minlength=len(self.sizes))
-
-    def targets_by_client(self, ends: np.ndarray, labels: np.ndarray
-               ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return by client the places and ``labels`` of pairs [2, P] or nodes [1, P] inside it."""
-        masks = {n: (self.owner[ends] == k).all(0) for k, n in enumerate(self.world.clients)}
-        return {n: (self.place[ends[:, mine]], labels[mine]) for n, mine in masks.items()}
-
-    # -- messages: nodes that move, new nodes, subgraphs ------------------------------------------
-    def move(self, method: Any, server: Server, clients, before: np.ndarray
-             ) -> tuple[int, np.ndarray]:
-        """Move nodes whose client is not that of ``before``, with features and states.
-
-        They go through the server by ``give`` and ``take_over`` of ``method``. Return how many
-        there are, and those whose client did not answer: they begin anew.
-        """
-        moved = np.flatnonzero((before >= 0) & (self.owner != before))
-        if not len(moved):
-            return 0, moved
-        giver, receiver, names = before[moved], self.owner[moved], self.world.clients
-        places = {n: self.place[moved[giver == k]] for k, n in enumerate(names)}
-        widths = method.width(self.world), *server.net.state_widths
-        sent = clients.call(method.give, quorum=0.0, per_client=places, expect=lambda name: [
-            Tensor(method.precision, (len(places[name]), wide)) for wide in widths])
-        place, sizes = self.place.copy(), self.sizes.copy()
-        for k in range(len(sizes)):
-            stay = np.flatnonzero((before == k) & (self.owner == k))
-            place[stay] = np.argsort(np.argsort(self.place[stay]))
-            sizes[k] = len(stay)
-        taken: dict[str, list[Any]] = {n: [] for n in names}
-        for j, name in enumerate(names):                # what j gave, client by client
-            for k, other in enumerate(names):
-                mine = receiver[giver == j] == k
-                if name in sent and mine.any():
-                    taken[other].append([r[torch.from_numpy(mine)] for r in sent[name]])
-                    place[moved[giver == j][mine]] = sizes[k] + np.arange(mine.sum())
-                    sizes[k] += mine.sum()
-        clients.call(method.take_over, quorum=0.0, per_client=taken, expect=None)
-        self.place, self.sizes, server.joined = place, sizes, []
-        missing = [k for k, n in enumerate(names) if n not in sent]
-        return len(moved), moved[np.isin(giver, missing)]
+    def describe(self, events: EventStream, past: EventStream, snapshot: DynamicSnapshot) -> None:
+        """Add the facts of the newest snapshot to the history."""
+        found = _graph.balance(self.ends, self.inside)
+        if past.nodes is not None:
+            y = classes_of(events, past)[snapshot.nodes]
+            if (y >= 0).any():
+                found["entropy"] = _graph.entropy(self.part[snapshot.nodes], len(self.sizes), y)
+        self.history = [*self.history, {
+            "nodes": len(snapshot.nodes), "edges": snapshot.graph.ends // 2,
+            "parts": int((self.nodes > 0).sum()), **found}]
 
     def introduce(self, events: EventStream, past: EventStream, fresh: np.ndarray
                   ) -> dict[str, dict[str, np.ndarray]]:
@@ -179,94 +136,87 @@ class Placement:
         self.sizes = self.sizes + np.bincount(owner[fresh], minlength=len(self.sizes))
         return found
 
-    def subgraphs(self, edges: np.ndarray, border: Border, active: np.ndarray | None
-                  ) -> dict[str, dict[str, np.ndarray]]:
-        """Return by client the subgraph that it gets.
+    # -- what a client gets of the graph ---------------------------------------------------------
+    def subgraph(self, server: Server, k: int, changes: Any = None) -> dict[str, Any]:
+        """Return what client ``k`` gets of its subgraph, see :meth:`ClientFunctions.join`.
 
-        It has the ``edges`` [2, E] inside its part, its border nodes with the number of their
-        neighbours elsewhere, and its nodes that are ``active`` (bool [N], if given).
+        ``changes`` are edges int64 [2, .] that were added and that were removed, and the nodes
+        int64 whose features changed; None: all of it is sent.
         """
-        (a, b), found = edges, {}
-        for k, name in enumerate(self.world.clients):
-            mine = (self.owner[a] == k) & (self.owner[b] == k)
-            found[name] = {"ends": self.place[edges[:, mine]],
-                           "border": self.place[border.nodes[k]],
-                           "elsewhere": border.count[k].astype(np.int64)}
-            if active is not None:
-                own = np.flatnonzero(self.owner == k)
-                found[name]["active"] = np.ones(len(own), bool)
-                found[name]["active"][self.place[own]] = active[own]
+        graph, whole = server.graph, changes is None
+        if whole:
+            nodes = told = self.in_order(np.flatnonzero(self.owner == k))
+        else:
+            added, removed, told = changes
+            ends = unique(np.concatenate([added.ravel(), removed.ravel()]))
+            nodes, told = ends[self.owner[ends] == k], told[self.owner[told] == k]
+        active = graph.changed[self.owner[graph.changed] == k]
+        found: dict[str, Any] = {
+            "whole": whole, "active": self.place[active].astype(np.int32),
+            "nodes": self.place[nodes].astype(np.int32),
+            "elsewhere": graph.elsewhere[nodes], "degree": graph.degrees(nodes)}
+        if changes is None or graph.limit:
+            found["sizes"], found["neighbours"] = near.own_rows(
+                graph.adjacency, nodes, self.owner, self.place, graph.limit)
+        else:
+            for name, edges in zip(("added", "removed"), changes, strict=False):
+                own = edges[:, (self.owner[edges] == k).all(0)]
+                found[name] = self.place[own].astype(np.int32)
+        if "means" in vars(server):         # means of columns of edges
+            found |= {"told": self.place[told].astype(np.int32),
+                      "means": node_tables.means(server, told)}
         return found
 
     def send(self, method: Any, server: Server, clients) -> None:
-        """Send the subgraphs of now by ``method.join`` to the clients that do not have theirs.
+        """Send whole subgraphs to the clients that do not have the newest one.
 
-        For networks with times, also what the newest events say (``method.recall``).
+        For networks with times, also what the newest events say (:func:`events.recall`).
         """
         if behind := set(clients.names) - set(server.joined):
-            self._send(behind, method, server, clients)
+            server.graph.held.forget()
+            late = len(behind) < len(clients.names)         # they may as well come back later
+            sent = clients.call(method.join, per_client={
+                n: self.subgraph(server, k) for k, n in enumerate(clients.names) if n in behind},
+                quorum=0.0 if late else None, expect=None)
+            server.joined = sorted({*server.joined, *sent.names})
         method.recall(server, clients)
 
-    def _send(self, behind: set[str], method: Any, server: Server, clients) -> None:
-        subgraphs = self.subgraphs(
-            server.border.edges, method.exchange_in(self.world).border_used(server),
-            server.active if method.scope == "changed" else None)
-        if "means" in vars(server):
-            for k, name in enumerate(self.world.clients):
-                own = self.in_order(np.flatnonzero(self.owner == k))
-                subgraphs[name]["means"] = node_tables.means(server, own)
-        late = len(behind) < len(clients.names)         # they may as well come back later
-        sent = clients.call(method.join, per_client={n: subgraphs[n] for n in behind},
-                            quorum=0.0 if late else None, expect=None)
-        server.joined = sorted({*server.joined, *sent.names})
+    # -- nodes by client -------------------------------------------------------------------------
+    def in_order(self, nodes: np.ndarray) -> np.ndarray:
+        """Return nodes int64 by client, and by place at each."""
+        start = np.cumsum(self.sizes) - self.sizes
+        return nodes[np.argsort(start[self.owner[nodes]] + self.place[nodes])]
 
-    # -- the report -------------------------------------------------------------------------------
-    def describe(self, events: EventStream, past: EventStream, snapshot: Snapshot, moved: int
-                 ) -> None:
-        """Add the facts of the newest snapshot to the history."""
-        nodes, graph = known_graph(snapshot.known, snapshot.edges)
-        y, K = classes_of(events, past)[nodes], len(self.sizes)
-        found = _graph.quality(*graph, self.part[nodes], K, y if (y >= 0).any() else None)
-        self.history = [*self.history, {
-            "nodes": len(nodes), "edges": snapshot.edges.shape[1], "moved": moved,
-            "parts": len(np.unique(self.part[nodes])), **found}]
+    def counts(self, nodes: np.ndarray) -> np.ndarray:
+        """Return how many of the nodes each client has, [K]."""
+        return np.bincount(self.owner[nodes], minlength=len(self.sizes))
 
-    def report(self, snapshot: Snapshot, seconds: float) -> dict[str, Any]:
+    def targets_by_client(self, ends: np.ndarray, labels: np.ndarray
+               ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return by client the places and ``labels`` of pairs [2, P] or nodes [1, P] inside it."""
+        masks = {n: (self.owner[ends] == k).all(0) for k, n in enumerate(self.world.clients)}
+        return {n: (self.place[ends[:, mine]], labels[mine]) for n, mine in masks.items()}
+
+    def by_client(self, nodes: np.ndarray) -> list[np.ndarray]:
+        """Return the places int32 of nodes at each client; they are in the order of clients."""
+        return np.split(self.place[nodes].astype(np.int32), np.cumsum(self.counts(nodes))[:-1])
+
+    # -- the report ------------------------------------------------------------------------------
+    def report(self, snapshot: DynamicSnapshot, seconds: float) -> dict[str, Any]:
         """Return facts of the last snapshot's partition, for :meth:`Method.report`.
 
         These are nodes by client, cut, coefficient of variation of edges, entropy of classes;
         border nodes with one, two, three or more neighbours elsewhere; and ``snapshots``, the
         history.
         """
-        K = len(self.sizes)
-        many = Border.of(snapshot.edges, self.part, K).contributors
-        last = {k: v for k, v in self.history[-1].items() if k not in ("nodes", "moved")}
-        return {"nodes": np.bincount(self.part[self.part >= 0], minlength=K).tolist(), **last,
-                "moved": sum(h["moved"] for h in self.history),
-                "border_nodes": {"one": int(many[1:2].sum()), "two": int(many[2:3].sum()),
+        (a, b), part = snapshot.edges, self.part
+        apart = np.concatenate([a, b])[np.tile(part[a] != part[b], 2)]
+        many = np.bincount(np.bincount(apart), minlength=3)
+        last = {k: v for k, v in self.history[-1].items() if k != "nodes"}
+        return {"nodes": np.bincount(part[part >= 0], minlength=len(self.sizes)).tolist(), **last,
+                "border_nodes": {"one": int(many[1]), "two": int(many[2]),
                                  "three or more": int(many[3:].sum())},
                 "seconds_partition": seconds, "snapshots": self.history}
-
-
-def affected(before: np.ndarray, edges: np.ndarray, met: np.ndarray, k: int,
-             told: np.ndarray | None = None) -> np.ndarray:
-    """Return the nodes bool [N] of the k-hop subgraph, Eq. (1).
-
-    Eq. (1) starts from the new nodes alone (Delta V): here those that were not ``met`` (bool [N]).
-    We start from the ends of new and removed edges, too, those of ``before`` [2, E] and ``edges``
-    that differ: an edge between old nodes changes their rows as well. So do new features, of the
-    nodes ``told`` int64.
-    """
-    codes = [a << 32 | b for a, b in (before, edges)]
-    differ = np.setxor1d(*codes, assume_unique=True)
-    found = ~met                                                    # Delta V of (1)
-    found[differ >> 32] = found[differ & 0xFFFFFFFF] = True         # not in (1)
-    if told is not None:
-        found[told] = True                                          # not in (1)
-    for _ in range(k):                                              # N^k of (1)
-        step = found[edges[0]] | found[edges[1]]
-        found[edges[:, step].ravel()] = True
-    return found
 
 
 def keys_of(events: EventStream, nodes: np.ndarray) -> np.ndarray:
@@ -275,3 +225,99 @@ def keys_of(events: EventStream, nodes: np.ndarray) -> np.ndarray:
     keys[own] = events.src_ids.keys(nodes[own])
     keys[~own] = ~events.dst_ids.keys(nodes[~own] - events.num_src)
     return keys
+
+
+def renumber(server: Server, events: EventStream) -> None:
+    """Replace the values by node in the server's memory by those for the numbers of ``events``.
+
+    The nodes of a bipartite stream are numbered items after users (:mod:`fedvine.data.snapshot`),
+    so all items get other numbers with each new user. The order of known nodes stays as it is.
+    Nothing is changed in place, and nothing at all where the stream has as many nodes as before.
+    """
+    snapshot, placement = server.snapshot, server.placement
+    before, count = len(snapshot.known), nodes_of(events)
+    if before in (0, count):
+        return
+    number = np.arange(before)
+    if events.bipartite and snapshot.users >= 0:
+        number[snapshot.users:] += events.num_src - snapshot.users
+
+    def moved(values: np.ndarray, fill: Any) -> np.ndarray:
+        found = np.full(count if len(values) else 0, fill, values.dtype)
+        found[number[:len(values)]] = values
+        return found
+
+    snapshot.renumber(number, count, events.num_src)
+    placement.part, placement.owner = moved(placement.part, -1), moved(placement.owner, -1)
+    placement.place = moved(placement.place, -1)
+    for name in {"graph", "recent", "lists"} & vars(server).keys():
+        vars(server)[name].renumber(number, moved)
+
+
+# -- the first cut -------------------------------------------------------------------------------
+CSR = tuple[np.ndarray, np.ndarray]
+
+
+def first_cut(name: str, graph: CSR, y: np.ndarray, k: int, seed: int, *, order: colearn.Order,
+              virtual: bool) -> np.ndarray:
+    """Compute the part of each of n nodes by the partition ``name``.
+
+    Args:
+        name: of the partition.
+        graph: adjacency, row pointers int64 [n + 1] and neighbours int64.
+        y: int [n], classes, -1 where none is known.
+        k: number of parts.
+        seed: of the run.
+        order: colearn's first aim (Appendix B).
+        virtual: add edges that join components for metis and louvain (Appendix E.4).
+
+    Returns:
+        Parts int [n], 0 to k - 1.
+
+    Raises:
+        FedvineError: if label_skew has no classes.
+    """
+    if name == "colearn":
+        return colearn.parts(*graph, k, seed, y=y if (y >= 0).any() else None, order=order)
+    if name == "multilevel":
+        return by_levels.parts(*graph, k, seed)
+    if name == "stream":
+        return in_one_pass.parts(in_one_pass.of_rows(*graph), len(y), k, seed)[0]
+    if name == "label_skew":
+        if not (y >= 0).any():
+            raise FedvineError("The partition label_skew needs classes of nodes, which the "
+                               "first stage does not have.")
+        by: Any = label_skew
+    else:
+        by = metis if name == "metis" else louvain
+    ends = np.repeat(np.arange(len(y)), np.diff(graph[0])), graph[1]
+    edges = np.stack([e[ends[0] < ends[1]] for e in ends])
+    if virtual and by is not label_skew:
+        edges = np.concatenate([edges, _graph.joining(*graph)], 1)
+    return by.partition_nodes(Graph.make(np.zeros((len(y), 1)), edges, y, classes=[
+        str(c) for c in range(int(y.max(initial=-1)) + 1)]), k, seed)
+
+
+def first_client(events: EventStream, column: str, clients: tuple[str, ...]) -> np.ndarray:
+    """Return the client int32 [N] that ``column`` names at a node's first edge, -1 for others."""
+    number = {name: k for k, name in enumerate(clients)}
+    client = np.array([number.get(name, -1) for name in events.categories[column]], np.int32)
+    nodes, first = np.unique(np.stack(ends_of(events), 1).reshape(-1), return_index=True)
+    found = np.full(nodes_of(events), -1, np.int32)
+    found[nodes] = client[events.codes[column][first // 2]]
+    return found
+
+
+def known_graph(known: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, CSR]:
+    """Return the nodes int64 [n] that are ``known`` (bool [N]), and their adjacency."""
+    nodes, number = np.flatnonzero(known), np.zeros(len(known), np.int64)
+    number[nodes] = np.arange(len(nodes))
+    return nodes, _graph.adjacency(number[edges], len(nodes))
+
+
+def classes_of(events: EventStream, past: EventStream) -> np.ndarray:
+    """Return the newest known class int [N] of each node, -1 where none is known."""
+    found, known = np.full(nodes_of(events), -1), past.nodes
+    if known is not None:
+        found[:events.num_src] = known.at(np.inf, events.num_src)[1]
+    return found

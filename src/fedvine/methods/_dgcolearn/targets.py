@@ -7,11 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from fedvine.core.lookup import find
+from fedvine.core.lookup import find, unique
 from fedvine.core.method import Server
+from fedvine.data.adjacency import Adjacency
 from fedvine.data.snapshot import DynamicSnapshot, ends_of
 from fedvine.data.stream import EventStream
-from fedvine.methods._dgcolearn.partition import classes_of
+from fedvine.methods._dgcolearn.placement import classes_of
 
 NOTHING = np.empty(0, np.int64)
 
@@ -20,58 +21,32 @@ def targets(target: Literal["edges", "classes"], server: Server, draw: np.random
             ) -> tuple[np.ndarray, np.ndarray]:
     """Return the targets of the server's stage: those of :func:`pairs` or :func:`labelled`."""
     if target == "classes":
-        return labelled(server.stage, server.past, server.border.edges)
-    if isinstance(server.snapshot, DynamicSnapshot):
-        return pairs_of_changes(server.stage, server.snapshot, draw)
-    known = server.placement.owner >= 0
-    met = np.append(server.met, np.zeros(len(known) - len(server.met), bool))
-    return pairs(server.stage, server.snapshot.edges, known, draw, np.flatnonzero(known & ~met))
+        return labelled(server.stage, server.past, server.graph.adjacency)
+    return pairs(server.stage, server.snapshot, draw)
 
 
-def pairs(events: EventStream, edges: np.ndarray, known: np.ndarray, draw: np.random.Generator,
-          fresh: np.ndarray = NOTHING) -> tuple[np.ndarray, np.ndarray]:
+def pairs(events: EventStream, snapshot: DynamicSnapshot, draw: np.random.Generator
+          ) -> tuple[np.ndarray, np.ndarray]:
     """Return the stage's pairs and a random pair for each, with labels.
 
     No node is paired with itself. A random pair keeps the first end, and is not an edge of the
     snapshot; there is none for a node that has an edge to all others. The second end is a node that
     was known before the stage, as where answers are scored; a pair with another one is left out. In
-    the first stage, where all nodes are new, all are taken.
+    the first stage, where all nodes are new, all are taken. Time follows the stage's events.
 
     Args:
         events: of the stage.
-        edges: int64 [2, E] of the newest snapshot.
-        known: bool [N], nodes that were ever seen.
+        snapshot: the newest one, with the nodes that are new in it.
         draw: for the random ends.
-        fresh: those of them that are new in the stage, int64, ascending.
 
     Returns:
         Pairs int64 [2, P], and labels [P], 1.0 or 0.0.
     """
-    nodes = np.flatnonzero(known)
-    fresh = fresh if len(fresh) < len(nodes) else NOTHING
-    found = positives(events, fresh)
-    items = nodes[nodes >= events.num_src] if events.bipartite else nodes
-    ends = np.concatenate([found, edges], 1)
-    codes = np.sort(ends.min(0) << 32 | ends.max(0))
-
-    def taken(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return ((a == b) | (find(fresh, b) >= 0)
-                | (find(codes, np.minimum(a, b) << 32 | np.maximum(a, b)) >= 0))
-
-    def free(a: int) -> np.ndarray:
-        return np.setdiff1d(items, [a, *ends[1, ends[0] == a], *ends[0, ends[1] == a], *fresh])
-    other = drawn(draw, found[0], items, taken, free)
-    return both(found, other, taken(found[0], other))
-
-
-def pairs_of_changes(events: EventStream, snapshot: DynamicSnapshot, draw: np.random.Generator
-                     ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same as :func:`pairs`, in time that follows the stage's events."""
     nodes = snapshot.nodes
     fresh = np.sort(snapshot.fresh) if len(snapshot.fresh) < len(nodes) else NOTHING
     found = positives(events, fresh)
     items = nodes[np.searchsorted(nodes, events.num_src):] if events.bipartite else nodes
-    codes = np.unique(np.concatenate([a << 32 | b for a, b in (found, found[::-1])]))
+    codes = unique(np.concatenate([a << 32 | b for a, b in (found, found[::-1])]))
 
     def taken(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return ((a == b) | (find(fresh, b) >= 0) | snapshot.graph.has(a, b)
@@ -124,7 +99,7 @@ def positives(events: EventStream, fresh: np.ndarray) -> np.ndarray:
     right = (ends[0] != ends[1]) & (find(fresh, ends[1]) < 0)
     if events.deleted is not None:
         right &= ~events.deleted
-    codes = np.unique(ends[0, right] << 32 | ends[1, right])
+    codes = unique(ends[0, right] << 32 | ends[1, right])
     return np.stack([codes >> 32, codes & 0xFFFFFFFF])
 
 
@@ -135,11 +110,11 @@ def both(found: np.ndarray, other: np.ndarray, taken: np.ndarray) -> tuple[np.nd
             np.repeat([1.0, 0.0], [found.shape[1], wrong.shape[1]]))
 
 
-def labelled(events: EventStream, past: EventStream, edges: np.ndarray
+def labelled(events: EventStream, past: EventStream, graph: Adjacency
              ) -> tuple[np.ndarray, np.ndarray]:
     """Return the nodes int64 [1, P] with an edge and a known class, and their classes [P]."""
     y = classes_of(events, past)
     linked = np.zeros(len(y), bool)
-    linked[edges.ravel()] = True
+    linked[:graph.count] = graph.degree[:graph.count] > 0
     nodes = np.flatnonzero((y >= 0) & linked)
     return nodes[None], y[nodes]

@@ -20,14 +20,13 @@ from fedvine.data.ids import Ids
 from fedvine.experiments.forecasts import Forecasts
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import Run
-from fedvine.methods._dgcolearn.answers import ahead
-from fedvine.methods._dgcolearn.renumber import renumber
+from fedvine.methods._dgcolearn.placement import renumber
 from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, receive, request
 from fedvine.methods._fedlink_plus import samples, travel
 from fedvine.methods._fedlink_plus.features import TABLE, WIDTH
 from fedvine.methods._power.training import Continual
-from fedvine.methods.dgcolearn import DgCoLearn
+from fedvine.methods.dgcolearn import DgCoLearn, ahead
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.nn.roland import Network
@@ -255,8 +254,7 @@ def of_dgcolearn(run: Run, top: int) -> Exported:
     renumber(server, server.stage)
     count = stream.num_src + (stream.num_dst if stream.bipartite else 0)
     try:
-        rows, at = method.exchange_in(run.clients.world).rows_of(server, run.clients,
-                                                                 np.arange(count)[None])
+        rows, at = method.rows_of(server, run.clients, np.arange(count)[None])
     finally:
         run.clients.log = []
     net = run.server.net

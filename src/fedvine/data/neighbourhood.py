@@ -1,4 +1,4 @@
-"""Rows that a pass needs: the k-hop set of Eq. (1), and what each layer reads of its neighbours.
+"""Nodes around others in a graph that changes: within k edges, neighbours, edges between clients.
 
 Nothing here takes time by the size of the graph: the only arrays that are as long as it are stamps,
 which are made once and never cleared.
@@ -11,7 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from fedvine.core.lookup import unique
 from fedvine.data.adjacency import Adjacency
+
+NOBODY = np.empty(0, np.int32)      # in place of clients, where these do not matter
 
 
 class Stamps:
@@ -45,24 +48,27 @@ def within(graph: Adjacency, seeds: np.ndarray, hops: int, limit: int, stamps: S
 
     ``limit``: only so many of a node's neighbours, the newest, are followed; 0: all.
     """
-    found = np.unique(seeds)
+    found = unique(seeds)
     edge, stamp = found, stamps.new(graph.count)
     stamps.mark[found] = stamp
     parts = [found]
     for _ in range(hops):
-        edge = _reached(graph.start, graph.degree, graph.pool, edge, limit, stamps.mark, stamp)
+        edge = _reached(graph.start, graph.degree, graph.pool, edge, limit, stamps.mark, stamp,
+                        NOBODY)
         parts.append(edge)
     return np.sort(np.concatenate(parts))
 
 
-def inputs(graph: Adjacency, rows: np.ndarray, more: np.ndarray, limit: int, stamps: Stamps
-           ) -> np.ndarray:
+def inputs(graph: Adjacency, rows: np.ndarray, more: np.ndarray, limit: int, stamps: Stamps,
+           owner: np.ndarray | None = None) -> np.ndarray:
     """Return the nodes int64 that a layer reads to compute ``rows``, in no order.
 
-    These are the rows themselves, their neighbours, and ``more``.
+    These are the rows themselves, their neighbours, and ``more``. With ``owner`` int [N] the
+    neighbours at the same client alone.
     """
     stamp = stamps.new(graph.count)
-    near = _reached(graph.start, graph.degree, graph.pool, rows, limit, stamps.mark, stamp)
+    near = _reached(graph.start, graph.degree, graph.pool, rows, limit, stamps.mark, stamp,
+                    NOBODY if owner is None else owner)
     own = np.concatenate([rows, more])
     return np.concatenate([near, _first(own, stamps.mark, stamp)])
 
@@ -83,7 +89,7 @@ def matrix(graph: Adjacency, rows: np.ndarray, columns: np.ndarray, limit: int, 
     stamps.new(graph.count)     # makes `place` long enough
     stamps.place[columns] = np.arange(len(columns), dtype=np.int32)
     return Rows(*_matrix(graph.start, graph.degree, graph.pool, rows, limit, stamps.place,
-                         np.empty(0, np.int32) if owner is None else owner))
+                         NOBODY if owner is None else owner))
 
 
 def some_rows(whole: Rows, some: np.ndarray) -> Rows:
@@ -122,14 +128,15 @@ def _volume(start, degree, rows, limit):
 
 
 @njit(cache=True)
-def _reached(start, degree, pool, rows, limit, mark, stamp):
+def _reached(start, degree, pool, rows, limit, mark, stamp, owner):
     """Return the neighbours of rows that do not have the stamp, and stamp them."""
     found, many = np.empty(min(_volume(start, degree, rows, limit), len(mark)), np.int64), 0
     for n in range(len(rows)):
-        first, end = _span(start, degree, limit, rows[n])
+        u = rows[n]
+        first, end = _span(start, degree, limit, u)
         for e in range(first, end):
             v = pool[e]
-            if mark[v] != stamp:
+            if mark[v] != stamp and (len(owner) == 0 or owner[v] == owner[u]):
                 mark[v] = stamp
                 found[many] = v
                 many += 1
