@@ -316,7 +316,7 @@ def test_a_client_without_a_score_does_not_count_in_its_mean():
 
 def test_replicates_with_one_of_each_user_are_the_scores(case, monkeypatch):
     made = scorer(case, ranking=True, replicates=3)
-    monkeypatch.setattr("fedvine.tasks.metrics.weights",
+    monkeypatch.setattr("fedvine.tasks.metrics.replicate_weights",
                         lambda users, count: np.ones((count, len(users)), np.uint8))
     scores = np.round(rng("replicates").normal(size=len(made.queries(3))), 1)
     found, kept = made.measure(3, scores), made.resampled[3]
