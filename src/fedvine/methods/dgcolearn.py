@@ -298,13 +298,9 @@ class DgCoLearn(ClientFunctions, Robust):
         """Make the step that one machine would make on the whole graph.
 
         That is the forward pass at the clients, the loss at the server, gradients back through the
-        clients, and one step of Adam. Rows that are not of the changed set are constants.
-
-        Args:
-            server: its memory.
-            clients: of the run.
-            ends: pairs of nodes int64 [2, P], or nodes [1, P].
-            labels: [P], 1 for an edge and 0, or classes.
+        clients, and one step of Adam. Rows that are not of the changed set are constants. ``ends``
+        are pairs of nodes int64 [2, P], or nodes [1, P]; ``labels`` [P] are 1 for an edge and 0, or
+        classes.
         """
         net = server.net
         net.zero_grad()

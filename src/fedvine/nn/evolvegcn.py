@@ -36,8 +36,8 @@ class EvolveGCN(Network):
 
     For version h ``past`` has X of earlier snapshots: for each a list of [in, out] by layer, at
     most :data:`HISTORY` - 1, oldest first. ``whole`` has by layer the input [n, in] that X is made
-    of, where rows of a part of the nodes are computed (:meth:`look`). ``version`` is "o" or "h", see
-    the module; the other arguments are those of :class:`fedvine.nn.roland.Network`.
+    of, where rows of a part of the nodes are computed (:meth:`look`). ``version`` is "o" or "h";
+    the other arguments are those of :class:`fedvine.nn.roland.Network`.
     """
 
     def __init__(self, features: int, hidden: int, layers: int, *, seed: int,
