@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from fedvine.aggregate.noise import blurred
+from fedvine.core.clients import Clients
 from fedvine.core.expect import Tensor
 from fedvine.core.lookup import find
 from fedvine.core.method import Client, Server
@@ -50,8 +51,8 @@ class Pass:
         learn: its gradients are asked for afterwards.
     """
 
-    def __init__(self, method: Any, server: Server, clients, steps: list[Step], *,
-                 deep: bool = False, saved: bool = False, learn: bool = False) -> None:
+    def __init__(self, method: Any, server: Server, clients: Clients, steps: list[Step],
+                 *, deep: bool = False, saved: bool = False, learn: bool = False) -> None:
         self.method, self.server, self.clients = method, server, clients
         self.place, self.graph, self.net = server.placement, server.graph, server.net
         self.steps, self.saved, self.present = list(steps), saved, ready(server)
