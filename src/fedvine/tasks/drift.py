@@ -247,8 +247,8 @@ TIES = 1e-6     # of popularity among pairs that met, as in methods/popularity.p
 class Rivals:
     """The scores of EdgeBank, frequency, popularity and recency with their default constants.
 
-    They are those of the methods of these names: ``methods/edgebank.py``, ``frequency.py``,
-    ``popularity.py`` and ``recency.py``. Pairs are kept as codes user * ``width`` + item.
+    They are those of the methods of these names: ``methods/edgebank.py`` and
+    ``popularity.py``. Pairs are kept as codes user * ``width`` + item.
     """
 
     def __init__(self, width: int) -> None:

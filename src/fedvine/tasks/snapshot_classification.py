@@ -355,7 +355,7 @@ class LabelScorer:
     def _drift(self, t: int) -> dict[str, Any]:
         """Return how new the nodes of stage ``t`` are, and simple rivals' scores of its queries.
 
-        The rivals are those of ``methods/last_label.py`` and ``common_dyn.py``: they know the
+        The rivals are those of ``methods/last_label.py``: they know the
         classes that were shown up to the learned stage.
         """
         events, past = self.plan.stage(self.part, t), self.plan.past(self.part, t - 1)
