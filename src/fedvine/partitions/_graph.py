@@ -9,7 +9,6 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 from numba import njit
-from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
@@ -186,7 +185,7 @@ def _ends(indptr, indices, owner, k):
     return volume, inside
 
 
-# -- a graph that grows: new nodes are placed, old ones stay, parts keep their names ---------------
+# -- a graph that grows: new nodes are placed, old ones stay ---------------------------------------
 # DG-CoLearn, Section 4.1: at a snapshot CoLearnPartition will "incrementally assign newly arrived
 # nodes based on their 1-hop and 2-hop neighbourhood to the existing partition". The paper leaves
 # open the order, the part of a node with new neighbours alone, and the case of a full part.
@@ -229,20 +228,6 @@ def place_new(graph: Adjacency, owner: np.ndarray, fresh: np.ndarray, k: int, lo
     """
     capacity = -(-graph.ends * 103 // (100 * k))
     _place_new(graph.start, graph.degree, graph.pool, owner, fresh, load[:k], size[:k], capacity)
-
-
-def relabel(old_owner: np.ndarray, new_owner: np.ndarray, k: int) -> np.ndarray:
-    """Return ``new_owner`` int32 [N] with parts renamed so that most nodes keep their owner.
-
-    ``old_owner`` [N] is -1 for nodes that had none. The best of all k! renamings, found as an
-    assignment (Hungarian method) on the k x k counts of nodes that two parts share.
-    """
-    old_owner, new_owner = np.asarray(old_owner), np.asarray(new_owner)
-    known = old_owner >= 0
-    pair = new_owner[known].astype(np.int64) * k + old_owner[known]
-    shared = np.bincount(pair, minlength=k * k).reshape(k, k)
-    name = linear_sum_assignment(shared, maximize=True)[1].astype(np.int32)
-    return name[new_owner]
 
 
 @njit(cache=True)
