@@ -75,7 +75,7 @@ def test_sums_of_sums_are_the_sums():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [(logs, "summed"), (Logs, "add_up"), (run_folder, "write"),
+@pytest.mark.parametrize("place", [(logs, "summed"), (Logs, "add_up"), (run_folder, "_write_save"),
                                    (Logs, "sizes"), (Logs, "drop"), (Logs, "append"),
                                    (run_folder.shutil, "rmtree")], ids=lambda p: p[1])
 def test_a_kill_at_every_step_of_a_rotation(monkeypatch, place):

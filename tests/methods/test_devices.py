@@ -43,7 +43,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
         {"exchange": "paper"}, {"exchange": "two-hop-exact"}, {"exchange": "fedgcn"},
         {"exchange": "none"}, {"exchange_gradients": False, "schedule": "first-epoch"},
         {"backbone": "gcn", "temporal": "mlp"}, {"backbone": "evolvegcn-h"},
-        {"backbone": "evolvegcn-h", "candidates": "all"}, {"backbone": "gcrn-baseline"},
+        {"backbone": "gcrn-baseline"},
         {"backbone": "gcrn-gru"}, {"backbone": "gcrn-lstm"}, {"backbone": "tgn"},
         {"backbone": "tgn", "scope": "changed"},
         {"backbone": "dygformer"}, {"backbone": "dygformer", "exchange_gradients": False},
