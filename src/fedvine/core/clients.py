@@ -13,6 +13,7 @@ import inspect
 import math
 import textwrap
 import time
+import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -339,10 +340,11 @@ def _has_no_reply(function: Callable[..., Any], method: str) -> None:
     It is read from the function's source: a reply is a client's, and ends no run.
     """
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError, TypeError):       # made where there is no file: not known
+        body = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, SyntaxError, TypeError, tokenize.TokenError):     # it is in no file of Python
         return
-    returned = [node.value for node in _own_nodes(tree.body[0]) if isinstance(node, ast.Return)]
+    own = _own_nodes(body[0]) if body else ()
+    returned = [node.value for node in own if isinstance(node, ast.Return)]
     if returned and not any(value is None or (isinstance(value, ast.Constant)
                                               and value.value is None) for value in returned):
         kind = function.__annotations__.get("return")
