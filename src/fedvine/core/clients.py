@@ -345,8 +345,7 @@ def _has_no_reply(function: Callable[..., Any], method: str) -> None:
         return
     own = _own_nodes(body[0]) if body else ()
     returned = [node.value for node in own if isinstance(node, ast.Return)]
-    if returned and not any(value is None or (isinstance(value, ast.Constant)
-                                              and value.value is None) for value in returned):
+    if returned and not any(_may_be_none(value, function.__name__) for value in returned):
         kind = function.__annotations__.get("return")
         kind = kind.rpartition(".")[2] if isinstance(kind, str) else getattr(kind, "__name__", "")
         stated = _STATED.get(kind, "...")
@@ -354,6 +353,12 @@ def _has_no_reply(function: Callable[..., Any], method: str) -> None:
             f"{method}.{function.__name__} returns a value that the call does not state; add "
             f"expect={stated} to clients.call(self.{function.__name__}, ...), with what "
             "fedvine.core.expect offers.")
+
+
+def _may_be_none(value: ast.expr | None, name: str) -> bool:
+    """Return whether a returned value is None, or that of a base class's function ``name``."""
+    return value is None or (isinstance(value, ast.Constant) and value.value is None) or (
+        isinstance(value, ast.Call) and getattr(value.func, "attr", "") == name)
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
