@@ -543,3 +543,26 @@ def test_tables_of_users_and_items_may_be_queries_of_the_database():
     assert code == 0 and "2 of 6 users have a row" in said
     said = fedvine("run", "popularity", *SHOP, "--database", "sqlite:shop.db")[2]
     assert "g.csv is no query" in said
+
+
+def test_a_workbook_beside_tables_is_not_passed_over():
+    csv("shop/mon.csv", "user,item,t", [f"u{i % 6},{i % 7},{i}" for i in range(60)])
+    Path("shop/~$tue.xlsx").write_bytes(b"a lock of an office program")
+    assert len(read("shop", **NAMED)) == 60
+    Path("shop/tue.xlsx").write_bytes(b"PK\x03\x04rest")
+    asked("shop", ["shop/tue.xlsx is a workbook", "CSV UTF-8"])
+
+
+def test_days_as_spreadsheets_number_them_are_asked_about():
+    csv("days.csv", "user,item,t", [f"u{i % 6},{i % 7},{45_292 + i}" for i in range(60)])
+    said = asked("days.csv", ["45292 for 2024-01-01", "(\"t\" - 25569) * 86400"])
+    query = said.partition("--data '")[2].partition("'")[0]
+    found = read(query, **NAMED)
+    assert found.t[0] == 1_704_067_200 and found.t[1] - found.t[0] == 86_400
+    assert len(read("days.csv", **NAMED, sure=True)) == 60
+
+
+@pytest.mark.parametrize(("row", "cells"), [("a,c,2,9", 4), ("a,c", 2)])
+def test_a_row_of_another_width_is_named_with_what_helps(row, cells):
+    csv("rag.csv", "user,item,t", ["a,b,1", row, "b,c,3"])
+    asked("rag.csv", [f"line 3 has {cells} cells, and the header 3", "double quotes"])

@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_said(tmp_path):
     with pytest.raises(FedvineError, match="not a graph that can be opened"):
         Graph.open(tmp_path / "g")
     (tmp_path / "other").mkdir()
-    with pytest.raises(FedvineError, match="is no graph; name a new folder"):
+    with pytest.raises(FedvineError, match="is not a graph; name a new folder"):
         made.write(tmp_path / "other")
 
 

@@ -322,7 +322,7 @@ _CAME = ("came-node", "came-label", "came-edge")
 def _write(graph: Graph, folder: str | os.PathLike[str]) -> None:
     """Write a graph's arrays to ``folder``; raise :class:`FedvineError` where that cannot be."""
     if Path(folder).exists() and not (Path(folder) / "graph.json").exists():
-        raise FedvineError(f"{folder} is there already and is no graph; name a new folder.")
+        raise FedvineError(f"{folder} already exists and is not a graph; name a new folder.")
     x: Any = graph.x
     arrays = {"edges": graph.edges, "y": graph.y, "nodes": graph.nodes,
               **({f"x-{k}": getattr(x, k) for k in _SPARSE} if issparse(x) else {"x": x}),

@@ -321,7 +321,7 @@ _FILES = {**{c: c for c in COLUMNS}, "first_seen_elsewhere": "elsewhere"}
 def _write(stream: EventStream, folder: Path) -> None:
     """Write a stream to ``folder``, whole or not at all; raise if something else is there."""
     if folder.exists() and not (folder / "stream.json").exists():
-        raise FedvineError(f"{folder} is there already and is no stream; name a new folder.")
+        raise FedvineError(f"{folder} already exists and is not a stream; name a new folder.")
     with atomic_folder(folder) as target:
         for column, file in _FILES.items():
             if getattr(stream, column) is not None:

@@ -29,7 +29,7 @@ _PART, _DAY = "as733_last22.csv.gz", 86400
 
 
 class _Snap:
-    """What the streams have in common."""
+    """Find or download the file of a stream of SNAP."""
 
     SPLIT: ClassVar[dict[str, Any]] = {"by": "louvain", "k": 5}
     DATES: ClassVar[bool] = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ JUMP = 30           # times by which times of one unit jump to those of the next
 FAR = 100           # times another feature's largest value
 LISTED = 4          # columns whose scales are proposed
 _1900, _YEAR = -2_208_988_800, 366 * 86_400
+_SHEET_2000, _SHEET_2050 = 36_526, 54_789       # days as spreadsheets number them
 _UNITS = ("", "seconds", "milliseconds", "microseconds", "nanoseconds")
 _AMOUNT = re.compile(r"amount|price|cost|value|weight|rating|score|quantity|qty|total|balance",
                      re.IGNORECASE)
@@ -181,6 +183,23 @@ def _unit(times: Times) -> str | None:
             f"and are then after the year 5000; divide them by {by:,}{how}")
 
 
+def _sheet_days(times: Times) -> str | None:
+    """Ask where all times are numbers that a spreadsheet shows as days from 2000 to 2049."""
+    if times.columns.dates:
+        return None
+    (rows, least, most), = times.connection.execute(
+        "SELECT count(*), min(t), max(t) FROM edges").fetchall()
+    if rows < FEW or least < _SHEET_2000 or most >= _SHEET_2050:
+        return None
+    day = date(1899, 12, 30) + timedelta(days=int(least))
+    name = identifier(times.column)
+    query = (f"SELECT * REPLACE (({name} - 25569) * 86400 AS {name}) FROM "
+             f"{identifier(times.label)}")
+    how = f", as with --data '{query}'" if times.label.lower().endswith(_SELECTED) else ""
+    return (f'does "{times.column}" hold days as a spreadsheet numbers them, {least:g} for {day}? '
+            f"They count as seconds; write them as dates or as seconds since 1970{how}")
+
+
 def _amounts(times: Times) -> str | None:
     """Ask where times are unordered numbers that are not seconds since 1970, but amounts.
 
@@ -222,7 +241,8 @@ def _far_from_today(times: Times) -> str | None:
 
 
 #: Questions about the times of a table of edges, in this order.
-OF_TIMES: tuple[Callable[[Times], str | None], ...] = (_digits, _unit, _far_from_today, _amounts)
+OF_TIMES: tuple[Callable[[Times], str | None], ...] = (
+    _digits, _unit, _sheet_days, _far_from_today, _amounts)
 
 
 def ask_about_stages(rows: int, stages: int | str, label: str) -> None:

@@ -62,14 +62,14 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
     """List the files of a table, in name order: one, those of a folder, or those of a pattern.
 
     A name with ``*``, ``?`` or ``[`` in it is a pattern only where no file has that name. Raises
-    :class:`FedvineError` where there is no file.
+    :class:`FedvineError` where there is no file, and for a folder with a workbook in it.
     """
     path = Path(source)
     if os.path.isdir(path):  # noqa: PTH112 (false where it may not be looked up)
         found = [p for p in path.iterdir() if p.name.lower().endswith(_TABLES)
                  and p.name[0] != "." and p.is_file()]
+        _refuse_workbooks(sorted(str(p) for p in path.iterdir() if p.name[0] not in ".~"))
         if not found:
-            _refuse_workbooks(sorted(map(str, path.iterdir())))
             raise FedvineError(f"{path} is a folder without a CSV or Parquet file.")
     elif glob.has_magic(str(path)) and not os.path.lexists(path):
         found = [p for p in _fitting(path) if p.is_file()]
@@ -323,7 +323,7 @@ def in_arrow(frame: Any, wanted: Sequence[str] | None = None) -> tuple[pa.Table,
     Categories become their values. ``wanted`` columns are read (None: all); of the others only
     those of numbers and dates are in the table, for questions and notes. Raises
     :class:`FedvineError` for two wanted columns of one name, and :class:`TypeError` for anything
-    that is no frame.
+    that is not a frame.
     """
     if isinstance(frame, pa.Table):
         names: list[Any] = frame.column_names

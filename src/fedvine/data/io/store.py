@@ -208,7 +208,7 @@ def made(opened: Callable[[duckdb.DuckDBPyConnection], Source], label: str, want
         parent = place.parent
         if place.exists() and not (place / "stream.json").exists() and (
                 not place.is_dir() or any(place.iterdir())):
-            raise FedvineError(f"{place} exists and is no stream; choose another folder.")
+            raise FedvineError(f"{place} already exists and is not a stream; choose another one.")
     short = re.sub(r"[^\w.-]+", "_", name)
     if key is not None and (found := _opened(place or parent / f"{short}-{key}", key)):
         return found
@@ -422,6 +422,10 @@ def sentence(error: duckdb.Error, label: str) -> str:
     if "not utf-8 encoded" in message:
         return (f"{label} is not in UTF-8; convert it first, for example with iconv -f latin1 -t "
                 "utf8 old.csv > new.csv.")
+    if row := re.search(r"CSV Error on Line: (\d+).*?Expected Number of Columns: (\d+) Found: "
+                        r"(\d+)", message, re.S):
+        return (f"{label}: line {row[1]} has {row[3]} cells, and the header {row[2]}; correct it, "
+                "with double quotes around text that holds the separator.")
     lines = [line.strip() for line in message.splitlines()]
     lines = [line for line in lines if line]
     reason = lines[:1] + lines[-1:] if "CSV Error" in lines[0] else lines[:1]

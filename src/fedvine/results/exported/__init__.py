@@ -1,1 +1,1 @@
-"""What an export has of a model (``models.py``), and the scripts that load it."""
+"""Write a model as plain files (``models.py``), with a script that loads it."""

@@ -1,4 +1,4 @@
-"""What the scripts of all exports begin with: its text stands in each ``load.py``."""
+"""Read the files of an export: every ``load.py`` begins with this text."""
 
 import sys
 from pathlib import Path
