@@ -136,7 +136,7 @@ class Clients:
         """
         self._check(function)
         if expect is None and (self._query is None or function.__name__ != "predict"):
-            _has_no_reply(function.__func__, type(self.method).__name__)  # type: ignore[attr-defined]
+            _check_stated(function.__func__, type(self.method).__name__)  # type: ignore[attr-defined]
         chosen = self._chosen(only, per_client)
         shared, began = pack(list(same)), time.perf_counter()
         if fold is not None and len(chosen) > 1:
@@ -334,7 +334,7 @@ _STATED = {"bool": "Flag()", "int": "Number(whole=True)", "float": "Number()",
 
 
 @functools.cache
-def _has_no_reply(function: Callable[..., Any], method: str) -> None:
+def _check_stated(function: Callable[..., Any], method: str) -> None:
     """Raise :class:`MethodError` with the line to add where a client function always replies.
 
     It is read from the function's source: a reply is a client's, and ends no run.

@@ -54,7 +54,7 @@ def within(graph: Adjacency, seeds: np.ndarray, hops: int, limit: int, stamps: S
     parts = [found]
     for _ in range(hops):
         edge = _reached(graph.start, graph.degree, graph.pool, edge, limit, stamps.mark, stamp,
-                        NOBODY)
+                        NOBODY, False)
         parts.append(edge)
     return np.sort(np.concatenate(parts))
 
@@ -68,7 +68,7 @@ def inputs(graph: Adjacency, rows: np.ndarray, more: np.ndarray, limit: int, sta
     """
     stamp = stamps.new(graph.count)
     near = _reached(graph.start, graph.degree, graph.pool, rows, limit, stamps.mark, stamp,
-                    NOBODY if owner is None else owner)
+                    NOBODY if owner is None else owner, False)
     own = np.concatenate([rows, more])
     return np.concatenate([near, _first(own, stamps.mark, stamp)])
 
@@ -77,7 +77,8 @@ def elsewhere(graph: Adjacency, rows: np.ndarray, owner: np.ndarray, limit: int,
               ) -> np.ndarray:
     """Return the nodes int64 that are neighbours of ``rows`` at other clients, in no order."""
     stamp = stamps.new(graph.count)
-    return _across(graph.start, graph.degree, graph.pool, rows, limit, owner, stamps.mark, stamp)
+    return _reached(graph.start, graph.degree, graph.pool, rows, limit, stamps.mark, stamp, owner,
+                    True)
 
 
 def matrix(graph: Adjacency, rows: np.ndarray, columns: np.ndarray, limit: int, stamps: Stamps,
@@ -128,15 +129,18 @@ def _volume(start, degree, rows, limit):
 
 
 @njit(cache=True)
-def _reached(start, degree, pool, rows, limit, mark, stamp, owner):
-    """Return the neighbours of rows that do not have the stamp, and stamp them."""
+def _reached(start, degree, pool, rows, limit, mark, stamp, owner, across):
+    """Return the neighbours of rows that do not have the stamp, and stamp them.
+
+    With an ``owner`` those at other clients (``across``), or those at the same one.
+    """
     found, many = np.empty(min(_volume(start, degree, rows, limit), len(mark)), np.int64), 0
     for n in range(len(rows)):
         u = rows[n]
         first, end = _span(start, degree, limit, u)
         for e in range(first, end):
             v = pool[e]
-            if mark[v] != stamp and (len(owner) == 0 or owner[v] == owner[u]):
+            if mark[v] != stamp and (len(owner) == 0 or (owner[v] != owner[u]) == across):
                 mark[v] = stamp
                 found[many] = v
                 many += 1
@@ -153,21 +157,6 @@ def _first(nodes, mark, stamp):
             found[many] = nodes[n]
             many += 1
     return found[:many]
-
-
-@njit(cache=True)
-def _across(start, degree, pool, rows, limit, owner, mark, stamp):
-    found, many = np.empty(min(_volume(start, degree, rows, limit), len(mark)), np.int64), 0
-    for n in range(len(rows)):
-        u = rows[n]
-        first, end = _span(start, degree, limit, u)
-        for e in range(first, end):
-            v = pool[e]
-            if owner[v] != owner[u] and mark[v] != stamp:
-                mark[v] = stamp
-                found[many] = v
-                many += 1
-    return found[:many].copy()
 
 
 @njit(cache=True)

@@ -35,17 +35,9 @@ class Snapshot:
     def advance(self, events: EventStream) -> np.ndarray:
         """Take in the next stage's events; return new nodes int64 [n], as they appear."""
         self.t += 1
-        count, self.users = nodes_of(events), events.num_src
-        src, dst = ends_of(events)
-        if len(self.known) < count:
-            self.known = np.concatenate([self.known, np.zeros(count - len(self.known), bool)])
-        both = np.stack([src, dst], 1).reshape(-1)
-        fresh, first = np.unique(both[~self.known[both]], return_index=True)
-        fresh = fresh[np.argsort(first, kind="stable")]
-        self.known[fresh] = True
-        low, high = np.minimum(src, dst), np.maximum(src, dst)
-        codes = (low << 32 | high)[low != high]
-        gone = np.zeros(len(codes), bool) if events.deleted is None else events.deleted[low != high]
+        self.users = events.num_src
+        self.known, fresh = _seen(self.known, events)
+        codes, gone = _codes(events)
         named, at = np.unique(codes[::-1], return_index=True)   # the last event of an edge counts
         dropped = gone[::-1][at]
         keep = ~np.isin(self.codes, named, assume_unique=True)
@@ -90,6 +82,28 @@ def ends_of(events: EventStream) -> tuple[np.ndarray, np.ndarray]:
     return events.src.astype(np.int64), events.dst.astype(np.int64) + shift
 
 
+def _seen(known: np.ndarray, events: EventStream) -> tuple[np.ndarray, np.ndarray]:
+    """Return which nodes were ever seen, bool [N], and the new ones int64, as they appear.
+
+    ``known`` [n] is enlarged where there are more nodes now, and changed in place else.
+    """
+    count, both = nodes_of(events), np.stack(ends_of(events), 1).reshape(-1)
+    if len(known) < count:
+        known = np.concatenate([known, np.zeros(count - len(known), bool)])
+    fresh, first = np.unique(both[~known[both]], return_index=True)
+    known[fresh] = True
+    return known, fresh[np.argsort(first, kind="stable")]
+
+
+def _codes(events: EventStream) -> tuple[np.ndarray, np.ndarray]:
+    """Return the codes int64 [n] of all events but self-loops, and which are deletions, bool."""
+    src, dst = ends_of(events)
+    low, high = np.minimum(src, dst), np.maximum(src, dst)
+    edge = low != high
+    return (low << 32 | high)[edge], (np.zeros(int(edge.sum()), bool) if events.deleted is None
+                                      else np.asarray(events.deleted)[edge])
+
+
 def unpacked(codes: np.ndarray) -> np.ndarray:
     """Return the edges int64 [2, E] of their codes int64 [E]."""
     return np.stack([codes >> 32, codes & 0xFFFFFFFF])
@@ -127,20 +141,13 @@ class DynamicSnapshot:
     def advance(self, events: EventStream) -> np.ndarray:
         """Take in the events of the next stage; see :meth:`Snapshot.advance`."""
         self.t += 1
-        count, self.users = nodes_of(events), events.num_src
-        src, dst = ends_of(events)
-        if len(self.known) < count:
-            self.known = np.concatenate([self.known, np.zeros(count - len(self.known), bool)])
-        self.graph.grow(count)
-        both = np.stack([src, dst], 1).reshape(-1)
-        fresh, first = np.unique(both[~self.known[both]], return_index=True)
+        self.users = events.num_src
+        self.known, fresh = _seen(self.known, events)
+        self.graph.grow(nodes_of(events))
         if len(fresh):
-            self.known[fresh] = True
-            self.nodes = np.insert(self.nodes, np.searchsorted(self.nodes, fresh), fresh)
-        fresh = fresh[np.argsort(first, kind="stable")]
-        low, high = np.minimum(src, dst), np.maximum(src, dst)
-        codes = (low << 32 | high)[low != high]
-        gone = np.zeros(len(codes), bool) if events.deleted is None else events.deleted[low != high]
+            new = np.sort(fresh)
+            self.nodes = np.insert(self.nodes, np.searchsorted(self.nodes, new), new)
+        codes, gone = _codes(events)
         first = _first(codes, gone)
         named, at = np.unique(codes[::-1], return_index=True)   # the last event of an edge counts
         gone = gone[::-1][at]
@@ -218,7 +225,7 @@ class DynamicSnapshot:
 
 
 def _first(codes: np.ndarray, gone: np.ndarray) -> np.ndarray:
-    """Return the edges whose last event is no deletion, in the order in which they came.
+    """Return the edges whose last event is not a deletion, in the order in which they came.
 
     That is the order of their first events after their last deletion. ``codes`` int64 [n] are the
     edges of the events in their order, ``gone`` bool [n] says which are deletions.

@@ -97,7 +97,7 @@ class DgCoLearn(ClientFunctions, Robust):
         "the newest, and followed to what changed; rows asked for are computed anew; 0: all")
     stale: int = Field(
         default=0, ge=0, description="with scope=changed: every node's states are computed once in "
-        "so many snapshots, in turn; 0: where something changed alone")
+        "so many snapshots, in turn; 0: only where something changed")
     min_group: int = Field(
         default=1, ge=1, description="withhold sums that reveal fewer neighbours: alone, by "
         "their difference to the last one, or to a client that knows a part of them")
@@ -305,7 +305,7 @@ class DgCoLearn(ClientFunctions, Robust):
         net = server.net
         net.zero_grad()
         if net.paired:
-            found = events.pair_gradients(self, server, clients, ends, labels)
+            gradients = events.pair_gradients(self, server, clients, ends, labels)
         else:
             nodes, at = np.unique(ends, return_inverse=True)
             rows, run = self.forward(server, clients, nodes, learn=True)        # (ii) and (iii)
@@ -318,9 +318,9 @@ class DgCoLearn(ClientFunctions, Robust):
                 sent = clients.call(self.backward, layer, per_client=run.per_client(),
                                     expect=run.gradients_expected(layer))
                 run.add_back(layer, sent)                                       # C^T of (5)
-            found = clients.call(self.first_layer, per_client=run.per_client(),
-                                 expect=tree.weights(net))
-        for gradient in found:
+            gradients = clients.call(self.first_layer, per_client=run.per_client(),
+                                     expect=tree.weights(net))
+        for gradient in gradients:
             for name, p in net.named_parameters():
                 add = gradient[name].to(p.device)
                 p.grad = add if p.grad is None else p.grad + add
@@ -339,13 +339,13 @@ class DgCoLearn(ClientFunctions, Robust):
         place, graph = server.placement, server.graph
         deep = graph.limit > 0
         now = place.owner[nodes] >= 0 if deep else graph.active[nodes]
-        run = self.up(server, clients, tree.weights(server.net), nodes[now], deep=deep,
-                      learn=learn)
+        run = self.exchange_layers(server, clients, tree.weights(server.net), nodes[now],
+                                   deep=deep, learn=learn)
         expected = run.wanted(nodes, now)
         return run.rows(clients.call(self.finish, per_client=run.per_client(),
                                      expect=expected)), run
 
-    def up(self, server, clients, model: Any, rows: np.ndarray, **how: bool) -> Pass:
+    def exchange_layers(self, server, clients, model: Any, rows: np.ndarray, **how: bool) -> Pass:
         """Carry out the layers of a pass over ``rows`` int64 up to the sums of the last one.
 
         Each client uses ``model`` (None: its own); ``how`` as :class:`Pass` takes it.
@@ -368,10 +368,11 @@ class DgCoLearn(ClientFunctions, Robust):
         server.placement.send(self, server, clients)
         if self.exchange in FEATURES:
             exchange_features(self, server, clients, tree.weights(server.net))
-        run = self.up(server, clients, tree.weights(server.net), graph.changed, saved=True)
-        kept = clients.call(self.save_states, per_client=run.per_client(), expect=None)
+        run = self.exchange_layers(server, clients, tree.weights(server.net), graph.changed,
+                                   saved=True)
+        saved = clients.call(self.save_states, per_client=run.per_client(), expect=None)
         graph.held.end(graph.changed, server.net.tells_states)
-        if len(kept.names) < len(clients.names):
+        if len(saved.names) < len(clients.names):
             graph.held.forget()
 
     def local_epochs(self, server: Server, clients, ends, labels, at: At) -> None:
@@ -402,7 +403,7 @@ class DgCoLearn(ClientFunctions, Robust):
         """Exchange once for the local epochs that follow; return the clients that took part."""
         if self.exchange in FEATURES:
             return exchange_features(self, server, clients, model)
-        run = self.up(server, clients, model, server.graph.changed)
+        run = self.exchange_layers(server, clients, model, server.graph.changed)
         return clients.call(self.hold, per_client=run.per_client(), expect=None).names
 
     # -- answers ---------------------------------------------------------------------------------
