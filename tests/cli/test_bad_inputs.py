@@ -37,8 +37,8 @@ TABLES = {
     "no user": (GOOD + ",i1,1000,a\n", '"who"', "row 61"),
     "no item": (GOOD + "u1,,1000,a\n", '"what"', "row 61"),
     "no client": (GOOD + "u1,i1,1000,\n", '"where"', "row 61"),
-    "too many fields": (GOOD + "u1,i1,1000,a,b\n", "Line: 62", "Found: 5"),
-    "too few fields": (GOOD + "u1,i1\n", "Line: 62", "Found: 2"),
+    "too many fields": (GOOD + "u1,i1,1000,a,b\n", "line 62 has 5 cells", "should have 4"),
+    "too few fields": (GOOD + "u1,i1\n", "line 62 has 2 cells", "should have 4"),
     "open quote": (GOOD + '"u1,i1,1000,a\n', "Line: 62", "quote")}
 
 

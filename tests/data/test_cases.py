@@ -565,4 +565,4 @@ def test_days_as_spreadsheets_number_them_are_asked_about():
 @pytest.mark.parametrize(("row", "cells"), [("a,c,2,9", 4), ("a,c", 2)])
 def test_a_row_of_another_width_is_named_with_what_helps(row, cells):
     csv("rag.csv", "user,item,t", ["a,b,1", row, "b,c,3"])
-    asked("rag.csv", [f"line 3 has {cells} cells, and the header 3", "double quotes"])
+    asked("rag.csv", [f"line 3 has {cells} cells, and should have 3", "double quotes"])

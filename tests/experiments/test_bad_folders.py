@@ -339,7 +339,7 @@ def test_a_bad_question(run, name):
 
 
 PAIRS = {"empty": ("", "empty"), "client": ("a,u1,i1\nzz,u1,i1\n", '"zz"'),
-         "hole": ("a,u1,i1\na,,i1\n", '"user"', "row 2"), "short": ("a,u1\n", "p.csv", "Line: 2"),
+         "hole": ("a,u1,i1\na,,i1\n", '"user"', "row 2"), "short": ("a,u1\n", "p.csv", "line 2"),
          "quote": ('a,"u1,i1\n', "p.csv", "quote")}
 
 

@@ -107,6 +107,12 @@ def test_methods_with_the_same_scores_are_named():
     assert "fedlink and stfl have exactly the same scores" in " ".join(found.notes())
 
 
+def test_without_scores_no_methods_are_called_the_same():
+    none = [Entry(m, m, {0: [{"client": None, "scores": {}}]}) for m in ("fedlink", "stfl")]
+    notes = " ".join(Comparison("x", 1, TASK, none).notes())
+    assert "Nothing was scored: fedvine run fedlink" in notes and "exactly the same" not in notes
+
+
 def hash_of(name):
     return int.from_bytes(str(name).encode()[:8].ljust(8), "little")
 

@@ -159,8 +159,8 @@ class Comparison:
         said = "; ".join(f"{label} {text}" for label, text in self.settings.items())
         return [self.task.questions(bool(self.partitions), self.drawn),
                 *([f"Settings other than the defaults: {said}."] if said else []),
-                *self.partial(), *self.about_intervals(), *self.same(), *self.rivalry(),
-                *self.unlike(),
+                *self.partial(), *self.about_intervals(), *self.unscored(), *self.same(),
+                *self.rivalry(), *self.unlike(),
                 *(f"Not run (budget): {cell}." for cell in self.missing),
                 *(f"Not run: {cell}: {why}" for cell, why in self.absent.items())]
 
@@ -195,6 +195,13 @@ class Comparison:
                         + f", with Holm's correction over the {sum(d.p == d.p for d in apart)} "
                         "differences of the table.")
         return said
+
+    def unscored(self) -> list[str]:
+        """Return a sentence where there are runs and none of them has a score."""
+        scored = any(r["scores"] for e in self.entries for rows in e.records.values() for r in rows)
+        names = [e.label for e in self.entries if e.records]
+        return [] if scored or not names else [
+            f"Nothing was scored: fedvine run {names[0]} with the same data says why."]
 
     def same(self) -> list[str]:
         """Return a sentence for methods that have the same scores in all runs."""

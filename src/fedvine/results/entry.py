@@ -188,7 +188,7 @@ def alike(entries: Collection[Entry]) -> list[list[Entry]]:
     """Return the groups of entries whose scores are the same in all runs, to the last digit."""
     groups: dict[object, list[Entry]] = {}
     for entry in entries:
-        if entry.records:
+        if any(record["scores"] for found in entry.records.values() for record in found):
             groups.setdefault(tuple(
                 (seed, record["client"], tuple(sorted(record["scores"].items())))
                 for seed, found in sorted(entry.records.items()) for record in found),

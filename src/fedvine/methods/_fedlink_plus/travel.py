@@ -414,18 +414,21 @@ class TravelMixin:
             given = clients.call(self.give, expect=lambda n: expected_rows(
                 members.reported(n), server.one_kind),
                                  per_client={n: several[0] for n, several in wanted.items()})
+        lent = {of: rows for of, rows in given.items() if len(rows["local"])}
+        if not lent:
+            return empty
+        keys = np.concatenate([members.keys[of][rows["local"]] for of, rows in lent.items()])
+        lender = np.repeat(np.arange(len(lent)), [len(rows["local"]) for rows in lent.values()])
+        number = {of: k for k, of in enumerate(lent)}
+        every = {key: np.concatenate([rows[key] for rows in lent.values()])
+                 for key in next(iter(lent.values()))}
         for name, reply in asked.items():
-            several = []
-            for of, rows in given.items():
-                if of == name or not len(rows["local"]):
-                    continue
-                place = places(reply["key"], members.keys[of][rows["local"]])
-                kept = place >= 0
-                several.append({key: value[kept] for key, value in rows.items()}
-                               | {"local": reply["local"][place[kept]]})
-            if several:
-                empty[name] = {key: np.concatenate([one[key] for one in several])
-                               for key in several[0]}
+            others = lender != number.get(name, -1)
+            if others.any():
+                place = places(reply["key"], keys)
+                kept = others & (place >= 0)
+                empty[name] = {key: value[kept] for key, value in every.items()} | {
+                    "local": reply["local"][place[kept]]}
         return empty
 
     @on_client
