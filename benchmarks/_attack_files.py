@@ -167,5 +167,5 @@ def poisoned() -> None:
         ("nothing", "none"), (attack, "none"), (attack, "median")))
     tell("D10", f"one of five clients of fedlink: {attack}", "the others",
          f"their AUC is {clean:.3f} undisturbed, {none:.3f} with the plain mean, and {median:.3f} "
-         'with robust = "median"', bool(np.isfinite(median)) and median > clean - 0.05,
+         'with aggregate.rule = "median"', bool(np.isfinite(median)) and median > clean - 0.05,
          "fedvine status names the norm")

@@ -143,7 +143,8 @@ class Theft:
                      signer=nameless, do=do, **more)
         for what, method in {
                 "wants fedlink, whose rows travel one by one": {"name": "fedlink"},
-                "wants uploads without masks (secure = false)": {**self.method, "secure": False},
+                "wants uploads without masks (secure = false)": {
+                    **self.method, "aggregate": {"secure": False}},
                 "wants noise below the least": {"name": "fedlink_plus", "share": "sums",
                                                 "noise": 0.5, "clip": 1.0},
                 "wants rows of fedlink_plus": {"name": "fedlink_plus", "share": "rows"},
@@ -159,7 +160,7 @@ class Theft:
                  **{**self.terms, "run": "another"})
         self.quietly(**self.terms)
         self.ask("D2", "agrees on masks and opens the run without them",
-                 **self.opening({**self.method, "secure": False}))
+                 **self.opening({**self.method, "aggregate": {"secure": False}}))
         self.ask("D2", "asks for counts at a thousand times", good=lambda found: (
             "counts are multiples of 10" if (np.asarray(found) % 10 == 0).all() else None),
             do="known", bounds=list(np.linspace(1.3e9, 1.4e9, 1000)))

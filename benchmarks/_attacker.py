@@ -102,7 +102,7 @@ def letter(**request: Any) -> bytes:
 def calls(place: list[int], function: str, asks: int | None, *given: Any) -> dict[str, Any]:
     """Return the request that calls a client function."""
     body = pack(list(given))
-    return {"do": "call", "place": place, "function": function, "asks": asks,
+    return {"do": "call", "place": place, "function": function, "asks": asks, "once": None,
             "skeleton": body.skeleton, "buffers": list(body.buffers)}
 
 

@@ -96,7 +96,7 @@ def score(kind: str, clients: int, false: int, attack: str, rule: str) -> float:
     """Return the mean test score of the clients that are not ``false``: AUC, or AM in percent."""
     case, key = (links, "auc") if kind == "fedlink" else (graphs, "am")
     split, plan, names = case(clients, false, attack)
-    given = {"robust": rule, "attackers": false}
+    given = {"aggregate": {"rule": rule, "attackers": false}}
     method = (FedLink(rounds=3, capacity=1000, width=16, **given) if kind == "fedlink" else
               Power(rounds=5, answers="global", **given))
     made = fv.run(method, split, plan, seed=0, engine=attacked(names, attack)).finish()

@@ -16,7 +16,7 @@ from fedvine import testing
 from fedvine.aggregate.discrete_gaussian import Stream, discrete_gaussian
 from fedvine.aggregate.noise import from_fixed
 from fedvine.experiments.run import run
-from fedvine.methods.fedlink_private import FedLinkPrivate
+from fedvine.methods.fedlink_private import FedLinkPrivate, PrivateSum
 
 MILLION, DRAWS = 1_000_000, 200
 FEWEST_P = 1e-6     # a p-value below it is no chance
@@ -57,15 +57,18 @@ def opened(method: FedLinkPrivate) -> np.ndarray:
     """Return the first sum with noise that the server opens, in a run with the system's keys."""
     seen = []
 
-    class Watched(FedLinkPrivate):
-        def secure_sum(self, clients: Any, function: Any, *same: Any, length: int) -> Any:
-            found = super().secure_sum(clients, function, *same, length=length)
+    class Watched(PrivateSum):
+        def sum(self, clients: Any, function: Any, *same: Any, **options: Any) -> Any:
+            found = super().sum(clients, function, *same, **options)
             if function.__name__ == "upload":
                 seen.append(from_fixed(found[0]))
             return found
 
+    class Method(FedLinkPrivate):
+        aggregate: Watched = Watched()
+
     parts, plan = testing.tiny_case()
-    run(Watched(**method.model_dump()), parts, plan.cut(1), seed=0).finish()
+    run(Method(**method.model_dump()), parts, plan.cut(1), seed=0).finish()
     return seen[0]
 
 

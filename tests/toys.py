@@ -15,6 +15,13 @@ from fedvine.core.rng import hashed_uniform, key, torch_rng
 from fedvine.nn.embedding import EmbeddingTable
 
 
+def changed(method, **fields):
+    """Return a method with other values of some fields; ``aggregate`` may name some of its keys."""
+    values = method.model_dump(exclude_unset=True)
+    combined = {**values.pop("aggregate", {}), **fields.pop("aggregate", {})}
+    return type(method)(**values | fields, **({"aggregate": combined} if combined else {}))
+
+
 class Exchange(Method):
     """Like DG-CoLearn: the server holds the graph; two exchanges a round; autograd between.
 

@@ -1,6 +1,6 @@
 """The contract suite: the rules that every method must keep, checked in seconds on a small stream.
 
-    from fedvine.testing import check_method
+from fedvine.testing import check_method
     check_method(MyMethod)            # raises AssertionError that names the broken rule
 
 In a test suite, parametrise over :data:`CHECKS` instead, to see each rule by name.
@@ -23,6 +23,7 @@ import torch
 from fedvine.core.ledger import seeded
 from fedvine.core.message import dumps, pack
 from fedvine.core.method import Method
+from fedvine.core.settings import fields
 from fedvine.data.graph import GraphSplit
 from fedvine.data.stream import EventStream
 from fedvine.engines import bad_replies
@@ -306,7 +307,7 @@ def check_messages_are_counted(method: Method) -> None:
 def check_fields_are_documented(method: Method) -> None:
     """Check that the class has a docstring and that every field has a description."""
     assert (type(method).__doc__ or "").strip(), "the method has no docstring"
-    for name, one in type(method).model_fields.items():
+    for name, one in fields(type(method)).items():
         assert one.description, f"field {name} has no description"
     assert type(method)(**method.model_dump()) == method, "the method is not its fields"
 

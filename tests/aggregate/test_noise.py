@@ -11,6 +11,7 @@ from engines.test_remote import Federation
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
+from toys import changed
 
 from fedvine import testing
 from fedvine.aggregate.discrete_gaussian import Stream, _fill, discrete_gaussian
@@ -21,13 +22,13 @@ from fedvine.core.state import Client, World
 from fedvine.engines.faults import MockClients
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
-from fedvine.methods.fedlink_private import FedLinkPrivate
+from fedvine.methods.fedlink_private import FedLinkPrivate, PrivateSum
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.rivals.fedsage_dyn import FedSageDyn
 
 KEY = bytes(range(7, 39))
-NOISY = FedLinkPrivate.tiny().model_copy(update={"clip": 0.5, "noise": 2.0})
+NOISY = changed(FedLinkPrivate.tiny(), aggregate={"clip": 0.5, "noise": 2.0})
 
 
 def pmf(sigma, reach=40):
@@ -237,15 +238,18 @@ def first_sum(seed, fresh):
     """What the server learns in the first round of a run with noise: the opened sum."""
     seen = []
 
-    class Watched(FedLinkPrivate):
-        def secure_sum(self, clients, function, *same, length):
-            found = super().secure_sum(clients, function, *same, length=length)
+    class Watched(PrivateSum):
+        def sum(self, clients, function, *same, **options):
+            found = super().sum(clients, function, *same, **options)
             if function.__name__ == "upload":
                 seen.append(from_fixed(found[0]))
             return found
 
+    class Method(FedLinkPrivate):
+        aggregate: Watched = Watched()
+
     parts, plan = testing.tiny_case()
-    method = Watched(**{**NOISY.model_dump(), "rounds": 1})
+    method = Method(**{**NOISY.model_dump(), "rounds": 1})
     run(method, parts, plan.cut(1), seed=seed, fresh=fresh).finish()
     return seen[0]
 
@@ -297,12 +301,12 @@ def test_a_run_that_was_killed_goes_on_with_the_noise_it_had(tmp_path):
                 sent.append((name, envelope.place, b"".join(map(bytes, reply.buffers))))
             return reply
 
-    method = NOISY.model_copy(update={"secure": False})
+    method = changed(NOISY, aggregate={"secure": False})
     with pytest.raises(Killed):
         testing._run(method, engine=Watched, out=tmp_path / "r", fresh=None, on_round=stop).finish()
     before = {(n, p): b for n, p, b in sent}
     done = testing._run(method, engine=Watched, out=tmp_path / "r", fresh=None).finish()
-    again = [(n, p) for n, p, _ in sent].count(("ada", (2, 1, 1)))
+    again = [(n, p) for n, p, _ in sent].count(("ada", (2, 1, 1, 0)))
     assert again == 2 and all(before.get((n, p), b) == b for n, p, b in sent)
     for worker in done.clients.workers.values():
         assert worker.ledger.summary()["releases"] == 8             # none was charged twice
@@ -311,7 +315,7 @@ def test_a_run_that_was_killed_goes_on_with_the_noise_it_had(tmp_path):
 @pytest.mark.slow
 def test_a_site_whose_limit_is_spent_is_silent_and_the_run_goes_on(tmp_path):
     """In this run, in the next one on its table, and after a restart."""
-    method = NOISY.model_copy(update={"threshold": 0.5, "secure": False})
+    method = changed(NOISY, aggregate={"threshold": 0.5, "secure": False})
     made = Federation(tmp_path, method, quorum=0.6)
     one = epsilon(3.5 / (2 * 2.0**2), 1e-5)                          # three releases, not four
     made.sites["bob"].ledger.keywords["limit"] = one

@@ -10,9 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from toys import changed
 
 from fedvine import testing
-from fedvine.aggregate.rules import Robust, least, merged, merged_rows
+from fedvine.aggregate.means import Mean, Means
+from fedvine.aggregate.rules import least, merged, merged_rows
 from fedvine.core import registry, tree
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
@@ -136,7 +138,8 @@ def accuracy(robust, engine, **more):
     parts, plan = graphs()
     names = sorted(parts.parts)
     kind = type("Attack", (engine,), {"false": names[:1]}) if engine is Attacked else engine
-    method = Mlp(rounds=10, epochs=10, hidden=8, answers="global", robust=robust, **more)
+    method = Mlp(rounds=10, epochs=10, hidden=8, answers="global",
+                 aggregate={"rule": robust}, **more)
     return run(method, parts, plan, seed=0, engine=kind).finish()
 
 
@@ -168,7 +171,8 @@ def test_rows_of_an_attacker_stay_short(rule):
     def made(engine, robust):
         stream = testing.tiny_stream(2000)
         split = stream.split("hash", k=7)
-        method = FedLink(rounds=2, capacity=60, buffers=2, steps=2, width=4, robust=robust)
+        method = FedLink(rounds=2, capacity=60, buffers=2, steps=2, width=4,
+                         aggregate={"rule": robust})
         kind = type("Attack", (engine,), {"false": sorted(split.parts)[:1]})
         return run(method, split, stream.by_count(500), seed=0, engine=kind,
                    protocol=testing.PROTOCOL).finish()
@@ -197,7 +201,7 @@ def test_what_travels_beside_the_average_stays_short(name):
 
         split = stream.split("hash", k=5)
         Watched.false = sorted(split.parts)[:1]
-        fields = {"rounds": 2, "steps": 2, "width": 4, "robust": robust}
+        fields = {"rounds": 2, "steps": 2, "width": 4, "aggregate": {"rule": robust}}
         made = run(registry.method(name)(**fields), split, stream.by_count(500), seed=0,
                    engine=Watched, protocol=testing.PROTOCOL).finish()
         return (float(made.server.prototypes.norm(dim=-1).max()) if name == "feddgl" else
@@ -214,33 +218,33 @@ def test_what_travels_beside_the_average_stays_short(name):
 @pytest.mark.parametrize("rule", ["clip", "median"])
 def test_the_contract_holds_with_a_rule(name, rule):
     more = {"exchange_gradients": False} if name == "dgcolearn" else {}
-    method = registry.method(name).tiny().model_copy(update={"robust": rule, **more})
+    method = changed(registry.method(name).tiny(), aggregate={"rule": rule}, **more)
     testing.check_engines_agree(method)
     testing.check_missing_replies(method)
 
 
 # -- refusals --------------------------------------------------------------------------------------
 def test_krum_of_too_few_is_refused_in_one_sentence():
-    with pytest.raises(FedvineError, match='robust = "krum" with attackers = 1 needs 5 clients, '
-                       "and this run has 3"):
-        testing._run(FedLink.tiny().model_copy(update={"robust": "krum"})).finish()
+    with pytest.raises(FedvineError, match='rule = "krum" with attackers = 1 needs 5 '
+                       "clients, and this run has 3"):
+        testing._run(changed(FedLink.tiny(), aggregate={"rule": "krum"})).finish()
     with pytest.raises(FedvineError, match="needs 5 clients"):
-        testing._run(FedAvg.tiny().model_copy(update={"robust": "median",
-                                                      "attackers": 2})).finish()
+        testing._run(changed(FedAvg.tiny(), aggregate={"rule": "median", "attackers": 2})).finish()
     few = SimpleNamespace(everyone=tuple("abc"))
-    assert [FedAvg(robust="median").rule(few, n) for n in (3, 2)] == ["median", "clip"]
+    assert [Mean(rule="median").rule_for(few, n) for n in (3, 2)] == ["median", "clip"]
 
 
 @pytest.mark.parametrize(("kind", "fields", "words"), [
-    (FedLinkPrivate, {}, "secure sums hide single updates"),
-    (registry.method("power_plus"), {"secure": True}, "secure sums hide single updates"),
+    (FedLinkPrivate, {}, "Extra inputs are not permitted"),
+    (registry.method("power_plus"), {"aggregate": {"rule": "median", "secure": True}},
+     "secure sums hide single updates"),
     (DgCoLearn, {}, "set exchange_gradients = false"),
-    (registry.method("local"), {}, "does not average"),
-    (registry.method("fedgta"), {}, "does not average"),
-    (FedLink, {"robust": "krum", "share": ("users",)}, "krum measures distances of shared models")])
+    (registry.method("local"), {}, "Extra inputs are not permitted"),
+    (registry.method("fedgta"), {}, "Extra inputs are not permitted"),
+    (FedLink, {"aggregate": {"rule": "krum"}, "share": ("users",)}, "krum measures distances of")])
 def test_what_a_rule_cannot_protect_is_refused(kind, fields, words):
     with pytest.raises(ValueError, match=words):
-        kind(**{"robust": "median", **fields})
+        kind(**{"aggregate": {"rule": "median"}, **fields})
 
 
 def test_without_a_rule_nothing_is_kept_and_the_mean_is_the_weighted_one():
@@ -248,7 +252,7 @@ def test_without_a_rule_nothing_is_kept_and_the_mean_is_the_weighted_one():
     models = {n: {"w": torch.from_numpy(draw.normal(size=4))} for n in "abc"}
     clients = SimpleNamespace(names=tuple("abc"), measured=lambda norms: seen.update(norms))
     seen = {}
-    found = Robust().average(clients, models, {"w": torch.zeros(4)}, [1, 2, 3])
+    found = Means().average(clients, models, {"w": torch.zeros(4)}, [1, 2, 3])
     assert torch.equal(found["w"], tree.mean(models.values(), [1, 2, 3])["w"])
     assert json.dumps(seen) and set(seen) == set("abc")
 

@@ -6,12 +6,13 @@ The server here is a script that calls one client function after the other at th
 import numpy as np
 import pytest
 from parties import NAMES, identities
+from toys import changed
 
 from fedvine import testing
-from fedvine.aggregate.secure import SecureSums
+from fedvine.aggregate.aggregate import Sum
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import pack, unpack
-from fedvine.core.method import At, Field, Server, on_client
+from fedvine.core.method import At, Field, Method, Server, on_client
 from fedvine.core.state import World
 from fedvine.core.worker import ClientWorker, Envelope
 from fedvine.engines.faults import MockClients
@@ -24,10 +25,11 @@ from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.tiny import FOUR, tiny_case, tiny_stream
 
 
-class Adding(SecureSums):
+class Adding(Method):
     """Adds one number of each client each round."""
 
     name = ""
+    aggregate: Sum = Sum(secure=True)
     rounds: int = Field(default=2, description="rounds")
 
     def start(self, world):
@@ -37,14 +39,14 @@ class Adding(SecureSums):
         client.own = 1 << sorted(FOUR).index(client.name)
 
     def round(self, server, clients, at: At):
-        total, came = self.secure_sum(clients, self.number, length=2)
+        total, came = clients.sum(self.number, length=2)
         server.totals = [*server.totals, int(total[0])]
         server.stayed = [*server.stayed, len(came)]
 
-    @on_client
-    def number(self, client, sealed):
+    @on_client(combined="sum")
+    def number(self, client):
         """Return this client's number."""
-        return self.mask(client, np.full(2, client.own, np.uint64), sealed)
+        return np.full(2, client.own, np.uint64)
 
     @on_client
     def predict(self, client, queries):
@@ -71,7 +73,7 @@ class Site:
 
     def call(self, function, *message, place=(0, 1)):
         self.calls += 1
-        return unpack(self.worker.handle(Envelope((*place, self.calls), function, None,
+        return unpack(self.worker.handle(Envelope((*place, self.calls, 0), function, None,
                                                   pack(list(message)))))
 
 
@@ -89,20 +91,20 @@ def masked(made, number=1):
 
 # -- runs -----------------------------------------------------------------------------------------
 def test_sums_are_those_without_masks():
-    plain, hidden = (carry_out(fields={"secure": s}) for s in (False, True))
+    plain, hidden = (carry_out(fields={"aggregate": {"secure": s}}) for s in (False, True))
     assert plain.server.totals == hidden.server.totals == [15] * 8
     assert plain.scores == hidden.scores
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
 def test_one_of_four_may_vanish_in_any_exchange(step):
-    made = carry_out(MockClients, quorum=0.5, lose={(2, 1, step): {"bob"}})
+    made = carry_out(MockClients, quorum=0.5, lose={(2, 1, 1, step): {"bob"}})
     assert made.server.totals == [15] * 4 + [13 if step < 4 else 15] + [15] * 3
     assert made.server.stayed == [4] * 4 + [3 if step < 4 else 4] + [4] * 3
 
 
 def test_two_of_four_may_not():
-    made = carry_out(MockClients, quorum=0.5, lose={(2, 1, 3): {"bob", "cyd"}})
+    made = carry_out(MockClients, quorum=0.5, lose={(2, 1, 1, 3): {"bob", "cyd"}})
     assert made.server.totals == [15] * 8               # the round was played again
     with pytest.raises(FedvineError, match="in 3 attempts"):
         carry_out(MockClients, quorum=0.5,
@@ -137,25 +139,25 @@ def test_a_false_share_starts_the_round_over_and_the_run_goes_on():
 def test_the_contract_with_masks(method, check):
     """Of :class:`FedLinkPrivate`, which is secure by default, with its own tests."""
     sums = {"share": "sums"} if "share" in type(method).model_fields else {}
-    check(method.model_copy(update={"secure": True, **sums}))
+    check(changed(method, aggregate={"secure": True}, **sums))
 
 
 # -- what a server may ask ------------------------------------------------------------------------
 def test_nothing_is_answered_in_the_clear():
     ada = Site("ada")
     with pytest.raises(FedvineError, match="without masks"):
-        ada.call("number", None)
+        ada.call("number")
     ada.call("sum_keys", 1)
     with pytest.raises(FedvineError, match="without masks"):
         ada.call("number", None)
     alone = ClientWorker(Adding(), "ada", None, tiny_case()[1], LinkPrediction.tiny(),
                          World(("ada",), 0, 4), identity=identities(4)["ada"])
     with pytest.raises(FedvineError, match="without masks"):      # a run of one, says the server
-        alone.handle(Envelope((0, 1, 1), "number", None, pack([None])))
+        alone.handle(Envelope((0, 1, 1, 0), "number", None, pack([])))
     method = Adding()
     single = ClientWorker(method, "ada", None, tiny_case()[1], LinkPrediction.tiny(),
                           World(("ada",), 0, 4))
-    assert unpack(single.handle(Envelope((0, 1, 1), "number", None, pack([None])))).tolist() == [
+    assert unpack(single.handle(Envelope((0, 1, 1, 0), "number", None, pack([])))).tolist() == [
         1, 1]                                                     # it is alone in one process
 
 
@@ -210,13 +212,13 @@ def test_a_second_upload_under_one_sum_is_refused():
 @pytest.mark.parametrize(("method", "function"), [
     *((FedLinkPrivate.tiny(), f) for f in ("choose", "train", "look", "hand_over")),
     *((FedLinkPlus(share="sums"), f) for f in ("lend", "give", "look", "receive")),
-    (FedLinkPlus(share="none", secure=True), "give")])
+    (FedLinkPlus(share="none", aggregate={"secure": True}), "give")])
 def test_functions_that_would_tell_more_are_closed(method, function):
     """What a base class answers in the clear is not answered where sums alone are meant."""
     site = ClientWorker(method, "ada", tiny_case()[0].parts["ada"], tiny_case()[1],
                         LinkPrediction.tiny(), World(tuple(NAMES[:3]), 0, 4))
     with pytest.raises(FedvineError, match="is not answered with these constants"):
-        site.handle(Envelope((0, 1, 1), function, None, pack([None])))
+        site.handle(Envelope((0, 1, 1, 0), function, None, pack([None])))
 
 
 def test_without_a_roster_a_site_of_a_federation_takes_part_in_no_sum():
@@ -228,10 +230,10 @@ def test_without_a_roster_a_site_of_a_federation_takes_part_in_no_sum():
         ada.call("sum_keys", 1)
 
 
-@pytest.mark.parametrize("method", [PowerPlus(secure=True), FedLinkPrivate(),
+@pytest.mark.parametrize("method", [PowerPlus(aggregate={"secure": True}), FedLinkPrivate(),
                                     FedLinkPlus(share="sums")])
 def test_how_many_must_stay_follows_from_the_paper(method):
     assert [method.needed(n) for n in (1, 2, 3, 4, 10)] == [1, 2, 3, 3, 7]
-    assert method.model_copy(update={"threshold": 0.95}).needed(10) == 10
-    plain = method.model_copy(update={"secure": False})
+    assert changed(method, aggregate={"threshold": 0.95}).needed(10) == 10
+    plain = changed(method, aggregate={"secure": False})
     assert [plain.needed(n) for n in (1, 2, 3, 4, 10)] == [1, 2, 2, 3, 6]

@@ -208,7 +208,7 @@ def test_a_dry_run_on_a_table_of_nodes_and_one_with_secure_sums(capsys, kit, met
     file = kit.parent / "experiment.toml"
     values = {"name": method, "rounds": 1, "epochs": 1, "hidden": 4}
     if method == "power_plus":
-        values |= {"width": 24, "expansion": 3, "hops": 2, "secure": True}
+        values |= {"width": 24, "expansion": 3, "hops": 2, "aggregate": {"secure": True}}
     file.write_text(tomlkit.dumps({"method": values}))
     code, said, told = fedvine(capsys, "join", kit, "--data", "nodes.csv", "--edges", "edges.csv",
                                "--dry-run", file)

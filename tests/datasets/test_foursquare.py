@@ -106,5 +106,5 @@ def test_what_is_missing_or_broken(tmp_path, monkeypatch):
     with pytest.raises(FedvineError, match=r'could not be read: .*"third of April"'):
         Foursquare.load(tmp_path, countries=["US"])
     (tmp_path / "data_US.txt").write_text("7\tv\n")
-    with pytest.raises(FedvineError, match="line 1 of .* has 2 cells"):
+    with pytest.raises(FedvineError, match=r"line 1 of .* has 2 cells"):
         Foursquare.load(tmp_path, countries=["US"])

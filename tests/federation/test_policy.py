@@ -45,10 +45,10 @@ def test_what_join_writes_are_the_defaults_and_they_are_safe():
     policy = build(SiteFile, tomllib.loads(SAFE)).policy
     assert policy == Policy()
     policy.check(FedLinkPrivate())
-    policy.check(FedLinkPlus(share="sums", secure=True))
+    policy.check(FedLinkPlus(share="sums"))
     for method, code in ((FedLink(), "policy-method"), (FedLinkPlus(), "policy-field"),
                          (FedLinkPlus(share="none"), "policy-field"),
-                         (FedLinkPrivate(secure=False), "policy-field")):
+                         (FedLinkPrivate(aggregate={"secure": False}), "policy-field")):
         with pytest.raises(Refusal) as refused:
             policy.check(method)
         assert refused.value.sent[0] == code
@@ -61,27 +61,27 @@ def test_what_join_writes_are_the_defaults_and_they_are_safe():
     ({"least": 1.0, "most": 2}, 3.0, "noise to be at least 1 and at most 2, and"),
     (2.0, 1.0, "noise to be 2.0, and"), ([1.5, 2.0], 1.0, r"noise to be one of 1.5, 2.0, and")])
 def test_a_field_is_fixed_or_bounded(wanted, value, said):
-    policy = Policy(methods={"fedlink_private": {"noise": wanted}})
-    policy.check(FedLinkPrivate(clip=1.0, noise=2.0))
+    policy = Policy(methods={"fedlink_private": {"aggregate.noise": wanted}})
+    policy.check(FedLinkPrivate(aggregate={"clip": 1.0, "noise": 2.0}))
     with pytest.raises(Refusal, match=said):
-        policy.check(FedLinkPrivate(clip=1.0, noise=value))
+        policy.check(FedLinkPrivate(aggregate={"clip": 1.0, "noise": value}))
 
 
 def test_what_has_no_bound_is_not_within_one():
-    policy = Policy(methods={"fedlink_private": {"clip": {"most": 1.0}}})
-    policy.check(FedLinkPrivate(clip=1.0))
+    policy = Policy(methods={"fedlink_private": {"aggregate.clip": {"most": 1.0}}})
+    policy.check(FedLinkPrivate(aggregate={"clip": 1.0}))
     with pytest.raises(Refusal, match="clip to be at most 1, and in this run it is not set"):
         policy.check(FedLinkPrivate())
-    policy = Policy(methods={"fedlink_private": {"secure": 1}})
+    policy = Policy(methods={"fedlink_private": {"aggregate.secure": 1}})
     with pytest.raises(Refusal, match="secure to be 1, and in this run it is true"):
         policy.check(FedLinkPrivate())
 
 
 def test_epsilon_is_at_the_sites_own_delta():
     policy = Policy(epsilon=8.0)
-    method = FedLinkPrivate(rounds=20, clip=1.0, noise=2.0, delta=0.99)
-    assert method.privacy(20)["epsilon"] < 8 < method.model_copy(
-        update={"delta": 1e-5}).privacy(20)["epsilon"]
+    method, other = (FedLinkPrivate(rounds=20, aggregate={"clip": 1.0, "noise": 2.0, "delta": d})
+                     for d in (0.99, 1e-5))
+    assert method.privacy(20)["epsilon"] < 8 < other.privacy(20)["epsilon"]
     with pytest.raises(Refusal, match="an epsilon of 8 at most"):
         policy.check(method)
     policy.model_copy(update={"delta": 0.5}).check(method)
@@ -89,8 +89,9 @@ def test_epsilon_is_at_the_sites_own_delta():
 
 def test_the_largest_epsilon_counts_the_rounds_of_all_stages(monkeypatch):
     monkeypatch.setattr(FedLinkPrivate, "privacy", lambda self, rounds: {
-        "epsilon": rounds / self.noise} if self.noise else {})
-    policy, method = Policy(epsilon=8.0), FedLinkPrivate(rounds=2, clip=1.0, noise=1.0)
+        "epsilon": rounds / self.aggregate.noise} if self.aggregate.noise else {})
+    policy, method = Policy(epsilon=8.0), FedLinkPrivate(
+        rounds=2, aggregate={"clip": 1.0, "noise": 1.0})
     policy.check(method, stages=4)
     with pytest.raises(Refusal, match="an epsilon of 8 at most, and in this run it is 10"):
         policy.check(method, stages=5)

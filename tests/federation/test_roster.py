@@ -8,6 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from engines.small_kits import key, kit
 from engines.test_remote import Federation
+from toys import changed
 
 from fedvine import testing
 from fedvine.aggregate.identities import der, fingerprint
@@ -145,7 +146,7 @@ def test_a_run_with_secure_sums_needs_rosters_before_anything_else(tmp_path):
     with pytest.raises(FedvineError, match=r"has no roster of all sites' fingerprints .* fedvine "
                                            r"join KIT --roster FILE there"):
         federation.agree()
-    federation.method = METHOD.model_copy(update={"secure": False})
+    federation.method = changed(METHOD, aggregate={"secure": False})
     federation.agree()
 
 
@@ -217,7 +218,7 @@ def test_serve_says_how_many_must_stay_before_it_starts(tmp_path, clients, said)
     assert said in heard[0] and "pauses until they are back" in heard[0]
     supervisor._say_who_must_stay(order.model_copy(update={"method": {"name": "fedlink"}}), clients)
     supervisor._say_who_must_stay(order.model_copy(update={
-        "method": {"name": "fedlink_private", "secure": False}}), clients)
+        "method": {"name": "fedlink_private", "aggregate": {"secure": False}}}), clients)
     assert len(heard) == 1
 
 

@@ -19,7 +19,7 @@ from fedvine.core import registry
 from fedvine.core.device import OnDevice
 from fedvine.core.message import unpack
 from fedvine.experiments.run import Run
-from fedvine.methods._power.training import Continual
+from fedvine.methods.fedavg import FedAvg
 
 QUICK = ("fedavg", "fedlink", "roland")      # one of each family; the others are slow
 
@@ -34,7 +34,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "power_plus": [{"width": 0}],
     "fedsage_plus": [{"hide": 0.0}],
     "fedlink": [{"score_by": "cosine", "optimizer": "sgd"}, {"masked": 0.0, "share": ("users",)},
-                {"capacity": "auto", "share_items": False}, {"robust": "median"}],
+                {"capacity": "auto", "share_items": False}, {"aggregate": {"rule": "median"}}],
     "fedlink_private": [{"clip": 1.0}],
     "fed4dgnn": [{"meeting": 2}],
     "dgcolearn": [
@@ -71,7 +71,7 @@ def cases() -> list[Any]:
 @pytest.fixture(autouse=True)
 def no_steps_from_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give Adam an epsilon above rounding: it would make whole steps of gradients that are 0."""
-    monkeypatch.setattr(Continual, "adam", lambda self, model: torch.optim.Adam(
+    monkeypatch.setattr(FedAvg, "adam", lambda self, model: torch.optim.Adam(
         model.parameters(), lr=self.learning_rate, weight_decay=self.decay, eps=1e-3))
 
 

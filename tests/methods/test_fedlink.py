@@ -74,7 +74,7 @@ class Dense(FedLink):
 
 def test_a_round_equals_the_algorithm_box_on_dense_tables():
     """Touched rows, compact tables and streaming sums change nothing but rounding."""
-    method = FedLink.tiny().model_copy(update={"optimizer": "sgd", "aggregate": "clients",
+    method = FedLink.tiny().model_copy(update={"optimizer": "sgd", "divide": "clients",
                                                "learning_rate": 0.5, "rounds": 1})
     parts, plan = testing.tiny_case()
     seen = {}

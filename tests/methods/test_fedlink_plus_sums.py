@@ -19,7 +19,7 @@ from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.testing import PROTOCOL, check_method, run, tiny_case, tiny_stream
 
 SMALL = FedLinkPlus.tiny().model_dump()
-NOISY = SMALL | {"share": "none", "noise": 4.0, "secure": False}
+NOISY = SMALL | {"share": "none", "aggregate": {"noise": 4.0, "secure": False}}
 CLIENTS = 3
 
 
@@ -33,7 +33,7 @@ def made(on_round=None, **settings):
 def test_a_client_whose_counts_did_not_come_takes_nothing_away(monkeypatch):
     entered = []
     monkeypatch.setattr(samples, "enter_totals", lambda client, others: entered.append(others))
-    done = made(**SMALL | {"share": "sums", "secure": False})
+    done = made(**SMALL | {"share": "sums", "aggregate": {"secure": False}})
     bob, others = done.clients.workers["bob"].client, np.arange(SMALL["buckets"], dtype=float)
     own = samples.by_hash(bob, SMALL["buckets"])
     del entered[:]
@@ -77,7 +77,7 @@ def test_fixed_point_finds_the_solution_of_floats_in_ten_steps(share):
 
     pairs = []
     done = made(search, **SMALL | {"share": share, "rounds": 10, "sampled": 100, "negatives": 8,
-                                   "stages": 10, "secure": False})
+                                   "stages": 10, "aggregate": {"secure": False}})
     assert places == list(range(len(places))) and len(places) > 3
     x = np.concatenate(pairs).astype(float)
     x = x[~np.isnan(x).any(1)]              # an edge may have fewer negatives
@@ -96,7 +96,7 @@ def test_a_sum_that_is_masked_takes_five_calls():
         functions.update(one["function"] for one in clients.log if one["t"] == 1)
         clients.log.clear()
 
-    made(count, **SMALL | {"share": "sums", "buckets": 64, "secure": True})
+    made(count, **SMALL | {"share": "sums", "buckets": 64, "aggregate": {"secure": True}})
     sums = functions["measures"] + functions["counted"] + functions["derive"]
     assert functions["measures"] == functions["counted"] == 1 <= functions["derive"] <= 3
     assert {functions[f] for f in ("sum_keys", "sum_shares", "sum_agree", "sum_unmask")} == {sums}
@@ -141,8 +141,8 @@ def test_the_contract_holds_with_noise():
 
 def test_rows_have_no_noise():
     with pytest.raises(ValueError, match="rows that travel would show"):
-        FedLinkPlus(noise=1.0)
-    assert FedLinkPlus(noise=1.0, share="none").secure
+        FedLinkPlus(aggregate={"noise": 1.0})
+    assert FedLinkPlus(aggregate={"noise": 1.0}, share="none").hides
 
 
 @pytest.mark.parametrize(("share", "sums"), [("none", 1), ("sums", 2)])
@@ -212,20 +212,23 @@ def test_sums_of_noise_alone_move_the_weights_no_further_than_they_weigh(sums, d
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_a_client_moves_a_sum_by_no_more_than_the_bound(scale):
     """With a multiplier that is next to nothing what is left is the bounded upload."""
-    method = FedLinkPlus(**NOISY | {"noise": 1e-5})
+    method = FedLinkPlus(**NOISY | {"aggregate": {"noise": 1e-5, "secure": False}})
     client = Client("ada", World(tuple("abc"), 0, 1), ledger=Ledger(fresh=seeded(0)))
     found = newton.means(*edges(3, scale), np.zeros(WIDTH))
-    sent = method.protect(client, found, method.clip, None)
+    sent = method.aggregate.protected(client, method.part(found, method.clip), None)
     assert np.linalg.norm(sent) <= method.clip + 1e-4
     assert sent == pytest.approx(found * min(1, method.clip / np.linalg.norm(found)), abs=3e-5)
 
 
 def test_counts_within_the_noise_are_taken_as_nothing():
-    done = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 20.0})
+    done = made(**NOISY | {"share": "sums", "buckets": 64,
+                            "aggregate": {"noise": 20.0, "secure": False}})
     away = [w.client.counts.items.away for w in done.clients.workers.values()]
     assert sum(int((a[:, 2] > 0).sum()) for a in away) < 0.05 * sum(map(len, away))
-    plain = made(**SMALL | {"share": "sums", "buckets": 64, "secure": False, "check": False})
-    found = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 1e-5})
+    plain = made(**SMALL | {"share": "sums", "buckets": 64, "check": False,
+                            "aggregate": {"secure": False}})
+    found = made(**NOISY | {"share": "sums", "buckets": 64,
+                             "aggregate": {"noise": 1e-5, "secure": False}})
     for name, worker in plain.clients.workers.items():
         other = found.clients.workers[name].client.counts.items.away
         # noise and what is cut off add up to .003 at most in twelve seeds, and counts are above 1

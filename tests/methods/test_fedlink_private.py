@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from toys import changed
 
 from fedvine import testing
-from fedvine.aggregate import secure
+from fedvine.aggregate import union
 from fedvine.core.rng import rng
 from fedvine.engines.faults import MockClients
 from fedvine.methods.fedlink_private import FedLinkPrivate
@@ -28,7 +29,7 @@ def test_the_contract():
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [("model", "users", "items"), ("model",), ("items",)])
 def test_masks_change_nothing(share):
-    plain, masked = (testing._run(TINY.model_copy(update={"secure": s, "share": share}),
+    plain, masked = (testing._run(changed(TINY, aggregate={"secure": s}, share=share),
                                   testing.tiny_case()).finish() for s in (False, True))
     assert json.dumps(plain.scores) == json.dumps(masked.scores)     # the sums are exact
     for name, value in plain.server.model.items():
@@ -39,17 +40,17 @@ def test_masks_change_nothing(share):
 def test_the_union_is_exact(seed, overlap):
     """Level by level, from sums alone, against sets."""
     draw = rng(seed, "union")
-    everyone = [secure.short(draw.integers(0, 1 << 64, 300, dtype=np.uint64))
+    everyone = [union.short(draw.integers(0, 1 << 64, 300, dtype=np.uint64))
                 for _ in range(2)]
-    own = [[np.unique(np.where(draw.random(300) < overlap, table, secure.short(
+    own = [[np.unique(np.where(draw.random(300) < overlap, table, union.short(
         draw.integers(0, 1 << 64, 300, dtype=np.uint64)))) for table in everyone]
         for _ in range(4)]
     own.append([np.empty(0, np.uint64)] * 2)                          # one that has nothing
     found, done = [np.zeros(1, np.uint64)] * 2, 0
-    for bits in secure.LEVELS:
-        total = np.sum([secure.marks(k, found, done, bits) for k in own], axis=0,
+    for bits in union.LEVELS:
+        total = np.sum([union.marks(k, found, done, bits) for k in own], axis=0,
                        dtype=np.uint64)
-        found, done = secure.occupied(total, found, bits), done + bits
+        found, done = union.occupied(total, found, bits), done + bits
     for side in range(2):
         expected = np.unique(np.concatenate([k[side] for k in own]))
         assert (found[side] == expected).all()
@@ -58,7 +59,7 @@ def test_the_union_is_exact(seed, overlap):
 def test_marks_show_neither_a_count_nor_its_parity():
     """Of a key that two clients have the sum is as random as of one that one has."""
     keys, parents = [np.arange(1 << 12, dtype=np.uint64) << np.uint64(30)], [np.zeros(1, np.uint64)]
-    one, two = (secure.marks(keys, parents, 0, 12) for _ in range(2))
+    one, two = (union.marks(keys, parents, 0, 12) for _ in range(2))
     for found in (one, one + two):
         bits = np.unpackbits(found.view(np.uint8)).reshape(-1, 64).mean(0)
         assert (np.abs(bits - 0.5) < 0.05).all() and (found != 0).all()
@@ -68,7 +69,7 @@ def test_marks_show_neither_a_count_nor_its_parity():
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
 def test_one_may_vanish_in_any_exchange_of_a_sum(step):
     """Of four, of which three are needed; the run goes on and ends."""
-    lost = testing._run(TINY, engine=MockClients, quorum=0.6, lose={(2, 1, step): {"bob"}})
+    lost = testing._run(TINY, engine=MockClients, quorum=0.6, lose={(2, 1, 1, step): {"bob"}})
     assert means(lost)["auc"] > 0
     whole = means(testing._run(TINY, quorum=0.6))
     assert (means(lost) == whole) == (step > 3)     # what it had sent is in the sum all the same
@@ -95,7 +96,7 @@ def test_the_server_sees_no_upload():
 
 @pytest.mark.slow
 def test_noise_has_the_stated_size_and_epsilon():
-    method = TINY.model_copy(update={"clip": 0.5, "noise": 3.0})
+    method = changed(TINY, aggregate={"clip": 0.5, "noise": 3.0})
     made = testing._run(method).finish()
     privacy = made.summary["privacy"]
     assert privacy["uploads"] == 2 * 4 and privacy["delta"] == 1e-5
@@ -122,12 +123,12 @@ def exact_epsilon(mu, delta):
 
 def test_noise_without_clip_is_refused():
     with pytest.raises(ValueError, match="noise needs clip"):
-        FedLinkPrivate(noise=1.0)
+        FedLinkPrivate(aggregate={"noise": 1.0})
 
 
 @pytest.mark.slow
 def test_clipping_alone():
-    made = testing._run(TINY.model_copy(update={"clip": 1e-6})).finish()
+    made = testing._run(changed(TINY, aggregate={"clip": 1e-6})).finish()
     start = TINY.start(made.clients.world).model
     for name, value in made.server.model.items():
         assert float((value - start[name]).abs().max()) < 1e-4       # it can hardly have moved
@@ -135,10 +136,10 @@ def test_clipping_alone():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("aggregate", ["clients", "touching"])
-def test_the_mean_is_of_those_who_stayed(secure, aggregate):
+@pytest.mark.parametrize("divide", ["clients", "touching"])
+def test_the_mean_is_of_those_who_stayed(secure, divide):
     """A fourth client that never answers in training moves the model no more than none would."""
-    method = TINY.model_copy(update={"secure": secure, "aggregate": aggregate})
+    method = changed(TINY, aggregate={"secure": secure}, divide=divide)
     parts, plan = testing.tiny_case(testing.tiny_stream(names=testing.FOUR))
     three = testing._run(method, (parts.only(["ada", "bob", "cyd"]), plan)).finish()
     away = {(t, r): {"dan"} for t in range(len(plan)) for r in range(method.rounds + 1)}

@@ -37,17 +37,17 @@ class Given:
 
 
 @pytest.mark.parametrize("share", [("model", "users", "items"), ("users",)], ids="-".join)
-@pytest.mark.parametrize("aggregate", ["clients", "touching"])
-def test_differences_are_averaged_over_all_clients_that_answer(aggregate, share):
+@pytest.mark.parametrize("divide", ["clients", "touching"])
+def test_differences_are_averaged_over_all_clients_that_answer(divide, share):
     """Three answer; rows 0, 1, 2 and 3 are touched by one, two, three and none of them."""
-    method = FedLink(width=2, aggregate=aggregate, share=share)
+    method = FedLink(width=2, divide=divide, share=share)
     server = method.start(World(("1", "2", "3"), 0, 1))
     server.users.numbers(np.arange(4, dtype=np.uint64))
     users, model = server.users.values.clone(), server.model
     given = Given({1: [0, 1, 2], 2: [1, 2], 3: [2]}, model if "model" in share else {})
     method.round(server, given, At(0, 1, 1))
     sums = np.array([1, 1 + 2, 1 + 2 + 3, 0])
-    expected = sums / {"clients": 3, "touching": np.array([1, 2, 3, 1])}[aggregate]
+    expected = sums / {"clients": 3, "touching": np.array([1, 2, 3, 1])}[divide]
     torch.testing.assert_close(server.users.values - users,
                                torch.from_numpy(expected).float()[:, None].expand(4, 2))
     for name, before in model.items():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tomlkit
 import torch
+from toys import changed
 
 from fedvine import testing
 from fedvine.aggregate.noise import from_fixed
@@ -20,8 +21,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
 from fedvine.methods._power.equations import infer_labels, reconstruct
 from fedvine.methods._power.propagation import smoothed
-from fedvine.methods.fedavg import FedAvg
-from fedvine.methods.joint import Joint
+from fedvine.methods.fedavg import FedAvg, Joint
 from fedvine.methods.power import Power, buffer_graph, divergence
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.tasks.task_plan import by_task
@@ -40,10 +40,11 @@ def test_the_contract(name, check):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"transfer": "l1"}, {"transfer": "none"}, {"alpha": 1.0}, {"phi": 0.0}, {"per_class": 0},
-    {"code_coverage": True}, {"clip": 1.0, "noise": 2.0}, {"min_count": 5}, {"secure": True},
+    {"code_coverage": True}, {"clip": 1.0, "noise": 2.0}, {"min_count": 5},
+    {"aggregate": {"secure": True}},
     {"answers": "global"}, {"moments": "fresh"}, {"reconstruction": "lbfgs"}, {"near": 0}], ids=str)
 def test_every_variant_runs(options):
-    made = testing._run(TINY.model_copy(update=options)).finish()
+    made = testing._run(changed(TINY, **options)).finish()
     assert 0 <= made.scores["test"]["mean"]["am"] <= 100
 
 
@@ -145,7 +146,7 @@ def test_a_client_that_skips_a_task_goes_on_with_its_trajectory_and_sends_what_i
 def test_secure_prototypes_are_means_over_all_clients(min_count):
     """The server has them exactly, and no upload that one client's could be read from."""
     parts, plan = testing.tiny_graphs()
-    method = TINY.model_copy(update={"secure": True, "min_count": min_count, "transfer": "none"})
+    method = changed(TINY, aggregate={"secure": True}, min_count=min_count, transfer="none")
     made = run(method, parts, plan, seed=7)
     next(iter(made))
     stages = [plan.stage(part, 0) for part in parts.parts.values()]
@@ -160,8 +161,8 @@ def test_secure_prototypes_are_means_over_all_clients(min_count):
 
 
 def test_secure_prototypes_have_no_noise():
-    with pytest.raises(ValueError, match="leave out secure"):
-        Power(secure=True, clip=1.0, noise=1.0)
+    with pytest.raises(ValueError, match="for prototypes of one client"):
+        Power(aggregate={"secure": True}, clip=1.0, noise=1.0)
 
 
 @pytest.mark.slow
@@ -227,7 +228,7 @@ def test_the_kept_row_is_the_mean_of_what_a_class_sees():
     client = Client("bob", World(testing.NAMES, 0, 4, {"features": 6, "classes": 8}))
     client.stage, plus = stage, PowerPlus(hops=1)
     plus.setup(client)
-    found = from_fixed(plus.classes(client)).reshape(8, 7)      # of each class count, then sum
+    found = np.column_stack([from_fixed(v) for v in plus.classes(client).values()])
     for label in range(8):
         nodes = np.flatnonzero(stage.y == label)
         assert found[label, 0] == len(nodes)
@@ -237,8 +238,8 @@ def test_the_kept_row_is_the_mean_of_what_a_class_sees():
 @pytest.mark.slow
 def test_power_plus_is_the_same_when_the_server_sees_only_sums():
     parts, plan = testing.tiny_graphs()
-    plain, hidden = (run(PowerPlus(rounds=2, secure=s), parts, plan).finish().scores["test"]
-                     for s in (False, True))
+    plain, hidden = (run(PowerPlus(rounds=2, aggregate={"secure": s}), parts, plan)
+                     .finish().scores["test"] for s in (False, True))
     assert plain["matrix"] == hidden["matrix"] and plain["mean"] == pytest.approx(hidden["mean"])
 
 
@@ -265,7 +266,7 @@ def test_noise_cannot_be_drawn_again_from_the_seed_of_the_run():
         client.stage, client.place = plan.stage(parts.parts["ada"], 2), (0, 0, 1)
         plus = PowerPlus(noise=1.0, clip=1.0)
         plus.setup(client)
-        found["power_plus"].append(plus.classes(client))
+        found["power_plus"].append(plus.classes(client)["sums"])
         counts = np.bincount(client.stage.y[client.stage.y >= 0], minlength=8)
         noisy = TINY.model_copy(update={"clip": 1.0, "noise": 1.0})
         found["power"].append(noisy.prototypes(client, counts)[0].numpy())

@@ -21,7 +21,8 @@ def test_every_line_changes_the_method(lines, first):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("study", "lines"), [
-    (forecasts.sharing, {"none, noise 3": {"share": "none", "noise": 3.0, "secure": False}}),
+    (forecasts.sharing, {"none, noise 3": {
+        "share": "none", "aggregate": {"noise": 3.0, "secure": False}}}),
     (forecasts.ablations, {"all of it": {}})])
 def test_a_page_has_scores_and_costs(tmp_path, study, lines):
     draw = rng(0, "small")

@@ -58,11 +58,11 @@ def test_membership_is_what_the_scores_tell(name, low, high):
 def test_numbers_that_one_client_has_alone():
     sent = [Letter((0, 1, 1), n, "sums", False, [], np.array(v, np.uint64))
             for n, v in (("a", [1, 0, 0, 2]), ("b", [0, 3, 0, 4]), ("c", [0, 0, 0, 5]))]
-    made = SimpleNamespace(method=SimpleNamespace(secure=False),
+    made = SimpleNamespace(method=SimpleNamespace(hides=False),
                            clients=SimpleNamespace(letters=sent))
     assert attacks.alone(made) == (2 / 3, 0.0, 3)
     assert attacks.alone_in_a_sum(made) == (1.0, 0.0, 12)
-    made.method.secure = True
+    made.method.hides = True
     assert attacks.alone_in_a_sum(made) is None
     made.clients.letters = []
     assert attacks.alone(made) is None

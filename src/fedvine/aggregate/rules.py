@@ -1,6 +1,6 @@
 """Averages that a few false updates cannot move far: clip, median, trimmed mean, Krum.
 
-``f`` is the number of clients whose updates may be anything (the field ``attackers``).
+``f`` is the number of clients whose updates may be anything (``aggregate.attackers``).
 
 - *clip*: an update longer than the median norm is shortened to it, and weighs no more than the
   median weight
@@ -16,104 +16,13 @@ fewer clients answer in a round than a rule needs, it is clip.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import model_validator
 
-from fedvine.core import tree
-from fedvine.core.clients import Clients
-from fedvine.core.errors import FedvineError
-from fedvine.core.method import Field, Method
-
-Rule = Literal["none", "clip", "median", "trimmed", "krum"]
-Weights = dict[str, torch.Tensor]
-
-
-class Robust(Method):
-    """Base of methods whose server averages what clients send."""
-
-    #: Whether the server averages, so that a rule applies.
-    averages: ClassVar[bool] = True
-
-    robust: Rule = Field(default="none", description="how updates are averaged: as they are; each "
-                         "shortened to the median norm; the median of each number; its mean "
-                         "without the largest and smallest; or the one update nearest to the "
-                         "others")
-    attackers: int = Field(default=1, ge=1, description="false updates that median, trimmed and "
-                           "krum must bear, f; these need 2 f + 1, and krum 2 f + 3, clients; in "
-                           "rounds in which fewer answer updates are clipped")
-
-    @model_validator(mode="after")
-    def _rule_applies(self) -> Robust:
-        if self.robust == "none":
-            return self
-        if not self.averages:
-            raise ValueError(f"{self.name} does not average updates one by one, so robust does not "
-                             "apply; leave it out")
-        if getattr(self, "secure", False):
-            raise ValueError("secure sums hide single updates, so the server cannot apply robust = "
-                             f'"{self.robust}"; choose one of secure = true and robust')
-        return self
-
-    def average(self, clients: Clients, sent: Mapping[str, Weights], current: Weights,
-                weights: Sequence[float]) -> Weights:
-        """Return the average of the models ``sent`` by the rule; their norms go to the status.
-
-        Args:
-            clients: of the run.
-            sent: models by client name.
-            current: the model that clients began with.
-            weights: of each model, at least 0; with 0 a model does not count.
-
-        Returns:
-            A model.
-
-        Raises:
-            FedvineError: where a run has fewer clients than the rule needs.
-        """
-        changes = {name: tree.subtract(model, current) for name, model in sent.items()}
-        self.note(clients, changes)
-        if self.robust == "none":
-            return tree.mean(sent.values(), weights)
-        kept = [k for k, weight in enumerate(weights) if weight > 0]
-        flat = torch.stack([tree.flattened(changes[n]) for n in sent])[kept]
-        found = merged(flat, self.rule(clients, len(kept)), self.attackers,
-                       np.asarray(weights, float)[kept])
-        return tree.add(current, tree.unflattened(found, current))
-
-    def bounded(self, trees: Iterable[Weights], around: Weights | None = None) -> list[Weights]:
-        """Return what clients sent beside their updates, with a rule shortened to the median norm.
-
-        Norms are those of the differences to ``around``, where that is given.
-        """
-        found = list(trees)
-        if self.robust == "none" or not found:
-            return found
-        away = found if around is None else [tree.subtract(t, around) for t in found]
-        flat = shortened(torch.stack([tree.flattened(t) for t in away]))
-        parts = [tree.unflattened(row, like) for row, like in zip(flat, found, strict=True)]
-        return parts if around is None else [tree.add(around, part) for part in parts]
-
-    def rule(self, clients: Clients, count: int) -> Rule:
-        """Return the rule for ``count`` updates: clip where they are fewer than the rule needs.
-
-        Raises :class:`FedvineError` where the whole run has too few clients.
-        """
-        needed, there = least(self.robust, self.attackers), len(clients.everyone)
-        if there < needed:
-            raise FedvineError(f'robust = "{self.robust}" with attackers = {self.attackers} needs '
-                               f"{needed} clients, and this run has {there}; choose another rule "
-                               "or fewer attackers.")
-        return self.robust if count >= needed else "clip"
-
-    @staticmethod
-    def note(clients: Clients, changes: Mapping[str, Weights]) -> None:
-        """Let the status show the norms of updates, and which are far above the others."""
-        clients.measured({n: float(tree.flattened(c).double().norm()) for n, c in changes.items()
-                          if c})
+Rule = Literal["mean", "clip", "median", "trimmed", "krum"]
 
 
 def least(rule: str, f: int) -> int:
@@ -164,7 +73,7 @@ def merged_rows(parts: Mapping[str, tuple[np.ndarray, torch.Tensor]], rule: str,
 
     Args:
         parts: by client, row numbers int32 [n], each once, and differences float32 [n, d].
-        rule: not "none".
+        rule: not "mean".
         f: attackers.
         scores: of :func:`krum`, by client; for that rule.
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.method import Method
+from fedvine.core.settings import fields
 from fedvine.data.graph import Graph
 from fedvine.data.spec import load
 from fedvine.experiments import run_folder
@@ -55,7 +56,7 @@ def _method(method: type) -> Iterator[RenderableType]:
     module = inspect.getmodule(method)
     yield f"{inspect.getdoc(method)}\n\n{inspect.getdoc(module) or ''}\n"
     table = Table("field", "type", "default", "what it is", box=None)
-    for name, field in method.model_fields.items():
+    for name, field in fields(method).items():
         table.add_row(name, kind_text(field.annotation, field.metadata), repr(field.default),
                       field.description or "")
     yield table

@@ -16,10 +16,10 @@ import time
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedvine.core.errors import Failed, MethodError, Refused
-from fedvine.core.expect import Number
+from fedvine.core.expect import Maybe, Number
 from fedvine.core.expect_scores import Scores
 from fedvine.core.message import Packed, Pool, accept, pack, unpack
 from fedvine.core.query import Query, code
@@ -29,6 +29,8 @@ from fedvine.core.state import World
 from fedvine.core.worker import Envelope
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fedvine.core.method import At, Method
     from fedvine.core.protocol import ServerScorer, TaskLike
 
@@ -65,6 +67,8 @@ class Clients:
         self.unscored = False       # learn, and score nothing
         self._given: dict[str, Any] = {}            # queries by client, where they are given
         self._undelivered: dict[str, list[Envelope]] = {}    # arrivals that a client did not get
+        # By function that is called once: the first round whose answer did not come, by client.
+        self._lost: dict[str, dict[str, list[int]]] = {}
 
     # -- what an engine adds -------------------------------------------------------------------
     def exchange(self, outgoing: Iterable[tuple[str, list[Envelope]]]) -> Iterator[
@@ -104,7 +108,9 @@ class Clients:
     def call(self, function: Callable[..., Any], *same: Any,
              per_client: Mapping[str, Any] | None = None, only: Iterable[str] | None = None,
              quorum: float | None = None, expect: Any = None,
-             fold: Callable[[str, Any], None] | None = None, later: bool = True) -> Replies:
+             fold: Callable[[str, Any], None] | None = None, later: bool = True,
+             once: bool | Literal["late"] = False,
+             step: int = 0) -> Replies:
         """Call a client function on clients and return their replies, in name order.
 
         Every client gets the arguments ``same``, which are packed once. A reply that is not as
@@ -125,6 +131,9 @@ class Clients:
                 ``predict`` to the library's queries the protocol has the statement.
             fold: called with (name, reply) one at a time, in order; the replies are not kept.
             later: whether a client that does not get a call of an arrival gets it when it is back.
+            once: whether the function's replies are made once, so that one which does not come is
+                sent with the next (:mod:`fedvine.core.once`); late: see :meth:`late`.
+            step: exchange of a secure sum, from 1; all of them are one call.
 
         Returns:
             The replies that came, by client name; none of them where ``fold`` takes them.
@@ -142,8 +151,9 @@ class Clients:
         if fold is not None and len(chosen) > 1:
             shared = self.pool.take(shared)  # the server may change its model while folding
         again = [] if per_client is None else unpack(shared)
-        self._calls += 1
-        place = (*self._place, self._calls)
+        lost = self._lost.setdefault(function.__name__, {}) if once and self.quorum < 1 else None
+        self._calls += step < 2
+        place = (*self._place, self._calls, step)
         sent: dict[str, list[Envelope]] = {}
 
         def outgoing() -> Iterator[tuple[str, list[Envelope]]]:
@@ -152,7 +162,9 @@ class Clients:
                 if self._query == Query("given"):
                     body = pack([*same, *([] if per_client is None else [per_client[name]]),
                                  self._given[name]])
-                envelope = Envelope(place, function.__name__, self._query, body)
+                envelope = Envelope(place, function.__name__, self._query, body,
+                                    None if lost is None else
+                                    [*lost.get(name, []), *([1] if once == "late" else [])])
                 sent[name] = [*self._undelivered.get(name, []), envelope]
                 yield name, sent[name]
 
@@ -174,6 +186,9 @@ class Clients:
                 undone |= {name} if isinstance(reason, Failed) else set()
             self._note(name, down=size, up=reply.nbytes if reply else 0, seconds=seconds,
                        answers=reply is not None)
+            if lost is not None:
+                lost.pop(name, None) if reply is not None else lost.setdefault(
+                    name, list(self._place))
             if reply is None:
                 missing.append(name)
                 if later and place[1] == 0 and (name not in refused or name in undone):
@@ -199,6 +214,31 @@ class Clients:
                             for n in missing)
             raise RoundAborted(f"{why} (stage {place[0]}, round {place[1]})")
         return Replies(kept, missing)
+
+    def mean(self, function: Callable[..., Any], *same: Any, **options: Any) -> Any:
+        """Compute the mean of the models that ``function`` returns at clients.
+
+        See :meth:`fedvine.aggregate.means.Means.mean` for what is given and returned.
+        """
+        return self._aggregate("mean")(self, function, *same, **options)
+
+    def sum(self, function: Callable[..., Any], *same: Any, **options: Any
+            ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Sum the vectors that ``function`` returns at clients, in fixed point.
+
+        See :meth:`fedvine.aggregate.aggregate.Sum.sum` for what is given and returned.
+        """
+        return self._aggregate("sum")(self, function, *same, **options)
+
+    def late(self, function: Callable[..., Any], expect: Any) -> list[Any]:
+        """Return what clients that are back had sent to calls of ``function`` with ``once``.
+
+        It is what did not come; the function is not carried out. A reply that does not come now
+        either is left for the next call.
+        """
+        names = set(self._lost.get(function.__name__, {})) & set(self.names)
+        return [] if not names else list(self.call(
+            function, only=names, quorum=0.0, expect=Maybe(expect), once="late"))
 
     def choose(self, fraction: float, at_least: int = 1) -> tuple[str, ...]:
         """Draw the names of the clients that take part, from the run's seed and this place.
@@ -285,14 +325,16 @@ class Clients:
 
     def dump(self) -> dict[str, Any]:
         """Return the base's own state for a save."""
-        return {"missed": {n: [[list(e.place), e.function, code(e.query), _plain(e.body)]
-                               for e in held] for n, held in self._undelivered.items()}}
+        return {"missed": {n: [[list(e.place), e.function, code(e.query), _plain(e.body), e.once]
+                               for e in held] for n, held in self._undelivered.items()},
+                "lost": {f: dict(places) for f, places in self._lost.items()}}
 
     def load(self, state: Mapping[str, Any] | None) -> None:
         """Restore a state of :meth:`dump`; None for the start of a run."""
-        state = state or {"missed": {}}
-        self._undelivered = {n: [Envelope(tuple(p), f, Query.of_code(q), _packed(b))
-                            for p, f, q, b in held] for n, held in state["missed"].items()}
+        state = state or {"missed": {}, "lost": {}}
+        self._lost = {f: dict(places) for f, places in state["lost"].items()}
+        self._undelivered = {n: [Envelope(tuple(p), f, Query.of_code(q), _packed(b), o)
+                            for p, f, q, b, o in held] for n, held in state["missed"].items()}
 
     def _note(self, name: str, answers: bool | None = None, **more: float) -> None:
         found = self.traffic.setdefault(name, {"down": 0, "up": 0, "seconds": 0.0, "answers": True})
@@ -301,10 +343,18 @@ class Clients:
         found["answers"] = found["answers"] if answers is None else answers
 
     def _check(self, function: Callable[..., Any]) -> None:
-        if getattr(function, "__self__", None) != self.method or not getattr(
+        owner = getattr(function, "__self__", None)
+        if (owner != self.method and owner is not self.method.combining) or not getattr(
                 function, "__on_client__", False):
             raise MethodError(f"{getattr(function, '__name__', function)} cannot be called on "
                               f"clients; mark it with @on_client in {type(self.method).__name__}.")
+
+    def _aggregate(self, what: str) -> Callable[..., Any]:
+        found = getattr(self.method.combining, what, None)
+        if found is None:
+            raise MethodError(f"{type(self.method).__name__} takes a {what} over clients; give it "
+                              "a field aggregate that has one, as fedvine.aggregate offers.")
+        return found
 
     def _expected(self, function: Callable[..., Any], expect: Any, name: str) -> Any:
         """Return the statement of this client's reply; of measured scores in place of raw ones."""

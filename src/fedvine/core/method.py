@@ -38,7 +38,7 @@ paper's constants, ``server`` is the server's memory, ``client`` the memory of o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -48,6 +48,7 @@ from fedvine.core.state import Client, Memory, World
 
 if TYPE_CHECKING:
     from fedvine.core.clients import Clients
+    from fedvine.core.protocol import Combining
     from fedvine.core.replies import Replies
 
 __all__ = ["At", "Client", "Field", "Method", "Server", "World", "on_client"]
@@ -74,14 +75,20 @@ class At(NamedTuple):
         return self.r == self.R
 
 
-def on_client(function: F) -> F:
+def on_client(function: Any = None, *, combined: Literal["", "mean", "sum"] = "") -> Any:
     """Mark a function of a method that runs at a client: ``(self, client, *message) -> reply``.
 
     ``self`` holds the constants, ``client`` is its memory. A parameter called ``queries`` is filled
-    in at the client, and only while the library scores or a person requests predictions.
+    in at the client, and only while the library scores or a person requests predictions. With
+    ``combined`` the reply is for ``clients.mean`` or ``clients.sum``, and leaves the client as
+    the method's ``aggregate`` says, or not at all.
     """
-    function.__on_client__ = True  # type: ignore[attr-defined]
-    return function
+    def marked(function: F) -> F:
+        function.__on_client__ = True       # type: ignore[attr-defined]
+        function.__combined__ = combined    # type: ignore[attr-defined]
+        return function
+
+    return marked if function is None else marked(function)
 
 
 class Method(BaseModel):
@@ -117,14 +124,24 @@ class Method(BaseModel):
         """Return the number of rounds in stage ``t``."""
         return self.rounds
 
+    @property
+    def combining(self) -> Combining | None:
+        """Return the field ``aggregate``: how replies become one; None where none do."""
+        return vars(self).get("aggregate")
+
+    @property
+    def hides(self) -> bool:
+        """Return whether combined replies leave clients under masks."""
+        return self.combining is not None and self.combining.hides
+
     def needed(self, clients: int) -> int:
         """Return how many of ``clients`` must answer in any case, whatever the quorum."""
-        return 1
+        return 1 if self.combining is None else self.combining.needed(clients)
 
     def closed(self) -> frozenset[str]:
         """Return client functions that a client does not carry out with these constants.
 
-        These are functions of a base class that return in the clear what the method hides.
+        These are functions that a field turns off, such as those of rows that travel.
         """
         return frozenset()
 

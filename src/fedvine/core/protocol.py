@@ -10,6 +10,34 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol
 
 
+class Combining(Protocol):
+    """How replies become one: :class:`fedvine.aggregate.aggregate.Aggregate` and its kinds.
+
+    A kind also has ``mean`` or ``sum``, to which :class:`fedvine.core.clients.Clients` hands on.
+    """
+
+    @property
+    def hides(self) -> bool:
+        """Return whether clients send under masks."""
+        ...
+
+    def model_copy(self, *, update: dict[str, Any]) -> Any:
+        """Return these settings with others for some keys."""
+        ...
+
+    def needed(self, clients: int) -> int:
+        """Return how many of ``clients`` must answer, whatever the quorum."""
+        ...
+
+    def opened(self, client: Any, message: list[Any]) -> None:
+        """Take what masks need off a call at the client; refuse a call in the clear."""
+        ...
+
+    def leaving(self, client: Any, kind: Any, reply: Any) -> Any:
+        """Return a combined reply as it leaves the client."""
+        ...
+
+
 class PlanLike(Protocol):
     """Stages of a run: :class:`fedvine.data.plan.Plan`, :class:`fedvine.tasks.task_plan.TaskPlan`.
 

@@ -8,6 +8,7 @@ from inspect import isclass
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from fedvine.core.errors import FedvineError, near
 
@@ -49,6 +50,28 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return both
 
 
+def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a model by key; those of a table in it as ``table.key``."""
+    found: dict[str, FieldInfo] = {}
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isclass(inner) and issubclass(inner, BaseModel):
+            found |= {f"{name}.{key}": one.merge_field_infos(one, default=getattr(
+                field.default, key)) for key, one in inner.model_fields.items()}
+        else:
+            found[name] = field
+    return found
+
+
+def flat(values: BaseModel) -> dict[str, Any]:
+    """Return the values of a model by key, as :func:`fields` names them."""
+    found: dict[str, Any] = {}
+    for name, value in values:
+        found |= ({f"{name}.{key}": one for key, one in value} if isinstance(value, BaseModel)
+                  else {name: value})
+    return found
+
+
 def build(model: type[M], values: Any, where: str = "", under: str = "") -> M:
     """Return an instance of ``model``; raises :class:`FedvineError` with one sentence.
 
@@ -65,6 +88,8 @@ def sentence(error: ValidationError, model: type[BaseModel], under: str = "") ->
     """Describe the first error, with its key and, for an unknown key, a near one."""
     first, *others = error.errors()
     path, inner = _path(model, first["loc"])
+    if path[:1] == ["aggregate"]:       # a table of its own in files and on the command line
+        under = ""
     key = under + ".".join(path)
     if first["type"] == "extra_forbidden":
         known = [under + ".".join([*path[:-1], name]) for name in (inner or model).model_fields]

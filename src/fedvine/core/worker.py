@@ -12,24 +12,30 @@ from fedvine.core.errors import MethodError
 from fedvine.core.ledger import Ledger
 from fedvine.core.message import Packed, pack, unpack
 from fedvine.core.method import Method
+from fedvine.core.once import unsent
 from fedvine.core.query import Query
 from fedvine.core.refresh import refreshed
 from fedvine.core.state import Client, World
 
 if TYPE_CHECKING:
-    from fedvine.core.protocol import OwnQueries, PlanLike, Scorer, TaskLike
+    from collections.abc import Callable
+
+    from fedvine.core.protocol import Combining, OwnQueries, PlanLike, Scorer, TaskLike
 
 
 class Envelope(NamedTuple):
-    """One call: its place (t, r, call), the function's name, the kind of queries, and the message.
+    """One call: its place (t, r, call, step), the function's name, kind of queries, and message.
 
-    ``query`` is None in training.
+    ``query`` is None in training. ``step`` counts the exchanges of a secure sum, which is one call;
+    it is 0 elsewhere. ``once`` is that of ``client.once``, and with a third number the function is
+    not carried out: what the server lacks is sent, and nothing new.
     """
 
-    place: tuple[int, int, int]
+    place: tuple[int, int, int, int]
     function: str
     query: Query | None
     body: Packed
+    once: list[int] | None = None
 
 
 @functools.cache
@@ -76,7 +82,7 @@ class ClientWorker:
         self.marks: list[dict[str, Any]] = []
         if self.scorer is not None and getattr(self.protocol, "curves", False):
             self.client.marker = self._mark
-        self._last: tuple[tuple[int, int, int], Packed] | None = None
+        self._last: tuple[tuple[int, ...], Packed] | None = None
         self.seconds = 0.0
 
     def handle(self, envelope: Envelope) -> Packed:
@@ -94,21 +100,21 @@ class ClientWorker:
         return reply
 
     def _run(self, envelope: Envelope) -> Any:
-        client, (t, _, _) = self.client, envelope.place
+        client, t = self.client, envelope.place[0]
         if client.place[0] != t:
             self._reach(t)
         if self.part is not None and client.place[0] != t:
             client.stage, client.past = self.plan.stage(self.part, t), self.plan.past(self.part, t)
             self.part.release()  # pages read for earlier stages, and to find this one
-        client.place, client.asked = envelope.place, envelope.query
-        function = getattr(type(self.method), envelope.function, None)
-        if function is None or not getattr(function, "__on_client__", False):
-            raise MethodError(f"{envelope.function} is no client function of {self.method.name}; "
-                              "the call was refused.")
+        client.place, client.asked = envelope.place[:3], envelope.query
+        client.once = envelope.function, envelope.once
+        owner, function = self._function(envelope.function)
         if envelope.function in self.method.closed():
             raise MethodError(f"{envelope.function} of {self.method.name} is not answered with "
                               "these constants; the call was refused.")
         message = unpack(envelope.body)
+        if combined := getattr(function, "__combined__", ""):
+            self._aggregate().opened(client, message)
         queries, query, part = None, envelope.query, self.part
         step: int | None = None         # after so many new events the answer is refreshed
         if query is not None and self.scorer is not None:
@@ -129,7 +135,9 @@ class ClientWorker:
                                   "exist only while the library scores; call it from answer().")
             named["queries"] = queries
         if envelope.function != "predict" or query is None:
-            return function(self.method, client, *message, **named)
+            reply = (unsent(client, None) if len(envelope.once or ()) > 2 else
+                     function(owner, client, *message, **named))
+            return self._aggregate().leaving(client, combined, reply) if combined else reply
         reply = (function(self.method, client, *message, **named)
                  if step is None or not len(client.ahead) else
                  refreshed(self.method, client, function, message, queries, part, step))
@@ -144,6 +152,21 @@ class ClientWorker:
             if query.kind == "own":
                 return self._own().keep(query.number, reply)
         return reply
+
+    def _function(self, name: str) -> tuple[Any, Callable[..., Any]]:
+        """Return a client function of the method or of its aggregate, and whose it is."""
+        for owner in (self.method, self.method.combining):
+            function = getattr(type(owner), name, None)
+            if getattr(function, "__on_client__", False):
+                return owner, function      # type: ignore[return-value]
+        raise MethodError(f"{name} is no client function of {self.method.name}; the call was "
+                          "refused.")
+
+    def _aggregate(self) -> Combining:
+        if self.method.combining is None:
+            raise MethodError(f"{self.method.name} has combined replies; give it a field "
+                              "aggregate, as fedvine.aggregate offers.")
+        return self.method.combining
 
     def _fresh(self, t: int) -> Client:
         """Return a client as at the start of a run, in the world of stage ``t``."""

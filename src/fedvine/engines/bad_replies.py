@@ -116,7 +116,7 @@ class Spoiler:
         """Return how many kinds are still to be tried."""
         return sum(len(kinds) for todo in self.wanted.values() for kinds in todo.values())
 
-    def spoil(self, name: str, place: tuple[int, int, int], query: Query | None, function: str,
+    def spoil(self, name: str, place: tuple[int, ...], query: Query | None, function: str,
               reply: Packed) -> Packed | Refused | None:
         """Return a bad reply in place of this one; None if this one stays as it is."""
         here, wanted = phase(place, query), self.wanted.get(name, {})
@@ -178,7 +178,7 @@ class Spoilt(JudgedMixin, LocalClients):
         return bad or reply
 
 
-def phase(place: tuple[int, int, int], query: Query | None) -> str:
+def phase(place: tuple[int, ...], query: Query | None) -> str:
     """Return the phase that a call belongs to."""
     return "scoring" if query is not None else "arrival" if place[1] == 0 else "rounds"
 

@@ -33,9 +33,9 @@ class MockClients(LocalClients):
     keep_last = True
 
     def __init__(self, *args: Any, twice: bool = False, forget: bool = False,
-                 kill: Collection[tuple[int, int, int]] = (),
+                 kill: Collection[tuple[int, ...]] = (),
                  away: Mapping[tuple[int, int], Collection[str]] | None = None,
-                 lose: Mapping[tuple[int, int, int], Collection[str]] | None = None,
+                 lose: Mapping[tuple[int, ...], Collection[str]] | None = None,
                  **options: Any) -> None:
         super().__init__(*args, **options)
         self.twice, self.forget, self.kill = twice, forget, set(kill)
@@ -56,7 +56,8 @@ class MockClients(LocalClients):
         if name in self.away.get(self._place, ()) and envelope.query is None:
             return None
         wire = dumps(envelope.body)
-        if envelope.place in self.kill and name == self.names[0]:
+        place = envelope.place if envelope.place[3] else envelope.place[:3]
+        if place in self.kill and name == self.names[0]:
             self.workers[name].restore(loads(self._began[name]))
             for earlier in self._sent[name]:
                 super()._deliver(name, earlier)
@@ -66,7 +67,7 @@ class MockClients(LocalClients):
             again = super()._deliver(name, envelope._replace(body=loads(wire)))
             if again is None or reply is None or dumps(again) != dumps(reply):
                 raise ClientError(f'client "{name}" answered a repeated call differently')
-        lost = self.lose.get(envelope.place, set())
+        lost = self.lose.get(place, set())
         if name in lost:
             lost.discard(name)  # lost once: the next attempt gets through
             return None
@@ -99,7 +100,7 @@ class RecordingClients(LocalClients):
         down = unpack(_kept(envelope.body))
         reply = super()._deliver(name, envelope)
         up = None if reply is None else unpack(_kept(reply))
-        self.letters.append(Letter(envelope.place, name, envelope.function,
+        self.letters.append(Letter(envelope.place[:3], name, envelope.function,
                                    envelope.query is not None, down, up))
         return reply
 

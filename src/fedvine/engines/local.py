@@ -72,7 +72,7 @@ class LocalClients(Clients):
         except FedvineError:
             raise
         except Exception as error:
-            t, r, _ = envelope.place
+            t, r, *_ = envelope.place
             raise ClientError(f'client "{name}" failed in {envelope.function} (stage {t}, round '
                               f"{r}): {type(error).__name__}: {error}") from error
 

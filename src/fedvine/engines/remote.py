@@ -84,7 +84,7 @@ class RemoteClients(Clients):
                 reply, seconds = _reply(ask(
                     self.send, name, self.deadline, self.pool, do="call",
                     place=list(envelope.place), function=envelope.function,
-                    asks=code(envelope.query), skeleton=body.skeleton,
+                    asks=code(envelope.query), once=envelope.once, skeleton=body.skeleton,
                     buffers=list(body.buffers)))
             except Unreachable as error:
                 self.gone |= {name} if isinstance(error, Gone) else set()

@@ -18,7 +18,9 @@ from pydantic import (
     Field,
     SerializationInfo,
     SerializeAsAny,
+    SerializerFunctionWrapHandler,
     field_serializer,
+    model_serializer,
     model_validator,
 )
 
@@ -127,6 +129,12 @@ class Experiment(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "aggregate" in values:      # the method's own table
+            given = values.get("method", {})
+            given = ({"name": given} if isinstance(given, str) else given if isinstance(given, dict)
+                     else {**given.constants(), **given.model_dump(exclude_unset=True)})
+            values = {k: v for k, v in values.items() if k != "aggregate"} | {
+                "method": merged(given, {"aggregate": values["aggregate"]})}
         if isinstance(values, dict) and isinstance(values.get("data"), str):
             values = {**values, "data": {"source": values["data"]}}
         for key in values if isinstance(values, dict) else ():
@@ -181,6 +189,16 @@ class Experiment(BaseModel):
             values = {key: value for key, value in values.items() if value is not None}
         return {**{k: v for k, v in method.constants().items() if k in ("name", "file_digest")},
                 **values}
+
+    @model_serializer(mode="wrap")
+    def _dump_aggregate(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the values with the method's ``aggregate`` as a table, where it is set."""
+        values = dump(self)
+        method = values.get("method", {})
+        if (combined := method.pop("aggregate", None)) and (
+                self.method.combining != type(self.method).model_fields["aggregate"].default):
+            values["aggregate"] = combined
+        return values
 
     # -- made from files -------------------------------------------------------------------------
     @staticmethod

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from fedvine.aggregate.secure import SecureSums
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import Packed, loads, unpack
 from fedvine.core.method import Method
@@ -114,7 +113,7 @@ def _carry_out(order: Order, name: str, found: SiteFile, folder: Path) -> tuple[
 
 def _identities(method: Method, names: list[str]) -> dict[str, Callable[[], Any]]:
     """Return a key for each site, made for this run alone, and their roster; if there are sums."""
-    if not (isinstance(method, SecureSums) and method.secure):
+    if not method.hides:
         return {name: lambda: None for name in names}
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.method import Method
+from fedvine.core.settings import fields, flat
 from fedvine.core.units import size
 from fedvine.engines.refusals import Refusal
 
@@ -34,16 +35,16 @@ most_bytes = 100000000   # largest number of bytes that leave in a round
 [policy.methods.local]
 
 [policy.methods.fedlink_private]
-secure = true
-# clip = {most = 0.03}
-# noise = {least = 1.0}
+"aggregate.secure" = true
+# "aggregate.clip" = {most = 0.03}
+# "aggregate.noise" = {least = 1.0}
 
 [policy.methods.fedlink_plus]
 share = ["sums", "none"]
-secure = true
+"aggregate.secure" = true
 
 [policy.methods.power_plus]
-secure = true
+"aggregate.secure" = true
 """
 
 
@@ -54,9 +55,9 @@ class Policy(BaseModel):
 
     methods: dict[str, dict[str, Any]] = Field(
         default_factory=lambda: {
-            "edgebank": {}, "local": {}, "fedlink_private": {"secure": True},
-            "fedlink_plus": {"share": ["sums", "none"], "secure": True},
-            "power_plus": {"secure": True}},
+            "edgebank": {}, "local": {}, "fedlink_private": {"aggregate.secure": True},
+            "fedlink_plus": {"share": ["sums", "none"], "aggregate.secure": True},
+            "power_plus": {"aggregate.secure": True}},
         description="methods that may run here; below each its fields: a value, a list of values, "
         'or least and most; for a method of another package also package = "NAME VERSION"')
     times: bool = Field(default=False, description="whether the server may learn when each hashed "
@@ -74,8 +75,8 @@ class Policy(BaseModel):
     @field_validator("methods")
     @classmethod
     def _bounds(cls, methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for name, fields in methods.items():
-            for field, wanted in fields.items():
+        for name, bounds in methods.items():
+            for field, wanted in bounds.items():
                 if isinstance(wanted, dict) and not (
                         wanted and wanted.keys() <= {"least", "most"}
                         and all(_is_number(v) for v in wanted.values())):
@@ -89,16 +90,16 @@ class Policy(BaseModel):
         Without ``names`` it is all methods; some of them load PyTorch.
         """
         for name in names or self.methods:
-            fields = self.methods[name]
-            there = registry.method(name).model_fields      # type: ignore[attr-defined]
+            wanted = self.methods[name]
+            there = fields(registry.method(name))       # type: ignore[arg-type]
             package = registry.package_of(name)
-            if fields.get("package") != package:
+            if wanted.get("package") != package:
                 raise FedvineError(
                     f"policy.methods.{name}: {name} is fedvine's own; leave out package."
                     if package is None else
                     f"policy.methods.{name}: the method that is installed is of another package; "
                     f'write package = "{package}" if it may run here.')
-            if unknown := [field for field in fields if field not in {*there, "package"}]:
+            if unknown := [field for field in wanted if field not in {*there, "package"}]:
                 raise FedvineError(f"policy.methods.{name}: {name} has no field "
                                    f'"{unknown[0]}"{near(unknown[0], there)}.')
 
@@ -111,13 +112,15 @@ class Policy(BaseModel):
             raise Refusal("policy-method", method.name)
         self.installed(method.name)
         for field, wanted in self.methods[method.name].items():
-            if field != "package" and not _fits(value := getattr(method, field), wanted):
+            if field != "package" and not _fits(value := flat(method)[field], wanted):
                 raise Refusal("policy-field", f"{method.name}.{field}", _said(wanted),
                               _said(value))
         if self.epsilon is not None:
             rounds = max(1, sum(map(method.rounds_at, range(stages))))
-            if "delta" in type(method).model_fields:    # a server could choose one close to 1
-                method = method.model_copy(update={"delta": self.delta})
+            if "aggregate.delta" in flat(method):       # a server could choose one close to 1
+                combined = method.combining.model_copy(     # type: ignore[union-attr]
+                    update={"delta": self.delta})
+                method = method.model_copy(update={"aggregate": combined})
             spent = float(method.privacy(rounds).get("epsilon", math.inf))
             if not spent <= self.epsilon:
                 raise Refusal("policy-epsilon", f"{self.epsilon:g}",

@@ -198,13 +198,14 @@ class Site(SiteTable):
         self.run, self.saves, self.last = run, saves, None
 
     def call(self, place: list[int], function: str, asks: int | None, skeleton: bytes,
-             buffers: list[np.ndarray]) -> list[Any]:
+             buffers: list[np.ndarray], once: list[int] | None = None) -> list[Any]:
         """Carry out one call; return the reply's skeleton and buffers, and the seconds it took."""
         worker, query = self._running(), Query.of_code(asks)
         if query is not None and query.kind == "given":     # raw answers to the server's own pairs
             raise Refusal("query")
-        t, r, call = place
-        reply = worker.handle(Envelope((t, r, call), function, query, Packed(skeleton, buffers)))
+        t, r, call, step = (*place, 0)[:4]
+        reply = worker.handle(Envelope((t, r, call, step), function, query,
+                                       Packed(skeleton, buffers), once))
         if query is not None and query.kind == "stage" and function == "predict" and (
                 self.grain > 1):
             reply = pack(coarse_scores(unpack(reply), self.grain))

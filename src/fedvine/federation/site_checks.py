@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedvine.aggregate.secure import SecureSums
 from fedvine.core import device, registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
@@ -71,7 +70,7 @@ def confirmed(method: Method, identity: Callable[[], RosterMember | None],
     Raises :class:`Refusal` without a roster, or where the run's ``clients`` are not all on it or
     are fewer than must stay by it.
     """
-    if not (isinstance(method, SecureSums) and method.secure):
+    if not method.hides:
         return None
     try:
         found = identity()

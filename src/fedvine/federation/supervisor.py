@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedvine.aggregate.secure import SecureSums
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.federation import kits as kits
@@ -119,7 +118,7 @@ class Supervisor:
     def _say_who_must_stay(self, order: Order, clients: int) -> None:
         """Say, before a run starts, how many sites its secure sums need."""
         method = order.kind()
-        if isinstance(method, SecureSums) and method.secure and clients > 1:
+        if method.hides and clients > 1:
             needed = method.needed(clients)
             self.say(f"{method.name} adds what sites send under masks: each sum needs "
                      + (f"all {clients} sites" if needed == clients else

@@ -34,12 +34,12 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
-from fedvine.aggregate.rules import Robust
+from fedvine.aggregate.means import Mean
 from fedvine.core import tree
 from fedvine.core.compiling import timed
 from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import unique
-from fedvine.core.method import At, Client, Field, Server, World
+from fedvine.core.method import At, Client, Field, Method, Server, World
 from fedvine.core.rng import rng
 from fedvine.data.snapshot import DynamicSnapshot
 from fedvine.data.stream import EventStream
@@ -58,7 +58,7 @@ from fedvine.partitions.colearn import Order
 BLOCK = 1 << 13     # pairs that are scored at a time
 
 
-class DgCoLearn(ClientFunctions, Robust):
+class DgCoLearn(ClientFunctions, Method):
     """K clients that compute what one machine would on the whole graph."""
 
     name: ClassVar[str] = "dgcolearn"
@@ -71,6 +71,7 @@ class DgCoLearn(ClientFunctions, Robust):
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "hidden": [16, 32, 64],
                                       "window": [1, 3, 10], "epochs": [1, 3]}
 
+    aggregate: Mean = Mean()
     rounds: int = Field(default=10, ge=0, description="rounds a stage, R")
     features: int = Field(default=32, ge=3, description="columns of features where the data have "
                           "none: random ones from the hash of a node's name, 1, log(1 + degree)")
@@ -146,9 +147,9 @@ class DgCoLearn(ClientFunctions, Robust):
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
         corrected, withheld = self.exchange in FEATURES, self.min_group > 1
-        if self.robust != "none" and self.together:
+        if self.aggregate.by != "mean" and self.together:
             raise ValueError("clients return parts of one machine's gradients, which are added and "
-                             "not averaged; with robust set exchange_gradients = false")
+                             "not averaged; with aggregate.rule set exchange_gradients = false")
         if (self.exchange in ("paper", "two-hop-exact")
                 and self.backbone in ("gcrn-gru", "gcrn-lstm")):
             raise ValueError(f"Eqs. (5) and (6) are added to the rows between convolution and "
@@ -396,8 +397,8 @@ class DgCoLearn(ClientFunctions, Robust):
         sent = clients.call(self.trained, only=present, expect=tree.weights(server.net))
         sizes = [len(own[n][1]) for n in sent.names]    # pairs (nodes) that each trained on
         if sum(sizes):                                  # the average, weighted by these
-            tree.load(server.net, self.average(clients, dict(sent.items()),
-                                               tree.weights(server.net), sizes))
+            tree.load(server.net, self.aggregate.average(
+                clients, dict(sent.items()), tree.weights(server.net), sizes))
 
     def exchange_once(self, server: Server, clients, model: Any) -> Sequence[str]:
         """Exchange once for the local epochs that follow; return the clients that took part."""

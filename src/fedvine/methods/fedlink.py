@@ -23,10 +23,10 @@ import torch
 from pydantic import model_validator
 from torch.nn.functional import softplus
 
-from fedvine.aggregate.rules import Robust
+from fedvine.aggregate.means import Mean
 from fedvine.core import tree
 from fedvine.core.device import OnDevice
-from fedvine.core.method import At, Client, Field, Server, World, on_client
+from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink import inputs
@@ -53,7 +53,7 @@ from fedvine.nn.sage import Bipartite, BipartiteSage
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
-class FedLink(ArrivalsMixin, OnDevice, Robust):
+class FedLink(ArrivalsMixin, OnDevice, Method):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
@@ -62,6 +62,7 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
     space: ClassVar[dict[str, Any]] = {"learning_rate": (1e-3, 0.03, "log"), "steps": [1, 3, 10],
                                       "negatives": [1, 2, 5], "masked": (0.1, 0.9)}
 
+    aggregate: Mean = Mean()
     rounds: int = Field(default=10, ge=0, description="communication rounds a stage, R")
     capacity: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default=4000, description="edges in a buffer, C; auto: each client's own, measured on its "
@@ -78,7 +79,7 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
     masked: float = Field(
         default=0.5, ge=0, lt=1, description="share of edges that a step supervises and keeps out "
         "of message passing; 0: all are supervised and all carry messages, as in the code")
-    aggregate: Literal["clients", "touching"] = Field(
+    divide: Literal["clients", "touching"] = Field(
         default="touching", description="divide the sum of a row's differences by the number of "
         "clients that touched the row; or (clients, as in the box) by K, those that answered")
     draw: Literal["buffer", "newest", "uniform", "cyclic"] | None = Field(
@@ -98,16 +99,9 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
 
     @model_validator(mode="after")
     def _krum_needs_the_model(self) -> Self:
-        if self.robust == "krum" and "model" not in self.share:
+        if getattr(self.aggregate, "rule", "") == "krum" and "model" not in self.share:
             raise ValueError('krum measures distances of shared models; put "model" into share, or '
                              "choose another rule")
-        return self
-
-    @model_validator(mode="after")
-    def _who_averages_nothing_shares_nothing(self) -> Self:
-        if self.share and not self.averages:
-            raise ValueError(f"{self.name} shares nothing; leave share out, or choose a method "
-                             "whose clients learn together, such as stfl")
         return self
 
     def closed(self) -> frozenset[str]:
@@ -164,14 +158,14 @@ class FedLink(ArrivalsMixin, OnDevice, Robust):
         rows = fetch(server, clients, self.choose, new_rows=True, only=server.joining)
         # Each receives W^(r), w and these rows, takes L local steps and sends Delta_k. Differences
         # of w are summed as they arrive, those of rows kept one by one and scaled when added.
-        delta = Differences(server, rows, self.shared(server), self, clients)
+        delta = Differences(server, rows, self.shared(server), self.aggregate, clients)
         clients.call(self.train, self.shared(server), per_client=rows.send,
                      expect=delta.expected, fold=delta.add)
         # W^(r+1) = W^(r) + (1/K) sum_k Delta_k; K clients answered in this round
         K = max(delta.count, 1)
         server.model = tree.add(server.model, delta.model, 1 / K)
         for side, numbers, difference, touching in delta.rows():
-            by = touching if self.aggregate == "touching" else K    # the box has K alone
+            by = touching if self.divide == "touching" else K    # the box has K alone
             getattr(server, side).add_(numbers, difference, 1 / by)
 
     @on_client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from fedvine.aggregate.means import Means
 from fedvine.core.method import Field
 from fedvine.methods.fedlink import FedLink
 
@@ -12,9 +13,9 @@ class FedLinkLocal(FedLink):
     """Constant edge buffers, each client on its own."""
 
     name: ClassVar[str] = "fedlink_local"
-    averages: ClassVar[bool] = False
+    aggregate: Means = Means()  # type: ignore[assignment]
 
-    share: tuple[Literal["model", "users", "items"], ...] = Field(
+    share: tuple[()] = Field(  # type: ignore[assignment]
         default=(), description="nothing is shared")
 
 

@@ -31,11 +31,11 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import model_validator
 
+from fedvine.aggregate.aggregate import NoisySum
 from fedvine.aggregate.noise import from_fixed, spent
-from fedvine.aggregate.secure import SecureSums
 from fedvine.core.errors import MethodError
 from fedvine.core.expect import Array, Flag
-from fedvine.core.method import At, Client, Field, Server, World, on_client
+from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh, step_of
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink.edges import kept
@@ -50,7 +50,7 @@ from fedvine.tasks.link_prediction import EdgeQueries
 KEYS = Array("uint64", (None,), keys="unique")
 
 
-class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
+class FedLinkPlus(SumsMixin, TravelMixin, Method):
     """Shared weights for features of counts; rows of users that several clients know travel."""
 
     name: ClassVar[str] = "fedlink_plus"
@@ -59,13 +59,12 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
     space: ClassVar[dict[str, Any]] = {"ridge": (0.1, 10.0, "log"), "new": (1.0, 4.0, "log"),
                                       "fade": (0.7, 1.0)}
 
+    aggregate: NoisySum = NoisySum()
     rounds: int = Field(default=10, ge=1, description="Newton steps a stage, at most")
     share: Literal["rows", "sums", "none"] = Field(
         default="rows", description="rows: clients exchange what they count of users and items "
         "that they both know; sums: secure sums of all clients' counts of items, by hash, and of "
         "derivatives; none: sums of derivatives alone")
-    secure: bool = Field(default=False, description="hide each client's sums from the server, "
-                         "which sees their total (needs fedvine[flare]); true where share is sums")
     buckets: int = Field(default=1 << 14, ge=1, description="hashes of items whose counts are "
                          "summed where share is sums")
     sampled: int = Field(default=1000, ge=1, description="edges a client and stage in the loss")
@@ -90,18 +89,15 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
                         "false, and always with noise: the whole model answers")
     without: tuple[str, ...] = Field(default=(), description="parts of the features that have no "
                                      f"weight, of {', '.join(PARTS)}, edges")
-    noise: float = Field(default=0.0, ge=0, description="noise multiplier z: deviation of the "
-                         "noise in a sum, in units of the bound on one client; 0: none")
     clip: float = Field(default=0.3, gt=0, description="with noise, the largest L2 norm of a "
                         "client's mean derivatives")
     clip_counts: float = Field(default=30.0, gt=0, description="with noise, the largest L2 norm "
                                "of a client's counts of items in a stage")
-    delta: float = Field(default=1e-5, gt=0, lt=1, description="the delta of differential privacy")
 
     @property
     def edge_columns(self) -> bool:  # type: ignore[override]
         """Return whether weights and features of edges are learned from: not with noise."""
-        return not self.noise
+        return not self.noisy()
 
     @classmethod
     def tiny(cls):
@@ -109,7 +105,7 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
 
     def start(self, world: World) -> Server:
         width = edge_columns.width(world)
-        search = (Noisy(width, self.clip * self.ridge, self.fade) if self.noise
+        search = (Noisy(width, self.clip * self.ridge, self.fade) if self.noisy()
                   else Newton(self.ridge, self.without, width))
         return Server(newton=search, users=Members(), items=Members(), one_kind=False, gains={},
                       chosen=[])
@@ -125,37 +121,42 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
     @model_validator(mode="before")
     @classmethod
     def _sums_are_secure(cls, values: Any) -> Any:
-        secure = isinstance(values, dict) and (values.get("share") == "sums"
-                                               or values.get("noise"))
-        return {"secure": True, **values} if secure else values
+        given = values.get("aggregate", {}) if isinstance(values, dict) else NoisySum()
+        if isinstance(given, dict) and (values.get("share") == "sums" or given.get("noise")):
+            return {**values, "aggregate": {"secure": True, **given}}
+        return values
 
     def closed(self) -> frozenset[str]:
         """Return the functions of rows that travel, unless rows travel; of sums without noise."""
         return frozenset(() if self.share == "rows" else ("lend", "receive", "give", "look")) | (
-            {"derive", "measures"} if self.noise else {"derive_means"})
+            {"derive", "measures"} if self.noisy() else {"derive_means"})
 
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
         for part in set(self.without) - {*PARTS, "edges"}:
             raise ValueError(f"there is no part {part} of the features; there are "
                              f"{', '.join(PARTS)}, edges")
-        if self.noise and self.share == "rows":
+        if self.noisy() and self.share == "rows":
             raise ValueError("noise is for sums, and rows that travel would show what it hides; "
                              'take share = "none" or "sums"')
-        if self.noise and self.without:
+        if self.noisy() and self.without:
             raise ValueError("with noise few features have a weight; leave out without")
         return self
 
     @property
     def checks(self) -> bool:
         """Return whether the method checks itself: its measures have no noise."""
-        return self.check and not self.noise
+        return self.check and not self.noisy()
+
+    def noisy(self) -> bool:
+        return self.aggregate.noise > 0
 
     def rounds_at(self, t: int) -> int:
-        return 1 if self.noise else self.rounds
+        return 1 if self.noisy() else self.rounds
 
     def privacy(self, rounds: int) -> dict[str, Any]:
-        return spent(self.noise, rounds * (2 if self.share == "sums" else 1), self.delta)
+        uploads = rounds * (2 if self.share == "sums" else 1)
+        return spent(self.aggregate.noise, uploads, self.aggregate.delta)
 
     # -- a stage ---------------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
@@ -176,10 +177,10 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         if self.share == "rows":
             self.exchange(server, clients, found, before)
         elif self.share == "sums":
-            total, came = self.secure_sum(clients, self.counted, length=self.buckets)
+            total, came = clients.sum(self.counted, length=self.buckets)
             totals = from_fixed(total)
-            if self.noise:      # what is within three deviations of the noise is taken as nothing
-                least = 3 * self.deviation(self.clip_counts, len(clients.names))
+            if self.noisy():    # what is within three deviations of the noise is taken as nothing
+                least = 3 * self.aggregate.deviation(self.clip_counts, len(clients.names))
                 totals = np.where(totals > least, totals, 0.0)
             away = sorted(set(clients.names) - set(came))
             clients.call(self.total, totals.astype(np.float32), away, expect=None)
@@ -189,10 +190,10 @@ class FedLinkPlus(SumsMixin, TravelMixin, SecureSums):
         # m = 0 unless that step did not lower the loss
         if server.newton.done:
             return
-        if self.noise:
+        if self.noisy():
             server.newton.take(
                 self.summed(clients, self.derive_means, newton.LENGTH, server.newton.w),
-                self.deviation(self.clip, len(clients.names)))
+                self.aggregate.deviation(self.clip, len(clients.names)))
             return
         units = server.newton.units
         sums = self.summed(clients, self.derive, newton.length(len(units)),

@@ -6,11 +6,11 @@ What FedLink's server learns from a client is which rows it touches, and how it 
   hashed ids (:mod:`fedvine.aggregate.secure`): the server learns the union, not who holds what
 - every client downloads the whole union and uploads a masked vector over all of it: the server
   learns the sum (Bonawitz et al. 2017)
-- with ``clip`` a client's whole upload is scaled to an L2 norm of at most S; with ``noise`` each
-  adds Gaussian noise such that the sum of the fewest clients that may stay has a deviation of
-  z S (:mod:`fedvine.aggregate.noise`); without masks each client's own has it. The summary
-  states epsilon for adding or leaving out one client's uploads; it covers the values, not the
-  union of row ids. What rounds that were played again cost more is in each client's ledger
+- with ``aggregate.clip`` a client's whole upload is scaled to an L2 norm of at most S; with
+  ``aggregate.noise`` each adds Gaussian noise such that the sum of the fewest clients that may stay
+  has a deviation of z S (:mod:`fedvine.aggregate.noise`); without masks each client's own has it.
+  The summary states epsilon for adding or leaving out one client's uploads; it covers the values,
+  not the union of row ids. What rounds that were played again cost more is in each client's ledger
 
 What stays visible: the union, how large each client's answer to a score is, the sum itself, and
 all that can be told from it: with two clients each knows the other's part.
@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
-from fedvine.aggregate.noise import from_fixed, protect, spent, to_fixed
-from fedvine.aggregate.secure import LEVELS, SecureSums, marks, occupied, short
+from fedvine.aggregate.aggregate import NoisySum, Part
+from fedvine.aggregate.noise import from_fixed, spent
+from fedvine.aggregate.union import LEVELS, marks, occupied, short
 from fedvine.core import tree
 from fedvine.core.lookup import find
 from fedvine.core.method import At, Client, Field, Server, on_client
@@ -37,34 +38,43 @@ from fedvine.methods.fedlink import FedLink
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
-class FedLinkPrivate(SecureSums, FedLink):
+class PrivateSum(NoisySum):
+    """Secure sums of uploads that are bounded as a whole."""
+
+    secure: bool = Field(default=True, description="clients send under masks, and the server sees "
+                         "only sums; false: the same without masks, to compare")
+    clip: float | None = Field(default=None, gt=0, description="largest L2 norm of an upload, S; "
+                               "none: not clipped")
+
+    @model_validator(mode="after")
+    def _noise_needs_clip(self) -> Self:
+        if self.noise and self.clip is None:
+            raise ValueError("noise needs clip, the norm that it is measured in")
+        return self
+
+
+class FedLinkPrivate(FedLink):
     """FedLink with secure aggregation and differential privacy."""
 
     name: ClassVar[str] = "fedlink_private"
     revision: ClassVar[int] = 2             # noise of the operating system
     refreshes: ClassVar[Refresh] = 200      # each answer is computed from the whole table
 
-    clip: float | None = Field(default=None, gt=0, description="largest L2 norm of an upload, S; "
-                               "none: not clipped")
-    noise: float = Field(default=0.0, ge=0, description="noise multiplier z: deviation of the "
-                         "noise in the sum, in units of clip; 0: none")
-    delta: float = Field(default=1e-5, gt=0, lt=1, description="the delta of differential privacy")
+    aggregate: PrivateSum = PrivateSum()  # type: ignore[assignment]
 
     @classmethod
     def tiny(cls) -> Self:
         return cls(rounds=2, capacity=30, buffers=2, steps=2, width=4)
 
     @model_validator(mode="after")
-    def _noise_needs_clip(self) -> Self:
-        if self.noise and self.clip is None:
-            raise ValueError("noise needs clip, the norm that it is measured in")
+    def _sums_are_of_all(self) -> Self:
         if self.join != "stage" or not self.share_items:
             raise ValueError("sums are of all clients, and must not say who holds which row: leave "
                              "out join and share_items")
         return self
 
     def privacy(self, rounds: int) -> dict[str, Any]:
-        return spent(self.noise, rounds, self.delta)
+        return spent(self.aggregate.noise, rounds, self.aggregate.delta)
 
     def closed(self) -> frozenset[str]:
         """Return FedLink's functions that tell which rows a client touches, and their changes."""
@@ -81,21 +91,20 @@ class FedLinkPrivate(SecureSums, FedLink):
         done = 0
         for bits in LEVELS:
             if found:
-                total, _ = self.secure_sum(clients, self.mark, found, done, bits,
-                                           length=sum(len(f) << bits for f in found))
+                total, _ = clients.sum(self.mark, found, done, bits,
+                                       length=sum(len(f) << bits for f in found))
                 found = occupied(total, found, bits)
             done += bits
         server.union = dict(zip(self.shared_sides(), found, strict=True))
         for side, keys in server.union.items():
             getattr(server, side).numbers(keys)
 
-    @on_client
-    def mark(self, client: Client, parents: list[np.ndarray], done: int, bits: int,
-             sealed: dict[str, bytes] | None) -> np.ndarray:
+    @on_client(combined="sum")
+    def mark(self, client: Client, parents: list[np.ndarray], done: int, bits: int) -> np.ndarray:
         """Return a level of the union: random numbers where this client's buffers hold a row."""
         keys = [self.keys(client, side, getattr(client, side).optimizer.held)
                 for side in self.shared_sides()]
-        return self.mask(client, marks(keys, parents, done, bits), sealed)
+        return marks(keys, parents, done, bits)
 
     def keys(self, client: Client, side: str, ids: np.ndarray) -> np.ndarray:
         """Return short keys of local ids."""
@@ -106,15 +115,16 @@ class FedLinkPrivate(SecureSums, FedLink):
         # Every client gets the rows of the whole union; the server gets sum_k Delta_k alone.
         rows = {s: getattr(server, s).find(keys) for s, keys in server.union.items()}
         sent = {s: getattr(server, s).take(rows[s]) for s in rows}
-        total, came = self.secure_sum(clients, self.upload, self.shared(server), server.union,
-                                      sent, length=self.length(server))
+        total, came = clients.sum(self.upload, self.shared(server), server.union, sent,
+                                  length=self.length(server))
         change, start = from_fixed(total), 0        # W^(r+1) = W^(r) + (1/K) sum_k Delta_k
         count = len(came)                           # K
         for side, numbers in rows.items():
             block = torch.from_numpy(change[start:start + len(numbers) * (self.width + 1)])
             block = block.reshape(-1, self.width + 1).float()
             start += len(numbers) * (self.width + 1)
-            by = count if self.aggregate == "clients" or self.noise else block[:, -1:].clamp(min=1)
+            by = (count if self.divide == "clients" or self.aggregate.noise
+                  else block[:, -1:].clamp(min=1))
             getattr(server, side).add_(numbers, block[:, :-1] / by)
         if "model" in self.share:
             delta = tree.unflattened(torch.from_numpy(change[start:]).float(), server.model)
@@ -126,10 +136,10 @@ class FedLinkPrivate(SecureSums, FedLink):
         return rows + (sum(p.numel() for p in server.model.values()) if "model" in self.share
                        else 0)
 
-    @on_client
+    @on_client(combined="sum")
     def upload(self, client: Client, model: Any, union: dict[str, np.ndarray],
-               sent: dict[str, torch.Tensor], sealed: dict[str, bytes] | None) -> np.ndarray:
-        """Take L local steps; return differences of the whole union, clipped, noised, masked."""
+               sent: dict[str, torch.Tensor]) -> Part:
+        """Take L local steps; return differences of the whole union."""
         draw = rng(client.world.seed, client.name, *client.place[:2], "buffers")
         batches = [self.batch(client, draw) for _ in range(self.steps)]
         touched = touched_by(batches)
@@ -158,16 +168,13 @@ class FedLinkPrivate(SecureSums, FedLink):
         if model is not None:
             delta = tree.change(client.model, model)
             values += [delta[name].reshape(-1) for name in sorted(delta)]
-        flat = protect(
-            client, torch.cat([v.reshape(-1) for v in values]).double().numpy() if values
-            else np.empty(0), self.clip, self.noise, participants=sealed or (),
-            fewest=1 if sealed is None else self.needed(len(client.world.clients)))
-        if not self.noise:  # how many touched a row; with noise the sum is divided by all
-            start = 0
-            for rows, mine in zip(values, touches, strict=False):
-                flat[start + mine.numpy() * (self.width + 1) + self.width] = 1.0
-                start += rows.numel()
-        return self.mask(client, to_fixed(flat), sealed)
+        # how many touched a row; with noise the sum is divided by all
+        flat = torch.cat([v.reshape(-1) for v in values]) if values else torch.empty(0)
+        counts, start = np.zeros(len(flat)), 0
+        for rows, mine in zip(values, touches, strict=False):
+            counts[start + mine.numpy() * (self.width + 1) + self.width] = 1.0
+            start += rows.numel()
+        return Part(flat.double().numpy(), self.aggregate.clip, counts)
 
     # -- forecasts: every client gets the whole table, and makes no request ----------------------
     def answer(self, server, clients, at: At):

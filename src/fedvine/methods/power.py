@@ -12,9 +12,10 @@ averaged model on it towards the models of the clients that know each class best
 **What the server learns.** The gradients of one sample through a linear layer give the sample
 back by one division: the server has every client's mean feature vector of each class, exactly (of
 a class of one node that node's features), label distributions, sizes and models. ``min_count``
-withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a mean. With ``secure`` a
-prototype is the mean over the nodes of all clients, by secure sums, and no client's own mean is
-sent; label distributions and models, which Eq. (14) needs one by one, are sent as before.
+withholds small classes, ``clip`` with ``noise`` adds calibrated noise to a mean. With
+``aggregate.secure`` a prototype is the mean over the nodes of all clients, by secure sums, and no
+client's own mean is sent; label distributions and models, which Eq. (14) needs one by one, are sent
+as before.
 
 Where the paper leaves it open, or its public code differs:
 
@@ -38,20 +39,22 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
-from fedvine.aggregate.class_means import protect
+from fedvine.aggregate.class_means import class_sums, protect
+from fedvine.aggregate.noise import from_fixed, to_fixed
 from fedvine.core import tree
+from fedvine.core.clients import Clients
 from fedvine.core.expect import Array, Maybe
 from fedvine.core.growth import enlarged
 from fedvine.core.method import At, Client, Field, Server, World, on_client
+from fedvine.core.once import unsent
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power import owed, uploads
+from fedvine.methods._power import uploads
 from fedvine.methods._power.equations import Encoder, class_means, encode, neighbours, select
-from fedvine.methods._power.prototype_sums import PrototypeSums
-from fedvine.methods._power.training import average
+from fedvine.methods._power.remembering import Replaying
 from fedvine.nn.gat import Inputs
 
 
-class Power(PrototypeSums):
+class Power(Replaying):
     """Experience replay at clients, prototypes and trajectory-aware transfer at the server."""
 
     name: ClassVar[str] = "power"
@@ -82,8 +85,9 @@ class Power(PrototypeSums):
 
     @model_validator(mode="after")
     def _noise_is_on_means(self) -> Self:
-        if self.secure and self.noise:
-            raise ValueError("noise is for prototypes of one client each; leave out secure")
+        if self.hides and self.noise:
+            raise ValueError("noise is for prototypes of one client each; leave out "
+                             "aggregate.secure")
         return self
 
     def noisy(self) -> bool:
@@ -113,7 +117,7 @@ class Power(PrototypeSums):
     # -- Algorithm 1 -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
         clients.call(self.meet, expect=None)
-        if self.secure:
+        if self.hides:
             self.add_prototypes(server, clients)
 
     @on_client
@@ -131,13 +135,13 @@ class Power(PrototypeSums):
         client.trajectory = self.phi * client.trajectory + counts / max(counts.sum(), 1)  # (12)
 
     @on_client
-    def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool,
-                lost: owed.Lost | None = None) -> dict[str, Any]:
+    def execute(self, client: Client, model: dict[str, torch.Tensor], last: bool
+                ) -> dict[str, Any]:
         """Carry out C_Exec, lines 13 to 35 (`meet`: (8), (12)): train with replay, store, send.
 
         ``last`` is r = R. The box tests r = 1. Here it is the first round of the task in which the
-        client is sampled. Prototypes of earlier tasks that were not sent are sent then, too, and
-        those of the clients in ``lost`` whose answer did not come.
+        client is sampled. Prototypes of earlier tasks that were not sent, or did not come, are
+        sent then, too.
         """
         self.receive(client, model)                                     # line 13
         for epoch in range(self.epochs):                                # lines 14-16
@@ -146,7 +150,7 @@ class Power(PrototypeSums):
             self.store(client, model)                                   # (2), (3), (4)
         first_upload = None
         met = None if client.told else {"means": client.means, "classes": client.classes}
-        met = owed.owed(client, "execute", met, lost, joined)
+        met = unsent(client, met, joined)
         if met is not None:                                             # lines 24-30, r = 1
             gradients = encode(self.encoder(client.world), met["means"], met["classes"])  # (9)
             first_upload = {"trajectory": client.trajectory, "gradients": gradients}
@@ -157,13 +161,12 @@ class Power(PrototypeSums):
 
     def round(self, server, clients, at: At) -> None:
         """Carry out round r of task t, lines 5 to 8: C_Exec at the sampled clients, then S_Exec."""
-        sampled, lost = clients.choose(self.fraction), owed.lost(server, clients, "execute")
-        sent = clients.call(
-            self.execute, server.model, at.last, lost, only=sampled,    # lines 5-7
-            expect=self.reply(server) | {"met": Maybe(self.expected_upload(clients.world))})
-        owed.note(server, clients, "execute", sampled, sent.names)
+        sampled = clients.choose(self.fraction)
+        mean, _, sent = clients.mean(                                   # lines 5-7
+            self.execute, server.model, at.last, around=server.model, only=sampled, once=True,
+            more={"met": Maybe(self.expected_upload(clients.world))})
         self.store_at_others(server, clients, at, sampled)              # lines 17-23, not sampled
-        server.model = average(self, clients, sent, server.model)       # sum_k N_k / N Theta^k
+        server.model = mean                                             # sum_k N_k / N Theta^k
         self.fill_buffer(server, sent, clients.world)                   # lines 39-48: (10), (11)
         if self.transfer != "none":
             self.transfer_knowledge(server, sent, clients.world)        # lines 49-51: (13), (14)
@@ -204,7 +207,7 @@ class Power(PrototypeSums):
         share = (seen / seen.sum(0).clamp(min=1e-12))[:, server.y]                  # [K, V]
         share, net = share.to(self.where), self.net(world).double().to(self.where)
         with torch.no_grad():
-            local = torch.stack([tree.load(net, m)(graph) for m in self.bounded(
+            local = torch.stack([tree.load(net, m)(graph) for m in self.aggregate.bounded(
                 sent.each("model"), server.model)])
         tree.load(net, server.model)
         optimizer = torch.optim.Adam(net.parameters(), lr=self.server_learning_rate)
@@ -215,6 +218,32 @@ class Power(PrototypeSums):
             optimizer.step()
         if all(p.isfinite().all() for p in net.parameters()):  # whatever a client has sent
             server.model = {n: p.float() for n, p in tree.weights(net).items()}
+
+    # -- prototypes as secure sums (aggregate.secure) ----------------------------------------------
+    def add_prototypes(self, server: Server, clients: Clients) -> None:
+        """Add the means of the task's classes over all clients (8) to the global buffer.
+
+        It then has one prototype a class and task, in place of one a client.
+        """
+        C, F = clients.world.facts["classes"], clients.world.facts["features"]
+        total, _ = clients.sum(self.sums, length=C * (1 + F))
+        counts, sums = np.split(from_fixed(total).reshape(C, 1 + F), [1], 1)
+        there = np.flatnonzero(counts[:, 0].round() > 0)
+        means = torch.from_numpy((sums[there] / counts[there]).astype(np.float32))
+        server.x = torch.cat([server.x, means])
+        server.y = torch.cat([server.y, torch.from_numpy(there)])
+
+    @on_client(combined="sum")
+    def sums(self, client: Client) -> np.ndarray:
+        """Compute number and summed features of the nodes of each class, uint64 [C (1 + F)].
+
+        Classes of fewer than ``min_count`` nodes are withheld.
+        """
+        y, C = client.stage.y, client.world.facts["classes"]
+        small = np.bincount(y[y >= 0], minlength=C) < self.min_count
+        sums, counts = class_sums(client.stage.x, np.where((y >= 0) & ~small[y], y, -1), C,
+                                  self.clip)
+        return to_fixed(np.column_stack([counts, sums]).ravel())
 
     # -- parts -----------------------------------------------------------------------------------
     def choose(self, client: Client, model: dict[str, torch.Tensor]) -> np.ndarray:
@@ -232,7 +261,7 @@ class Power(PrototypeSums):
         ``counts`` int [classes] are the labelled nodes of each class.
         """
         clip, present = math.inf if self.clip is None else self.clip, np.flatnonzero(counts)
-        if self.secure:                         # they are in the sums
+        if self.hides:                          # they are in the sums
             present = present[:0]
         means, _ = class_means(client.stage.x, client.stage.y, len(counts), clip)       # (8)
         kept, row = protect(means[present], torch.from_numpy(counts[present]), clip=clip,

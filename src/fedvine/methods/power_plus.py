@@ -17,10 +17,10 @@ nodes are answered without it, and clients count right answers. So nothing is se
 data set, and where neighbours differ averages are left out.
 
 **A task** has two sums when it begins, of features by class and of products, then ``rounds``, each
-with a sum of models, and at its end the counts of right answers. ``secure`` hides every client's
-part of all four.
+with a sum of models, and at its end the counts of right answers. ``aggregate.secure`` hides every
+client's part of all four.
 
-**What the server learns**: these sums over clients. Without ``secure`` it has each client's parts
+**What the server learns**: these sums over clients. Without masks it has each client's parts
 and models too, and from the sums of a task of few nodes their rows can be computed: ``least``
 withholds such tasks. ``clip`` and ``noise`` add calibrated noise to the class means at every
 client. It is measured in one node's part, which is not bounded in products, nor where neighbours'
@@ -37,17 +37,16 @@ import torch
 from pydantic import model_validator
 from scipy.sparse import issparse
 
+from fedvine.aggregate.aggregate import participants
 from fedvine.aggregate.class_means import class_sums
 from fedvine.aggregate.noise import from_fixed, noised, to_fixed
-from fedvine.core import tree
 from fedvine.core.clients import Clients
 from fedvine.core.errors import FedvineError
-from fedvine.core.expect import Array, Maybe
+from fedvine.core.expect import Array
 from fedvine.core.method import At, Client, Field, Server, World, on_client
-from fedvine.methods._power import choice, owed
-from fedvine.methods._power.products import flat
+from fedvine.core.once import unsent
+from fedvine.methods._power import choice
 from fedvine.methods._power.propagation import means, smoothed
-from fedvine.methods._power.training import average
 from fedvine.nn.gat import Inputs, below
 from fedvine.tasks.class_incremental import NodeQueries
 
@@ -60,8 +59,6 @@ class PowerPlus(choice.Choosing):
 
     criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
         default="cross-entropy", description="of a node; the loss is its mean over classes")
-    secure: bool = Field(default=False, description="add sums and models so that the server sees "
-                         "only their total (needs fedvine[flare], fraction = 1)")
     old: float = Field(default=2.0, ge=0, description="weight of a replayed class in the loss; one "
                        "of the task weighs 1; 0: no replay")
     rows: float = Field(default=4.0, ge=0, description="without a closed form: weight of a node's "
@@ -78,7 +75,7 @@ class PowerPlus(choice.Choosing):
 
     @model_validator(mode="after")
     def _sums_are_of_all(self) -> Self:
-        if self.secure and self.fraction < 1:
+        if self.hides and self.fraction < 1:
             raise ValueError("secure sums are of all clients, as a sum of those that the server "
                              "names could be one client's; leave out fraction")
         return self
@@ -87,10 +84,6 @@ class PowerPlus(choice.Choosing):
     def revision(self) -> int:  # type: ignore[override]
         """Return 4; 3 without a client's correction, where scores are those of before."""
         return 4 if self.corrects else 3
-
-    def closed(self) -> frozenset[str]:
-        """Return the functions that send a client's own model, where models are added."""
-        return frozenset({"learn", "train"} if self.secure else ())
 
     # -- memory ------------------------------------------------------------------------------------
     def noisy(self) -> bool:
@@ -117,10 +110,9 @@ class PowerPlus(choice.Choosing):
             raise FedvineError("noise needs a bound on one node's part, which sums of products and "
                                "averages over neighbours do not have; set method.width and "
                                "method.hops to 0 too.")
-        total, came = self.secure_sum(clients, self.classes, self.lost(server, clients, "classes"),
-                                      length=server.sums.numel() + len(server.counts))
+        total, _ = clients.sum(self.classes, once=self.once,
+                               length=server.sums.numel() + len(server.counts))
         self.add_classes(server, total)
-        owed.note(server, clients, "classes", clients.names, came)
         if self.width:
             if not vars(server).get("closed"):      # saved before there was a closed form
                 server.closed = self.nothing(clients.world)
@@ -136,13 +128,11 @@ class PowerPlus(choice.Choosing):
         server.counts = server.counts + found[:, 0].round()
         server.sums = server.sums + found[:, 1:]
 
-    @on_client
-    def classes(self, client: Client, lost: owed.Lost | None = None,
-                sealed: dict[str, bytes] | None = None) -> np.ndarray:
-        """Compute node counts and summed smoothed features of the task's classes, masked.
+    @on_client(combined="sum")
+    def classes(self, client: Client) -> dict[str, np.ndarray] | None:
+        """Compute node counts [C] and summed smoothed features [C, F] of the task's classes.
 
-        The result is uint64 [C (1 + F)] in fixed point: of each class its count, then its sum.
-        With those of the task come sums that did not reach the server, of the clients in ``lost``.
+        They are uint64 in fixed point, with sums of before that did not reach the server.
         """
         sums, counts = class_sums(smoothed(client.stage, self.hops), self.shared(client),
                                   len(client.means), self.clip)
@@ -151,27 +141,16 @@ class PowerPlus(choice.Choosing):
             if self.clip is None:
                 raise FedvineError("noise is measured in clip; set method.clip too.")
             fixed[counts > 0] = noised(client, sums[counts > 0], self.noise * self.clip, self.clip,
-                                       participants=sealed or ())
-        found = {"counts": to_fixed(counts), "sums": fixed}
-        found = owed.owed(client, "classes", found, lost, owed.added) or found
-        return self.mask(client, flat(found), sealed)
+                                       participants=participants(client))
+        return unsent(client, {"counts": to_fixed(counts), "sums": fixed})
 
     # -- rounds ------------------------------------------------------------------------------------
     def round(self, server, clients, at: At) -> None:
         means = server.sums / server.counts.clamp(min=1)[:, None]
         closed = self.told(server) if at.first else None
         rows = means * (server.counts > 0)[:, None]
-        if self.secure:
-            length = sum(p.numel() for p in server.model.values()) + 1
-            total, _ = self.secure_sum(clients, self.learn_masked, server.model, rows, closed,
-                                       length=length)
-            *_, nodes = found = torch.from_numpy(from_fixed(total))     # sum_k N_k Theta^k, N_k
-            if nodes > 0:
-                server.model = tree.unflattened((found[:-1] / nodes).float(), server.model)
-        else:
-            sent = clients.call(self.learn, server.model, rows, closed, expect=self.reply(server),
-                                only=clients.choose(self.fraction))
-            server.model = average(self, clients, sent, server.model)
+        server.model = clients.mean(self.learn, server.model, rows, closed, around=server.model,
+                                    only=clients.choose(self.fraction)).value
         if at.last:
             self.add_late(server, clients)
             if self.width:
@@ -179,45 +158,20 @@ class PowerPlus(choice.Choosing):
 
     def add_late(self, server: Server, clients: Clients) -> None:
         """Add sums that did not come when the task began, of clients that are back."""
-        lost = {what: self.lost(server, clients, what) or {} for what in ("classes", "products")}
-        names = set().union(*lost.values()) & set(clients.names)
-        if not names:
-            return
-        sizes = {"classes": server.sums.numel() + len(server.counts),
-                 "products": self.length(clients.world)}
-        sent = clients.call(self.late, lost, only=names, quorum=0.0, expect={
-            what: Maybe(Array("uint64", (size,), most=8 * size)) for what, size in sizes.items()})
-        add = {"classes": self.add_classes, "products": self.add_to_products}
-        for what, add_to in add.items():
-            for vector in sent.each(what):
+        sizes = server.sums.numel() + len(server.counts), self.length(clients.world)
+        add = (self.classes, self.add_classes), (self.products, self.add_to_products)
+        for size, (function, add_to) in zip(sizes, add, strict=True):
+            for vector in clients.late(function, Array("uint64", (size,), most=8 * size)):
                 if vector is not None:
                     add_to(server, vector)
-            owed.note(server, clients, what, names, sent.names)
 
-    @on_client
-    def late(self, client: Client, lost: dict[str, owed.Lost]) -> dict[str, np.ndarray | None]:
-        """Send the sums that did not reach the server."""
-        found = {what: owed.owed(client, what, None, named, owed.added)
-                 for what, named in lost.items()}
-        return {what: None if value is None else flat(value) for what, value in found.items()}
-
-    @on_client
+    @on_client(combined="mean")
     def learn(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor,
               closed: dict[str, Any] | None) -> dict[str, Any]:
         """Train E epochs from the global model; ``means`` float32 [C, F] are the rows to replay."""
         client.means = means
         client.closed = client.closed if closed is None else closed
         return self.train(client, model)
-
-    @on_client
-    def learn_masked(self, client: Client, model: dict[str, torch.Tensor], means: torch.Tensor,
-                     closed: dict[str, Any] | None, sealed: dict[str, bytes] | None = None
-                     ) -> np.ndarray:
-        """Train as :meth:`learn` does; return N_k Theta^k and N_k, masked, uint64 [P + 1]."""
-        client.place = (*client.place[:2], 1)       # so its draws are those without masks
-        sent = self.learn(client, model, means, closed)
-        values = tree.flattened(sent["model"]).double().numpy() * sent["size"]
-        return self.mask(client, to_fixed(np.append(values, sent["size"])), sealed)
 
     def loss(self, client: Client, draw: torch.Generator) -> torch.Tensor | None:
         """Compute the cross-entropy: the mean within each class, then over classes and rows."""

@@ -7,10 +7,11 @@ client keeps and trains on: all edges so far in place of buffers. :class:`Local`
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
+from fedvine.aggregate.means import Means
 from fedvine.core.method import Client, Field
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
@@ -53,7 +54,7 @@ class Local(STFL):
     """Training on the full history, each client by itself; nothing is sent."""
 
     name: ClassVar[str] = "local"
-    averages: ClassVar[bool] = False
+    aggregate: Means = Means()  # type: ignore[assignment]
 
-    share: tuple[Literal["model", "users", "items"], ...] = Field(
-        default=(), description="nothing travels")
+    share: tuple[()] = Field(  # type: ignore[assignment]
+        default=(), description="nothing travels; clients of stfl learn together")

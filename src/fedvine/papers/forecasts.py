@@ -42,9 +42,9 @@ LISTS = {"auc_new": "AUC new", "mrr_new": "MRR new", "ndcg_new": "NDCG@10 new", 
 SHARING: dict[str, dict[str, Any]] = {
     "rows": {},
     "sums": {"share": "sums"},
-    "none": {"share": "none", "secure": True},
-    **{f"none, noise {z}": {"share": "none", "noise": z} for z in (1, 3, 10)},
-    "sums, noise 3": {"share": "sums", "noise": 3}}
+    "none": {"share": "none", "aggregate": {"secure": True}},
+    **{f"none, noise {z}": {"share": "none", "aggregate": {"noise": z}} for z in (1, 3, 10)},
+    "sums, noise 3": {"share": "sums", "aggregate": {"noise": 3}}}
 MANY = {"uci": "UCI, 30 clients", "foursquare": "Foursquare, 30 clients"}
 
 #: These data sets have no tables of users and items.
@@ -179,7 +179,7 @@ def _scores(entry: Entry, keys: Iterable[str]) -> str:
 def sharing() -> Study:
     """Set scores, epsilon, bytes and calls of the ways of sharing beside each other."""
     # The scores are the same without masks, which cost much among many; noise relies on them.
-    plain = {line: fields if "noise" in fields else {**fields, "secure": False}
+    plain = {line: fields if "noise" in line else {**fields, "aggregate": {"secure": False}}
              for line, fields in SHARING.items()}
     return Study("fedlink_plus, what sharing costs", [
         *(Panel(name, lines(data, SHARING), id=data, seeds=SEEDS) for data, name in DATA.items()),
@@ -206,7 +206,7 @@ def _sharing(found: Found) -> TableSet:
         "derivatives.",
         "Bytes are those of both directions, with all clients and the scoring; a call goes to all "
         "clients. In the panels of 30 clients users are divided by hash, and lines without noise "
-        "have no masks (secure = false): scores are the same, bytes and calls are fewer.",
+        "have no masks (aggregate.secure = false): scores are the same, bytes and calls are fewer.",
         *found.seeds, *found.gaps], found.records)
 
 

@@ -65,8 +65,7 @@ def prototypes(made: Run) -> Finding | None:
                 read.setdefault((letter.client, c), []).append(row)
     assert made.server is not None
     sums = [(int(c), row) for c, row in zip(made.server.y.tolist(), made.server.x.numpy(),
-                                            strict=True)] if getattr(
-        made.method, "secure", False) else []
+                                            strict=True)] if made.method.hides else []
     found, guessed, of = 0, 0, 0
     stages = {name: [made.plan.stage(part, t) for t in range(len(made.plan))]
               for name, part in made.parts.items()}
@@ -144,7 +143,7 @@ def alone_in_a_sum(made: Run) -> Finding | None:
     Without masks that is all of them. Chance: none. For a run with masks see :func:`alone`.
     """
     of = sum(vector.size for several in added(made) for vector in several)
-    return Finding(1.0, 0.0, of) if of and not getattr(made.method, "secure", True) else None
+    return Finding(1.0, 0.0, of) if of and not made.method.hides else None
 
 
 def alone(plain: Run) -> Finding | None:
@@ -249,18 +248,19 @@ def _near(row: np.ndarray, truth: np.ndarray) -> bool:
     return bool(np.linalg.norm(row - truth) <= NEAR * np.linalg.norm(truth))
 
 
+OPEN, MASKED = {"secure": False}, {"secure": True}
 #: By method: fields without protection, then by name fields of each kind of it.
 PROTECTION: dict[str, dict[str, dict[str, Any]]] = {
     "power": {
-        "off": {"secure": False, "min_count": 1, "clip": None, "noise": 0.0},
+        "off": {"aggregate": OPEN, "min_count": 1, "clip": None, "noise": 0.0},
         "noise 1 on means of 5 nodes and more": {"min_count": 5, "clip": 1.0, "noise": 1.0},
-        "secure sums": {"secure": True}},
-    "power_plus": {"off": {"secure": False, "least": 1}, "secure sums": {"secure": True}},
+        "secure sums": {"aggregate": MASKED}},
+    "power_plus": {"off": {"aggregate": OPEN, "least": 1}, "secure sums": {"aggregate": MASKED}},
     "fedlink_private": {
-        "off": {"secure": False, "clip": None, "noise": 0.0}, "secure sums": {"secure": True},
-        "secure sums, clip 0.03, noise 2": {"secure": True, "clip": 0.03, "noise": 2.0}},
-    "fedlink_plus": {"off": {"share": "rows", "secure": False},
-                     "secure sums": {"share": "sums", "secure": True}},
+        "off": {"aggregate": OPEN}, "secure sums": {"aggregate": MASKED},
+        "secure sums, clip 0.03, noise 2": {"aggregate": {**MASKED, "clip": 0.03, "noise": 2.0}}},
+    "fedlink_plus": {"off": {"share": "rows", "aggregate": OPEN},
+                     "secure sums": {"share": "sums", "aggregate": MASKED}},
     "dgcolearn": {"off": {"min_group": 1, "noise": 0.0}, "sums of 5 and more": {"min_group": 5}}}
 Say = Callable[[str], object]
 
@@ -290,9 +290,9 @@ def audit(experiment: Experiment, name: str, say: Say = print) -> Audit:
         for attack, carry_out in ATTACKS.items():
             found[attack][kind] = carry_out(made)
         sums = found["numbers of one client in a sum"]
-        if changed.get("secure") and any(sums.values()):
+        if made.method.hides and any(sums.values()):
             say(f"{name}: {method}, the same without masks")
-            sums[kind] = alone(recorded(experiment, {**changed, "secure": False}))
+            sums[kind] = alone(recorded(experiment, {**changed, "aggregate": OPEN}))
     return Audit(name, method, list(kinds), {
         attack: by for attack, by in found.items() if any(by.values())})
 

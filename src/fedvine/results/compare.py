@@ -17,6 +17,7 @@ from fedvine.core import registry
 from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
+from fedvine.core.settings import fields, flat
 from fedvine.experiments import data_fits
 from fedvine.experiments.command import from_command
 from fedvine.experiments.experiment import Experiment
@@ -189,22 +190,22 @@ def unsaid(wanted: Sequence[Experiment]) -> list[str]:
     found = []
     for method in (e.method for e in wanted):
         said = _differing(method, wanted)
-        fields = type(method).model_fields
-        own = [k for k, v in without(dict(method)).items() if k not in said
-               and v != fields[k].get_default(call_default_factory=True)]
+        usual = fields(type(method))
+        own = [k for k, v in without(flat(method)).items() if k not in said
+               and v != usual[k].get_default(call_default_factory=True)]
         found.append(", ".join(_texts(method, own)))
     return found
 
 
 def _differing(method: Method, wanted: Sequence[Experiment]) -> list[str]:
     """Return the settings in which a method differs from others of its name and code."""
-    others = [dict(e.method) for e in wanted if e.method.name == method.name
+    others = [flat(e.method) for e in wanted if e.method.name == method.name
               and e.method.file_digest == method.file_digest]
-    return [k for k, v in without(dict(method)).items() if any(x[k] != v for x in others)]
+    return [k for k, v in without(flat(method)).items() if any(x[k] != v for x in others)]
 
 
 def _texts(method: Method, keys: Sequence[str]) -> list[str]:
-    values = method.model_dump()
+    values = flat(method)
     return [f"{k}={values[k]}" for k in keys]
 
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
+from fedvine.aggregate.means import Means
 from fedvine.core import tree
 from fedvine.core.growth import enlarged
 from fedvine.core.method import At, Client, Server, World
-from fedvine.methods._power.training import Continual, average
+from fedvine.methods.fedavg import FedAvg
 
 Weights = dict[str, torch.Tensor]
 
 
-class Personal(Continual):
+class Personal(FedAvg):
     """Base of the methods whose server sends each client a mixture of the clients' models.
 
     A client that was in no round yet gets the average of all, weighted by labelled nodes.
     """
 
-    averages: ClassVar[bool] = False
+    aggregate: Means = Means()  # type: ignore[assignment]
 
     def start(self, world: World) -> Server:
         return Server(model=super().start(world).model, models={})      # personal ones, by client
@@ -39,10 +40,14 @@ class Personal(Continual):
         """
         raise NotImplementedError
 
+    def more(self, server: Server) -> dict[str, Any]:
+        """Return the statements of what ``train`` sends beside the model and N_k."""
+        return {}
+
     def round(self, server, clients, at: At) -> None:
         personal = {n: server.models.get(n, server.model) for n in clients.choose(self.fraction)}
-        sent = clients.call(self.train, per_client=personal, expect=self.reply(server))
-        server.model = average(self, clients, sent, server.model)
+        server.model, _, sent = clients.mean(self.train, per_client=personal, around=server.model,
+                                             more=self.more(server))
         if len(sent):
             replies = dict(sent.items())
             models = [reply["model"] for reply in replies.values()]
@@ -57,7 +62,7 @@ class Personal(Continual):
                                                       for n in clients.names})
 
 
-class Proximal(Continual):
+class Proximal(FedAvg):
     """Base of the methods with a penalty on the distance to the weights received this round."""
 
     def receive(self, client: Client, model: dict[str, torch.Tensor]) -> None:

@@ -37,6 +37,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fedvine.aggregate.means import Means
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, on_client
 from fedvine.core.rng import rng
@@ -50,7 +51,7 @@ class DFedGnn(OwnModelsMixin, FedAvgDyn):
     """Own models at all clients, averaged with those of neighbours in a ring."""
 
     name: ClassVar[str] = "d_fedgnn"
-    averages: ClassVar[bool] = False
+    aggregate: Means = Means()  # type: ignore[assignment]
 
     target: Literal["classes"] = Field(  # type: ignore[assignment]
         default="classes", description="what is predicted: nodes' classes; a pair across clients "

@@ -108,7 +108,7 @@ class Fed4DGnn(STFL):
                                     only=server.joining), {}
         for name, sent in rows.send.items():
             sent["model"] = begin[name] = server.handed.get(name, server.model)
-        delta, trained = Differences(server, rows, server.model, self, clients), {}
+        delta, trained = Differences(server, rows, server.model, self.aggregate, clients), {}
 
         def add(name: str, change: dict[str, Any]) -> None:
             trained[name] = tree.add(begin[name], change["model"])
@@ -118,13 +118,14 @@ class Fed4DGnn(STFL):
         K = max(delta.count, 1)     # W^(r+1) = W^(r) + (1/K) sum_k Delta_k, rows in every round
         mean = tree.add(server.model, delta.model, 1 / K)
         for side, numbers, difference, touching in delta.rows():
-            by = touching if self.aggregate == "touching" else K
+            by = touching if self.divide == "touching" else K
             getattr(server, side).add_(numbers, difference, 1 / by)
         if at.last or at.r % self.meeting == 0:
             server.model, server.handed = mean, {}
         else:
             ring = rng(clients.world.seed, "server", at.t, at.r, "ring").permutation(list(trained))
-            trained = dict(zip(trained, self.bounded(trained.values(), server.model), strict=True))
+            models = self.aggregate.bounded(trained.values(), server.model)
+            trained = dict(zip(trained, models, strict=True))
             server.handed = server.handed | {
                 str(to): trained[str(by)] for to, by in zip(ring, np.roll(ring, 1), strict=True)}
 

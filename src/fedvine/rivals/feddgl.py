@@ -76,7 +76,7 @@ class FedDGL(STFL):
 
     def round(self, server, clients, at: At) -> None:
         rows = fetch(server, clients, self.choose, new_rows=True, only=server.joining)
-        delta = Differences(server, rows, self.shared(server), self, clients)
+        delta = Differences(server, rows, self.shared(server), self.aggregate, clients)
         classes, met = torch.zeros(2, self.levels, self.width + 1), list[dict[str, torch.Tensor]]()
 
         def add(name: str, change: dict[str, Any]) -> None:
@@ -89,9 +89,9 @@ class FedDGL(STFL):
         K = max(delta.count, 1)     # W^(r+1) = W^(r) + (1/K) sum_k Delta_k, as FedLink
         server.model = tree.add(server.model, delta.model, 1 / K)
         for side, numbers, difference, touching in delta.rows():
-            by = touching if self.aggregate == "touching" else K
+            by = touching if self.divide == "touching" else K
             getattr(server, side).add_(numbers, difference, 1 / by)
-        for one in self.bounded(met):
+        for one in self.aggregate.bounded(met):
             classes.add_(one["classes"])
         known = classes[:, :, -1] > 0
         server.prototypes[known] = classes[known][:, :-1] / classes[known][:, -1:]

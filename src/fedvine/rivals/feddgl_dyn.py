@@ -40,6 +40,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
 
+from fedvine.aggregate.means import Means
 from fedvine.core import tree
 from fedvine.core.expect import Tensor
 from fedvine.core.method import At, Client, Field, Server, World, on_client
@@ -56,7 +57,7 @@ class FedDglDyn(OwnModelsMixin, FedAvgDyn):
     """Local training held to the former global model and to contrasted prototypes of classes."""
 
     name: ClassVar[str] = "feddgl_dyn"
-    averages: ClassVar[bool] = False
+    aggregate: Means = Means()  # type: ignore[assignment]
     space: ClassVar[dict[str, Any]] = {"distil": (0.01, 1.0, "log"), "pull": (0.01, 1.0, "log")}
 
     target: Literal["classes"] = Field(  # type: ignore[assignment]

@@ -63,12 +63,11 @@ class FedGta(Personal):
     similarity: float = Field(default=0.6, ge=-1, le=1, description="least cosine of the moments "
                               "of two clients whose models are averaged, epsilon")
 
-    def reply(self, server: Server) -> dict[str, Any]:
-        """Return the schema of what ``train`` sends."""
+    def more(self, server: Server) -> dict[str, Any]:
+        """Return the statements of what ``train`` sends beside the model and N_k."""
         classes = server.model["second.bias"].numel()
         count = self.orders * classes * (2 if self.moment == "hybrid" else 1)
-        return super().reply(server) | {"moments": Array("float64", (count,)),
-                                        "confidence": Number(low=0)}
+        return {"moments": Array("float64", (count,)), "confidence": Number(low=0)}
 
     @on_client
     def train(self, client: Client, model: dict[str, torch.Tensor]) -> dict[str, Any]:

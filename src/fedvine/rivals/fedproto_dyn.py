@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
+from fedvine.aggregate.means import Means
 from fedvine.core.expect import Tensor
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.methods._dgcolearn.exchange import ready
@@ -42,7 +43,7 @@ class FedProtoDyn(OwnModelsMixin, FedAvgDyn):
     """Own models at all clients, held together by shared prototypes of classes."""
 
     name: ClassVar[str] = "fedproto_dyn"
-    averages: ClassVar[bool] = False
+    aggregate: Means = Means()  # type: ignore[assignment]
     space: ClassVar[dict[str, Any]] = {"pull": (0.01, 10.0, "log")}
 
     target: Literal["classes"] = Field(  # type: ignore[assignment]

@@ -34,6 +34,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedvine.aggregate.means import Means
 from fedvine.core import tree
 from fedvine.core.expect import Tensor
 from fedvine.core.method import Client, Field, Server, World, on_client
@@ -53,6 +54,8 @@ class FedPub(Personal, Proximal):
     space: ClassVar[dict[str, Any]] = {"tau": [1.0, 3.0, 10.0], "sparsity": (1e-4, 1e-2, "log"),
                                        "proximity": (1e-4, 1e-1, "log")}
 
+    aggregate: Means = Means()  # type: ignore[assignment]
+
     tau: float = Field(default=10.0, ge=0, le=700, description="how sharply the weights follow the "
                        "similarity; 0: equal weights")
     sparsity: float = Field(default=1e-3, ge=0, description="weight of the mask's L1 norm, "
@@ -70,9 +73,9 @@ class FedPub(Personal, Proximal):
         if self.moments == "fresh":
             client.optimizer = self.adam(nn.ModuleList([client.model, client.mask]))
 
-    def reply(self, server: Server) -> dict[str, Any]:
-        """Return the schema of what ``train`` sends."""
-        return super().reply(server) | {"embedding": Tensor("float32", (self.hidden,))}
+    def more(self, server: Server) -> dict[str, Any]:
+        """Return the statements of what ``train`` sends beside the model and N_k."""
+        return {"embedding": Tensor("float32", (self.hidden,))}
 
     @on_client
     def train(self, client: Client, model: Weights) -> dict[str, Any]:

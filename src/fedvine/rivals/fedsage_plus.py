@@ -40,14 +40,14 @@ import torch
 from fedvine.core.method import At, Client, Field, World
 from fedvine.core.rng import torch_rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power.training import Continual
+from fedvine.methods.fedavg import FedAvg
 from fedvine.nn import gat
 from fedvine.nn.gat import Inputs
 from fedvine.nn.graphsage import Sage
 from fedvine.rivals._fedsage import Generated, MissingNeighbours, NeighGen
 
 
-class FedSagePlus(MissingNeighbours, Continual):
+class FedSagePlus(MissingNeighbours, FedAvg):
     """FedAvg of GraphSAGE with generated neighbours in place of those at other clients."""
 
     name: ClassVar[str] = "fedsage_plus"

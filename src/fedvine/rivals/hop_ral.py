@@ -45,9 +45,9 @@ from scipy.sparse import csr_matrix, diags
 
 from fedvine.core.expect import Array, Maybe
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
+from fedvine.core.once import unsent
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power import owed
 from fedvine.methods._power.products import whole
 from fedvine.methods._power.propagation import unit, with_loops
 from fedvine.tasks.class_incremental import NodeQueries
@@ -105,9 +105,8 @@ class HopRal(Method):
 
     def round(self, server, clients, at: At) -> None:
         D, C = server.cross.shape
-        sent = clients.call(self.send, owed.lost(server, clients, "send"), expect=Maybe({
+        sent = clients.call(self.send, once=True, expect=Maybe({
             "gram": Array("float32", (D * (D + 1) // 2,)), "cross": Array("float32", (D, C))}))
-        owed.note(server, clients, "send", clients.names, sent.names)
         for reply in sent:
             if reply is not None:
                 server.gram = server.gram + whole(reply["gram"], D)
@@ -117,7 +116,7 @@ class HopRal(Method):
             server.model = {"weight": torch.from_numpy(W.astype(np.float32))}
 
     @on_client
-    def send(self, client: Client, lost: owed.Lost | None = None) -> dict[str, np.ndarray] | None:
+    def send(self, client: Client) -> dict[str, np.ndarray] | None:
         """Send the sums that the server does not have; G is symmetric, so its upper half."""
         found = None
         if client.waiting:
@@ -126,7 +125,7 @@ class HopRal(Method):
             client.waiting = False
             found = {"gram": G[np.triu_indices(len(G))].astype(np.float32),
                      "cross": Q.astype(np.float32)}
-        return owed.owed(client, "send", found, lost, owed.added)
+        return unsent(client, found)
 
     def sums(self, graph: Graph, world: World) -> tuple[np.ndarray, np.ndarray]:
         """Compute G [D, D] and Q [D, C] of a graph's labelled nodes, float64, Eq. (b)."""

@@ -136,9 +136,9 @@ class Lander(Target):
         return server
 
     # -- the server --------------------------------------------------------------------------------
-    def expected(self, server: Server) -> dict[str, Any]:
+    def more(self, server: Server) -> dict[str, Any]:
         """Return the schema of what :meth:`learn` sends."""
-        return {**super().expected(server), "names": Several(Text(LONGEST), len(server.seen))}
+        return {**super().more(server), "names": Several(Text(LONGEST), len(server.seen))}
 
     def take(self, server: Server, reply: dict[str, Any]) -> None:
         """Note the classes that a client has, and their names."""

@@ -8,12 +8,12 @@ import numpy as np
 
 from fedvine.core.method import Field, Server
 from fedvine.methods._dgcolearn.placement import Placement
-from fedvine.methods._power.training import Continual
+from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.fedavg_dyn import FedAvgDyn
 from fedvine.nn.gat import Inputs, inputs
 
 
-class Mlp(Continual):
+class Mlp(FedAvg):
     """FedAvg without edges: each node is its only neighbour, so the GAT is a perceptron."""
 
     name: ClassVar[str] = "mlp"

@@ -31,6 +31,8 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix
 
+from fedvine.aggregate.aggregate import Aggregate
+from fedvine.aggregate.means import SIZE
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field
 from fedvine.data.graph import Graph
@@ -44,7 +46,7 @@ class Motion(Remembering):
     """Replay of coarsened graphs, and updates merged by size and agreement."""
 
     name: ClassVar[str] = "motion"
-    averages: ClassVar[bool] = False        # it merges by agreement of updates
+    aggregate: Aggregate = Aggregate()  # type: ignore[assignment]
     space: ClassVar[dict[str, Any]] = {"reduction": [0.3, 0.5, 0.7], "share": [0.1, 0.3, 1.0]}
 
     reduction: float = Field(default=0.5, ge=0, lt=1, description="share of the nodes that "
@@ -65,7 +67,7 @@ class Motion(Remembering):
     def round(self, server, clients, at: At) -> None:
         sampled = clients.choose(self.fraction)
         sent = clients.call(self.train, server.model, at.last, only=sampled,
-                            expect=self.reply(server))
+                            expect={"model": server.model, "size": SIZE})
         self.store_at_others(server, clients, at, sampled)
         sizes = sent.each("size")
         if sum(sizes):

@@ -54,7 +54,7 @@ class Scaffold(FedLink):
             return
         clients.call(self.correct, server.control, only=server.joining, expect=None)
         super().round(server, clients, at)
-        for change in self.bounded(clients.call(self.changed, only=server.joining,
+        for change in self.aggregate.bounded(clients.call(self.changed, only=server.joining,
                                                 expect=server.control)):
             server.control = tree.add(server.control, change, 1 / len(clients.names))
 

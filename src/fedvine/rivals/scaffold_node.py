@@ -19,17 +19,20 @@ from typing import Any, ClassVar
 
 import torch
 
+from fedvine.aggregate.means import Mean
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Server, World, on_client
-from fedvine.methods._power.training import Continual, average
+from fedvine.methods.fedavg import FedAvg
 
 Weights = dict[str, torch.Tensor]
 
 
-class ScaffoldNode(Continual):
+class ScaffoldNode(FedAvg):
     """FedAvg whose local gradients are corrected by control variates."""
 
     name: ClassVar[str] = "scaffold_node"
+
+    aggregate: Mean = Mean()  # type: ignore[assignment]
 
     def start(self, world: World) -> Server:
         model = super().start(world).model
@@ -42,11 +45,10 @@ class ScaffoldNode(Continual):
     def round(self, server, clients, at: At) -> None:
         if at.first:
             server.control = zeros(server.model)
-        sent = clients.call(self.correct, server.model, server.control,
-                            expect=self.reply(server) | {"change": server.control},
-                            only=clients.choose(self.fraction))
-        server.model = average(self, clients, sent, server.model)      # x + mean of y_i - x
-        for change in self.bounded(sent.each("change")):                # c + sum (c_i+ - c_i) / N
+        server.model, _, sent = clients.mean(                           # x + mean of y_i - x
+            self.correct, server.model, server.control, around=server.model,
+            only=clients.choose(self.fraction), more={"change": server.control})
+        for change in self.aggregate.bounded(sent.each("change")):      # c + sum (c_i+ - c_i) / N
             server.control = tree.add(server.control, change, 1 / len(clients.names))
 
     @on_client

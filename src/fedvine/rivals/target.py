@@ -50,11 +50,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fedvine.aggregate.means import Mean
 from fedvine.core import tree
 from fedvine.core.expect import Array
 from fedvine.core.method import At, Client, Field, Server, World, on_client
 from fedvine.core.rng import torch_rng
-from fedvine.methods._power.training import Continual, average
+from fedvine.methods.fedavg import FedAvg
 from fedvine.nn.gat import Inputs
 from fedvine.rivals import _synthesis as synthesis
 from fedvine.rivals._synthesis import alone
@@ -62,13 +63,15 @@ from fedvine.rivals._synthesis import alone
 STUDENT_TEMPERATURE = 20.0
 
 
-class Target(Continual):
+class Target(FedAvg):
     """Distillation of the old global model on nodes that the server generated from it."""
 
     name: ClassVar[str] = "target"
     space: ClassVar[dict[str, Any]] = {"distillation": (1.0, 100.0, "log"),
                                        "w_statistics": (0.01, 10.0, "log"),
                                        "generator_learning_rate": [0.002, 0.01]}
+
+    aggregate: Mean = Mean()  # type: ignore[assignment]
 
     criterion: Literal["cross-entropy"] = Field(  # type: ignore[assignment]
         default="cross-entropy", description="of a node; the loss is its mean over nodes")
@@ -110,13 +113,13 @@ class Target(Continual):
         clients.call(self.meet, server.model, rows, server.seen, expect=None)
 
     def round(self, server, clients, at: At) -> None:
-        sent = clients.call(self.learn, server.model, expect=self.expected(server),
-                            only=clients.choose(self.fraction))
-        server.model = average(self, clients, sent, server.model)
+        server.model, _, sent = clients.mean(
+            self.learn, server.model, around=server.model, more=self.more(server),
+            only=clients.choose(self.fraction))
         sizes = sent.each("size")
         if sum(sizes):
             server.statistics = tree.mean(
-                self.bounded(sent.each("statistics"), server.statistics), sizes)
+                self.aggregate.bounded(sent.each("statistics"), server.statistics), sizes)
         for reply in sent:
             self.take(server, reply)
 
@@ -124,9 +127,9 @@ class Target(Continual):
         """Note the classes that a client has."""
         server.seen = server.seen | reply["classes"]
 
-    def expected(self, server: Server) -> dict[str, Any]:
-        """Return the schema of what :meth:`learn` sends."""
-        return {**self.reply(server), "statistics": server.statistics,
+    def more(self, server: Server) -> dict[str, Any]:
+        """Return the statements of what :meth:`learn` sends beside the model and N_k."""
+        return {"statistics": server.statistics,
                 "classes": Array("bool", server.seen.shape)}
 
     def generated(self, server: Server, world: World, draw: torch.Generator) -> torch.Tensor:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedvine.aggregate.rules import Robust, krum, merged, merged_rows
+from fedvine.aggregate.means import Means
+from fedvine.aggregate.rules import krum, merged, merged_rows
 from fedvine.core import tree
 from fedvine.core.clients import Clients
 from fedvine.core.errors import Refused
@@ -189,14 +190,14 @@ class Differences:
     Differences of w are summed as they arrive (``model``), those of rows kept one by one and scaled
     when added (:meth:`rows`), since each client touches other rows. ``count`` clients have answered
     in this round. ``shared`` are the weights that clients received, or None. With a rule for false
-    updates (``method.robust``) differences of w are kept one by one too, and both are K times (as
+    updates (``aggregate.rule``) differences of w are kept one by one too, and both are K times (as
     many times as clients touched a row) what the rule makes of them, in place of sums.
     """
 
-    def __init__(self, server: Server, rows: Rows, shared: tree.Tree | None, method: Robust,
+    def __init__(self, server: Server, rows: Rows, shared: tree.Tree | None, aggregate: Means,
                  clients: Clients) -> None:
         self.count, self._sum = 0, tree.map_tree(torch.zeros_like, server.model)
-        self._method, self._clients = method, clients
+        self._aggregate, self._clients = aggregate, clients
         self._norms: dict[str, float] = {}
         self._each: dict[str, torch.Tensor] = {}        # with a rule: differences of w, flat
         self._numbers, self._like = rows.numbers, {} if shared is None else {"model": shared}
@@ -215,7 +216,7 @@ class Differences:
         if "model" in delta:
             flat = tree.flattened(delta["model"])
             self._norms[name] = float(flat.double().norm())
-            if self._method.robust == "none":
+            if self._aggregate.by == "mean":
                 tree.map_tree(torch.Tensor.add_, self._sum, delta["model"])
             else:
                 self._each[name] = flat
@@ -229,8 +230,8 @@ class Differences:
         self._clients.measured(self._norms)
         if not self._each:
             return self._sum
-        rule = self._method.rule(self._clients, len(self._each))
-        found = merged(torch.stack(list(self._each.values())), rule, self._method.attackers)
+        rule = self._aggregate.rule_for(self._clients, len(self._each))
+        found = merged(torch.stack(list(self._each.values())), rule, self._aggregate.bears)
         return tree.unflattened(found * self.count, self._sum)
 
     def rows(self) -> Iterator[tuple[str, np.ndarray, torch.Tensor, np.ndarray]]:
@@ -239,13 +240,13 @@ class Differences:
         Numbers are int32 [n], differences float32 [n, d], and touching float32 [n] counts the
         clients that touched each row in this round.
         """
-        f = self._method.attackers
-        rule = "none" if self._method.robust == "none" else self._method.rule(
+        f = self._aggregate.bears
+        rule = "mean" if self._aggregate.by == "mean" else self._aggregate.rule_for(
             self._clients, len(self._numbers) if not self._each else len(self._each))
         scores = (dict(zip(self._each, krum(torch.stack(list(self._each.values())), f).tolist(),
                            strict=True)) if rule == "krum" else {})
         for side, parts in self._parts.items():
-            if parts and rule != "none":
+            if parts and rule != "mean":
                 numbers, difference, touching = merged_rows(parts, rule, f, scores)
                 count = touching.astype(np.float32)
                 yield side, numbers, difference * torch.from_numpy(count)[:, None], count

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedvine.aggregate.noise import from_fixed, protect, shortened, to_fixed
+from fedvine.aggregate.aggregate import Part
+from fedvine.aggregate.noise import from_fixed, shortened
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, on_client
 from fedvine.core.refresh import batches
@@ -327,33 +328,27 @@ def _words(kind: str) -> str:
 
 # -- sums over clients: the client functions, and noise --------------------------------------------
 class SumsMixin:
-    """The sums, for a method with ``secure_sum``, ``mask`` and the fields named below."""
+    """The sums, for a method with the fields named below."""
 
     if TYPE_CHECKING:
         buckets: Any
         clip: Any
         clip_counts: Any
-        mask: Any
-        needed: Any
-        noise: Any
-        secure: Any
-        secure_sum: Any
+        noisy: Any
 
     def summed(self, clients: Clients, function: Any, length: int, *same: Any) -> np.ndarray:
         """Return the sum of the clients' vectors float64 [length], exact in fixed point."""
-        return from_fixed(self.secure_sum(clients, function, *same, length=length)[0])
+        return from_fixed(clients.sum(function, *same, length=length)[0])
 
-    @on_client
-    def measures(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
+    @on_client(combined="sum")
+    def measures(self, client: Client) -> np.ndarray:
         """Return whether there are measures of the stage, and these by variant, [1 + 4 V]."""
-        return self.mask(client, to_fixed(client.measured), sealed)
+        return client.measured
 
-    @on_client
-    def counted(self, client: Client, sealed: dict[str, bytes] | None) -> np.ndarray:
+    @on_client(combined="sum")
+    def counted(self, client: Client) -> Part:
         """Return how often the stage meets the items of each hash, [buckets]."""
-        found = by_hash(client, self.buckets)
-        return self.mask(client, to_fixed(self.protect(client, found, self.clip_counts, sealed)),
-                         sealed)
+        return self.part(by_hash(client, self.buckets), self.clip_counts)
 
     @on_client
     def total(self, client: Client, totals: np.ndarray, away: Sequence[str] = ()) -> None:
@@ -363,37 +358,22 @@ class SumsMixin:
         """
         if client.name not in away:
             own = by_hash(client, self.buckets)
-            totals = totals - (shortened(own, self.clip_counts) if self.noise else own)
+            totals = totals - (shortened(own, self.clip_counts) if self.noisy() else own)
         enter_totals(client, np.maximum(totals, 0.0))
         client.cache.clear()
 
-    @on_client
-    def derive(self, client: Client, w: np.ndarray, units: np.ndarray,
-               sealed: dict[str, bytes] | None) -> np.ndarray:
+    @on_client(combined="sum")
+    def derive(self, client: Client, w: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Return this client's sums of the loss and its derivatives at ``w``, in ``units``."""
         found = derivatives(client.samples, client.weights, w) * factors(units)
         # Units are those of the sums before; where they were far off the server asks again.
-        return self.mask(client, to_fixed(np.clip(found, -MOST, MOST)), sealed)
+        return np.clip(found, -MOST, MOST)
 
-    @on_client
-    def derive_means(self, client: Client, w: np.ndarray, sealed: dict[str, bytes] | None
-                     ) -> np.ndarray:
-        """Return this client's mean derivatives of the stage at ``w``, with noise."""
-        found = means(client.samples[-1], client.weights[-1], w)
-        return self.mask(client, to_fixed(self.protect(client, found, self.clip, sealed)), sealed)
+    @on_client(combined="sum")
+    def derive_means(self, client: Client, w: np.ndarray) -> Part:
+        """Return this client's mean derivatives of the stage at ``w``; they get noise."""
+        return self.part(means(client.samples[-1], client.weights[-1], w), self.clip)
 
-    def protect(self, client: Client, found: np.ndarray, clip: float,
-                sealed: dict[str, bytes] | None) -> np.ndarray:
-        """Bound a client's part in a sum, and add its part of the noise; nothing without noise."""
-        if not self.noise:
-            return found
-        return protect(client, found, clip, self.noise, participants=sealed or (),
-                                fewest=self.fewest(len(client.world.clients)))
-
-    def fewest(self, clients: int) -> int:
-        """Return in how many clients' noise a part is hidden: its own alone without masks."""
-        return self.needed(clients) if self.secure else 1
-
-    def deviation(self, clip: float, clients: int) -> float:
-        """Return the deviation of the noise in a sum of all clients' parts of norm ``clip``."""
-        return self.noise * clip * (clients / self.fewest(clients)) ** 0.5
+    def part(self, found: np.ndarray, clip: float) -> Part:
+        """Return a client's part in a sum, with its bound where there is noise."""
+        return Part(found, clip if self.noisy() else None)

@@ -168,8 +168,8 @@ class Choosing(ClosedForm):
                    "rows": [rows for _, rows in own]}
         model = server.model if self.answers == "global" and self.rounds else None
         T = len(every)
-        total, _ = self.secure_sum(clients, self.judge, model, without, held["order"],
-                                   held["scale"], length=2 * T + 2)
+        total, _ = clients.sum(self.judge, model, without, held["order"], held["scale"],
+                               length=2 * T + 2)
         right, seldom, sizes = np.split(total.view(np.int64), [T, 2 * T])
         held["right"], held["held"] = held["right"] + right, held["held"] + seldom
         held["tried"] += int(sizes[0])
@@ -190,10 +190,10 @@ class Choosing(ClosedForm):
         return {"weight": held["weight"], "rows": held["rows"], "order": held["order"],
                 "scale": held["scale"], "trial": list(self.trials()[held["chosen"]])}
 
-    @on_client
+    @on_client(combined="sum")
     def judge(self, client: Client, model: Any, without: dict[str, Any], order: np.ndarray,
-              scale: float, sealed: dict[str, bytes] | None = None) -> np.ndarray:
-        """Count right answers to each fold by sums ``without`` it, masked, uint64 [2 T + 2].
+              scale: float) -> np.ndarray:
+        """Count right answers to each fold by sums ``without`` it, uint64 [2 T + 2].
 
         They are those of each trial to all labelled nodes, and to those that the network has not
         seen, then the numbers of both.
@@ -214,7 +214,7 @@ class Choosing(ClosedForm):
                 right = scores.argmax(1) == y[nodes]
                 found[:, i] += right.sum(), right[unseen[nodes]].sum()
         counted = [*found.ravel(), (fold >= 0).sum(), unseen.sum()]
-        return self.mask(client, np.array(counted, np.int64).view(np.uint64), sealed)
+        return np.array(counted, np.int64).view(np.uint64)
 
     @on_client
     def adapt(self, client: Client, closed: dict[str, Any], without: dict[str, Any]) -> None:

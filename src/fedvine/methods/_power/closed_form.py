@@ -19,15 +19,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, hstack, issparse
 
-from fedvine.aggregate.secure import SecureSums
 from fedvine.core.clients import Clients
 from fedvine.core.method import Client, Field, Server, World, on_client
+from fedvine.core.once import unsent
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
-from fedvine.methods._power import owed, own_sums
+from fedvine.methods._power import own_sums
 from fedvine.methods._power.products import (
     balanced,
-    flat,
     folded,
     length,
     parted,
@@ -37,7 +36,7 @@ from fedvine.methods._power.products import (
     whole,
 )
 from fedvine.methods._power.propagation import smoothed, unit
-from fedvine.methods._power.training import Continual
+from fedvine.methods.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def reducing(order: np.ndarray, room: int, draw: np.random.Generator) -> csr_mat
     return csr_matrix((sign, (np.arange(F), column)), (F, room))
 
 
-class ClosedForm(SecureSums, Continual):
+class ClosedForm(FedAvg):
     """Base of a method with the sums of Eq. (b): ``server.closed`` holds them and W."""
 
     hops: int = Field(default=3, ge=0, description="steps of averaging over neighbours")
@@ -154,10 +153,8 @@ class ClosedForm(SecureSums, Continual):
             held["scale"] = float(typical.mean().sqrt())        # of the classes' mean rows
         if not held["scale"]:
             return
-        total, came = self.secure_sum(clients, self.products, held["order"], held["scale"],
-                                      self.lost(server, clients, "products"),
-                                      length=self.length(clients.world))
-        owed.note(server, clients, "products", clients.names, came)
+        total, _ = clients.sum(self.products, held["order"], held["scale"], once=self.once,
+                               length=self.length(clients.world))
         self.add_to_products(server, total)
 
     def length(self, world: World) -> int:
@@ -183,13 +180,12 @@ class ClosedForm(SecureSums, Continual):
         rows = unit(means[:, :form.near]).T.astype(np.float32)
         return solved(G[:D, :D], means[:, :D], ridges), rows
 
-    @on_client
-    def products(self, client: Client, order: np.ndarray, scale: float,
-                 lost: owed.Lost | None = None, sealed: dict[str, bytes] | None = None
-                 ) -> np.ndarray:
-        """Compute the sums (b) of the task's folds, masked, uint64; its own part is kept.
+    @on_client(combined="sum")
+    def products(self, client: Client, order: np.ndarray, scale: float
+                 ) -> dict[str, np.ndarray] | None:
+        """Compute the sums (b) of the task's folds, uint64; its own part is kept.
 
-        With those of the task come sums that did not reach the server, of the clients in ``lost``.
+        With those of the task come sums that did not reach the server.
         """
         form, C = self.form(client.world), client.world.facts["classes"]
         found = sums(form.rows(client.stage, order, scale), self.shared(client), self.fold(client),
@@ -197,14 +193,12 @@ class ClosedForm(SecureSums, Continual):
         if self.corrects:
             client.own = own_sums.added(self.own(client),
                                         parted(found, self.folds, C, form.columns))
-        parts = shaped(found, self.folds, C, form.columns)
-        parts = owed.owed(client, "products", parts, lost, owed.added) or parts
-        return self.mask(client, flat(parts), sealed)
+        return unsent(client, shaped(found, self.folds, C, form.columns))
 
-    def lost(self, server: Server, clients: Clients, what: str) -> owed.Lost | None:
-        """Return whose sums did not come; None where none is to be sent later."""
-        hidden = self.secure or vars(self).get("noise")
-        return None if hidden else owed.lost(server, clients, what)
+    @property
+    def once(self) -> bool:
+        """Return whether sums that did not come are sent later: not with noise, nor masks."""
+        return not (self.hides or self.noisy())
 
     @property
     def corrects(self) -> bool:

@@ -68,11 +68,6 @@ def shaped(total: np.ndarray, folds: int, classes: int, columns: int) -> dict[st
     return {"counts": counts, "cross": cross.reshape(folds, classes, columns), "gram": gram}
 
 
-def flat(parts: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the parts as one vector, for each row of the first axis its part of every one."""
-    return np.concatenate([part.reshape(len(part), -1) for part in parts.values()], 1).ravel()
-
-
 def parted(total: np.ndarray, folds: int, classes: int, columns: int) -> dict[str, np.ndarray]:
     """Return the parts of :func:`shaped`, float64."""
     found = {n: from_fixed(part) for n, part in shaped(total, folds, classes, columns).items()}

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
+from fedvine.aggregate.aggregate import Aggregate
 from fedvine.core import tree
 from fedvine.core.method import At, Client, Field, on_client
-from fedvine.methods._power.training import Continual, average
+from fedvine.methods.fedavg import FedAvg
 from fedvine.nn.gat import Inputs, below, joined, packed, unpacked
 
 
-class Remembering(Continual):
+class Remembering(FedAvg):
     """Base of the methods whose clients keep something of each task: :meth:`store`."""
 
     def store(self, client: Client, model: dict[str, torch.Tensor]) -> None:
@@ -27,12 +28,11 @@ class Remembering(Continual):
 
     def round(self, server, clients, at: At) -> None:
         sampled = clients.choose(self.fraction)
-        sent = clients.call(self.train, server.model, at.last, only=sampled,
-                            expect=self.reply(server))
+        sent = clients.mean(self.train, server.model, at.last, around=server.model, only=sampled)
         self.store_at_others(server, clients, at, sampled)
-        server.model = average(self, clients, sent, server.model)
+        server.model = sent.value
 
-    @on_client
+    @on_client(combined="mean")
     def train(self, client: Client, model: dict[str, torch.Tensor],
               last: bool = False) -> dict[str, Any]:
         """Train as FedAvg does; in a task's ``last`` round also store what is kept of it."""
@@ -135,7 +135,7 @@ class Replaying(Buffering):
 class Isolated(Remembering):
     """Training at each client alone: nothing is averaged, and no weights are sent."""
 
-    averages: ClassVar[bool] = False
+    aggregate: Aggregate = Aggregate()  # type: ignore[assignment]
     answers: Literal["local"] = Field(  # type: ignore[assignment]
         default="local", description="each client answers by its own model; there is no other")
 

@@ -25,7 +25,7 @@ from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, receive, request
 from fedvine.methods._fedlink_plus import samples, travel
 from fedvine.methods._fedlink_plus.features import TABLE, WIDTH
-from fedvine.methods._power.training import Continual
+from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.dgcolearn import DgCoLearn, ahead
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_plus import FedLinkPlus
@@ -195,15 +195,15 @@ POWER = "Graph attention, two layers and one head, over a client's graph; scores
 
 def answers_as_power(method: Any) -> bool:
     """Return whether a method answers by a GAT of the client, or of all."""
-    return isinstance(method, Continual) and not isinstance(method, Personal) and all(
-        getattr(type(method), name) is getattr(Continual, name)
+    return isinstance(method, FedAvg) and not isinstance(method, Personal) and all(
+        getattr(type(method), name) is getattr(FedAvg, name)
         for name in ("predict", "scores", "inputs", "answer", "net"))
 
 
 def of_power(run: Run, top: int) -> Exported:
     """Return the model of a finished run; ``top`` is not used."""
     server, method = run.at_the_end()[0], run.method
-    assert isinstance(method, Continual)
+    assert isinstance(method, FedAvg)
     made = Exported("power", POWER)
     labels = Labels(run).table()
     for name, part in run.parts.items():

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toys import changed
 
 from fedvine import testing
 from fedvine.core.message import pack, unpack
+from fedvine.core.once import added, unsent
 from fedvine.core.state import Client, World
 from fedvine.engines.faults import MockClients
-from fedvine.methods._power import owed
 from fedvine.methods.power import Power
 from fedvine.methods.power_plus import PowerPlus
 from fedvine.rivals.hop_ral import HopRal
@@ -51,7 +52,7 @@ def test_the_server_has_the_sums_of_a_run_without_faults(method, fault):
     expected = sums_of(whole.server)
     for name, value in sums_of(found.server).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-4, err_msg=name)
-    assert not any(vars(found.server).get("lost", {}).values())
+    assert not any(found.clients._lost.values())
 
 
 def test_an_answer_that_is_late_in_the_last_task_is_not_lost():
@@ -67,41 +68,40 @@ def test_nothing_is_kept_where_every_answer_must_come():
     made: Any = testing._run(PLUS).finish()
     for worker in made.clients.workers.values():
         assert "kept_uploads" not in vars(worker.client)
-    assert "lost" not in vars(made.server)
+    assert not made.clients._lost
 
 
-@pytest.mark.parametrize("more", [{"secure": True},
+@pytest.mark.parametrize("more", [{"aggregate": {"secure": True}},
                                   {"noise": 1.0, "clip": 1.0, "width": 0, "hops": 0}],
                          ids=str)
 def test_hidden_sums_are_not_sent_again(more):
     """A sum of an earlier task's classes would be that of the late client alone."""
-    made: Any = testing._run(PLUS.model_copy(update=more), quorum=0.6).finish()
+    made: Any = testing._run(changed(PLUS, **more), quorum=0.6).finish()
     for worker in made.clients.workers.values():
         assert "kept_uploads" not in vars(worker.client)
 
 
-def client(place=(0, 1, 1)):
+def client(place=(0, 1, 1), lost=()):
     found = Client("ada", World(testing.NAMES, 0, 4, {"features": 2, "classes": 3}))
-    found.place = place
+    found.place, found.once = place, ("f", list(lost))
     return found
 
 
 def test_what_is_kept_survives_a_save_and_more_classes():
     ada, value = client(), {"sums": np.ones((2, 3))}
-    assert owed.owed(ada, "f", value, {}, owed.added) is value
-    again = client((1, 0, 1))
+    assert unsent(ada, value) is value
+    again = client((1, 0, 1), lost=(0, 1))
     again.load(unpack(pack(ada.dump())))
-    found: Any = owed.owed(again, "f", {"sums": np.full((4, 3), 2.0)}, {"ada": [0, 1]}, owed.added)
+    found: Any = unsent(again, {"sums": np.full((4, 3), 2.0)}, added)
     assert found["sums"].tolist() == [[3.0] * 3, [3.0] * 3, [2.0] * 3, [2.0] * 3]
 
 
 @pytest.mark.parametrize(("lost", "sent"), [
-    ({}, None), ({"bob": [0, 0]}, None), ({"ada": [0, 2]}, None), ({"ada": [0, 1]}, 1.0),
-    ({"ada": [0, 0]}, 1.0)], ids=str)
+    ([], None), ([0, 2], None), ([0, 1], 1.0), ([0, 0], 1.0)], ids=str)
 def test_it_is_sent_again_only_where_the_server_does_not_have_it(lost, sent):
     """Not where the first answer that did not come is of a later round than this upload."""
     ada = client()
-    owed.owed(ada, "f", {"sums": np.ones(1)}, {}, owed.added)
-    ada.place = (0, 3, 1)
-    found = owed.owed(ada, "f", None, lost, owed.added)
+    unsent(ada, {"sums": np.ones(1)})
+    ada.place, ada.once = (0, 3, 1), ("f", lost)
+    found = unsent(ada, None)
     assert (None if found is None else found["sums"][0]) == sent

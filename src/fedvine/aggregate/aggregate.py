@@ -1,0 +1,255 @@
+"""How replies of clients become one: the field ``aggregate`` of a method, ``[aggregate]`` of a run.
+
+The class of the field says what can be chosen: :class:`Sum` masks
+(:mod:`fedvine.aggregate.bonawitz`), :class:`NoisySum` noise too, and in
+:mod:`fedvine.aggregate.means` a rule against false updates. ``clients.mean`` and ``clients.sum``
+come here, and at the client the reply of every function with ``@on_client(combined=...)``. The
+client's side binds: it bounds, adds noise, encodes and masks such a reply whatever the server
+wants, and refuses a request in the clear.
+
+Clients may vanish at any exchange of a secure sum as long as floor(2 n / 3) + 1 of n, and the run's
+quorum, stay.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedvine.aggregate.bonawitz import Party, fewest, open_sum
+from fedvine.aggregate.noise import protect, to_fixed
+from fedvine.core.clients import Clients
+from fedvine.core.errors import FedvineError
+from fedvine.core.expect import Array, Named, Number, Text
+from fedvine.core.method import Client, on_client
+from fedvine.core.replies import RoundAborted
+
+Kind = Literal["mean", "sum"]
+
+KEY = Text(32, bytes, least=32)     # a public key, a hash, or two halves of a private key
+BOX = Text(64, bytes, least=64)     # three sealed shares of 16 bytes and the seal
+SHARE = Text(16, bytes, least=16)
+SIGNATURE = Text(1024, bytes, least=32)
+KEYS = {"seal": KEY, "mask": KEY, "own": KEY, "roster": KEY, "needed": Number(1, 1e5, whole=True),
+        "public": Text(2048, bytes, least=32), "signature": SIGNATURE}
+
+
+class Part(NamedTuple):
+    """A client's part in a sum, float64 [n], before it is bounded.
+
+    ``clip`` is the largest L2 norm; None: any. ``exact`` float64 [n] is added after it was bounded
+    where there is no noise.
+    """
+
+    value: np.ndarray
+    clip: float | None = None
+    exact: np.ndarray | None = None
+
+
+class Aggregate(BaseModel):
+    """Base of what can be chosen: nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True,
+                              allow_inf_nan=False)
+
+    @property
+    def hides(self) -> bool:
+        """Return whether clients send combined replies under masks."""
+        return False
+
+    def needed(self, clients: int) -> int:
+        """Return how many of ``clients`` must answer in any case, whatever the quorum."""
+        return 1
+
+    # -- at the client ---------------------------------------------------------------------------
+    def opened(self, client: Client, message: list[Any]) -> None:
+        """Take what masks need off a call of a combined function; refuse a call in the clear."""
+
+    def leaving(self, client: Client, kind: Kind, reply: Any) -> Any:
+        """Return a combined reply as it leaves the client."""
+        return reply
+
+
+class Sum(Aggregate):
+    """Sums in fixed point, under masks where ``secure`` is set."""
+
+    secure: bool = Field(default=False, description="clients send under masks, and the server sees "
+                         "only sums; false: the same without masks, to compare")
+    threshold: float = Field(default=0.6, gt=0, le=1, description="share of the clients that must "
+                             "stay for a sum to be opened; where secure, at least floor(2 n / 3) "
+                             "+ 1 of n: all of 2 or 3 clients")
+
+    @property
+    def hides(self) -> bool:
+        """Return whether clients send combined replies under masks."""
+        return self.secure
+
+    def needed(self, clients: int) -> int:
+        """Return how many of ``clients`` must stay: a share, and where secure more than 2/3."""
+        share = min(clients, max(2, math.ceil(self.threshold * clients - 1e-9)))
+        return max(share, fewest(clients)) if self.secure else share
+
+    def sum(self, clients: Clients, function: Callable[..., Any], *same: Any, length: int,
+            once: bool = False) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Sum the vectors that ``function`` returns at the clients.
+
+        Args:
+            clients: to call.
+            function: a client function with ``combined``, which returns a :class:`Part`, float64
+                or, with a point that is fixed already, uint64 [length], or such sums by name.
+            *same: its arguments, the same for all clients.
+            length: of the vectors.
+            once: as in ``clients.call``; not under masks.
+
+        Returns:
+            The sum, uint64 [length] in fixed point, over the clients that stayed, and their names.
+
+        Raises:
+            RoundAborted: if fewer clients stayed than are needed, or one sent a false share.
+        """
+        everyone = len(clients.names)
+        needed = self.needed(everyone)
+        vector = Array("uint64", (length,), most=8 * length)
+        if not self.secure or everyone == 1:
+            sent = clients.call(function, *same, expect=vector, once=once and not self.secure,
+                                quorum=max(clients.quorum, needed / everyone))
+            return np.asarray(np.sum(list(sent), axis=0, dtype=np.uint64)), sent.names
+        enough = max(needed, math.ceil(clients.quorum * everyone - 1e-9))
+
+        def ask(step: int, *what: Any, of: Iterable[str], **options: Any) -> dict[str, Any]:
+            return dict(clients.call(*what, quorum=enough / max(len(set(of)), 1), later=False,
+                                     step=step, **options).items())
+
+        keys = ask(1, self.sum_keys, time.time_ns(), of=clients.names, expect=KEYS)
+        keys, needed = alike(keys, enough)
+        enough = max(enough, needed)
+        shares = ask(2, self.sum_shares, keys, of=keys, only=keys,
+                     expect=Named(BOX, only=frozenset(keys), least=frozenset(keys)))
+        masked = ask(3, function, *same, of=shares, expect=vector, per_client={
+            n: {sender: sealed[n] for sender, sealed in shares.items()} for n in shares})
+        came, gone = frozenset(masked), frozenset(shares) - frozenset(masked)
+        enough = needed     # from here on the sum stays the same, whoever answers
+        signed = ask(4, self.sum_agree, sorted(came), of=came, only=came, expect=SIGNATURE)
+        parts = ask(5, self.sum_unmask, signed, of=signed, only=signed, expect={
+            "own": Named(SHARE, only=came, least=came), "mask": Named(KEY, only=gone, least=gone)})
+        try:
+            return open_sum(masked, keys, shares, parts, needed), tuple(masked)
+        except FedvineError as error:       # a false share; the round is played again
+            raise RoundAborted(str(error)) from error
+
+    @on_client
+    def sum_keys(self, client: Client, number: int) -> dict[str, Any]:
+        """Return signed keys for one sum (exchange 0); ``number`` must be above all before."""
+        from fedvine.aggregate.identities import identity_of
+        if type(number) is not int or number <= client.sums.get("number", 0):
+            raise FedvineError("The server began a sum with a number that was used before; "
+                               "refused.")
+        identity = identity_of(client)
+        client.sums.pop("released", None)       # the noise in a sum that was never opened
+        client.sums["number"] = number
+        client.sums["party"] = Party(identity, number, self.needed(len(identity.roster)))
+        return client.sums["party"].keys()
+
+    @on_client
+    def sum_shares(self, client: Client, keys: dict[str, dict[str, Any]]) -> dict[str, bytes]:
+        """Return an encrypted share for every client (exchange 1)."""
+        return _party(client).shares(keys)
+
+    @on_client
+    def sum_agree(self, client: Client, came: list[str]) -> bytes:
+        """Sign the list of clients that are in the sum (exchange 3), one list a sum."""
+        if "released" in client.sums:       # the noise in it is not for a sum of others
+            client.ledger.opened(client.sums["released"], came)
+        return _party(client).agree(came)
+
+    @on_client
+    def sum_unmask(self, client: Client, signed: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
+        """Return shares to open the sum with (exchange 4), for the list that all signed."""
+        return _party(client).unmask(signed)
+
+    def opened(self, client: Client, message: list[Any]) -> None:
+        """Take the sealed shares off a call; refuse one without them where masks are meant."""
+        client.sums["sealed"] = None
+        if not self.secure or (client.identity is None and len(client.world.clients) == 1):
+            return
+        sealed = message.pop() if message else None
+        if not isinstance(sealed, dict) or not all(isinstance(v, bytes) for v in sealed.values()):
+            raise FedvineError("The server asked for an upload without masks, which this run "
+                               "(aggregate.secure = true) does not give; refused.")
+        client.sums["sealed"] = sealed
+
+    def leaving(self, client: Client, kind: Kind, reply: Any) -> Any:
+        """Return a vector uint64 in fixed point, masked where the call was for masks."""
+        sealed = client.sums.pop("sealed")
+        if reply is None:
+            return None
+        if isinstance(reply, Part):
+            reply = self.protected(client, reply, sealed)
+        elif isinstance(reply, dict):       # sums by name: of each row its part of every one
+            rows = [part.reshape(len(part), -1) for part in reply.values()]
+            reply = np.concatenate(rows, 1).ravel()
+        vector = reply if reply.dtype == np.uint64 else to_fixed(reply)
+        return vector if sealed is None else _party(client).masked(vector, sealed)
+
+    def protected(self, client: Client, part: Part, sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Return a client's part bounded; see :class:`NoisySum` for noise."""
+        found = protect(client, part.value, part.clip, 0.0, 1)
+        return found if part.exact is None else found + part.exact
+
+
+class NoisySum(Sum):
+    """Sums whose parts are bounded and get calibrated noise (:mod:`fedvine.aggregate.noise`)."""
+
+    noise: float = Field(default=0.0, ge=0, description="noise multiplier z: deviation of the "
+                         "noise in a sum, in units of the bound on one client's part; 0: none")
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="the delta of differential privacy")
+
+    def hidden_among(self, clients: int) -> int:
+        """Return in how many clients' noise a part is hidden: its own alone without masks."""
+        return self.needed(clients) if self.secure else 1
+
+    def deviation(self, clip: float, clients: int) -> float:
+        """Return the deviation of the noise in a sum of all clients' parts of norm ``clip``."""
+        return self.noise * clip * (clients / self.hidden_among(clients)) ** 0.5
+
+    def protected(self, client: Client, part: Part, sealed: dict[str, bytes] | None) -> np.ndarray:
+        """Return a client's part bounded, with its part of the noise."""
+        if not self.noise:
+            return super().protected(client, part, sealed)
+        among = 1 if sealed is None else self.hidden_among(len(client.world.clients))
+        return protect(client, part.value, part.clip, self.noise, among, participants=sealed or ())
+
+
+def participants(client: Client) -> Iterable[str]:
+    """Return the clients that this call's reply is masked for; none without masks."""
+    return client.sums.get("sealed") or ()
+
+
+def alike(keys: dict[str, dict[str, Any]], enough: int) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the keys of the largest group of clients that have one roster, and their threshold.
+
+    Raises :class:`RoundAborted` if it has fewer clients than ``enough`` or their threshold.
+    """
+    groups: dict[tuple[bytes, int], list[str]] = {}
+    for name, sent in sorted(keys.items()):
+        groups.setdefault((sent["roster"], sent["needed"]), []).append(name)
+    (_, needed), names = max(groups.items(), key=lambda group: len(group[1]))
+    if len(names) < max(enough, needed):
+        others = sorted(set(keys) - set(names))
+        raise RoundAborted(
+            f"{', '.join(others)} and {', '.join(names)} have different rosters; let all sites "
+            "confirm the same one with fedvine join --roster" if others else
+            f"a secure sum needs {needed} clients by their rosters, and {len(names)} take part")
+    return {name: keys[name] for name in names}, needed
+
+
+def _party(client: Client) -> Any:
+    """Return the client's side of the sum that is on; :class:`FedvineError` if there is none."""
+    if "party" not in client.sums:
+        raise FedvineError("The server asked for a part of a sum that has not begun here; refused.")
+    return client.sums["party"]
