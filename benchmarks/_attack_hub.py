@@ -196,13 +196,10 @@ class Theft:
             "all files lie in the site's memory" if files(self.kits) == before else None),
             **{**self.opening(bank), "run": "../../../stolen"})
         for name, function, given in (
-                ("local", "hand_over", {"told": np.arange(9, dtype=np.int32),
-                                        "asked": np.arange(9, dtype=np.int32)}),
                 ("fedlink_private", "train", None), ("fedlink_private", "look", None),
                 ("fedlink_plus", "explain", None), ("fedlink_plus", "lend", None)):
             method = {**self.method, "name": name} if name == "fedlink_private" else {
-                "name": name, **({} if name == "local" else
-                                 {"share": "sums", "noise": 1.0})}
+                "name": name, "share": "sums", "aggregate": {"noise": 1.0}}
             self.quietly(**{**self.terms, "method": method})
             self.quietly(**self.opening(method))
             self.ask("own 6", f"calls {function} of {name}, which gives rows or reasons away",

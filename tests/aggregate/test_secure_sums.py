@@ -210,7 +210,7 @@ def test_a_second_upload_under_one_sum_is_refused():
 
 
 @pytest.mark.parametrize(("method", "function"), [
-    *((FedLinkPrivate.tiny(), f) for f in ("choose", "train", "look", "hand_over")),
+    *((FedLinkPrivate.tiny(), f) for f in ("choose", "train", "look")),
     *((FedLinkPlus(share="sums"), f) for f in ("lend", "give", "look", "receive")),
     (FedLinkPlus(share="none", aggregate={"secure": True}), "give")])
 def test_functions_that_would_tell_more_are_closed(method, function):

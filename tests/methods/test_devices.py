@@ -34,7 +34,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "power_plus": [{"width": 0}],
     "fedsage_plus": [{"hide": 0.0}],
     "fedlink": [{"score_by": "cosine", "optimizer": "sgd"}, {"masked": 0.0, "share": ("users",)},
-                {"capacity": "auto", "share_items": False}, {"aggregate": {"rule": "median"}}],
+                {"capacity": "auto"}, {"aggregate": {"rule": "median"}}],
     "fedlink_private": [{"clip": 1.0}],
     "fed4dgnn": [{"meeting": 2}],
     "dgcolearn": [

@@ -243,10 +243,9 @@ class Mine(FedLink):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [
-    FedLink.tiny().model_copy(update={"share_items": False}),
     FedLink(rounds=2, capacity="auto", buffers=2, steps=2, width=4), Mine.tiny(),
     FedLink.tiny().model_copy(update={"join": "full", "capacity": 40})],
-    ids=["at-home", "auto", "mine", "full"])
+    ids=["auto", "mine", "full"])
 def test_variants_keep_the_contract(method):
     testing.check_method(method)
 
@@ -255,37 +254,6 @@ def test_another_encoder_is_one_line():
     done = run(Mine.tiny(), *testing.tiny_case()).finish()
     two = run(FedLink.tiny(), *testing.tiny_case()).finish()
     assert done.server.model["weights"].numel() - 1 == (two.server.model["weights"].numel() - 1) / 2
-
-
-def test_rows_of_items_that_no_other_client_needs_stay_at_home_and_nothing_else_changes():
-    """Whatever lives where, users and items end up the same; only bytes differ."""
-    tables, sent = {}, {}
-    for share_items in (True, False):
-        method = FedLink.tiny().model_copy(update={"share_items": share_items})
-        made, _ = _made(method)
-        for stage in made:
-            if not share_items:
-                parts = made.plan.past
-                met = {n: set(part.dst_ids.keys(np.unique(parts(part, stage.t).dst)).tolist())
-                       for n, part in made.parts.items()}
-                both = [k for n in met for k in met[n]
-                        if any(k in met[other] for other in met if other != n)]
-                assert set(made.server.items.keys.tolist()) <= set(both)
-        rows = {}
-        for name, part in made.parts.items():
-            book = made.clients.workers[name].client.items
-            ids = np.unique(part.dst).astype(np.int64)
-            keys = part.dst_ids.keys(ids)
-            at_server = made.server.items.peek(keys)
-            own = book.own[ids] if len(book.own) > ids.max() else np.zeros(len(ids), bool)
-            if len(book.values) > ids.max():
-                at_server[own] = book.values[ids[own]]
-            rows[name] = at_server
-        tables[share_items] = (made.server.users.values.clone(), rows)
-        sent[share_items] = made.summary["bytes_up"]
-    torch.testing.assert_close(tables[False][0], tables[True][0], rtol=1e-4, atol=1e-5)
-    for name, rows in tables[True][1].items():
-        torch.testing.assert_close(tables[False][1][name], rows, rtol=1e-4, atol=1e-5)
 
 
 def test_a_client_joins_the_rounds_once_its_buffer_has_filled():

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedvine import testing
 from fedvine.core.errors import Refused
 from fedvine.core.method import At, World
-from fedvine.core.worker import ClientWorker
-from fedvine.engines.local import LocalClients
-from fedvine.experiments.run import run
 from fedvine.methods._fedlink.rows import Request
 from fedvine.methods.fedlink import FedLink
 
@@ -62,37 +58,6 @@ def test_a_round_that_no_client_answers_changes_nothing():
     method.round(server, Given({}, model), At(0, 1, 1))
     assert all(torch.equal(server.model[name], before) for name, before in model.items())
     assert not len(server.users)
-
-
-SAVED = {
-    "server": {"model", "claims", "joining", "users", "items"},
-    "claims": {"heard", "told", "asked", "keys", "_keys", "_owner", "_local"},
-    "table": {"keys", "values"},
-    "client": {"model", "optimizer", "kept", "lookback", "fresh", "met", "users", "items"},
-    "kept": {"seen", "src", "dst"}, "lookback": {"auc", "weight"},
-    "side": {"number", "own", "values", "held", "moments", "steps"}}
-
-
-def test_saves_have_the_names_of_the_release_before():
-    """So that a run of before goes on: the names here are those in its saves, and stay."""
-    made = run(FedLink.tiny().model_copy(update={"capacity": "auto", "share_items": False}),
-               *testing.tiny_case(), protocol=testing.PROTOCOL).finish()
-    assert made.server is not None and isinstance(made.clients, LocalClients)
-    server = made.server.dump()
-    assert set(server) == SAVED["server"]
-    worker: ClientWorker = next(iter(made.clients.workers.values()))
-    client = worker.client.dump()
-    assert set(client) == SAVED["client"]
-
-    def names(saved):
-        (state,) = saved.values()
-        return set(state)
-
-    assert names(server["claims"]) == SAVED["claims"]
-    assert names(client["kept"]) == SAVED["kept"]
-    assert names(client["lookback"]) == SAVED["lookback"]
-    for side in ("users", "items"):
-        assert names(server[side]) == SAVED["table"] and names(client[side]) == SAVED["side"]
 
 
 @pytest.mark.parametrize("twice", [

@@ -21,8 +21,7 @@ and
 
 ``rate`` is lambda_g, the edges that are expected a step in region g, and gives alpha_g = lambda_g K
 / (n m (1 + (K - 1) mu)). As n users belong to each region it is the same however much they travel.
-:mod:`fedvine.methods._fedlink.theory` has the consequences of the model, and the best buffer for
-it; the size of a buffer itself is the method's ``capacity``.
+The size of a buffer is the method's ``capacity``.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Spoiler:
             kind = todo.pop(0)
             bad = spoil(kind, reply)
             if bad is not None:
-                self._last, self._now[name] = place[:2], kind
+                self._last, self._now[name] = (place[0], place[1]), kind
                 return bad
         return None
 

@@ -9,7 +9,7 @@ row, so a user who travels is known on arrival (Section 3.2.2).
 Other than in the box, only rows of nodes in the chosen buffers travel (the mathematics is the
 same), and a row's sum is by default divided by the number of clients that touched the row: most
 items belong to one client, and 1/K would make their steps K times smaller. Not in the box either:
-Adam, ``masked``, ``capacity="auto"``, ``join``, ``share_items``, features of users and items, means
+Adam, ``masked``, ``capacity="auto"``, ``join``, features of users and items, means
 of columns of edges (docs/reference-fedlink.md).
 """
 
@@ -26,14 +26,13 @@ from torch.nn.functional import softplus
 from fedvine.aggregate.means import Mean
 from fedvine.core import tree
 from fedvine.core.device import OnDevice
+from fedvine.core.expect import Flag
 from fedvine.core.method import At, Client, Field, Method, Server, World, on_client
 from fedvine.core.refresh import Refresh
 from fedvine.data.stream import EventStream
 from fedvine.methods._fedlink import inputs
-from fedvine.methods._fedlink.arrivals import ARRIVAL, ArrivalsMixin
 from fedvine.methods._fedlink.edges import SMALLEST, AutoCapacity, EdgeBuffers, edges
 from fedvine.methods._fedlink.inputs import Held
-from fedvine.methods._fedlink.row_ownership import RowOwnership
 from fedvine.methods._fedlink.rows import (
     SIDES,
     Batch,
@@ -53,7 +52,7 @@ from fedvine.nn.sage import Bipartite, BipartiteSage
 from fedvine.tasks.link_prediction import EdgeQueries
 
 
-class FedLink(ArrivalsMixin, OnDevice, Method):
+class FedLink(OnDevice, Method):
     """Federated link prediction with constant edge buffers and shared user embeddings."""
 
     name: ClassVar[str] = "fedlink"
@@ -90,9 +89,6 @@ class FedLink(ArrivalsMixin, OnDevice, Method):
     init_scale: float = Field(default=0.1, gt=0, description="half width of a row's first values")
     share: tuple[Literal["model", "users", "items"], ...] = Field(
         default=("model", "users", "items"), description="what clients share; the rest stays local")
-    share_items: bool = Field(
-        default=True, description="false: the row of an item stays at its client until another "
-        "client meets the item")
     join: Literal["stage", "full"] = Field(
         default="stage", description="which clients take part in a stage's rounds: all, or those "
         "with C new edges since they last did (Section 3.2.1)")
@@ -103,10 +99,6 @@ class FedLink(ArrivalsMixin, OnDevice, Method):
             raise ValueError('krum measures distances of shared models; put "model" into share, or '
                              "choose another rule")
         return self
-
-    def closed(self) -> frozenset[str]:
-        """Return the function that gives rows away, unless items stay at one client at first."""
-        return frozenset(() if self.some_items_local else {"hand_over"})
 
     @classmethod
     def tiny(cls):
@@ -121,7 +113,7 @@ class FedLink(ArrivalsMixin, OnDevice, Method):
         return inputs.with_features(self.encoder(world.seed), self.width, world)
 
     def start(self, world: World) -> Server:
-        server = Server(model=tree.weights(self.net(world)), claims=RowOwnership(),
+        server = Server(model=tree.weights(self.net(world)),
                         joining=None)   # names of the clients in a stage's rounds; None: all
         server.users = EmbeddingTable(world.seed, self.width, self.init_scale)
         server.items = EmbeddingTable(world.seed, self.width, self.init_scale)
@@ -138,7 +130,7 @@ class FedLink(ArrivalsMixin, OnDevice, Method):
         if self.capacity == "auto":
             client.lookback = AutoCapacity.of(self.buffers)
         inputs.start_means(client)
-        client.fresh = client.met = 0           # for the options: new edges, items met
+        client.fresh = 0                        # new edges since it last joined the rounds
         if self.draw == "cyclic":
             client.turn = 0                     # steps taken
         like = self.width, client.world.seed, self.init_scale, self.optimizer
@@ -147,10 +139,11 @@ class FedLink(ArrivalsMixin, OnDevice, Method):
 
     # -- Algorithm 1 -----------------------------------------------------------------------------
     def arrive(self, server, clients, at: At) -> None:
-        # New edges enter the buffers. Options: who joins the rounds, which rows become shared.
-        found = clients.call(self.observe, expect=ARRIVAL, per_client={
-            name: server.claims.reported.get(name, 0) for name in clients.names})
-        self.settle(server, clients, found)
+        # New edges enter the buffers. With join = "full" a client takes part in the rounds once C
+        # new edges have come since it last did (Section 3.2.1).
+        found = clients.call(self.observe, expect=Flag())
+        if self.join == "full":
+            server.joining = [name for name, joins in found.items() if joins]
 
     def round(self, server, clients, at: At) -> None:
         # Each client chooses L buffers and requests the rows that they touch. The box has "Receive"
@@ -169,13 +162,24 @@ class FedLink(ArrivalsMixin, OnDevice, Method):
             getattr(server, side).add_(numbers, difference, 1 / by)
 
     @on_client
-    def observe(self, client: Client, reported: int) -> dict[str, Any]:
-        """Push new edges; drop the oldest ones, and moments of rows that left; return a report."""
+    def observe(self, client: Client) -> bool:
+        """Push new edges; drop the oldest ones, and moments of rows that left.
+
+        Returns whether the client joins the stage's rounds.
+        """
         self.keep(client)
         inputs.learn_means(client)
         for side, nodes in zip(SIDES, self.retained(client), strict=True):
             getattr(client, side).optimizer.hold(np.unique(nodes).astype(np.int64))
-        return self.report_arrival(client, reported)
+        return self.joins(client)
+
+    def joins(self, client: Client) -> bool:
+        """Return whether the client takes part in the rounds of the stage that has come."""
+        client.fresh += len(edges(client.stage)[0])
+        C = client.kept.C if self.capacity == "auto" else self.capacity
+        joins = self.join == "stage" or client.fresh >= C
+        client.fresh = 0 if joins else client.fresh
+        return joins
 
     @on_client
     def choose(self, client: Client) -> dict[str, Any]:

@@ -68,9 +68,9 @@ class FedLinkPrivate(FedLink):
 
     @model_validator(mode="after")
     def _sums_are_of_all(self) -> Self:
-        if self.join != "stage" or not self.share_items:
+        if self.join != "stage":
             raise ValueError("sums are of all clients, and must not say who holds which row: leave "
-                             "out join and share_items")
+                             "out join")
         return self
 
     def privacy(self, rounds: int) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class FedLinkPrivate(FedLink):
 
     def closed(self) -> frozenset[str]:
         """Return FedLink's functions that tell which rows a client touches, and their changes."""
-        return frozenset({"choose", "train", "look", "hand_over"})
+        return frozenset({"choose", "train", "look"})
 
     # -- the union of rows -----------------------------------------------------------------------
     def shared_sides(self) -> list[str]:

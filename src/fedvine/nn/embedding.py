@@ -127,117 +127,85 @@ class EmbeddingTable:
 class ClientEmbedding:
     """A client's side of a table: by local id the number of a node's row at the server.
 
-    Values are used here only of rows that are not shared: all rows with ``local``, else those of
-    :meth:`keep_local` until :meth:`release`. ``seed`` and ``scale`` are those of the server's
-    table: a row starts the same everywhere. ``optimizer`` is the kind of :class:`RowOptimizer`,
-    "adam" or "sgd".
+    With ``local`` no row is shared, and all values are here. ``seed`` and ``scale`` are those of
+    the server's table: a row starts the same everywhere. ``optimizer`` is the kind of
+    :class:`RowOptimizer`, "adam" or "sgd".
     """
 
     def __init__(self, width: int, seed: int, scale: float, optimizer: str = "adam",
                  local: bool = False) -> None:
         self.width, self.seed, self.scale, self.local = width, seed, scale, local
         self.number = np.empty(0, np.int32)     # of the row at the server, by local id; -1 unknown
-        self.own = np.empty(0, bool)            # whether the row is kept here, by local id
-        self.values = torch.empty(0, width)     # rows kept here, by local id; empty: there are none
+        self.values = torch.empty(0, width)     # with ``local``: rows by local id
         self.optimizer = RowOptimizer(width, optimizer)
 
     def request(self, ids: np.ndarray, names: Ids) -> dict[str, np.ndarray]:
-        """Return the request for the rows of local ``ids`` int64 [n]; rows kept here are left out.
+        """Return the request for the rows of local ``ids`` int64 [n]; with ``local`` for none.
 
         "rows" are the row numbers that are known, int32 [a]; "keys" those of the other nodes,
         uint64 [b].
         """
-        self._grow(int(ids.max(initial=-1)) + 1)
-        if self.local:
-            self._start(len(self.number), names)
-        if len(self.values):
-            ids = ids[~self.own[ids]]
+        self._grow(int(ids.max(initial=-1)) + 1, names)
+        ids = ids[:0] if self.local else ids
         number = self.number[ids]
         known = number >= 0
         return {"rows": number[known], "keys": names.keys(ids[~known])}
 
     def receive(self, ids: np.ndarray, answer: dict[str, Any]) -> torch.Tensor:
-        """Return values [n, width] of ``ids``, from the server's answer or kept here.
+        """Return values [n, width] of ``ids``, from the server's answer or from here.
 
         The row numbers that come with the answer are stored. The values may be the answer's own
         memory: write to a copy. Raises :class:`FedvineError` where the answer has more or fewer
         rows than were requested.
         """
-        unknown = self.number[ids] < 0
-        if (not len(self.values) and answer["values"].shape == (len(ids), self.width)
-                and not unknown.any()):
-            return answer["values"]     # none is kept here, all are known: already in this order
-        own = self.own[ids]
-        if own.all():
+        if self.local:
             return self.values[torch.from_numpy(ids)]
-        unknown, away = unknown & ~own, np.flatnonzero(~own)
-        order = np.concatenate([away[~unknown[away]], away[unknown[away]]])
-        if len(answer["values"]) != len(away):
-            raise FedvineError(f"The server sent {len(answer['values'])} rows where {len(away)} "
+        if len(answer["values"]) != len(ids):
+            raise FedvineError(f"The server sent {len(answer['values'])} rows where {len(ids)} "
                                "were asked for.")
+        unknown = self.number[ids] < 0
+        if not unknown.any():
+            return answer["values"]     # already in this order
+        order = np.concatenate([np.flatnonzero(~unknown), np.flatnonzero(unknown)])
         values = torch.empty(len(ids), self.width)
         values[torch.from_numpy(order)] = answer["values"]
-        if own.any():
-            values[torch.from_numpy(own)] = self.values[torch.from_numpy(ids[own])]
         if len(answer["rows"]):
             self.number[ids[unknown]] = answer["rows"]
         return values
 
     def update(self, ids: np.ndarray, difference: torch.Tensor,
                answer: dict[str, Any] | None = None) -> torch.Tensor:
-        """Add the difference [n, width] of ``ids`` to rows kept here; return that of the others.
+        """Return the difference [n, width] of ``ids`` in the order of the server's ``answer``.
 
-        What is returned, [a + b, width], is in the order of the server's ``answer``: first the rows
-        requested by number, then those requested by key.
+        First come the rows requested by number, then those requested by key. With ``local`` it is
+        added here, and none is returned.
         """
-        if len(self.values) and (own := self.own[ids]).any():
-            here = torch.from_numpy(own)
-            self.values[torch.from_numpy(ids[own])] += difference[here]
-            ids, difference = ids[~own], difference[~here]
+        if self.local:
+            self.values[torch.from_numpy(ids)] += difference
+            return difference[:0]
         if answer is None or not len(answer["rows"]):
             return difference
         new = find(np.sort(answer["rows"]), self.number[ids]) >= 0
         return difference[torch.from_numpy(np.argsort(new, kind="stable"))]
 
-    def keep_local(self, start: int, stop: int, names: Ids) -> None:
-        """Keep the rows of local ids ``start`` to ``stop - 1`` here from now on."""
-        self._grow(stop)
-        self._start(stop, names)
-        self.own[start:stop] = True
-
-    def release(self, shared: np.ndarray, wanted: np.ndarray, names: Ids) -> torch.Tensor:
-        """Leave the rows of local ids ``shared`` and ``wanted`` to the server from now on.
-
-        Return the differences of those ``wanted`` from their first values, float32 [n, width].
-        """
-        self.own[shared] = self.own[wanted] = False
-        return self.values[torch.from_numpy(wanted.astype(np.int64))] - self._first(wanted, names)
-
-    def _start(self, stop: int, names: Ids) -> None:
-        """Append the first values of rows that are not here yet, up to local id ``stop - 1``."""
-        if stop > len(self.values):
-            first = self._first(np.arange(len(self.values), stop), names)
-            self.values = torch.cat([self.values, first])
-
-    def _first(self, ids: np.ndarray, names: Ids) -> torch.Tensor:
-        return torch.from_numpy(hashed_uniform(self.seed, names.keys(ids), self.width)
-                                * np.float32(self.scale))
-
-    def _grow(self, need: int) -> None:
+    def _grow(self, need: int, names: Ids) -> None:
+        """Have a number, and with ``local`` first values, for local ids up to ``need`` - 1."""
         more = need - len(self.number)
-        if more > 0:
-            self.number = np.concatenate([self.number, np.full(more, -1, np.int32)])
-            self.own = np.concatenate([self.own, np.full(more, self.local)])
+        if more <= 0:
+            return
+        if self.local:
+            keys = names.keys(np.arange(len(self.number), need))
+            first = hashed_uniform(self.seed, keys, self.width) * np.float32(self.scale)
+            self.values = torch.cat([self.values, torch.from_numpy(first)])
+        self.number = np.concatenate([self.number, np.full(more, -1, np.int32)])
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a save keeps; arrays are views."""
-        return {"number": self.number, "own": self.own, "values": self.values,
-                **self.optimizer.state_dict()}
+        return {"number": self.number, "values": self.values, **self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore from the result of :meth:`state_dict`."""
-        self.number, self.own = state["number"].copy(), state["own"].copy()
-        self.values = state["values"].clone()
+        self.number, self.values = state["number"].copy(), state["values"].clone()
         self.optimizer.load_state_dict(state)
 
 

@@ -79,14 +79,14 @@ class Fed4DGnn(STFL):
         return client.newest[0], client.newest[1]
 
     @on_client
-    def observe(self, client: Client, reported: int) -> dict[str, Any]:
-        """Replace the old snapshot by the new one; return a report, as FedLink does."""
+    def observe(self, client: Client) -> bool:
+        """Replace the old snapshot by the new one; return whether the client joins the rounds."""
         self.keep(client)
         inputs.learn_means(client)
         ends = np.concatenate([client.former, client.newest], 1)
         for side, nodes in zip(SIDES, ends, strict=True):
             getattr(client, side).optimizer.hold(np.unique(nodes).astype(np.int64))
-        return self.report_arrival(client, reported)
+        return self.joins(client)
 
     def batch(self, client: Client, draw: np.random.Generator) -> Batch:
         """Return a batch for the graph generator, or the self-encoder without a former snapshot."""

@@ -1,1 +1,1 @@
-"""Files of FedLink and its rivals: edges, rows that travel, inputs, arrivals, theory."""
+"""Files of FedLink and its rivals: edges, rows that travel, inputs."""

@@ -6,7 +6,7 @@ With ``capacity = "auto"`` a client finds the number of edges from its own new o
 predicted from the last w known ones by a walk of three steps, user - item - user - item (Cooper et
 al. 2014), which is two layers of means without anything trained. Some w predicts best: fewer edges
 are noisy, more contain interests that have changed. The theory of buffers has the same optimum
-(:mod:`fedvine.methods._fedlink.theory`).
+(docs/reference-fedlink.md).
 
 The network that is trained remembers older edges in its rows, and learns more about rare users than
 a walk does. So edges are dropped only where they are measured to do harm, by a walk that is better

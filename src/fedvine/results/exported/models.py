@@ -25,8 +25,8 @@ from fedvine.methods._fedlink import inputs
 from fedvine.methods._fedlink.rows import SIDES, Touched, graph_of, receive, request
 from fedvine.methods._fedlink_plus import samples, travel
 from fedvine.methods._fedlink_plus.features import TABLE, WIDTH
-from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.dgcolearn import DgCoLearn, ahead
+from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.fedlink_plus import FedLinkPlus
 from fedvine.nn.roland import Network
