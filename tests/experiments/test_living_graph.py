@@ -11,12 +11,11 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
-from fedvine.data.kept import KeptGraph
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.reopened import open_run
 from fedvine.experiments.run import run
-from fedvine.tasks.open_task_plan import OpenTaskPlan
+from fedvine.living.rows import Rows
 
 NODES, SHOPS, TOWNS = 320, "abcdef", ("north", "south", "west", "new")
 # (nodes, classes, clients, nodes whose class is not known yet) of each night: more nodes of known
@@ -74,8 +73,8 @@ def memory(done):
 
 def at_once(folder: Path, done):
     """One run given the stored graph and plan."""
-    kept = KeptGraph.open(folder / "run" / "data")
-    return run(done.method, kept.split, OpenTaskPlan.of(kept.plan), seed=0,
+    kept = Rows.open(folder / "run" / "data")
+    return run(done.method, kept.split, kept.plan, seed=0,
                protocol=done.protocol).finish()
 
 

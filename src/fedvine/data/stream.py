@@ -261,6 +261,23 @@ class EventStream:
         """Split the stream among clients; see :func:`fedvine.data.split.split`."""
         return split(self, by, **options)
 
+    def balance(self, parts: Mapping[str, EventStream]) -> dict[str, Any]:
+        """Count edges, users and items of each part, and users that several clients have.
+
+        ``cov`` is the coefficient of variation of the edges; ``dropped`` counts edges of the stream
+        that are in no part, such as self-loops where edges do not have a direction. An edge that a
+        part holds in both directions counts once.
+        """
+        many = {n: len(p) // (1 + p.mirrored) for n, p in parts.items()}
+        edges = np.array(list(many.values()), float)
+        shared = {n: 0 if p.first_seen_elsewhere is None else
+                  int(np.isfinite(p.first_seen_elsewhere).sum()) for n, p in parts.items()}
+        return {"clients": {n: {"edges": many[n], "users": p.num_src, "items": p.num_dst,
+                                "shared_users": shared[n]} for n, p in parts.items()},
+                "cov": float(edges.std() / edges.mean()) if edges.sum() else 0.0,
+                "shared_user_places": sum(shared.values()),
+                "dropped": len(self) - int(edges.sum())}
+
     def described(self) -> dict[str, Any]:
         """Return what ``stream.json`` has: the stream's sizes and all but its columns."""
         return {"format": 1, "name": self.name, "edges": len(self), "bipartite": self.bipartite,
@@ -291,7 +308,7 @@ class EventStream:
         """Open a written stream; columns are mapped, nothing is read yet.
 
         ``meta`` is what :meth:`described` returned, and by default read from ``stream.json``; the
-        files may hold more rows and names than it counts (:mod:`fedvine.data.growth`). Raises
+        files may hold more rows and names than it counts (:mod:`fedvine.living.news`). Raises
         :class:`FedvineError` if the folder is not a stream or a column is cut short.
         """
         columns, others = _read(Path(folder), meta)

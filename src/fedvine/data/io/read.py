@@ -62,7 +62,7 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         store: the folder that the stream is kept in; None: one in the cache.
         name: of the stream; None: that of the file, or ``query``.
         memory_limit: bound of DuckDB's memory, such as ``"2GB"``; None: 1 GB; more is on disk.
-        look: read a part of it (:mod:`fedvine.data.append`).
+        look: read a part of it (:mod:`fedvine.living.source`).
         missing: words such as ``NA`` whose cells count as empty, in all columns but that of times.
         key: a column by which errors name a row, such as the number of a sale; None: they count
             rows.
