@@ -17,8 +17,8 @@ from fedvine import testing
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
+from fedvine.data.io.nodes import read_graph
 from fedvine.data.io.read import read
-from fedvine.data.io.read_graph import read_graph
 from fedvine.data.stream import EventStream
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run

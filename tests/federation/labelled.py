@@ -14,7 +14,7 @@ from fedvine.core.message import loads, unpack
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
-from fedvine.data.io.read_graph import in_order
+from fedvine.data.io.nodes import in_order
 from fedvine.data.split import Split
 from fedvine.engines.remote import Gone
 from fedvine.experiments.run import run

@@ -15,7 +15,7 @@ import numpy as np
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Number, Several, Text, check
 from fedvine.core.replies import RoundAborted
-from fedvine.data.io.read_graph import in_order
+from fedvine.data.io.nodes import in_order
 from fedvine.data.plan import Plan, by_count, by_time, later_bounds, seconds
 from fedvine.engines.remote import Send, Unreachable, ask, enough
 from fedvine.federation.order import Order

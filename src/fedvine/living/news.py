@@ -134,11 +134,9 @@ def like(kept: Any, column: str | None = None) -> Look:
     ``kept`` are the rows of the run, a stream or a graph, ``column`` that of a stream's clients.
     """
     if isinstance(kept, Graph):
-        owner = kept.owner
-        names = {"node": _texts(kept), "label": kept.classes,
-                 **({} if owner is None else {"client": owner.names})}
-        return Look(whole={role: all(re.fullmatch(WHOLE, name) for name in of)
-                           for role, of in names.items()})
+        owner = [] if kept.owner is None else [("client", kept.owner.names)]
+        return Look(whole={role: all(re.fullmatch(WHOLE, name) for name in names) for role, names
+                           in (("node", _texts(kept)), ("label", kept.classes), *owner)})
     roles = ("src", "dst", *(["client"] if column in kept.codes else []))
     return Look(whole={role: role in kept.whole for role in roles}, kinds=_kinds(kept))
 

@@ -249,7 +249,7 @@ def graph_from_networkx(graph: nx.Graph, *, label: str = "label", client: str | 
         label: attribute of the nodes: the class; nodes without it have none.
         client: attribute of the nodes: the client that owns them.
         features: attributes of the nodes: numbers; None: all others that are numbers.
-        scales: as of :func:`fedvine.data.io.read_graph.read_graph`.
+        scales: as of :func:`fedvine.data.io.nodes.read_graph`.
         name: of the graph.
         sure: likewise.
 
@@ -257,9 +257,9 @@ def graph_from_networkx(graph: nx.Graph, *, label: str = "label", client: str | 
         The graph.
 
     Raises:
-        FedvineError: as :func:`fedvine.data.io.read_graph.read_graph`.
+        FedvineError: as :func:`fedvine.data.io.nodes.read_graph`.
     """
-    from fedvine.data.io.read_graph import read_graph
+    from fedvine.data.io.nodes import read_graph
     called = _called(graph)
     rows = [{"node": called[node], **{str(k): v for k, v in values.items() if k != "name"}}
             for node, values in graph.nodes(data=True)]

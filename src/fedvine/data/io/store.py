@@ -426,8 +426,8 @@ def sentence(error: duckdb.Error, label: str) -> str:
                         r"(\d+)", message, re.S):
         file = re.search(r"\n\s*file = (.+)", str(error))
         name = "" if file is None or Path(file[1]).name in label else f" of {Path(file[1]).name}"
-        return (f"{label}: line {row[1]}{name} has {row[3]} cells, and should have {row[2]}; correct "
-                "it, with double quotes around text that holds the separator.")
+        return (f"{label}: line {row[1]}{name} has {row[3]} cells, and should have {row[2]}; "
+                "correct it, with double quotes around text that holds the separator.")
     lines = [line.strip() for line in message.splitlines()]
     lines = [line for line in lines if line]
     reason = lines[:1] + lines[-1:] if "CSV Error" in lines[0] else lines[:1]
