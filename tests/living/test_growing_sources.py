@@ -188,7 +188,7 @@ def test_a_killed_look_loses_nothing(monkeypatch):
     add(3, [row(i, i, late=30 * (i % 5 == 0)) for i in range(65, 95)])
     shutil.copytree("run", "whole")
     look("whole")
-    from fedvine.data import kept as module
+    from fedvine.living import rows as module
     real = module._commit
 
     def dying(*_):

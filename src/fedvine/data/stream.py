@@ -179,13 +179,12 @@ class EventStream:
         if users is not None:
             users = users.padded(len(names)) if said is None else users.joined(
                 replace(users, since=None, **said))
-        return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
-                             self.dst_ids if self.bipartite else None, weight=self.weight,
-                             features=self.features, label=self.label, deleted=self.deleted,
-                             arrived=self.arrived, codes=self.codes, categories=self.categories,
-                             nodes=self.nodes, src_table=users, dst_table=self.dst_table,
-                             edge_columns=self.edge_columns, directed=self.directed,
-                             mirrored=self.mirrored, name=self.name)
+        found = self[:]
+        found.src_ids, found.src_table = self.src_ids.extended(names), users
+        if not self.bipartite:
+            found.dst_ids, found.dst_table = found.src_ids, users
+        found.first_seen_elsewhere = None
+        return found
 
     def with_items(self, names: Sequence[str]) -> EventStream:
         """Return the same edges with further items at the end of the dictionary, without an edge.

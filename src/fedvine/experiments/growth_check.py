@@ -16,6 +16,7 @@ from fedvine.core.ledger import seeded
 from fedvine.core.method import Method
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
+from fedvine.data.split import relabel
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import Run, run
 from fedvine.living.rows import Rows
@@ -73,11 +74,8 @@ def as_read(stream: EventStream) -> EventStream:
 
 
 def _numbered(numbers: np.ndarray, ids: Ids) -> tuple[np.ndarray, Ids]:
-    used, first, number = np.unique(numbers, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(used), np.int32)
-    place[order] = np.arange(len(used))
-    return place[number], ids.take(used[order])
+    number, used = relabel(numbers)
+    return number, ids.take(used)
 
 
 def _night(method: Method, table: EventStream, out: Path) -> Run:

@@ -53,19 +53,11 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
          where: str | os.PathLike[str] = "this run") -> News:
     """Return the rows of ``table`` that ``kept`` does not have.
 
-    Args:
-        kept: the rows of the run, all before ``learned``.
-        table: the table as it is now, sorted by time.
-        learned: the time up to which the run has learned; rows from then on are new.
-        column: the column of clients, where it is part of a row's key beside src, dst and t.
-        where: the folder of the run, for messages.
-
-    Returns:
-        The new rows.
-
-    Raises:
-        FedvineError: that names the first row of ``kept`` that is not in the table any more, or
-            there with other values; deletions are events of their own.
+    ``kept`` are the rows of the run, all before the time ``learned``; ``table`` is the table as it
+    is now, sorted by time. ``column`` is that of clients, where it is part of a row's key beside
+    src, dst and t, ``where`` the folder of the run, for messages. Raises :class:`FedvineError` that
+    names the first row of ``kept`` that is not in the table any more, or there with other values;
+    deletions are events of their own.
     """
     check_columns(kept, table)
     end = table._rank(learned)
@@ -391,21 +383,11 @@ class GraphNews(NamedTuple):
 def merged(kept: Graph, table: Graph, block: int) -> tuple[Graph, GraphNews]:
     """Return the graph ``kept`` with the rows of ``table`` that it does not have, and their counts.
 
-    The order of rows of ``table`` decides the numbers of new nodes alone. A class for a node that
-    did not have one is new. Where the clients are those of a partition, a new node joins the client
-    of most of its neighbours, or the smallest client.
-
-    Args:
-        kept: the graph so far.
-        table: the tables as they are now.
-        block: the block of stages as of which new rows may be seen.
-
-    Returns:
-        The graph and the counts.
-
-    Raises:
-        FedvineError: where a node or an edge has vanished, or a node has other features, another
-            class or another client; the sentence names the first.
+    New rows may be seen as of ``block``. The order of rows of ``table`` decides the numbers of new
+    nodes alone. A class for a node that did not have one is new. Where the clients are those of a
+    partition, a new node joins the client of most of its neighbours, or the smallest client. Raises
+    :class:`FedvineError` where a node or an edge has vanished, or a node has other features,
+    another class or another client; the sentence names the first.
     """
     came = kept.came
     assert came is not None

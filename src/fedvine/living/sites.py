@@ -44,22 +44,12 @@ def times_of(names: Iterable[str], send: Send, every: str | float, deadline: flo
              quorum: float = 1.0, again: bool = False) -> tuple[Times, set[str]]:
     """Ask sites for their numbers of edges, their first and last times, and whether they are dates.
 
-    A site with impossible answers is left out.
-
-    Args:
-        names: of the sites.
-        send: the transport.
-        every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
-        deadline: seconds that an answer may take.
-        quorum: share of the sites that must be left.
-        again: let the sites read their tables again, and leave out times far from all others.
-
-    Returns:
-        The answers, and the names of the sites that cannot be reached.
-
-    Raises:
-        RoundAborted: if fewer sites are left than the quorum needs.
-        FedvineError: if all refused.
+    A site with impossible answers is left out. ``every`` is the duration of a stage
+    (:func:`fedvine.data.plan.by_time`), ``deadline`` the seconds that an answer may take,
+    ``quorum`` the share of the sites that must be left; ``again``: let the sites read their tables
+    again, and leave out times far from all others. Returns the answers, and the names of the sites
+    that cannot be reached. Raises :class:`RoundAborted` if fewer sites are left than the quorum
+    needs, and :class:`FedvineError` if all refused.
     """
     names, time_ = sorted(names), Number(-LATEST, LATEST)
 
@@ -90,25 +80,13 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
                   slack: float | None = None) -> Plan:
     """Make stages of equal duration over all sites' times, from their counts and times alone.
 
-    Args:
-        names: of the sites.
-        send: the transport.
-        every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
-        val: share of the edges for validation.
-        test: share of the edges for the test.
-        deadline: seconds that an answer may take.
-        quorum: share of the sites that must be left.
-        found: the sites' times, from which those of sites that refuse are deleted; None: they are
-            asked.
-        slack: make an open plan (:mod:`fedvine.data.plan`): its stages are those that are
-            whole at a quorum of the sites, this long after their end; None: a closed plan.
-
-    Returns:
-        The plan.
-
-    Raises:
-        RoundAborted: if fewer sites are left than the quorum needs.
-        FedvineError: if no site has edges, all refused, or no stage of an open plan is whole.
+    ``val`` and ``test`` are the shares of the edges for validation and the test; ``found`` are the
+    sites' times, from which those of sites that refuse are deleted, None: they are asked. With
+    ``slack`` the plan is open (:mod:`fedvine.data.plan`): its stages are those that are whole at a
+    quorum of the sites, this long after their end. The other arguments are those of
+    :func:`times_of`. Raises :class:`RoundAborted` if fewer sites are left than the quorum needs,
+    and :class:`FedvineError` if no site has edges, all refused, or no stage of an open plan is
+    whole.
     """
     found = times_of(names, send, every, deadline, quorum)[0] if found is None else found
     _compared(found, send, deadline, quorum)
@@ -169,18 +147,10 @@ def scales_together(found: Times, send: Send, stop: float, deadline: float = 600
                     ) -> dict[str, Any]:
     """Return mean and deviation of the columns of the sites' tables of nodes, from sums alone.
 
-    Args:
-        found: the sites' times; those with ``"tables"`` are asked.
-        send: the transport.
-        stop: end of the first stage, whose nodes are counted.
-        deadline: seconds that an answer may take.
-
-    Returns:
-        As :func:`fedvine.data.node_features.scales`; empty where no site has a table.
-
-    Raises:
-        RoundAborted: if one of these sites does not answer.
-        FedvineError: if all refused, or a column holds numbers at one site and text at another.
+    Those of ``found`` with ``"tables"`` are asked; nodes of the first stage, up to ``stop``, are
+    counted. Returns what :func:`fedvine.data.node_features.scales` does, empty where no site
+    has a table. Raises :class:`RoundAborted` if one of these sites does not answer, and
+    :class:`FedvineError` if all refused, or a column holds numbers at one site and text at another.
     """
     def one(name: str) -> Any:
         sums = ask(send, name, deadline, do="tables", stop=stop)

@@ -13,6 +13,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
 from fedvine.data.names import name_of
+from fedvine.data.split import relabel
 from fedvine.data.stream import CATEGORY, WEIGHT, EventStream
 
 if TYPE_CHECKING:
@@ -110,11 +111,8 @@ def to_pyg(stream: EventStream) -> TemporalData:
 
 def _numbered(nodes: np.ndarray) -> tuple[np.ndarray, Ids]:
     """Return dense numbers int32 by first appearance, and their dictionary."""
-    old, first, inverse = np.unique(nodes, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    number = np.empty(len(old), np.int32)
-    number[order] = np.arange(len(old), dtype=np.int32)
-    return number[inverse], Ids.of(old[order])
+    number, old = relabel(nodes)
+    return number, Ids.of(old)
 
 
 # -- TGM's ``DGData`` (package ``tgm-lib``) --------------------------------------------------------

@@ -516,34 +516,23 @@ def read_nodes(source: Any, kind: str, key: str | None, ids: Ids, sure: bool = F
                database: str | None = None, unmet: list[str] | None = None,
                missing: Sequence[str] = (), kinds: Mapping[str, str] | None = None
                ) -> tuple[NodeTable, list[str]]:
-    """Read what a table says of the nodes of a dictionary; rows of other nodes are left out.
+    """Read what a table says of the nodes of a dictionary; return it, and notes for people.
 
     Every column but the key is used. Numbers, dates (as seconds since 1970) and truth values are
     numbers, also in a CSV file, where all cells of the column are (all numbers, all dates, or all
     true or false); all else is a category. A cell of a column of numbers may be empty, or say NA,
-    NaN, null, none, - or ?.
+    NaN, null, none, - or ?. Rows of other nodes than ``ids`` are left out; with ``unmet``, for
+    items, that list gets their keys, their rows follow those of ``ids``, and the column ``since``,
+    of numbers or dates, is also the time from which an item is listed.
 
-    Args:
-        source: a CSV or Parquet file, a folder or pattern of them, an SQL query over files, or a
-            pandas or polars frame or pyarrow table.
-        kind: "users" or "items", for messages.
-        key: the column of names of nodes; None, or a name that the table does not have: the first.
-        ids: the nodes.
-        sure: accept a table none of whose keys is in ``ids``.
-        database: where ``source`` is, if it is a query of a database.
-        unmet: for items: gets the keys that are not in ``ids``, whose rows then follow those of
-            ``ids``, and the column ``since``, of numbers or dates, is also the time from which an
-            item is listed. None: such rows are left out.
-        missing: words such as ``NA`` whose cells count as empty, in every column.
-        kinds: whether a column was one of numbers or of categories when a run began, and is now.
+    ``source`` is as ``nodes`` of :func:`read_graph`; ``kind`` is "users" or "items", for messages;
+    ``key`` is the column of names, None, or a name that the table does not have: the first.
+    ``sure`` accepts a table none of whose keys is in ``ids``. ``kinds`` says whether a column was
+    one of numbers or of categories when a run began, and is now.
 
-    Returns:
-        The table, and notes for people.
-
-    Raises:
-        FedvineError: for a table that cannot be read, or has no row, no column beside the key, a
-            key that is empty or there twice, or a number that is not finite; and for one without
-            any known key unless ``sure``. The sentence names the file, the row and the key.
+    Raises :class:`FedvineError` for a table that cannot be read, or has no row, no column beside
+    the key, a key that is empty or there twice, or a number that is not finite; and for one without
+    any known key unless ``sure``. The sentence names the file, the row and the key.
     """
     with opened_table(source, kind, [] if key is None else [key], database) as table:
         columns = list(table.source.columns)
