@@ -31,8 +31,9 @@ from benchmarks.fedlink import WIDTH, Compact, buffer
 from fedvine.core import device
 from fedvine.core.files import atomic
 from fedvine.core.rng import rng
-from fedvine.data.graph import Graph, GraphSplit
+from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
+from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.experiments.run import run
 from fedvine.methods.dgcolearn import DgCoLearn
@@ -97,7 +98,7 @@ def power(where: Where, tiny: bool) -> float:
     ends = ends[:, (y[ends[0]] == y[ends[1]]) | (draw.random(10 * nodes) < 0.2)]
     graph = Graph.make(x, ends, y, classes=range(classes), name="bench")     # type: ignore[arg-type]
     owner = np.arange(nodes) % 3
-    parts = GraphSplit({f"c{k}": graph.induced(np.flatnonzero(owner == k), f"bench/{k}")
+    parts = Split({f"c{k}": graph.induced(np.flatnonzero(owner == k), f"bench/{k}")
                         for k in range(3)}, graph, "hand")      # type: ignore[arg-type]
     half = tuple(range(classes // 2))
     plan = TaskPlan((half, tuple(c + len(half) for c in half)), (0.5, 0.2, 0.3))

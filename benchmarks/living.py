@@ -149,15 +149,15 @@ def read(file: Path) -> dict[str, Any]:
 
 def whole(method: str, table: Path, like: Path, out: Path) -> dict[str, Any]:
     """Carry out one run over the table with the bounds of another run; return CPU seconds."""
-    from fedvine.data.kept import KeptRows
     from fedvine.experiments.allocator import keep_large_blocks
     from fedvine.experiments.command import from_command
     from fedvine.experiments.run import run
+    from fedvine.living.rows import Rows
     keep_large_blocks()
     start(method)
     made, _ = from_command(method, {"data": {"source": str(table), **COLUMNS},
                                     "stages": "30d"}, [])
-    plan = KeptRows.open(like / "data").plan
+    plan = Rows.open(like / "data").plan
     spent = [0.0]
 
     def on_round(at: Any, clients: Any) -> None:

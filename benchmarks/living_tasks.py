@@ -43,10 +43,9 @@ def learn(folder: Path, whole: bool) -> dict[str, Any]:
     """Carry out a night, or one run over the graph and plan that are kept; return CPU seconds."""
     began = time.process_time()
     from fedvine.core import registry
-    from fedvine.data.kept import KeptGraph
     from fedvine.experiments.experiment import Experiment
     from fedvine.experiments.run import run
-    from fedvine.tasks.open_task_plan import OpenTaskPlan
+    from fedvine.living.rows import Rows
     found: dict[str, Any] = {"start": time.process_time() - began + began}
     learned: dict[int, float] = {}
     marks = [0.0]
@@ -62,9 +61,8 @@ def learn(folder: Path, whole: bool) -> dict[str, Any]:
     began = time.process_time()
     options: dict[str, Any] = {"on_round": on_round, "on_stage": on_stage}
     if whole:
-        kept = KeptGraph.open(folder / "run" / "data")
-        made = run(registry.method("power_plus")(), kept.split, OpenTaskPlan.of(kept.plan),
-                   **options)
+        kept = Rows.open(folder / "run" / "data")
+        made = run(registry.method("power_plus")(), kept.split, kept.plan, **options)
     else:
         made = Experiment.model_validate({
             "data": {"source": str(folder / "nodes.parquet"),

@@ -55,19 +55,19 @@ def peak() -> float:
 
 def task(what: str, folder: Path) -> dict[str, float]:
     """Carry out one of the measured steps in this process."""
-    from fedvine.data.growth import news
+
     from fedvine.data.identity import digest
     from fedvine.data.identity import names as digest_names
-    from fedvine.data.kept import KeptRows
-    from fedvine.experiments.growing import grown
+    from fedvine.living.news import news
+    from fedvine.living.rows import Rows
     made, before = experiment(folder, what == "append"), peak()
     if what == "first":
         made.run(folder / "run")
     table = made.data.open() if what in ("news", "late", "digest", "plain") else None
-    kept = KeptRows.open(folder / "run" / "data") if table is not None else None
+    kept = Rows.open(folder / "run" / "data") if table is not None else None
     start = time.process_time()
     if what in ("append", "whole"):
-        found = grown(made, folder / "run")
+        found = made.grown(folder / "run")
         assert found is not None
     if kept is not None and table is not None:
         if what == "news":

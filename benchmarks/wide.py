@@ -16,7 +16,7 @@ from fedvine.core.rng import rng
 
 NODES, WORDS, EACH = 18_333, 6_805, 170     # a word is in so many rows
 WAYS = {
-    "ours": "from fedvine.data.io.read_graph import read_graph; "
+    "ours": "from fedvine.data.io.nodes import read_graph; "
             "x = read_graph('nodes.pq', 'edges.pq').x",
     "other": "import pandas; x = pandas.read_parquet('nodes.pq').drop(columns=['node', 'label'])"
              ".to_numpy(numpy.float32)",

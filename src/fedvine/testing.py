@@ -24,7 +24,8 @@ from fedvine.core.ledger import seeded
 from fedvine.core.message import dumps, pack
 from fedvine.core.method import Method
 from fedvine.core.settings import fields
-from fedvine.data.graph import GraphSplit
+from fedvine.data.graph import Graph
+from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines import bad_replies
 from fedvine.engines.faults import MockClients
@@ -183,7 +184,7 @@ def check_no_future_leak(method: Method) -> None:
     parts, plan = _case(method)
     whole = _plain(method).found
     for stages in (2, 3):
-        if isinstance(parts, GraphSplit):
+        if isinstance(parts.stream, Graph):
             early = _thinned(parts, plan, {n: range(stages) for n in parts.parts})
             short = _FirstTasks(**vars(plan), stages=stages)
         else:
@@ -210,13 +211,13 @@ def _thinned(split: Any, plan: Any, keep: Mapping[str, Collection[int]]) -> Any:
     """
     parts = {}
     for name, part in split.parts.items():
-        stage = (plan.assign(part)[0] if isinstance(split, GraphSplit) else
+        stage = (plan.assign(part)[0] if isinstance(split.stream, Graph) else
                  np.searchsorted(plan.bounds, part.t, side="right") - 1)
         wanted = [*keep.get(name, range(len(plan)))]
         kept = np.flatnonzero(np.isin(stage, [*wanted, -1] if wanted else wanted))
-        parts[name] = part.induced(kept, part.name) if isinstance(split, GraphSplit) else kept
-    if isinstance(split, GraphSplit):
-        return GraphSplit(parts, split.stream, split.by)
+        parts[name] = part.induced(kept, part.name) if isinstance(split.stream, Graph) else kept
+    if isinstance(split.stream, Graph):
+        return Split(parts, split.stream, split.by)
     stream = split.stream
     owner = stream.codes["client"]
     rows = [np.flatnonzero(owner == k)[parts[n]] for k, n in enumerate(stream.categories["client"])]

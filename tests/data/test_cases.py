@@ -15,9 +15,8 @@ import pytest
 from wrong import fedvine
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.nodes import read_graph, read_nodes
 from fedvine.data.io.read import from_frame, read
-from fedvine.data.io.read_graph import read_graph
-from fedvine.data.io.read_nodes import read_nodes
 
 NAMED = {"src": "user", "dst": "item", "time": "t"}
 SHOP = ["--data", "g.csv", "--src", "user", "--dst", "item", "--time", "t"]

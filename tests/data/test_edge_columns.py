@@ -15,7 +15,6 @@ import fedvine as fv
 from fedvine.core.errors import FedvineError
 from fedvine.data import edge_features
 from fedvine.data.edge_features import NAME, encoded, width
-from fedvine.data.growth import news
 from fedvine.data.identity import digest, names
 from fedvine.data.node_data import BUCKETS, FAR
 from fedvine.data.node_features import scales, sums
@@ -23,6 +22,7 @@ from fedvine.data.spec import Data
 from fedvine.data.stream import CATEGORY, NUMBER, WEIGHT, EventStream
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run as prepare
+from fedvine.living.news import news
 from fedvine.testing import tiny_stream
 
 NAMED = {"src": "user", "dst": "item", "time": "at"}

@@ -9,10 +9,11 @@ from scipy.sparse import issparse, random
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
-from fedvine.data.graph import Graph, GraphSplit, Owner
+from fedvine.data.graph import Graph, Owner
 from fedvine.data.identity import digest, names
 from fedvine.data.ids import Ids
 from fedvine.experiments.run import run
+from fedvine.living.rows import Rows
 from fedvine.methods.last_label import Common
 from fedvine.tasks.task_plan import by_task
 
@@ -45,10 +46,9 @@ def same(one, other):
 def test_what_is_written_is_read(tmp_path, sparse, known):
     made = graph(sparse, named=known, owned=known)
     split = made.split("town" if known else "louvain")
-    made.write(tmp_path / "stream")
-    split.write(tmp_path)
-    same(made, whole := Graph.open(tmp_path / "stream"))
-    opened = GraphSplit.open(tmp_path, whole)
+    Rows.create(tmp_path, split, by_task(made))
+    opened = Rows.open(tmp_path).split
+    same(made, opened.stream)
     assert list(opened.parts) == list(split.parts) and opened.by == split.by
     for name, part in split.parts.items():
         same(part, opened.parts[name])
@@ -57,9 +57,11 @@ def test_what_is_written_is_read(tmp_path, sparse, known):
 
 def test_parts_with_less_than_their_nodes_induce_are_written_in_full(tmp_path):
     made = graph(True)
-    split = made.split("town").mapped(lambda name, part: part.thinned(0.5, 0.5, rng(name)))
-    split.write(tmp_path)
-    for name, part in GraphSplit.open(tmp_path, made).parts.items():
+    split = made.split("town")
+    split = replace(split, parts={name: part.thinned(0.5, 0.5, rng(name))
+                                  for name, part in split.parts.items()})
+    Rows.create(tmp_path, split, by_task(made))
+    for name, part in Rows.open(tmp_path).split.parts.items():
         same(split.parts[name], part)
 
 
@@ -95,7 +97,7 @@ def test_a_run_folder_has_the_graph_and_its_parts(tmp_path, keep):
     run(Common(), split, by_task(made), out=tmp_path / "run", keep=keep).finish()
     assert (tmp_path / "run" / "data").exists() == keep
     if keep:
-        whole = Graph.open(tmp_path / "run" / "data" / "stream")
-        same(made, whole)
-        for name, part in GraphSplit.open(tmp_path / "run" / "data", whole).parts.items():
+        rows = Rows.open(tmp_path / "run" / "data")
+        same(made, rows.split.stream)
+        for name, part in rows.split.parts.items():
             same(split.parts[name], part)

@@ -16,7 +16,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.identity import digest, names
-from fedvine.data.io.read_graph import read_graph
+from fedvine.data.io.nodes import read_graph
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.cells import cells
 from fedvine.results.compare import gathered
@@ -238,7 +238,7 @@ def commanded(capsys, *words):
     (["--edges", "edges.csv", "--time", "x"], "has no time; leave it out; for links name"),
     (["--edges", "edges.csv", "--node", "nn"], "Name columns with --node"),
     (["--edges", "edges.csv", "--stages", "3"], "has 2 classes; a task cannot have 3"),
-    (["--edges", "edges.csv", "--split", "bank"], 'no column of clients "bank"'),
+    (["--edges", "edges.csv", "--split", "bank"], 'no column "bank" to split by'),
     (["--edges", "edges.csv", "--set", "data.options.feature=x"], 'data.options has "feature"'),
 ])
 def test_a_bad_command_changes_nothing_on_disk(tmp_path, monkeypatch, capsys, more, said):

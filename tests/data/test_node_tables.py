@@ -10,7 +10,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.state import Client, World
 from fedvine.data.identity import digest, names
 from fedvine.data.ids import Ids
-from fedvine.data.io.read_nodes import read_nodes
+from fedvine.data.io.nodes import read_nodes
 from fedvine.data.node_data import BUCKETS, FAR, NodeTable, code
 from fedvine.data.node_features import encoded, features, scales, sums, width
 from fedvine.data.spec import Data

@@ -10,7 +10,7 @@ import pytest
 import fedvine as fv
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
-from fedvine.data.io.read_graph import read_graph
+from fedvine.data.io.nodes import read_graph
 from fedvine.experiments.experiment import Experiment
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.task_plan import TaskSettings

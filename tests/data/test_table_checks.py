@@ -9,8 +9,8 @@ import pytest
 from wrong import fedvine, refused
 
 from fedvine.core.errors import FedvineError
+from fedvine.data.io.nodes import read_graph
 from fedvine.data.io.read import from_frame, read
-from fedvine.data.io.read_graph import read_graph
 from fedvine.data.spec import Data
 from fedvine.data.stream import EventStream
 

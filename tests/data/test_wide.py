@@ -8,8 +8,8 @@ import pytest
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
-from fedvine.data.io import wide
-from fedvine.data.io.read_graph import read_graph
+from fedvine.data.io import nodes
+from fedvine.data.io.nodes import read_graph
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +33,8 @@ def frame(rows=5000, columns=23):
 @pytest.mark.parametrize("block", [1, 4, 5, 24, 256])
 @pytest.mark.parametrize("kind", ["csv", "parquet", "query", "frame", "many"])
 def test_the_pieces_make_the_table(monkeypatch, block, kind):
-    monkeypatch.setattr(wide, "BLOCK", block)
-    monkeypatch.setattr(wide, "BATCH", 100)
+    monkeypatch.setattr(nodes, "BLOCK", block)
+    monkeypatch.setattr(nodes, "BATCH", 100)
     whole = frame()
     whole.to_csv("t.csv", index=False)
     whole.to_parquet("t.parquet")
@@ -60,7 +60,7 @@ def test_the_pieces_make_the_table(monkeypatch, block, kind):
 @pytest.mark.parametrize(("column", "value", "words"), [
     ("x 7", np.nan, '"x 7" is empty in row 4322'), ("whole", np.inf, '"whole" holds "inf" in row')])
 def test_a_bad_number_is_named_wherever_it_is(monkeypatch, kind, column, value, words):
-    monkeypatch.setattr(wide, "BLOCK", 4)
+    monkeypatch.setattr(nodes, "BLOCK", 4)
     whole = frame()
     whole[column] = whole[column].astype(float)
     whole.loc[4321, column] = value
@@ -74,6 +74,6 @@ def test_columns_are_moved_together_in_place():
     x = np.arange(35, dtype=np.float32).reshape(5, 7)
     for left in ([], [0], [6], [0, 3, 6], list(range(7))):
         held = x.copy()
-        found = wide._without(held, np.array(left, int))
+        found = nodes._without(held, np.array(left, int))
         np.testing.assert_array_equal(found, np.delete(x, np.array(left, int), 1))
         assert found.base is None or np.shares_memory(found, held) or not found.size

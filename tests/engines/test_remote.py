@@ -19,7 +19,6 @@ from fedvine.data.ids import Ids
 from fedvine.data.plan import by_time
 from fedvine.data.stream import EventStream
 from fedvine.engines.local import LocalClients
-from fedvine.engines.plans import plan_together
 from fedvine.engines.remote import (
     RemoteClients,
     Unreachable,
@@ -36,6 +35,7 @@ from fedvine.federation.planning import agreed
 from fedvine.federation.server import forecast
 from fedvine.federation.signed import Signer, Trusted
 from fedvine.federation.site import Site
+from fedvine.living.sites import plan_together
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.fedlink import FedLink
 

@@ -14,14 +14,13 @@ from fedvine.cli.main import main
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
-from fedvine.data.kept import KeptGraph
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
+from fedvine.living.rows import Rows
 from fedvine.results.export import export
 from fedvine.results.kept import Identity
-from fedvine.tasks.open_task_plan import OpenTaskPlan
 
 COUNT = 160
 
@@ -116,8 +115,8 @@ def test_night_by_night_both_models_are_those_of_all_rows(tmp_path):
                    for name, final in (("with", True), ("without", False)))
     assert [s.found for s in done.stages] == [s.found for s in plain.stages]
     assert dumps(pack(done.server.dump())) == dumps(pack(plain.server.dump()))
-    kept = KeptGraph.open(tmp_path / "with" / "run" / "data")
-    plan = replace(OpenTaskPlan.of(kept.plan), shares=(1.0, 0.0, 0.0), cuts=None)
+    kept = Rows.open(tmp_path / "with" / "run" / "data")
+    plan = replace(kept.plan, shares=(1.0, 0.0, 0.0), cuts=None)
     whole = run(done.method, kept.split, plan, seed=0).finish()
     assert Labels(done).table().equals(Labels(whole).table())
     assert Labels(reopened(tmp_path / "with" / "run")).table().equals(Labels(whole).table())

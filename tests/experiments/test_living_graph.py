@@ -11,12 +11,10 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
-from fedvine.data.kept import KeptGraph
-from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.reopened import open_run
 from fedvine.experiments.run import run
-from fedvine.tasks.open_task_plan import OpenTaskPlan
+from fedvine.living.rows import Rows
 
 NODES, SHOPS, TOWNS = 320, "abcdef", ("north", "south", "west", "new")
 # (nodes, classes, clients, nodes whose class is not known yet) of each night: more nodes of known
@@ -74,8 +72,8 @@ def memory(done):
 
 def at_once(folder: Path, done):
     """One run given the stored graph and plan."""
-    kept = KeptGraph.open(folder / "run" / "data")
-    return run(done.method, kept.split, OpenTaskPlan.of(kept.plan), seed=0,
+    kept = Rows.open(folder / "run" / "data")
+    return run(done.method, kept.split, kept.plan, seed=0,
                protocol=done.protocol).finish()
 
 
@@ -130,44 +128,15 @@ def files(folder: Path) -> dict[str, bytes]:
             if p.is_file() and p.name != ".lock"}
 
 
-def edited(folder: Path, table: str, change) -> None:
-    with open(folder / table) as file:
-        rows = list(csv.reader(file))
-    with open(folder / table, "w", newline="") as file:
-        csv.writer(file).writerows(change(rows))
-
-
-def without_an_edge(rows):
-    """The rows without both directions of the first edge among nodes that are known."""
-    gone = next(set(row) for row in rows[1:] if len(set(row)) == 2
-                and all(int(name[1:]) < 200 for name in row))
-    return [row for row in rows if set(row) != gone]
-
-
-@pytest.mark.parametrize(("table", "change", "said"), [
-    ("nodes.csv", lambda rows: rows[:3] + rows[4:], 'n[0-9]+" has vanished|no node of'),
-    ("edges.csv", without_an_edge, 'the edge of ".*" and ".*" has vanished'),
-    ("nodes.csv", lambda rows: [*rows[:3], [*rows[3][:2], "9.5", *rows[3][3:]], *rows[4:]],
-     "has other features"),
-    ("nodes.csv", lambda rows: [*rows[:3], [*rows[3][:-1], "zoo"], *rows[4:]],
-     "has another class"),
-    ("nodes.csv", lambda rows: [*rows[:3], [*rows[3][:-2], "mars", rows[3][-1]], *rows[4:]],
-     "has another client")], ids=["a node", "an edge", "a feature", "a class", "a client"])
-def test_rows_that_are_gone_or_changed_are_refused_and_nothing_is_touched(table, change, said,
-                                                                          tmp_path):
-    grow(tmp_path, [(200, 6, 3)], method="common")      # all labels are known
-    write(tmp_path, 260, 6, 3)
-    edited(tmp_path, table, change)
-    before = files(tmp_path / "run")
-    with pytest.raises(FedvineError, match=said):
-        experiment(tmp_path, "common").run(tmp_path / "run")
-    assert files(tmp_path / "run") == before
-
-
-def test_an_empty_night_changes_nothing(tmp_path):
+def test_an_empty_night_and_one_that_lost_a_node_change_nothing(tmp_path):
     grow(tmp_path, NIGHTS[:2])
     before = files(tmp_path / "run")
     experiment(tmp_path).run(tmp_path / "run").finish()
+    assert files(tmp_path / "run") == before
+    lines = (tmp_path / "nodes.csv").read_text().splitlines(True)
+    (tmp_path / "nodes.csv").write_text("".join([*lines[:3], *lines[4:]]))
+    with pytest.raises(FedvineError, match=r'" has vanished|is no node of'):
+        experiment(tmp_path).run(tmp_path / "run")
     assert files(tmp_path / "run") == before
 
 
@@ -194,15 +163,6 @@ def test_a_class_that_comes_alone_is_learned_alone(tmp_path):
     done = grow(tmp_path / "all", [(110, 3, 3), (112, 6, 3)], stages=None)
     assert done.plan.groups == ((0, 1, 2), (3, 4, 5))
     assert done.plan.shares == (0.8, 0.1, 0.1) and done.plan.keep_inter_task_edges
-
-
-@pytest.mark.slow
-def test_two_processes_at_once(tmp_path):
-    grow(tmp_path, NIGHTS[:1])
-    write(tmp_path, *NIGHTS[-1])
-    with run_folder.alone(tmp_path / "run"), pytest.raises(FedvineError, match="Another process"):
-        experiment(tmp_path).run(tmp_path / "run")
-    assert experiment(tmp_path).run(tmp_path / "run").finish().summary["stages"] > 1
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from fedvine import testing
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
+from fedvine.data.io.nodes import read_graph
 from fedvine.data.io.read import read
-from fedvine.data.io.read_graph import read_graph
 from fedvine.data.stream import EventStream
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.run import run
@@ -280,8 +280,8 @@ def test_a_run_that_keeps_no_copy_reads_its_tables_again(tmp_path):
     assert not (tmp_path / "run" / "data").exists()
     assert fedvine.open_run(tmp_path / "run").labels().equals(
         fedvine.open_run(tmp_path / "kept").labels())
-    shutil.rmtree(tmp_path / "kept" / "data" / "part-0")
-    with pytest.raises(FedvineError, match="does not hold parts"):
+    shutil.rmtree(tmp_path / "kept" / "data" / "part-0-0")
+    with pytest.raises(FedvineError, match="does not hold the rows"):
         fedvine.open_run(tmp_path / "kept")
     assert json.loads((tmp_path / "kept" / "summary.json").read_text())
 

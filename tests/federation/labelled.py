@@ -12,9 +12,10 @@ from engines.small_kits import kit
 from fedvine.core.ledger import seeded
 from fedvine.core.message import loads, unpack
 from fedvine.core.rng import rng
-from fedvine.data.graph import Graph, GraphSplit, Owner
+from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
-from fedvine.data.io.read_graph import in_order
+from fedvine.data.io.nodes import in_order
+from fedvine.data.split import Split
 from fedvine.engines.remote import Gone
 from fedvine.experiments.run import run
 from fedvine.federation import roster
@@ -112,7 +113,7 @@ def one_process(method, graph=None, out=None, classes=2, **tasks):
     """The run of one process on the graphs of all sites."""
     graph = whole() if graph is None else graph
     parts = graph.split("client")
-    assert isinstance(parts, GraphSplit)
+    assert isinstance(parts, Split)
     return run(method, parts, by_task(graph, classes, seed=3, **tasks), seed=3, out=out,
                fresh=seeded(7)).finish()
 

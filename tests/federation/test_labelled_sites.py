@@ -16,10 +16,10 @@ from fedvine.experiments.run import run
 from fedvine.federation.dashboard import waits
 from fedvine.federation.kept_answers import labels
 from fedvine.federation.order import Order
+from fedvine.living.run import go_on
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.power import Power
-from fedvine.tasks.open_task_plan import begin, go_on
-from fedvine.tasks.task_plan import TaskSettings
+from fedvine.tasks.task_plan import TaskSettings, begin
 
 QUICK = Power.tiny().model_copy(update={"rounds": 1})
 

@@ -12,7 +12,8 @@ from fedvine.core import registry, tree
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
-from fedvine.data.graph import Graph, GraphSplit
+from fedvine.data.graph import Graph
+from fedvine.data.split import Split
 from fedvine.experiments.run import run
 from fedvine.nn.gat import unpacked
 from fedvine.tasks.class_incremental import ClassIncremental
@@ -39,7 +40,7 @@ def case(**options) -> tuple[Any, Any]:
     owner = rng(4, "owner").integers(0, 3, len(whole))
     parts: Any = {n: whole.induced(np.flatnonzero(owner == i), n)
              for i, n in enumerate(("ada", "bob", "cyd"))}
-    return GraphSplit(parts, whole, "hand"), by_task(whole, 2)
+    return Split(parts, whole, "hand"), by_task(whole, 2)
 
 
 def made(name, given=None, **options) -> Any:
@@ -110,7 +111,7 @@ def test_a_client_without_nodes_of_a_task_takes_part_in_the_other(name):
     split, plan = case()
     bob = split.parts["bob"]
     parts: Any = dict(split.parts) | {"bob": bob.induced(np.flatnonzero(bob.y >= 2))}
-    done = made(name, (GraphSplit(parts, split.stream, "hand"), plan)).finish()
+    done = made(name, (Split(parts, split.stream, "hand"), plan)).finish()
     assert done.scores["test"]["mean"]["am"] > 40
     client = done.clients.workers["bob"].client
     if name in ("replay", "ergnn", "ergnn_isolated"):
@@ -195,7 +196,7 @@ def test_a_model_weighs_as_many_nodes_as_it_was_trained_on(name):
                   for i, n in enumerate(("ada", "bob", "cyd"))}
     plan: Any = by_task(whole, 2)
     options = {"transfer": "none"} if name == "power" else {}
-    done = made(name, (GraphSplit(parts, whole, "hand"), plan), **options).finish()
+    done = made(name, (Split(parts, whole, "hand"), plan), **options).finish()
     last = len(plan) - 1
     seen = plan.past if name == "joint" else plan.stage
     size = {n: int((seen(p, last).y >= 0).sum()) for n, p in parts.items()}
@@ -262,7 +263,7 @@ def test_a_task_without_labels_still_replays():
     later = [c for g in plan.order(bob)[1:] for c in plan.groups[g]]
     parts: Any = dict(split.parts) | {
         "bob": bob.seen_as(np.where(np.isin(bob.y, later), -1, bob.y))}
-    done = made("replay", (GraphSplit(parts, split.stream, "hand"), plan)).finish()
+    done = made("replay", (Split(parts, split.stream, "hand"), plan)).finish()
     trained = done.clients.workers["bob"].client.model
     method = registry.method("replay")(**QUICK)
     client = done.clients.workers["bob"].client

@@ -12,7 +12,8 @@ from fedvine import testing
 from fedvine.core import tree
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
-from fedvine.data.graph import Graph, GraphSplit
+from fedvine.data.graph import Graph
+from fedvine.data.split import Split
 from fedvine.experiments.run import run
 from fedvine.nn.gat import inputs, unpacked
 from fedvine.rivals.glfc import Glfc, alone, herded, slope_weights
@@ -148,7 +149,7 @@ def test_the_server_reconstructs_the_prototypes_and_keeps_the_best_model_of_a_ta
                      [w.client.old for w in clients.workers.values()]))
 
     plan = by_task(graph, 2)
-    made = run(method, GraphSplit(parts, graph, "hand"), plan, seed=0, on_round=look)
+    made = run(method, Split(parts, graph, "hand"), plan, seed=0, on_round=look)
     made.finish()
     rows = {row.astype(np.float32).tobytes(): int(c) for row, c in zip(graph.x, graph.y,
                                                                         strict=True)}

@@ -17,7 +17,8 @@ from fedvine.core.expect import Array
 from fedvine.core.message import dumps, pack
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
-from fedvine.data.graph import Graph, GraphSplit
+from fedvine.data.graph import Graph
+from fedvine.data.split import Split
 from fedvine.engines.local import LocalClients
 from fedvine.experiments.run import run
 from fedvine.methods._power import choice, closed_form, own_sums, products
@@ -43,7 +44,7 @@ def case(graph: Any, k=3, classes=2) -> Any:
     owner = rng("owner").integers(0, k, len(graph))
     names = [f"client-{i}" for i in range(k)]
     parts: Any = {n: graph.induced(np.flatnonzero(owner == i), n) for i, n in enumerate(names)}
-    return GraphSplit(parts, graph, "hand"), by_task(graph, classes)
+    return Split(parts, graph, "hand"), by_task(graph, classes)
 
 
 def score(method, split, plan) -> float:
@@ -368,7 +369,7 @@ def contrary() -> Any:
                        np.concatenate([first.y, flipped.y]), name="contrary")
     parts: Any = {n: whole.induced(np.arange(300) + 300 * i, n) for i, n in enumerate("ab")}
     plan = replace(by_task(whole, 2, seed=1), cuts=None)        # as many test nodes at both
-    return GraphSplit(parts, whole, "hand"), plan
+    return Split(parts, whole, "hand"), plan
 
 
 def test_a_client_that_differs_from_all_others_is_answered_by_its_own_nodes():

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
-from fedvine.data.growing_graph import first, merged
 from fedvine.data.ids import Ids
-from fedvine.tasks import open_task_plan
-from fedvine.tasks.open_task_plan import LEAST, OpenTaskPlan
-from fedvine.tasks.task_plan import TEST, TaskSettings, by_task
+from fedvine.living.news import merged
+from fedvine.living.run import go_on
+from fedvine.tasks.task_plan import LEAST, TEST, TaskPlan, TaskSettings, begin, by_task
 
 
 def table(y, seed=0, edges=3) -> Graph:
@@ -30,10 +29,10 @@ def table(y, seed=0, edges=3) -> Graph:
 
 def opened(nights, size=2, seed=0, **options):
     """The graph and the plan after the tables of each night."""
-    plan, graph = OpenTaskPlan((), size=size, seed=seed, **options), None
+    plan, graph = TaskPlan((), blocks=(), size=size, seed=seed, **options), None
     for y in nights:
         now = table(np.asarray(y))
-        graph = first(now) if graph is None else merged(graph, now, len(plan.blocks))[0]
+        graph = now.begun() if graph is None else merged(graph, now, len(plan.blocks))[0]
         plan = plan.extended(graph)
         yield graph, plan
 
@@ -58,7 +57,7 @@ def test_new_classes_are_new_groups_and_one_alone_is_a_group():
     assert plans[2].classes_at == [3, 3, 6, 6]
     graph, _ = list(opened(nights[:2]))[-1]
     assert plans[0].extended(graph, now=True).groups == ((0, 1), (2,), (2,))
-    assert OpenTaskPlan.of(plans[2].facts()) == plans[2]
+    assert TaskPlan.of_facts(plans[2].facts()) == plans[2]
     assert [p.groups for _, p in opened(nights, size=None)] == [
         ((0, 1, 2),), ((0, 1, 2),), ((0, 1, 2), (3, 4, 5))]
 
@@ -151,12 +150,12 @@ def test_test_nodes_of_the_whole_graph_stay_as_tasks_are_added():
     found = []
     for seed in (0, 1, 100):
         split = {"by": "hash", "k": 3, "seed": seed}
-        graph, plan = open_task_plan.begin(graphs[0], split, 2, TaskSettings(), seed)
+        graph, plan = begin(graphs[0], split, 2, TaskSettings(), seed)
         was = {}
         for k, now in enumerate(graphs):
             if k:
-                graph, plan, _ = open_task_plan.go_on(graph, plan, now)
-            assert plan == OpenTaskPlan.of(plan.facts()) and len(plan.cuts) == plan.classes
+                graph, plan, _ = go_on(graph, plan, now)
+            assert plan == TaskPlan.of_facts(plan.facts()) and len(plan.cuts) == plan.classes
             use = {int(n): int(u) for part in graph.split(graph.owner.column).parts.values()
                    for n, u, t in zip(part.nodes, *plan.assign(part)[::-1], strict=True) if t >= 0}
             assert len(use) == len(now) and was.items() <= use.items()

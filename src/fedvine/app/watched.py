@@ -11,8 +11,8 @@ from typing import Any
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph
-from fedvine.experiments.reopened import kept
 from fedvine.experiments.run_files import Tail, read_experiment, read_summary
+from fedvine.living.rows import Rows
 from fedvine.results.finished import Finished
 from fedvine.tasks.shown import Lines
 
@@ -96,8 +96,7 @@ def _ends(values: list[float], step: int) -> list[float]:
     return found
 
 
-_FILES = ("experiment.toml", "summary.json", "clients.json", "data/rows.json", "data/kept.json",
-          "data/split.json")
+_FILES = ("experiment.toml", "summary.json", "clients.json", "data/rows.json")
 
 
 class Watched:
@@ -175,7 +174,7 @@ class Watched:
         if anew:
             self.calls = Calls()
         self.calls.add(calls)
-        self._read_kept(experiment)
+        self._read_kept()
         summary = read_summary(self.folder, self.stages) or {}
         self.run = Finished(self.folder, experiment, summary)
         self.run.__dict__["lines"] = self._lines
@@ -197,12 +196,13 @@ class Watched:
         return {str(name): {key: float(its[key]) for key in ("down", "up", "seconds")}
                 for name, its in found.items()}
 
-    def _read_kept(self, experiment: dict[str, Any]) -> None:
+    def _read_kept(self) -> None:
         """Read the plan and the sizes of the parts, of what the folder keeps of the data."""
         now = [sign for sign in self._signs() if sign[0].startswith("data/")]
         if not now or now == self._kept:
             return
-        split, plan = kept(self.folder / "data", experiment["stages"])
+        rows = Rows.open(self.folder / "data")
+        split, plan = rows.split, rows.plan
         self.stages, self.living = len(plan), bool(plan.living)
         self.classes = getattr(split.stream, "classes", ())
         for name, part in split.parts.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedvine.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from fedvine.data.graph import Graph, GraphSplit
+    from fedvine.data.graph import Graph
     from fedvine.data.ids import Ids
     from fedvine.data.node_data import NodeData
     from fedvine.data.plan import Plan, by_count, by_time
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fedvine.data.split import Split
     from fedvine.data.stream import EventStream
 
-__all__ = ["EventStream", "Graph", "GraphSplit", "Ids", "NodeData", "Plan", "Snapshot", "Split",
-           "by_count", "by_time", "load"]
-__getattr__, __dir__ = lazy(__name__, EventStream="stream", Graph="graph", GraphSplit="graph",
-                            Ids="ids", NodeData="node_data", Plan="plan", Snapshot="snapshot",
+__all__ = ["EventStream", "Graph", "Ids", "NodeData", "Plan", "Snapshot", "Split", "by_count",
+           "by_time", "load"]
+__getattr__, __dir__ = lazy(__name__, EventStream="stream", Graph="graph", Ids="ids",
+                            NodeData="node_data", Plan="plan", Snapshot="snapshot",
                             Split="split", by_count="plan", by_time="plan", load="spec")

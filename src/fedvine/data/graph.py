@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,64 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
-from fedvine.core import registry
-from fedvine.core.errors import FedvineError, near
-from fedvine.core.files import atomic, atomic_folder
+from fedvine.core.errors import FedvineError
+from fedvine.core.files import atomic_folder
 from fedvine.data.ids import Ids
-from fedvine.data.split import Split
+from fedvine.data.split import Split, dealt
 
-
-class GraphSplit(Split):
-    """Parts of a graph by client name; ``stream`` is the whole graph."""
-
-    def only(self, names: list[str]) -> GraphSplit:
-        """Return the same split with these clients alone."""
-        found = super().only(names)
-        return GraphSplit(found.parts, found.stream, found.by)
-
-    def mapped(self, change: Callable[[str, Graph], Graph]) -> GraphSplit:
-        """Return the same split with every part changed by ``change(name, part)``."""
-        parts: Mapping[str, Any] = self.parts
-        changed: dict[str, Any] = {n: change(n, p) for n, p in parts.items()}
-        return GraphSplit(changed, self.stream, self.by)
-
-    def write(self, folder: str | os.PathLike[str]) -> GraphSplit:
-        """Write every part under ``folder``, the whole graph not; return the split."""
-        _write_split(self, Path(folder))
-        return self
-
-    @staticmethod
-    def open(folder: str | os.PathLike[str], stream: Any) -> GraphSplit:
-        """Return the split of the graph ``stream`` that :meth:`write` wrote."""
-        parts, by = _read_split(stream, Path(folder))
-        return GraphSplit(parts, stream, by)
-
-    def report(self) -> dict[str, Any]:
-        """Count nodes, edges and classes of each client; measure balance and cut.
-
-        ``cov`` is the coefficient of variation of the nodes; ``cut`` the share of edges between
-        clients, which are dropped; ``entropy`` the mean over clients of the Shannon entropy of
-        their labels, in bits.
-        """
-        graphs: Mapping[str, Graph] = self.parts  # type: ignore[assignment]
-        nodes = np.array([len(g) for g in graphs.values()], float)
-        inside = sum(g.edges.shape[1] for g in graphs.values())
-        whole = self.stream.edges.shape[1]  # type: ignore[attr-defined]
-        return {"by": self.by, "clients": {n: {
-                    "nodes": len(g), "edges": g.edges.shape[1],
-                    "classes": len(np.unique(g.y[g.y >= 0]))} for n, g in graphs.items()},
-                "cov": float(nodes.std() / nodes.mean()) if nodes.sum() else 0.0,
-                "cut": 1 - inside / whole if whole else 0.0,
-                "entropy": float(np.mean([_entropy(g.y[g.y >= 0]) for g in graphs.values()]))}
-
-
-def _entropy(y: np.ndarray) -> float:
-    share = np.bincount(y) / max(len(y), 1)
-    share = share[share > 0]
-    return float(-(share * np.log2(share)).sum())
-
-
-# -- the graph -------------------------------------------------------------------------------------
 Features = np.ndarray | csr_matrix
 
 
@@ -110,7 +57,7 @@ class Graph:
     - ``owner``: the client of each node, where the data have it
     - ``notes``: remarks of the reader of the tables, for people
     - ``ids``: names of the nodes, where the data have them
-    - ``came``: when each row came, where the graph grows (:mod:`fedvine.data.growing_graph`)
+    - ``came``: when each row came, where the graph grows (:mod:`fedvine.living.news`)
     - ``columns``: names of the columns of features, as read from a table; not kept on disk
     """
 
@@ -225,9 +172,10 @@ class Graph:
         came = self.came and self.came._replace(edge=self.came.edge[mask])
         return replace(self, edges=np.ascontiguousarray(self.edges[:, mask]), came=came)
 
-    def seen_as(self, y: np.ndarray) -> Graph:
-        """Return the same graph with other labels, for example with some hidden (-1)."""
-        return replace(self, y=y)
+    def begun(self, block: int = 0) -> Graph:
+        """Return the graph as one that grows, all of it of this block."""
+        rows, edges = (np.full(n, block, np.int32) for n in (len(self), self.edges.shape[1]))
+        return replace(self, came=Came(rows, rows, edges))
 
     def thinned(self, features: float, edges: float, draw: np.random.Generator) -> Graph:
         """Return the graph with shares (0 to 1) of its features' values and of its edges.
@@ -253,7 +201,7 @@ class Graph:
         return self.owner is not None and by in (self.owner.column, "client")
 
     def split(self, by: str = "louvain", k: int = 3, seed: int = 0,
-              clients: list[str] | None = None) -> GraphSplit:
+              clients: list[str] | None = None) -> Split:
         """Assign the nodes to clients; edges between clients are dropped.
 
         Args:
@@ -269,154 +217,92 @@ class Graph:
         Raises:
             FedvineError: for an unknown ``by``, a ``k`` that is not in 1..N, or an unknown client.
         """
-        if self.owned(by):
-            assert self.owner is not None
-            return self._parts(self.owner.of, self.owner.names, by, clients)
-        known = [*([self.owner.column] if self.owner else []), *registry.names("partitions")]
-        if by not in registry.names("partitions"):
-            raise FedvineError(f'{self.name} has no column of clients "{by}", and there is no '
-                               f'partition called "{by}"{near(by, known)}; it can be split by '
-                               f"{', '.join(known)}.")
-        if not 1 <= k <= len(self):
-            raise FedvineError(f"{self.name} has {len(self)} nodes; it cannot be split among {k} "
-                               f"clients; k (--k) is from 1 to {len(self)}.")
-        module = registry.find("partitions", by)
-        if not hasattr(module, "partition_nodes"):
-            raise FedvineError(f'The partition "{by}" deals edges of a stream, not nodes of a '
-                               "graph; louvain deals nodes.")
-        names = [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)]
-        return self._parts(module.partition_nodes(self, k, seed), names, by, clients)
-
-    def _parts(self, owner: np.ndarray, names: Sequence[str], by: str,
-               clients: list[str] | None) -> GraphSplit:
-        whole = GraphSplit({n: self.induced(np.flatnonzero(owner == i), f"{self.name}/{n}")
-                            for i, n in enumerate(names)}, self, by)  # type: ignore[arg-type]
+        columns = (self.owner.column,) if self.owner else ()
+        of, names = ((self.owner.of, self.owner.names) if self.owner and self.owned(by) else
+                     dealt(self, by, k, seed, columns, (len(self), "nodes"), "partition_nodes"))
+        whole = Split({n: self.induced(np.flatnonzero(of == i), f"{self.name}/{n}")
+                       for i, n in enumerate(names)}, self, by)
         return whole.only(clients) if clients else whole
+
+    def balance(self, parts: Mapping[str, Graph]) -> dict[str, Any]:
+        """Count nodes, edges and classes of each part; measure balance and cut.
+
+        ``cov`` is the coefficient of variation of the nodes; ``cut`` the share of edges between
+        clients, which are dropped; ``entropy`` the mean over clients of the Shannon entropy of
+        their labels, in bits.
+        """
+        nodes = np.array([len(g) for g in parts.values()], float)
+        inside, whole = sum(g.edges.shape[1] for g in parts.values()), self.edges.shape[1]
+        return {"clients": {n: {"nodes": len(g), "edges": g.edges.shape[1],
+                                "classes": len(np.unique(g.y[g.y >= 0]))}
+                            for n, g in parts.items()},
+                "cov": float(nodes.std() / nodes.mean()) if nodes.sum() else 0.0,
+                "cut": 1 - inside / whole if whole else 0.0,
+                "entropy": float(np.mean([_entropy(g.y[g.y >= 0]) for g in parts.values()]))}
 
     def names(self) -> Ids:
         """Return the names of the nodes; without names the numbers ``nodes``."""
         return Ids(numbers=self.nodes) if self.ids is None else self.ids
 
+    # -- disk: one .npy file an array, and graph.json ----------------------------------------------
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of the graph; sparse features are the three of the CSR matrix."""
+        x: Any = self.x
+        return {"edges": self.edges, "y": self.y, "nodes": self.nodes,
+                **({f"x-{k}": getattr(x, k) for k in _SPARSE} if issparse(x) else {"x": x}),
+                **({} if self.owner is None else {"owner": self.owner.of}),
+                **({} if self.came is None else dict(zip(_CAME, self.came, strict=True)))}
+
     def write(self, folder: str | os.PathLike[str]) -> Graph:
-        """Write the graph to ``folder``; return it."""
-        _write(self, folder)
+        """Write the graph to ``folder``, whole or not at all; return it."""
+        if Path(folder).exists() and not (Path(folder) / "graph.json").exists():
+            raise FedvineError(f"{folder} already exists and is not a graph; name a new folder.")
+        with atomic_folder(folder) as target:
+            for name, array in self.arrays().items():
+                np.save(target / f"{name}.npy", array)
+            if self.ids is not None:
+                self.ids.write(target, "node")
+            (target / "graph.json").write_text(json.dumps({
+                "format": 1, "name": self.name, "shape": list(self.x.shape),    # type: ignore[arg-type]
+                "classes": list(self.classes), "notes": list(self.notes),
+                "named": self.ids is not None, "owner": None if self.owner is None else
+                {"names": list(self.owner.names), "column": self.owner.column}}))
         return self
 
     @staticmethod
     def open(folder: str | os.PathLike[str]) -> Graph:
-        """Return the graph that :meth:`write` wrote; raises :class:`FedvineError` if unreadable."""
-        found = _read(folder)
-        return Graph(**{**found, "owner": found["owner"] and Owner(*found["owner"]),
-                        "came": found["came"] and Came(*found["came"])})
+        """Return the graph that :meth:`write` wrote, read as a whole.
+
+        Raises :class:`FedvineError` if the folder does not hold one, or an array is cut short.
+        """
+        folder = Path(folder)
+
+        def array(name: str) -> np.ndarray:
+            return np.load(folder / f"{name}.npy", allow_pickle=False)
+
+        try:
+            meta = json.loads((folder / "graph.json").read_text())
+            sparse, shape = (folder / "x-data.npy").exists(), tuple(meta["shape"])
+            x: Any = (csr_matrix(tuple(array(f"x-{k}") for k in _SPARSE), shape=shape)
+                      if sparse else array("x"))
+            owner, grows = meta["owner"], (folder / f"{_CAME[0]}.npy").exists()
+            found = Graph(
+                x, array("edges"), array("y"), tuple(meta["classes"]), array("nodes"), meta["name"],
+                owner and Owner(array("owner"), tuple(owner["names"]), owner["column"]),
+                tuple(meta["notes"]), Ids.open(folder, "node") if meta["named"] else None,
+                Came(*map(array, _CAME)) if grows else None)
+            if not x.shape == shape or not shape[0] == len(found.y) == len(found.nodes):
+                raise ValueError("the arrays do not have the same number of nodes")
+        except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+            raise FedvineError(f"{folder} is not a graph that can be opened ({error}).") from error
+        return found
 
 
-# -- on disk: a folder with one .npy file an array, and graph.json ---------------------------------
-# Nothing is pickled, and a folder is written as a whole or not at all. Sparse features are the
-# three arrays of the CSR matrix. A part that is exactly what its nodes induce in the whole graph is
-# written as their numbers alone; a part with fewer edges or features (``[tasks]``) is written in
-# full.
 _SPARSE = ("data", "indices", "indptr")
 _CAME = ("came-node", "came-label", "came-edge")
 
 
-def _write(graph: Graph, folder: str | os.PathLike[str]) -> None:
-    """Write a graph's arrays to ``folder``; raise :class:`FedvineError` where that cannot be."""
-    if Path(folder).exists() and not (Path(folder) / "graph.json").exists():
-        raise FedvineError(f"{folder} already exists and is not a graph; name a new folder.")
-    x: Any = graph.x
-    arrays = {"edges": graph.edges, "y": graph.y, "nodes": graph.nodes,
-              **({f"x-{k}": getattr(x, k) for k in _SPARSE} if issparse(x) else {"x": x}),
-              **({} if graph.owner is None else {"owner": graph.owner.of}),
-              **({} if graph.came is None else dict(zip(_CAME, graph.came, strict=True)))}
-    with atomic_folder(folder) as target:
-        for name, array in arrays.items():
-            np.save(target / f"{name}.npy", array)
-        if graph.ids is not None:
-            graph.ids.write(target, "node")
-        (target / "graph.json").write_text(json.dumps({
-            "format": 1, "name": graph.name, "shape": list(x.shape),
-            "classes": list(graph.classes), "notes": list(graph.notes), "named":
-            graph.ids is not None, "owner": None if graph.owner is None else
-            {"names": list(graph.owner.names), "column": graph.owner.column}}))
-
-
-def _read(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the fields of the graph that :func:`_write` wrote.
-
-    ``owner`` is (of, names, column) or None, ``came`` (node, label, edge) or None. Arrays are
-    read, not mapped: a graph is in memory as a whole. Raises :class:`FedvineError` if the folder
-    does not hold a graph, or an array is cut short.
-    """
-    folder = Path(folder)
-    try:
-        meta = json.loads((folder / "graph.json").read_text())
-        sparse, shape = (folder / "x-data.npy").exists(), tuple(meta["shape"])
-        x: Any = (csr_matrix(tuple(_array(folder, f"x-{k}") for k in _SPARSE), shape=shape)
-                  if sparse else _array(folder, "x"))
-        found = {"x": x, **{k: _array(folder, k) for k in ("edges", "y", "nodes")},
-                 "name": meta["name"], "classes": tuple(meta["classes"]),
-                 "notes": tuple(meta["notes"]),
-                 "ids": Ids.open(folder, "node") if meta["named"] else None,
-                 "owner": None if meta["owner"] is None else (
-                     _array(folder, "owner"), tuple(meta["owner"]["names"]),
-                     meta["owner"]["column"]),
-                 "came": tuple(_array(folder, name) for name in _CAME)
-                 if (folder / f"{_CAME[0]}.npy").exists() else None}
-        if not x.shape == shape or not shape[0] == len(found["y"]) == len(found["nodes"]):
-            raise ValueError("the arrays do not have the same number of nodes")
-    except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise FedvineError(f"{folder} is not a graph that can be opened ({error}).") from error
-    return found
-
-
-def _write_split(split: GraphSplit, folder: Path) -> None:
-    """Write every part to a folder under ``folder``, and ``split.json`` last."""
-    for i, part in enumerate(split.parts.values()):
-        _write_part(part, split.stream, folder / f"part-{i}")  # type: ignore[arg-type]
-    with atomic(folder / "split.json", "w") as file:
-        json.dump({"by": split.by, "clients": list(split.parts)}, file)
-
-
-def _read_split(whole: Graph, folder: Path) -> tuple[dict[str, Any], str]:
-    """Return the parts by client and ``by``, as :func:`_write_split` wrote them, or raise."""
-    try:
-        meta = json.loads((folder / "split.json").read_text())
-        return ({name: _read_part(whole, folder / f"part-{i}")
-                 for i, name in enumerate(meta["clients"])}, meta["by"])
-    except (OSError, EOFError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise FedvineError(f"{folder} does not hold parts of {whole.name} ({error}).") from error
-
-
-def _write_part(part: Graph, whole: Graph, folder: Path) -> None:
-    if not _same(part, whole):
-        _write(part, folder)
-        return
-    with atomic_folder(folder) as target:
-        np.save(target / "nodes.npy", part.nodes)
-        (target / "induced.json").write_text(json.dumps({"name": part.name}))
-
-
-def _read_part(whole: Graph, folder: Path) -> Graph:
-    if not (folder / "induced.json").exists():
-        return type(whole).open(folder)
-    name = json.loads((folder / "induced.json").read_text())["name"]
-    return whole.induced(_array(folder, "nodes"), name)
-
-
-def _same(part: Graph, whole: Graph) -> bool:
-    """Return whether the part is the induced one; numbers of a whole graph are 0 to N - 1."""
-    if not np.array_equal(whole.nodes, np.arange(len(whole))):
-        return False
-    found = whole.induced(part.nodes, part.name)
-    return (np.array_equal(found.edges, part.edges) and np.array_equal(found.y, part.y)
-            and issparse(found.x) == issparse(part.x) and found.x.shape == part.x.shape
-            and all(np.array_equal(a, b) for a, b in zip(_values(found.x), _values(part.x),
-                                                         strict=True)))
-
-
-def _values(x: Any) -> list[np.ndarray]:
-    return [getattr(x, k) for k in _SPARSE] if issparse(x) else [x]
-
-
-def _array(folder: Path, name: str) -> np.ndarray:
-    return np.load(folder / f"{name}.npy", allow_pickle=False)
+def _entropy(y: np.ndarray) -> float:
+    share = np.bincount(y) / max(len(y), 1)
+    share = share[share > 0]
+    return float(-(share * np.log2(share)).sum())

@@ -226,20 +226,11 @@ MOST = 1_000_000    # stages
 
 def open_plan(stream: EventStream, stages: int | str, *, val: float = 0.15, test: float = 0.15
               ) -> Plan:
-    """Return the plan of all complete stages of a stream.
+    """Return the plan of all complete stages of a stream; :func:`grown` adds later ones to it.
 
-    Args:
-        stream: the events, at least one.
-        stages: a duration such as ``"30d"``, or a number of edges.
-        val: share of the edges of these stages, in [0, 1), for validation.
-        test: share of the edges of these stages, in [0, 1), for the test.
-
-    Returns:
-        The plan; :func:`grown` adds later stages to it.
-
-    Raises:
-        FedvineError: where no stage is complete, for another text than a duration, and for over a
-            million stages.
+    ``stages`` is a duration such as ``"30d"``, or a number of edges; ``val`` and ``test`` are
+    shares of the edges of these stages, in [0, 1). Raises :class:`FedvineError` where no stage is
+    complete, for another text than a duration, and for over a million stages.
     """
     if not len(stream):
         raise FedvineError(f"{stream.name} has no edges; there is nothing to cut into stages.")
@@ -257,17 +248,10 @@ def open_plan(stream: EventStream, stages: int | str, *, val: float = 0.15, test
 def grown(plan: Plan, order: np.ndarray, stages: int | str, now: bool = False) -> Plan:
     """Return the plan with the stages added that are complete by now.
 
-    Args:
-        plan: as it is.
-        order: the times by which all rows are sorted, old and new, ascending [E].
-        stages: as in :func:`open_plan`; of a closed plan the step that it was made with.
-        now: also make a stage of the rows after the last complete one.
-
-    Returns:
-        The plan; ``live`` is set where a stage was added to a closed one.
-
-    Raises:
-        FedvineError: for over a million stages.
+    ``order`` are the times by which all rows are sorted, old and new, ascending [E]; ``stages`` is
+    as in :func:`open_plan`, of a closed plan the step that it was made with; ``now``: also make a
+    stage of the rows after the last complete one. ``live`` is set where a stage was added to a
+    closed plan. Raises :class:`FedvineError` for over a million stages.
     """
     more = later_bounds(list(plan.bounds), order, stages)
     last = more[-1] if more else plan.bounds[-1]

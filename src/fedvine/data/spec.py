@@ -34,7 +34,7 @@ class Data(BaseModel):
     source: str = Field(description="a data set's name, a CSV or Parquet file, a folder or "
                         "pattern of such files, or an SQL query")
     edges: str | None = Field(default=None, description="a second table, of edges, where source is "
-                              "one of nodes, see fedvine.data.io.read_graph")
+                              "one of nodes, see fedvine.data.io.nodes")
     node: str | None = Field(default=None, description="the column of ids of a table of nodes; "
                              "node or id if not said")
     label: str | None = Field(default=None, description="its column of classes; label if not said")
@@ -171,7 +171,7 @@ class Data(BaseModel):
             whole, found = found, found.with_direction(not self.undirected)
             found.notes = whole.notes
         if self.users or self.items:
-            from fedvine.data.io.read_nodes import with_tables
+            from fedvine.data.io.nodes import with_tables
             if isinstance(found, Graph):
                 raise FedvineError("A labelled graph has its features in its table of nodes; leave "
                                    "out users and items.")
@@ -240,7 +240,7 @@ class Data(BaseModel):
         return found
 
     def _graph(self, look: Look | None = None) -> Graph:
-        from fedvine.data.io.read_graph import read_graph
+        from fedvine.data.io.nodes import read_graph
         for key in ("time", "weight", "features", "folder", "time_format", "bipartite", "key"):
             if getattr(self, key) is not None:
                 links = f"; for links name {self.edges} alone, with --data and without --edges"

@@ -1,13 +1,13 @@
 """Ownership: a split turns one stream into the parts of the clients.
 
-A part is a stream of its own with its own dense ids and dictionary, exactly as if an institution
-had read its own table. It holds nothing of other parts, apart from ``first_seen_elsewhere``,
-which scoring alone uses.
+A part is a stream (or a labelled graph) of its own with its own dense ids and dictionary, exactly
+as if an institution had read its own table. It holds nothing of other parts, apart from
+``first_seen_elsewhere``, which scoring alone uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +44,14 @@ class LazyParts(Mapping[str, "EventStream"]):
 
 @dataclass(frozen=True)
 class Split:
-    """Parts by client name, and the stream they came from.
+    """Parts by client name, and the stream, or the labelled graph, that they came from.
 
     Where a partition made the split, ``owner`` is the position in ``names`` of the client of each
     item (node, where all are of one kind), int32, and ``seed`` the partition's; else it is None.
     """
 
-    parts: Mapping[str, EventStream]
-    stream: EventStream
+    parts: Mapping[str, Any]
+    stream: Any
     by: str
     owner: np.ndarray | None = None
     names: tuple[str, ...] = ()
@@ -77,22 +77,31 @@ class Split:
         return replace(self, parts={n: self.parts[n] for n in names})
 
     def report(self) -> dict[str, Any]:
-        """Count edges, users and items of each client, and users that several clients have.
+        """Count what each client has, and measure the balance: ``balance`` of the data."""
+        return {"by": self.by, **self.stream.balance(self.parts)}
 
-        ``cov`` is the coefficient of variation of the edges; ``dropped`` counts edges of the stream
-        that are in no part, such as self-loops where edges do not have a direction. An edge that a
-        part holds in both directions counts once.
-        """
-        many = {n: len(p) // (1 + p.mirrored) for n, p in self.parts.items()}
-        edges = np.array(list(many.values()), float)
-        shared = {n: 0 if p.first_seen_elsewhere is None else
-                  int(np.isfinite(p.first_seen_elsewhere).sum()) for n, p in self.parts.items()}
-        return {"by": self.by, "clients": {n: {
-                    "edges": many[n], "users": p.num_src, "items": p.num_dst,
-                    "shared_users": shared[n]} for n, p in self.parts.items()},
-                "cov": float(edges.std() / edges.mean()) if edges.sum() else 0.0,
-                "shared_user_places": sum(shared.values()),
-                "dropped": len(self.stream) - int(edges.sum())}
+
+def dealt(data: Any, by: str, k: int, seed: int, columns: Sequence[str], count: tuple[int, str],
+          function: str) -> tuple[np.ndarray, list[str]]:
+    """Return the client of each node by a partition's ``function``, int, and the clients' names.
+
+    ``columns`` are those by which ``data`` could be split instead, ``count`` how many nodes (or
+    items) there are, and what they are. Raises :class:`FedvineError` as :func:`split` does.
+    """
+    if by not in registry.names("partitions"):
+        known = [*columns, *registry.names("partitions")]
+        raise FedvineError(f'{data.name} has no column "{by}" to split by, and there is no '
+                           f"partition of that name{near(by, known)}; it can be split by "
+                           f"{', '.join(known)}.")
+    if not 1 <= k <= count[0]:
+        raise FedvineError(f"{data.name} has {count[0]} {count[1]}; it cannot be split among {k} "
+                           f"clients; k (--k) is from 1 to {count[0]}.")
+    deal = getattr(registry.find("partitions", by), function, None)
+    if deal is None:
+        raise FedvineError(f'The partition "{by}" does not deal the {count[1]} of {data.name}; '
+                           "louvain deals those of streams and those of labelled graphs.")
+    return (np.asarray(deal(data, k, seed)),
+            [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)])
 
 
 def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
@@ -124,21 +133,9 @@ def split(stream: EventStream, by: str, *, k: int = 5, seed: int = 0,
         owner_of, owner = None, stream.codes[by]
         names = [str(c) for c in stream.categories[by]]
     else:
-        if by not in registry.names("partitions"):
-            known = [*stream.codes, *registry.names("partitions")]
-            raise FedvineError(f'{stream.name} has no column "{by}" to split by, and there is no '
-                               f"partition of that name{near(by, known)}; it can be split by "
-                               f"{', '.join(known)}.")
-        if not 1 <= k <= stream.num_dst:
-            raise FedvineError(f"{stream.name} has {stream.num_dst} items; it cannot be split "
-                               f"among {k} clients; k (--k) is from 1 to {stream.num_dst}.")
-        module = registry.find("partitions", by)
-        if not hasattr(module, "partition"):
-            raise FedvineError(f'The partition "{by}" deals nodes of a labelled graph, and '
-                               f"{stream.name} is a stream of edges; louvain deals both.")
-        owner_of = np.asarray(module.partition(stream, k, seed))
+        owner_of, names = dealt(stream, by, k, seed, list(stream.codes), (stream.num_dst, "items"),
+                                "partition")
         owner = owner_of[owning_node(stream)]
-        names = [f"client-{i + 1:0{len(str(k))}d}" for i in range(k)]
     found = LazyParts(sorted(names), lambda: parts(stream, np.asarray(owner), names, owner_of))
     whole = Split(found, stream, by, owner_of, tuple(names), seed)
     return whole.only(clients) if clients else whole

@@ -179,13 +179,12 @@ class EventStream:
         if users is not None:
             users = users.padded(len(names)) if said is None else users.joined(
                 replace(users, since=None, **said))
-        return EventStream(self.src, self.dst, self.t, self.src_ids.extended(names),
-                             self.dst_ids if self.bipartite else None, weight=self.weight,
-                             features=self.features, label=self.label, deleted=self.deleted,
-                             arrived=self.arrived, codes=self.codes, categories=self.categories,
-                             nodes=self.nodes, src_table=users, dst_table=self.dst_table,
-                             edge_columns=self.edge_columns, directed=self.directed,
-                             mirrored=self.mirrored, name=self.name)
+        found = self[:]
+        found.src_ids, found.src_table = self.src_ids.extended(names), users
+        if not self.bipartite:
+            found.dst_ids, found.dst_table = found.src_ids, users
+        found.first_seen_elsewhere = None
+        return found
 
     def with_items(self, names: Sequence[str]) -> EventStream:
         """Return the same edges with further items at the end of the dictionary, without an edge.
@@ -261,6 +260,23 @@ class EventStream:
         """Split the stream among clients; see :func:`fedvine.data.split.split`."""
         return split(self, by, **options)
 
+    def balance(self, parts: Mapping[str, EventStream]) -> dict[str, Any]:
+        """Count edges, users and items of each part, and users that several clients have.
+
+        ``cov`` is the coefficient of variation of the edges; ``dropped`` counts edges of the stream
+        that are in no part, such as self-loops where edges do not have a direction. An edge that a
+        part holds in both directions counts once.
+        """
+        many = {n: len(p) // (1 + p.mirrored) for n, p in parts.items()}
+        edges = np.array(list(many.values()), float)
+        shared = {n: 0 if p.first_seen_elsewhere is None else
+                  int(np.isfinite(p.first_seen_elsewhere).sum()) for n, p in parts.items()}
+        return {"clients": {n: {"edges": many[n], "users": p.num_src, "items": p.num_dst,
+                                "shared_users": shared[n]} for n, p in parts.items()},
+                "cov": float(edges.std() / edges.mean()) if edges.sum() else 0.0,
+                "shared_user_places": sum(shared.values()),
+                "dropped": len(self) - int(edges.sum())}
+
     def described(self) -> dict[str, Any]:
         """Return what ``stream.json`` has: the stream's sizes and all but its columns."""
         return {"format": 1, "name": self.name, "edges": len(self), "bipartite": self.bipartite,
@@ -291,7 +307,7 @@ class EventStream:
         """Open a written stream; columns are mapped, nothing is read yet.
 
         ``meta`` is what :meth:`described` returned, and by default read from ``stream.json``; the
-        files may hold more rows and names than it counts (:mod:`fedvine.data.growth`). Raises
+        files may hold more rows and names than it counts (:mod:`fedvine.living.news`). Raises
         :class:`FedvineError` if the folder is not a stream or a column is cut short.
         """
         columns, others = _read(Path(folder), meta)

@@ -39,9 +39,9 @@ from pathlib import Path
 
 from fedvine.core.errors import FedvineError
 from fedvine.data.io.cache import kept
+from fedvine.data.io.nodes import read_nodes
 from fedvine.data.io.parts import literal
 from fedvine.data.io.read import read
-from fedvine.data.io.read_nodes import read_nodes
 from fedvine.data.stream import EventStream
 from fedvine.datasets import found
 from fedvine.datasets._classes import with_classes

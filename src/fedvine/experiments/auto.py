@@ -28,7 +28,7 @@ from fedvine.core.files import atomic
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
 from fedvine.core.units import duration, seconds, size
-from fedvine.data.graph import GraphSplit
+from fedvine.data.graph import Graph
 from fedvine.experiments import run_folder
 from fedvine.experiments.run import Run, run
 from fedvine.experiments.run_files import CHOICE, read_choice
@@ -179,7 +179,7 @@ def run_auto(split: Any, plan: Any, *, out: str | os.PathLike[str], budget: str 
         FedvineError: where no candidate can be run, the folder has another run, or ``by`` is no
             score to choose by.
     """
-    task = protocol or (ClassIncremental() if isinstance(split, GraphSplit) else LinkPrediction())
+    task = protocol or (ClassIncremental() if isinstance(split.stream, Graph) else LinkPrediction())
     key = key_of(task, by)
     needed = task.settings_for(key)
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,8 +35,10 @@ from fedvine.data.io.source import exists
 from fedvine.data.plan import Plan
 from fedvine.data.spec import Data
 from fedvine.data.split import Split
-from fedvine.experiments import data_fits, final, growing, run_folder
+from fedvine.experiments import data_fits, final, run_folder
 from fedvine.experiments.run import Run, run
+from fedvine.living.rows import Rows
+from fedvine.living.run import LivingRun, check_lead
 from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.task import Task
@@ -317,7 +319,7 @@ class Experiment(BaseModel):
         made = self.resolved()
         data_fits.check(self, stream)
         if self.open_end:
-            growing.check(self)
+            check_lead(getattr(self.protocol, "lead", 1))
         prepare = self.protocol.prepare_open if self.open_end else self.protocol.prepare
         split, plan = prepare(stream, made.split.model_dump(exclude_none=True), made.stages,
                               made.tasks, made.seed)
@@ -331,7 +333,7 @@ class Experiment(BaseModel):
 
         Args:
             out: the run folder. Where it has a run of this experiment, rows that the data have got
-                since are taken in (:func:`fedvine.experiments.growing.grown`).
+                since are taken in (:meth:`grown`).
             now: make a stage of the rows after the last whole one, too.
             keep: the folder gets a copy of the data.
             table: the data, opened before; None: they are opened.
@@ -348,10 +350,11 @@ class Experiment(BaseModel):
             sys.modules["torch"].set_num_threads(self.threads)
         if self.engine == "ray" and "engine" not in options:
             options |= {"engine": "ray", "workers": self.workers, "address": self.address}
-        found = growing.grown(self, out, now) if out is not None else None
+        found = self.grown(out, now) if out is not None else None
         if found is not None:
-            kept, source = found
-            method, split, plan = self.resolved().method, kept.split, kept.plan
+            living, source = found
+            method = self.resolved().method
+            split, plan = living.rows.split, living.rows.plan
         else:
             table = self.data.open() if table is None else table
             method, split, plan = self._prepared(table)
@@ -366,7 +369,46 @@ class Experiment(BaseModel):
         if found is None and self.open_end and out is not None and keep:
             if now:     # the rows are kept: go on from them
                 return self.run(out, now=True, **options)
-            found = growing.grown(self, out, table=table)   # counts the rows that wait
+            found = self.grown(out, table=table)    # counts the rows that wait
         made.notes = (*made.notes, *data_fits.dealt(self, len(split.parts)))
-        made.news = [] if found is None else growing.sentences(found[0])
+        made.news = [] if found is None else found[0].sentences
         return made
+
+    def grown(self, out: str | os.PathLike[str], now: bool = False, table: Any = None
+              ) -> tuple[LivingRun, dict[str, Any]] | None:
+        """Return the data of the run in ``out`` with what is new in them, and facts about them.
+
+        The facts are those that ``experiment.toml`` has. None where the folder does not have data
+        that can grow, or another run: that is refused when it is opened, with the keys that differ.
+        ``now`` and ``table`` are as in :meth:`run`. Raises :class:`FedvineError` if the folder is
+        in use while rows are to be added, or has learned rows that the data do not have any more;
+        nothing is changed then.
+        """
+        folder = Path(out) / "data"
+        if not Rows.there(folder):
+            return None
+        known = run_folder.read_experiment(out).get("data", {})
+        if not self.began(known):
+            return None
+        living = LivingRun(folder, lambda: run_folder.alone(out), getattr(self.protocol, "lead", 1))
+        if self.protocol.data == "graph" and not living.rows.plan.living:
+            return None
+        living.look(self.data, now, table)
+        return living, {key: known[key] for key in ("digest", "names", "edges", "experiment")
+                        if key in known}
+
+    def began(self, known: Mapping[str, Any]) -> bool:
+        """Return whether ``known``, the ``[data]`` of a folder, has this experiment.
+
+        ``data.sure`` may differ: a table that grows may raise a doubt on any day.
+        """
+        return _but_sure(known.get("experiment")) == _but_sure(self.plain())
+
+
+def _but_sure(found: Any) -> Any:
+    data = found.get("data") if isinstance(found, dict) else None
+    if not isinstance(data, dict):
+        return found
+    method = found.get("method")        # older folders say where it was computed
+    return {**found, "data": {key: value for key, value in data.items() if key != "sure"},
+            "method": without(method) if isinstance(method, dict) else method}

@@ -28,7 +28,7 @@ from fedvine.data.dates import moment
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.spec import Data
-from fedvine.experiments import growing, run_folder
+from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.experiments.forecast_tables import write_tables
 from fedvine.experiments.forecasts import Forecasts
@@ -191,7 +191,7 @@ class _Follower:
             known = run_folder.read_experiment(self.out).get("data", {})
         except FedvineError:
             return False
-        return growing.of_folder(self.experiment, known)
+        return self.experiment.began(known)
 
     def look(self, asked: bool = False) -> None:
         """Look once; ``asked``: also where the same data could not be used before."""
@@ -225,13 +225,12 @@ class _Follower:
     def _folder(self) -> list[int]:
         """Return the time of change of what another process would change in the run."""
         return [file.stat().st_mtime_ns if file.exists() else 0
-                for file in (self.out / "data" / "rows.json", self.out / "data" / "kept.json",
-                             self.out / "summary.json")]
+                for file in (self.out / "data" / "rows.json", self.out / "summary.json")]
 
     def _go_on(self) -> None:
-        found = growing.grown(self.experiment, self.out) if self.begun() else None
-        if found is not None and self._done(len(found[0].plan)):
-            self._tell(growing.sentences(found[0]))
+        found = self.experiment.grown(self.out) if self.begun() else None
+        if found is not None and self._done(len(found[0].rows.plan)):
+            self._tell(found[0].sentences)
             return
         made = self.experiment.run(self.out)
         learned = made.summary is None

@@ -51,8 +51,8 @@ def read_pairs(pairs: Any, kind: str = "pairs") -> pa.Table:
     ``kind`` says what the table is of. Raises :class:`FedvineError` for a table that cannot be
     read, lacks a column, or has one called score or known, and for a name that is empty.
     """
+    from fedvine.data.io.nodes import opened_table
     from fedvine.data.io.parts import identifier
-    from fedvine.data.io.read_graph import opened_table
     with opened_table(pairs, kind, WANTED) as table:
         known = list(table.source.columns)
         for name in WANTED:

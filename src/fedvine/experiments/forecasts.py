@@ -274,8 +274,8 @@ class Forecasts:
             found = found.filled(part.src_table, part.src_ids.numbers(users))
         data = self._data
         if data is not None and not found.known.all():
-            from fedvine.data.growth import like
-            from fedvine.data.io.read_nodes import read_nodes
+            from fedvine.data.io.nodes import read_nodes
+            from fedvine.living.news import like
             names = Ids.of(users)
             found = found.filled(read_nodes(
                 data.users, "users", data.src or "src", names, True, data.database, None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from fedvine.core.errors import FedvineError
 from fedvine.core.ledger import seeded
 from fedvine.core.method import Method
 from fedvine.data.ids import Ids
-from fedvine.data.kept import KeptRows
 from fedvine.data.plan import Plan
+from fedvine.data.split import relabel
 from fedvine.data.stream import EventStream
-from fedvine.experiments.growing import take_in
 from fedvine.experiments.run import Run, run
+from fedvine.living.rows import Rows
+from fedvine.living.run import LivingRun
 from fedvine.tasks.by_name import of
 from fedvine.tasks.task_plan import TaskSettings
 
@@ -72,17 +74,15 @@ def as_read(stream: EventStream) -> EventStream:
 
 
 def _numbered(numbers: np.ndarray, ids: Ids) -> tuple[np.ndarray, Ids]:
-    used, first, number = np.unique(numbers, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(used), np.int32)
-    place[order] = np.arange(len(used))
-    return place[number], ids.take(used[order])
+    number, used = relabel(numbers)
+    return number, ids.take(used)
 
 
 def _night(method: Method, table: EventStream, out: Path) -> Run:
-    if KeptRows.there(out / "data"):
-        kept = take_in(KeptRows.open(out / "data"), table, str(len(table)))
-        return _run(method, kept.split, kept.plan, out).finish()
+    if Rows.there(out / "data"):
+        living = LivingRun(out / "data", nullcontext)
+        living.take(table)
+        return _run(method, living.rows.split, living.rows.plan, out).finish()
     split, plan = of(method).prepare_open(table, {"by": "client"}, STEP, TaskSettings(), 7)
     return _run(method, split, plan, out).finish()
 

@@ -21,21 +21,17 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError, HandedOver, near
 from fedvine.core.settings import build
 from fedvine.data import handed
-from fedvine.data.graph import Graph, GraphSplit
 from fedvine.data.identity import digest, names
 from fedvine.data.ids import named
-from fedvine.data.kept import KeptGraph, KeptRows
-from fedvine.data.split import Split
 from fedvine.experiments import run_folder
 from fedvine.experiments.as_of import has_newer, plan_at, take_newer
 from fedvine.experiments.forecast_tables import LastEdge, last_edges, pairs_of
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.run import Run, run
+from fedvine.living.rows import Rows
 from fedvine.tasks import by_name
-from fedvine.tasks.open_task_plan import OpenTaskPlan
 from fedvine.tasks.task import Task
-from fedvine.tasks.task_plan import TaskPlan
 
 if TYPE_CHECKING:
     from fedvine.experiments.experiment import Experiment
@@ -129,7 +125,8 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
         kind: Any = (registry.method(name) if own_digest is None else
                      registry.of_digest(name, str(own_digest)))
         method = build(kind, values, place, under="method.")
-        split, plan = kept(Path(folder) / "data", found["stages"])
+        rows = Rows.open(Path(folder) / "data")
+        split, plan = rows.split, rows.plan
         known, facts = {"digest": digest(split.stream), "names": names(split.stream)}, found["data"]
         grown = facts.get("edges") != len(split.stream) or getattr(split.stream, "came", None)
         if not grown and any(facts.get(key, value) != value for key, value in known.items()):
@@ -150,23 +147,6 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
     made.folder = run_folder.RunFolder(folder, None)
     made.summary = run_folder.read_summary(folder, len(made.plan))
     return made
-
-
-def kept(folder: Path, stages: Mapping[str, Any]) -> tuple[Split, Any]:
-    """Return the data that a run folder keeps in ``folder``, split by client, and the plan.
-
-    ``stages`` are the facts of the plan with which the run began. Raises :class:`FedvineError` or
-    :class:`OSError` if the data cannot be read.
-    """
-    if KeptGraph.there(folder):
-        graph = KeptGraph.open(folder)
-        return graph.split, OpenTaskPlan.of(graph.plan)
-    if (folder / "stream" / "graph.json").exists():
-        return GraphSplit.open(folder, Graph.open(folder / "stream")), TaskPlan.of_facts(stages)
-    if KeptRows.there(folder):
-        rows = KeptRows.open(folder)
-        return rows.split, rows.plan
-    raise FedvineError(f"{folder} does not hold the parts of the clients; it cannot be asked.")
 
 
 def _newest_end(made: Run) -> run_folder.Save | None:

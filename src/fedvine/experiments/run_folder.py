@@ -37,11 +37,10 @@ from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
-from fedvine.data.kept import KeptGraph, KeptRows
-from fedvine.data.stream import EventStream
 from fedvine.experiments import run_files
 from fedvine.experiments.logs import Logs
 from fedvine.experiments.run_files import read_experiment, read_lines, read_summary
+from fedvine.living.rows import Rows
 
 # -- the memory of a client or the server on disk: safetensors with a checksum, nothing unpickled --
 # A checksum is made with a key (of the experiment, and of the save's name), so that a save that was
@@ -195,18 +194,10 @@ class RunFolder:
                 file.unlink(missing_ok=True)
 
     def keep(self, split: Any, plan: Any, **facts: Any) -> None:
-        """Copy the data to ``data/``, unless it is there; ``facts`` as of :class:`KeptRows`."""
+        """Copy the data to ``data/``, unless it is there; ``facts`` as of :class:`Rows`."""
         if not (self.path / "data").exists():
             with atomic_folder(self.path / "data") as folder:
-                if isinstance(split.stream, EventStream):
-                    KeptRows.create(folder, split, plan, **facts)
-                elif plan.living:
-                    every = set(split.parts) == set(split.stream.owner.names)
-                    KeptGraph.write(folder, split.stream, plan.facts(),
-                                    clients=None if every else list(split.parts))
-                else:
-                    split.stream.write(folder / "stream")
-                    split.write(folder)
+                Rows.create(folder, split, plan, **facts)
 
     # -- logs ----------------------------------------------------------------------------------
     def append(self, log: str, lines: list[dict[str, Any]]) -> None:

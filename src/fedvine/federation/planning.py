@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ import numpy as np
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Number, Several, Text, check
 from fedvine.core.replies import RoundAborted
-from fedvine.data.io.read_graph import in_order
+from fedvine.data.io.nodes import in_order
 from fedvine.data.plan import Plan, by_count, by_time, later_bounds, seconds
-from fedvine.engines.plans import (
+from fedvine.engines.remote import Send, Unreachable, ask, enough
+from fedvine.federation.order import Order
+from fedvine.living.sites import (
+    asked,
     first_stages,
     longer_together,
     plan_together,
@@ -25,10 +28,7 @@ from fedvine.engines.plans import (
     slack_of,
     times_of,
 )
-from fedvine.engines.remote import Send, Unreachable, ask, enough, gathered
-from fedvine.federation.order import Order
-from fedvine.tasks.open_task_plan import LEAST, OpenTaskPlan
-from fedvine.tasks.task_plan import TaskPlan, of_classes
+from fedvine.tasks.task_plan import LEAST, TaskPlan, of_classes
 
 
 def agreed(order: Order, run: str, here: list[str], send: Send, patience: float) -> dict[str, str]:
@@ -47,8 +47,7 @@ def agreed(order: Order, run: str, here: list[str], send: Send, patience: float)
     def one(name: str) -> None:
         check(ask(send, name, patience, do="agree", **terms), None)
 
-    with ThreadPoolExecutor(max(1, len(here))) as threads:
-        answers, lost = gathered({n: threads.submit(one, n) for n in here}, "agree")
+    answers, lost = asked(here, one, "agree")
     enough(answers, lost, order.quorum)
     return {name: why for name, (error, why) in lost.items() if isinstance(error, Refused)}
 
@@ -154,7 +153,7 @@ def planned_tasks(order: Order, run: str, file: Path, here: list[str], send: Sen
         found |= json.loads(file.read_text("utf-8"))
         if not order.live:
             return found | {"state": {}}
-    plan = OpenTaskPlan.of(found["tasks"]) if began else None
+    plan = TaskPlan.of_facts(found["tasks"]) if began else None
     said, away = _described(order, run, found, here, send, patience, began)
     if began and away and len(said) < order.quorum * len(here) - 1e-9:
         raise RoundAborted(f"{', '.join(sorted(away))} cannot be reached")
@@ -171,8 +170,8 @@ def planned_tasks(order: Order, run: str, file: Path, here: list[str], send: Sen
     if plan is None:
         made: Any = _first(order, len(found["classes"]))
         if order.live:
-            made = OpenTaskPlan(**{**made.facts(), "groups": ()}, size=order.classes_a_task
-                                ).extended_by(range(len(found["classes"])), {})
+            made = replace(made, groups=(), blocks=(), size=order.classes_a_task
+                           ).extended_by(range(len(found["classes"])), {})
         found["clients"] = sorted(order.clients or here)
         found["tasks"] = made.facts()
     else:
@@ -180,7 +179,7 @@ def planned_tasks(order: Order, run: str, file: Path, here: list[str], send: Sen
         made = plan.extended_by(range(plan.classes, len(found["classes"])), waiting)
         if sum(waiting.values()) >= LEAST:      # they have a task now
             waiting = {}
-        begins = (0, *made.blocks)
+        begins = (0, *(made.blocks or ()))
         admitted(found, order, here, said, {n: begins[one["block"]] for n, one in said.items()},
                  next_stage(file.parent))
         found["tasks"] = made.facts()
@@ -203,7 +202,7 @@ def _described(order: Order, run: str, found: Mapping[str, Any], here: list[str]
                patience: float, began: bool) -> tuple[dict[str, Any], set[str]]:
     """Return what each site says of its graph, and the names of those that cannot be reached."""
     plan, classes = (found["tasks"], found["classes"]) if began else (None, None)
-    learned = 0 if plan is None else OpenTaskPlan.of(plan).classes
+    learned = 0 if plan is None else TaskPlan.of_facts(plan).classes
 
     def one(name: str) -> dict[str, Any]:
         answer = ask(send, name, patience, do="nodes", run=run, number=found["number"],
@@ -217,8 +216,7 @@ def _described(order: Order, run: str, found: Mapping[str, Any], here: list[str]
                        "waiting": Array("int64", (learned,), low=0)})
         return answer
 
-    with ThreadPoolExecutor(max(1, len(here))) as threads:
-        said, lost = gathered({name: threads.submit(one, name) for name in here}, "nodes")
+    said, lost = asked(here, one, "nodes")
     try:
         enough(said, lost, 0.0 if began else order.quorum)
     except FedvineError:    # no table can be read at this moment: nothing is new

@@ -1,7 +1,7 @@
 """A run across institutions: the server's process.
 
 The server carries out an :class:`fedvine.federation.order.Order`. What crosses the wire: before a
-run the sites' counts and times (:mod:`fedvine.engines.plans`) and hashed keys of users; in it the
+run the sites' counts and times (:mod:`fedvine.living.sites`) and hashed keys of users; in it the
 calls of the method alone (:class:`fedvine.core.clients.Clients`).
 """
 

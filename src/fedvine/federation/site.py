@@ -29,14 +29,14 @@ from fedvine.core.state import World
 from fedvine.core.units import size
 from fedvine.core.worker import ClientWorker, Envelope
 from fedvine.data.plan import Plan
-from fedvine.engines.plans import SCALES
 from fedvine.engines.refusals import Refusal
 from fedvine.federation import site_saves
 from fedvine.federation.account import FOLDER, NOTHING, Account
 from fedvine.federation.policy import Policy, coarse_scores
 from fedvine.federation.site_checks import confirmed, plain, same_table, settings
 from fedvine.federation.site_file import LEDGER
-from fedvine.federation.site_table import Agreed, SiteGraph, SiteTable, grown_at_a_site
+from fedvine.federation.site_table import Agreed, SiteGraph, SiteTable
+from fedvine.living.sites import SCALES, grown_at_a_site
 
 if TYPE_CHECKING:
     from fedvine.aggregate.identities import RosterMember

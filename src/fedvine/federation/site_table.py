@@ -12,23 +12,20 @@ from typing import Any
 import numpy as np
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import atomic, atomic_folder
+from fedvine.core.files import atomic
 from fedvine.data.dates import moment
-from fedvine.data.graph import Came, Graph
-from fedvine.data.growing_graph import as_before as whole_as_before
-from fedvine.data.growing_graph import first, merged
-from fedvine.data.growth import News, as_before, news, taken
-from fedvine.data.io.checks import ask_about_new
+from fedvine.data.graph import Graph
 from fedvine.data.io.look import Look
-from fedvine.data.kept import KeptGraph, KeptRows
 from fedvine.data.node_features import sums
-from fedvine.data.plan import Plan, believed_times, far_apart, known
+from fedvine.data.plan import believed_times, far_apart, known
 from fedvine.data.split import Split
 from fedvine.data.stream import EventStream
 from fedvine.engines.refusals import Refusal
 from fedvine.federation.order import Named, keys, sealed, shown
 from fedvine.federation.policy import coarse
-from fedvine.tasks.open_task_plan import OpenTaskPlan
+from fedvine.living.news import as_before, ask_about_names, merged
+from fedvine.living.rows import Rows
+from fedvine.tasks.task_plan import TaskPlan
 
 
 class SiteTable:
@@ -154,48 +151,11 @@ class SiteTable:
         return part.src_ids.keys(users), np.asarray(part.order)[first].astype(float)
 
 
-# -- the rows that a site keeps for a run whose plan grows -----------------------------------------
-def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0,
-                    again: Callable[[Look], EventStream] | None = None) -> EventStream:
-    """Return a site's rows of the plan's stages, and keep them in ``folder``.
-
-    Rows are numbered in the order in which they came; those that are older than the site's last
-    stage, or than its first one (``since``), are learned in the next one. ``again`` reads the table
-    again with the kinds that its columns had when the run began. The rows have the dictionaries'
-    secrets of ``table``. Raises :class:`FedvineError` where the table has lost or changed a row
-    that is kept, or a cell is of another kind.
-    """
-    if not KeptRows.there(folder):
-        none = np.empty(0, np.int64)
-        nobody = table.take(none)
-        nobody.src_ids, nobody.dst_ids = table.src_ids.take(none), table.dst_ids.take(none)
-        nobody.codes = {}
-        for side, held in table.tables().items():
-            setattr(nobody, f"{side}_table", held.take(none))
-        with atomic_folder(folder) as target:
-            KeptRows.create(target, Split({}, nobody, ""), plan.cut(since))
-    kept = KeptRows.open(folder)
-    stream, learned = kept.split.stream, kept.plan.bounds[-1]
-    table = table if again is None else as_before(stream, table, again)
-    if plan.bounds[-1] > learned:
-        found = news(stream, table, learned, where=folder) if len(stream) else _all(table, learned)
-        kept = kept.take(taken(stream, found, learned, plan.bounds[-1]), plan)
-    found = kept.split.stream[:]
-    found.src_ids.secret, found.dst_ids.secret = table.src_ids.secret, table.dst_ids.secret
-    return found
-
-
-def _all(table: EventStream, learned: float) -> News:
-    """Return all rows as new ones."""
-    late = table._rank(learned)
-    return News(table, np.arange(late), np.arange(late, len(table)))
-
-
 # -- a site's labelled graph in a run: what the server learns of it, and the part that is learned --
 # Before a run the server learns how many nodes and columns of features a site has, a keyed digest
 # of the columns' names, and the classes (:mod:`fedvine.federation.order`). Of a run that lives the
 # site keeps its graph, in which each row has the block of tasks as of which it came
-# (:mod:`fedvine.data.growing_graph`), and the server learns how many labelled nodes of each class
+# (:mod:`fedvine.living.news`), and the server learns how many labelled nodes of each class
 # no task has yet.
 @dataclass(frozen=True)
 class Agreed:
@@ -259,8 +219,8 @@ class SiteGraph:
         self._allow(named)
         if fits is not None:
             self._check_columns(*fits)
-        known = None if plan is None else OpenTaskPlan.of(plan)
-        graph = self._kept(0 if known is None else len(known.blocks)) if live else self.table
+        known = None if plan is None else TaskPlan.of_facts(plan)
+        graph = self._kept(len(known.blocks or ()) if known else 0) if live else self.table
         waiting = np.zeros(0 if known is None else known.classes, np.int64)
         if known is not None and classes is not None:
             for label, count in known.waiting(self._numbered(graph, classes, named))[1].items():
@@ -280,7 +240,7 @@ class SiteGraph:
         """
         self._allow(agreed.named)
         self._check_columns(facts.get("features"), agreed.columns)
-        graph = KeptGraph.open(self.folder).graph if live else self.table
+        graph = Rows.open(self.folder).split.stream if live else self.table
         found = self._numbered(graph, agreed.classes, agreed.named)
         return replace(found, name=f"federation/{name}",
                        classes=shown(agreed.classes, agreed.names, self.secret))
@@ -309,28 +269,21 @@ class SiteGraph:
     def _kept(self, block: int) -> Graph:
         """Return the rows that the site keeps, with those of its tables that are new."""
         try:
-            if not KeptGraph.there(self.folder):
-                graph = first(self.table)
-                assert graph.came is not None
-                graph = replace(graph, came=Came(*(of + np.int32(block) for of in graph.came)))
-                return KeptGraph.write(self.folder, graph, {}).graph
-            was = KeptGraph.open(self.folder).graph
+            if not Rows.there(self.folder):
+                graph = self.table.begun(block)
+                Rows.create(self.folder, Split({}, graph, ""), TaskPlan(()))
+                return graph
+            rows = Rows.open(self.folder)
+            was = rows.split.stream
             if self.again is not None:
-                self.table = whole_as_before(was, self.table, self.again)
+                self.table = as_before(was, self.table, self.again)
             graph, news = merged(was, self.table, block)
-            self._ask_about_new(was, graph)
-            return KeptGraph.write(self.folder, graph, {}).graph if any(news) else graph
-        except Refusal:
-            raise
         except FedvineError as error:       # it names a node
             raise Refusal("rows", text=str(error)) from error
-
-    def _ask_about_new(self, was: Graph, now: Graph) -> None:
-        """Raise :class:`Refusal` for a new class that may be a known one, unless sure."""
-        counts = np.bincount(now.y[now.y >= 0], minlength=len(now.classes)).tolist()
-        new = dict(zip(now.classes, counts, strict=True))
-        try:
-            ask_about_new("class", was.classes, {name: count for name, count in new.items()
-                                                 if name not in was.classes}, now.name, self.sure)
+        try:        # a new class may be a known one
+            ask_about_names("class", was.classes, graph.classes, graph.y, graph.name, self.sure)
         except FedvineError as error:
             raise Refusal("new-class", text=str(error)) from error
+        if any(news):
+            rows.replaced(graph, rows.plan)
+        return graph

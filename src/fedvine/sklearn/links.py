@@ -15,16 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedvine.core.errors import FedvineError, near
 from fedvine.data.dates import moment
-from fedvine.data.growth import News, as_before, check_columns, taken
 from fedvine.data.io.look import Look
+from fedvine.data.io.nodes import names_of
 from fedvine.data.io.read import from_frame
-from fedvine.data.io.read_graph import names_of
-from fedvine.data.kept import KeptRows
 from fedvine.data.plan import ask_about_far
 from fedvine.data.stream import EventStream
-from fedvine.experiments import growing, run_folder
+from fedvine.experiments import run_folder
 from fedvine.experiments.forecasts import Forecast, Forecasts
 from fedvine.experiments.run import Run, run
+from fedvine.living.news import News, as_before, check_columns, taken
+from fedvine.living.rows import Rows
+from fedvine.living.run import merged
 from fedvine.sklearn.shared import Learned, OfMethod
 from fedvine.tasks.by_name import of
 
@@ -103,10 +104,10 @@ class LinkForecaster(OfMethod):
         if not hasattr(self, "learned_"):
             return self.fit(X)
         learned = self.learned_.copy()
-        kept = KeptRows.open(learned.folder / "data")
+        kept = Rows.open(learned.folder / "data")
         found = self._news(X, kept, learned)
-        kept = growing.merged(kept, found, lambda _: {"read": None, "files": None}, now=True,
-                              sure=bool(self.sure))
+        kept = merged(kept, found, lambda _: {"read": None, "files": None}, now=True,
+                      sure=bool(self.sure))
         learned.now(self._continued(learned, kept).finish())
         return self._answers_from(learned)
 
@@ -115,7 +116,7 @@ class LinkForecaster(OfMethod):
         self.scores_ = learned.run.scores
         return self
 
-    def _news(self, X: Any, kept: KeptRows, learned: Learned) -> News:
+    def _news(self, X: Any, kept: Rows, learned: Learned) -> News:
         stream = kept.split.stream
         table = as_before(stream, self._read(X, learned), partial(self._read, X, learned),
                           self.client)
@@ -123,7 +124,7 @@ class LinkForecaster(OfMethod):
         end = table._rank(kept.plan.bounds[-1])
         return News(table, np.arange(end), np.arange(end, len(table)))
 
-    def _continued(self, learned: Learned, kept: KeptRows) -> Run:
+    def _continued(self, learned: Learned, kept: Rows) -> Run:
         """Return the run of ``learned`` on the rows that are kept now; it is not carried out."""
         before, facts = self.learned_.run, run_folder.read_experiment(learned.folder)["data"]
         return run(before.method, kept.split, kept.plan, seed=before.ready.world.seed,
@@ -211,7 +212,7 @@ class LinkForecaster(OfMethod):
         """
         check_is_fitted(self)
         work = self.learned_.copy()
-        kept = KeptRows.open(work.folder / "data")
+        kept = Rows.open(work.folder / "data")
         found, stream = self._news(X, kept, work), kept.split.stream
         newest, first = np.asarray(stream.t).max(), found.table.t[0]
         if first < newest or not (np.asarray(found.table.t) > newest).any():

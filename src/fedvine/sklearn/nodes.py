@@ -16,8 +16,9 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph, Owner
 from fedvine.data.ids import Ids
 from fedvine.data.names import in_words
-from fedvine.experiments import growing, run_folder
+from fedvine.experiments import run_folder
 from fedvine.experiments.run import run
+from fedvine.living.run import LivingRun
 from fedvine.sklearn.shared import (
     Learned,
     Nodes,
@@ -122,8 +123,9 @@ class NodeClassifier(ClassifierMixin, OfMethod):
                         np.concatenate([self._edges, pairs], 1))
         count_edges(pairs, _names(table))
         learned = self.learned_.copy()
-        grown = growing.grown_graph(table, learned.folder, now=True, sure=True)
-        learned.now(run(before.method, grown.split, grown.plan,  # type: ignore[arg-type]
+        living = LivingRun(learned.folder / "data", lambda: run_folder.alone(learned.folder))
+        living.take(table, now=True, sure=True)
+        learned.now(run(before.method, living.rows.split, living.rows.plan,
                         seed=before.ready.world.seed, protocol=before.protocol, out=learned.folder,
                         source=_source(learned), save_every=np.inf).finish())
         return self._answers_from(learned, names, pairs)

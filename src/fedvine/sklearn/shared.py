@@ -23,7 +23,7 @@ from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import build
-from fedvine.data.io.read_graph import names_of
+from fedvine.data.io.nodes import names_of
 from fedvine.experiments.run import Run
 
 _FIELD = "method__"

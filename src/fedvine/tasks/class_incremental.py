@@ -20,12 +20,12 @@ from scipy.sparse import csr_matrix
 from fedvine.core.errors import FedvineError, MethodError
 from fedvine.core.expect_scores import Measured
 from fedvine.core.rng import rng
-from fedvine.data.graph import Graph, GraphSplit
-from fedvine.tasks import class_measures, open_task_plan
-from fedvine.tasks.open_task_plan import OpenTaskPlan
+from fedvine.data.graph import Graph
+from fedvine.data.split import Split
+from fedvine.tasks import class_measures
 from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
 from fedvine.tasks.task import Judged, Labelled, Line, Task
-from fedvine.tasks.task_plan import TaskPlan, TaskSettings, of_settings
+from fedvine.tasks.task_plan import TaskPlan, TaskSettings, begin, of_settings
 
 __all__ = ["ClassIncremental", "NodeQueries", "NodeScorer"]
 
@@ -84,7 +84,7 @@ class ClassIncremental(Task):
 
     @classmethod
     def prepare(cls, stream: Graph, split: Mapping[str, Any], stages: int | str | None,
-                settings: TaskSettings, seed: int) -> tuple[GraphSplit, TaskPlan]:
+                settings: TaskSettings, seed: int) -> tuple[Split, TaskPlan]:
         """Return the split graph, thinned where ``settings`` say so, and its tasks.
 
         ``stages`` is the number of classes a task; see :func:`.task_plan.by_task`. Raises
@@ -97,14 +97,15 @@ class ClassIncremental(Task):
         stream = replace(stream, notes=(*stream.notes, *_left_out(stream, plan)))
         found = stream.split(**given)
         if min(settings.features, settings.edges) < 1:
-            found = found.mapped(lambda name, part: part.thinned(
-                settings.features, settings.edges, rng(seed, name, "thinned")))
+            found = replace(found, parts={name: part.thinned(
+                settings.features, settings.edges, rng(seed, name, "thinned"))
+                for name, part in found.parts.items()})
         return found, plan
 
     @classmethod
     def prepare_open(cls, stream: Graph, split: Mapping[str, Any], stages: int | str | None,
-                     settings: TaskSettings, seed: int) -> tuple[GraphSplit, OpenTaskPlan]:
-        """Return :meth:`prepare`'s pair for tables that grow (:mod:`fedvine.tasks.open_task_plan`).
+                     settings: TaskSettings, seed: int) -> tuple[Split, TaskPlan]:
+        """Return :meth:`prepare`'s pair for tables that grow (:mod:`fedvine.tasks.task_plan`).
 
         Raises :class:`FedvineError` for a duration, too few classes, and settings that leave out
         rows.
@@ -112,14 +113,14 @@ class ClassIncremental(Task):
         if isinstance(stages, str):
             raise FedvineError(f"{stream.name} has no times; stages is a number of classes a task.")
         given = {"by": "louvain", "k": 3, "seed": seed} | dict(split)
-        graph, plan = open_task_plan.begin(stream, given, stages, settings, seed)
+        graph, plan = begin(stream, given, stages, settings, seed)
         assert graph.owner is not None
         return graph.split(graph.owner.column, clients=given.get("clients")), plan
 
     @classmethod
     def plan_of(cls, facts: Mapping[str, Any]) -> TaskPlan:
-        """Return the plan of these facts: one that tasks are added to, where it has blocks."""
-        return OpenTaskPlan.of(facts) if "blocks" in facts else TaskPlan.of_facts(facts)
+        """Return the plan of these facts."""
+        return TaskPlan.of_facts(facts)
 
     def scored(self, t: int, stages: int) -> list[int]:
         """Return every task so far, once task ``t`` is learned."""
@@ -384,7 +385,7 @@ class NodeScorer:
                 tuple(asked["csr"]), shape=tuple(asked["size"]))
             graph = Graph.make(x, asked["edges"], np.full(asked["size"][0], -1),
                                classes=graph.classes, name=graph.name)
-        return NodeQueries(graph.seen_as(np.full(len(graph), -1)), nodes)
+        return NodeQueries(replace(graph, y=np.full(len(graph), -1)), nodes)
 
     def ahead(self, t: int, queries: NodeQueries) -> Any:
         """Raise :class:`MethodError`: nodes of a labelled graph have no times."""

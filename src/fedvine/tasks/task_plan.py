@@ -10,12 +10,27 @@ learns or chooses by a test node of another. Where the library deals the nodes t
 is that of the whole graph: the nodes stay test nodes at whichever client a seed puts them. Where a
 column of the data names the clients, it is the class within its client, as a site of a federation
 knows no others' nodes. The seed draws the training and validation nodes among the rest.
+
+Of a graph that grows, tasks are opened in blocks, one each time that the graph was read and had
+something to learn; earlier tasks stay as they are:
+
+- new classes make groups of ``size`` classes, in the order in which they came, the last one of
+  those that are left
+- new labelled nodes of classes of earlier blocks make one more group, which learns these nodes
+  alone; fewer than :data:`LEAST` wait
+- a client meets the groups of a block in an order of its own; blocks follow each other
+
+A node is learned in the first block, from the one in which its label came, that has its class. Its
+use is chosen among the nodes of its class that this block learns, so later nodes do not change it;
+where test nodes are chosen in the whole graph, by the hashes of the block that first had the class.
+A task sees the graph as it was when its block was opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -24,11 +39,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
-from fedvine.data.graph import Graph
+from fedvine.data.graph import Came, Graph, Owner
 
 TRAIN, VAL, TEST, HIDDEN, UNUSED = 0, 1, 2, 3, 4
 SHARES = (0.2, 0.4, 0.4)    # of training, validation and test
 OWN = (0.8, 0.1, 0.1)       # the same of an own table
+LEAST = 20      # new labelled nodes of earlier classes for which a task is opened
 
 _assigned: WeakKeyDictionary[Graph, tuple[Any, Any]] = WeakKeyDictionary()
 
@@ -78,6 +94,9 @@ class TaskPlan:
       order
     - ``cuts``: for each class the highest hash of a test node's name (:meth:`Ids.hashes`), -1 for
       none; None: a client's test nodes are those with the lowest hashes among its own of the class
+    - ``blocks``: number of groups that were open after each opening, of a graph that grows; None:
+      the plan does not grow
+    - ``size``: classes of a group of new classes; None: all that came
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -87,6 +106,8 @@ class TaskPlan:
     labels: float = 1.0
     orders: Literal["own", "same"] = "own"
     cuts: tuple[float, ...] | None = None
+    blocks: tuple[int, ...] | None = None
+    size: int | None = None
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -94,12 +115,36 @@ class TaskPlan:
     @property
     def living(self) -> bool:
         """Return whether further stages may come."""
-        return False
+        return self.blocks is not None
 
     @property
     def began(self) -> TaskPlan:
-        """Return the plan with which the run began: this one."""
-        return self
+        """Return the plan with which the run began: the first block."""
+        if not self.blocks:
+            return self
+        first = replace(self, groups=self.groups[:self.blocks[0]], blocks=self.blocks[:1])
+        return first if self.cuts is None else replace(first, cuts=self.cuts[:first.classes])
+
+    def block(self, t: int) -> int:
+        """Return the block of task ``t``, 0 of a plan that does not grow."""
+        return int(np.searchsorted(self.blocks or (), t, side="right"))
+
+    @property
+    def classes(self) -> int:
+        """Number of classes that the tasks have."""
+        return max((c + 1 for group in self.groups for c in group), default=0)
+
+    @cached_property
+    def classes_at(self) -> list[int]:
+        """Return the number of classes known at each stage: of its block and of all before."""
+        most = np.maximum.accumulate([max(group) + 1 for group in self.groups])
+        ends = self.blocks or (len(self),)
+        return [int(most[ends[self.block(t)] - 1]) for t in range(len(self))]
+
+    @property
+    def world(self) -> dict[str, Any]:
+        """Return what all sides know of stages: of a plan that grows the classes at each."""
+        return {"classes_at": self.classes_at} if self.living else {}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -115,8 +160,12 @@ class TaskPlan:
                 "tasks.keep_inter_task_edges).",) if self.groups else ()
 
     def since(self, part: Graph) -> int:
-        """Return the first stage in which ``part`` has nodes: 0."""
-        return 0
+        """Return the first stage of a client: that of the block in which its first node came.
+
+        A client without nodes is there from the start.
+        """
+        block = int(self._came(part).node.min()) if len(part) else 0
+        return self.blocks[block - 1] if self.blocks and block else 0
 
     def period(self, t: int) -> str:
         """Return "test": every task has nodes for validation and for the test."""
@@ -125,7 +174,10 @@ class TaskPlan:
     def order(self, part: Graph) -> np.ndarray:
         """Return the groups in the order in which this client meets them, int [T]."""
         whose = part.name if self.orders == "own" else "all"
-        return rng(self.seed, whose, "order").permutation(len(self.groups))
+        ends = (len(self),) if self.blocks is None else self.blocks
+        return np.concatenate([np.zeros(0, np.int64), *(
+            begin + rng(self.seed, whose, "order", *([k] if k else [])).permutation(end - begin)
+            for k, (begin, end) in enumerate(zip((0, *ends), ends, strict=False)))])
 
     def assign(self, part: Graph) -> tuple[np.ndarray, np.ndarray]:
         """Return the task and the use of every node, split class by class.
@@ -196,8 +248,8 @@ class TaskPlan:
         return graph, nodes, part.y[here[nodes]], use[here[nodes]] == TEST
 
     def widths(self, part: Graph) -> set[int]:
-        """Return the numbers of scores that a node may get: one score for each known class."""
-        return {len(part.classes)}
+        """Return the numbers of scores that a node may get: one for each class known by then."""
+        return set(self.classes_at) if self.living else {len(part.classes)}
 
     def facts(self) -> dict[str, Any]:
         """Return the plan as plain values, for a run folder."""
@@ -210,35 +262,98 @@ class TaskPlan:
         Raises :class:`KeyError`, :class:`TypeError` or :class:`ValueError` where the values are not
         those of a plan.
         """
-        return TaskPlan(**plain(values))
+        lists = {name: tuple(values[name]) for name in ("shares", "cuts", "blocks")
+                 if name in values}
+        return TaskPlan(**{**values, **lists, "groups": tuple(map(tuple, values["groups"]))})
+
+    # -- growth ----------------------------------------------------------------------------------
+    def extended(self, graph: Graph, now: bool = False) -> TaskPlan:
+        """Return the plan with one more block, if ``graph`` has enough to learn; else this plan.
+
+        ``graph`` is the whole one, as it is now; ``now``: learn what would have to wait, too.
+        """
+        made = self.extended_by(*self.waiting(graph), now)
+        if self.cuts is None:
+            return made
+        return replace(made, cuts=(*self.cuts, *cuts_of(
+            graph, self.shares[2], range(self.classes, made.classes))))
+
+    def extended_by(self, classes: Sequence[int], waiting: Mapping[int, int], now: bool = False
+                    ) -> TaskPlan:
+        """Return what :meth:`extended` does, given what :meth:`waiting` returns."""
+        size = self.size or max(1, len(classes))
+        groups = [tuple(classes[i:i + size]) for i in range(0, len(classes), size)]
+        if waiting and sum(waiting.values()) >= (1 if now else LEAST):
+            groups.append(tuple(sorted(waiting)))
+        if not groups:
+            return self
+        every = (*self.groups, *groups)
+        return replace(self, groups=every, blocks=(*(self.blocks or ()), len(every)))
+
+    def waiting(self, graph: Graph) -> tuple[list[int], dict[int, int]]:
+        """Return the classes that no task has, and counts of nodes that none learns, by class."""
+        learned = self.classes
+        task, _ = self.assign(graph)
+        late = graph.y[(task < 0) & (graph.y >= 0) & (graph.y < learned)]
+        counts = np.bincount(late, minlength=learned)
+        return (list(range(learned, len(graph.classes))),
+                {int(c): int(counts[c]) for c in np.flatnonzero(counts)})
+
+    # -- the graph as it was at a stage ----------------------------------------------------------
+    def _came(self, part: Graph) -> Came:
+        """Return the block in which each row came; 0 where the plan does not grow."""
+        found = part.came if self.living else part.begun().came
+        if found is None:
+            raise FedvineError(f"{part.name} does not say when its rows came; "
+                               "Graph.begun makes a graph that does.")
+        return found
 
     def _batch(self, part: Graph, task: np.ndarray, group: int, label: int
                ) -> tuple[np.ndarray, tuple[int, ...]]:
         """Return a class's nodes of this group (after ``task``), and what names their draw."""
-        return np.flatnonzero(part.y == label), (label,)
+        block = self.block(group)
+        begin = self.blocks[block - 1] if self.blocks and block else 0
+        nodes = np.flatnonzero((part.y == label) & (self._came(part).label <= block) & (task < 0))
+        again = any(label in earlier for earlier in self.groups[:begin])
+        return nodes, (label, block) if again else (label,)
 
     def _here(self, part: Graph, task: np.ndarray, t: int) -> np.ndarray:
-        """Return the nodes that task ``t`` sees, ascending; ``task`` is that of each node."""
-        return np.flatnonzero(self.keep_inter_task_edges | (task == t) | self._unlabelled(part, t))
+        """Return the nodes that task ``t`` sees, ascending; ``task`` is that of each node.
+
+        They are its own nodes, their neighbours of its classes from tasks of earlier blocks, and
+        those without a class; or where edges between tasks are kept all nodes.
+        """
+        block, came = self.block(t), self._came(part)
+        if self.keep_inter_task_edges:
+            return np.flatnonzero(came.node <= block)
+        own, near = task == t, np.zeros(len(part), bool)
+        earlier = (task >= 0) & (task < t) & np.isin(part.y, self.groups[self.order(part)[t]])
+        if earlier.any():
+            a, b = part.edges[:, came.edge <= block]
+            near[b[own[a]]] = near[a[own[b]]] = True
+        return np.flatnonzero(own | near & earlier | self._unlabelled(part, t))
 
     def _unlabelled(self, part: Graph, t: int) -> np.ndarray:
         """Return which nodes have no class at task ``t``, bool [N]; they are in every task."""
-        return part.y < 0
+        block, came = self.block(t), self._came(part)
+        return (came.node <= block) & ((part.y < 0) | (came.label > block))
 
     def _linked(self, part: Graph, task: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return which edges of the labelled nodes ``a`` and ``b`` lie in one task, bool [E]."""
-        return task[a] == task[b]
+        """Return which edges lie in a task, or lead to earlier nodes of its classes, bool [E]."""
+        has = np.zeros((len(self), len(part.classes)), bool)
+        for t, group in enumerate(self.order(part)):
+            has[t, list(self.groups[group])] = True
+        earlier = np.where(task[a] < task[b], a, b)
+        return has[np.maximum(task[a], task[b]), part.y[earlier]]
 
     def _seen(self, part: Graph, y: np.ndarray, here: np.ndarray, t: int) -> Graph:
         """Return the graph of the nodes ``here`` as it is at task ``t``, with the labels ``y``."""
-        graph = part.seen_as(y)
-        return graph if len(here) == len(part) else graph.induced(here)
-
-
-def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a plan from :meth:`TaskPlan.facts`, also as JSON or TOML holds them."""
-    lists = {name: tuple(facts[name]) for name in ("shares", "cuts", "blocks") if name in facts}
-    return {**facts, **lists, "groups": tuple(map(tuple, facts["groups"]))}
+        graph = replace(part, y=y)
+        graph = graph if len(here) == len(part) else graph.induced(here)
+        if not self.living:
+            return graph
+        known = replace(graph, classes=graph.classes[:self.classes_at[t]])
+        return known.kept(self._came(known).edge <= self.block(t))
 
 
 def lowest(hashes: np.ndarray, share: float) -> float:
@@ -306,3 +421,29 @@ def of_classes(count: int, name: str, classes: int | None, settings: TaskSetting
     return TaskPlan(groups, (float(shares[0]), float(shares[1]), float(shares[2])),
                     seed if settings.seed is None else settings.seed,
                     bool(settings.keep_inter_task_edges), settings.labels, settings.orders)
+
+
+def begin(table: Graph, split: Mapping[str, Any], classes: int | None, settings: TaskSettings,
+          seed: int) -> tuple[Graph, TaskPlan]:
+    """Return the graph of a first reading, with the client of each node, and the tasks so far.
+
+    ``split`` are arguments of :meth:`Graph.split` without ``clients``; ``classes`` a task, None:
+    all that come together. Orders and uses are drawn from ``seed`` where ``settings`` have none.
+    Raises :class:`FedvineError` for tables without names of nodes, or settings that leave out
+    features or edges.
+    """
+    if min(settings.features, settings.edges) < 1:
+        raise FedvineError("An open run keeps all rows; leave out tasks.features and tasks.edges.")
+    by, size = split["by"], classes and min(classes, len(table.classes))
+    closed = of_settings(table, by, size, settings, seed)
+    graph = table.begun()
+    if graph.ids is None:
+        raise FedvineError(f"{table.name} does not name its nodes; only own tables can grow.")
+    if not graph.owned(by):
+        found = graph.split(**{k: v for k, v in split.items() if k != "clients"})
+        of = np.zeros(len(graph), np.int32)
+        for i, part in enumerate(found.parts.values()):
+            of[part.nodes] = i  # type: ignore[attr-defined]
+        graph = replace(graph, owner=Owner(of, tuple(found.parts), by))
+    plan = replace(closed, groups=(), cuts=closed.cuts and (), blocks=(), size=classes)
+    return graph, plan.extended(graph)

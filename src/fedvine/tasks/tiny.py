@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedvine.core.rng import rng
-from fedvine.data.graph import Graph, GraphSplit
+from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
 from fedvine.data.node_data import NodeData
 from fedvine.data.plan import Plan
@@ -50,7 +50,7 @@ def tiny_case(stream: EventStream | None = None) -> tuple[Split, Plan]:
     return split(stream, "client"), Plan(bounds, val=2, test=3)
 
 
-def tiny_graphs(names: tuple[str, ...] = NAMES) -> tuple[GraphSplit, TaskPlan]:
+def tiny_graphs(names: tuple[str, ...] = NAMES) -> tuple[Split, TaskPlan]:
     """Return labelled graphs of clients with unlike parts, and four tasks of two classes."""
     draw, plan = rng(0, "tiny graph"), TaskPlan(tuple((2 * g, 2 * g + 1) for g in range(4)),
                                                 (0.5, 0.2, 0.3))
@@ -60,7 +60,7 @@ def tiny_graphs(names: tuple[str, ...] = NAMES) -> tuple[GraphSplit, TaskPlan]:
     alike = (y[ends[0]] == y[ends[1]]) | (draw.random(600) < 0.3)
     graph = Graph.make(x, ends[:, alike], y, classes=range(8), name="tiny")  # type: ignore[arg-type]
     owner = np.arange(150) % len(names)
-    return GraphSplit({n: graph.induced(np.flatnonzero(owner == k), f"tiny/{n}")
+    return Split({n: graph.induced(np.flatnonzero(owner == k), f"tiny/{n}")
                        for k, n in enumerate(names)}, graph, "hand"), plan  # type: ignore[arg-type]
 
 

@@ -269,21 +269,12 @@ def of_returns(connection: duckdb.DuckDBPyConnection, label: str, source: Source
 
 def ask_about_new(what: str, known: Iterable[str], new: Mapping[str, int], label: str,
                   sure: bool = False) -> list[str]:
-    """Return notes on new names of a run that goes on.
+    """Return a note on new names of a run that goes on.
 
-    Args:
-        what: of what they are names, "client" or "class".
-        known: those of the run so far.
-        new: the number of rows of each new one.
-        label: name of the table in messages.
-        sure: all of them are meant.
-
-    Returns:
-        A note on all of them.
-
-    Raises:
-        FedvineError: for one that equals a known one except for case, form of Unicode, spaces or
-            one letter, and for one that has only one row.
+    ``what`` they are names of is "client" or "class"; ``known`` are those of the run so far,
+    ``new`` counts the rows of each new one, ``label`` names the table in messages; ``sure``: all
+    are meant. Raises :class:`FedvineError` for one that equals a known one except for case, form of
+    Unicode, spaces or one letter, and for one that has only one row.
     """
     known = list(known)
     for name, count in () if sure else new.items():

@@ -13,6 +13,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.graph import Graph
 from fedvine.data.ids import Ids
 from fedvine.data.names import name_of
+from fedvine.data.split import relabel
 from fedvine.data.stream import CATEGORY, WEIGHT, EventStream
 
 if TYPE_CHECKING:
@@ -110,11 +111,8 @@ def to_pyg(stream: EventStream) -> TemporalData:
 
 def _numbered(nodes: np.ndarray) -> tuple[np.ndarray, Ids]:
     """Return dense numbers int32 by first appearance, and their dictionary."""
-    old, first, inverse = np.unique(nodes, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    number = np.empty(len(old), np.int32)
-    number[order] = np.arange(len(old), dtype=np.int32)
-    return number[inverse], Ids.of(old[order])
+    number, old = relabel(nodes)
+    return number, Ids.of(old)
 
 
 # -- TGM's ``DGData`` (package ``tgm-lib``) --------------------------------------------------------
@@ -249,7 +247,7 @@ def graph_from_networkx(graph: nx.Graph, *, label: str = "label", client: str | 
         label: attribute of the nodes: the class; nodes without it have none.
         client: attribute of the nodes: the client that owns them.
         features: attributes of the nodes: numbers; None: all others that are numbers.
-        scales: as of :func:`fedvine.data.io.read_graph.read_graph`.
+        scales: as of :func:`fedvine.data.io.nodes.read_graph`.
         name: of the graph.
         sure: likewise.
 
@@ -257,9 +255,9 @@ def graph_from_networkx(graph: nx.Graph, *, label: str = "label", client: str | 
         The graph.
 
     Raises:
-        FedvineError: as :func:`fedvine.data.io.read_graph.read_graph`.
+        FedvineError: as :func:`fedvine.data.io.nodes.read_graph`.
     """
-    from fedvine.data.io.read_graph import read_graph
+    from fedvine.data.io.nodes import read_graph
     called = _called(graph)
     rows = [{"node": called[node], **{str(k): v for k, v in values.items() if k != "name"}}
             for node, values in graph.nodes(data=True)]

@@ -15,7 +15,7 @@ from fedvine.core.errors import FedvineError
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import fingerprint
 from fedvine.data.io.look import Look
-from fedvine.data.io.read_nodes import with_tables
+from fedvine.data.io.nodes import with_tables
 from fedvine.data.io.store import READER, Wanted, made
 from fedvine.data.stream import EventStream
 
@@ -57,12 +57,12 @@ def read(source: str | os.PathLike[str], *, src: str, dst: str, time: str,
         database: where a query runs: ``"sqlite:shop.db"``, or ``"postgres://user@host/name"``;
             libpq finds the password (``PGPASSWORD``, ``~/.pgpass``).
         users: a table of users, or of all nodes where they are of one kind
-            (:func:`fedvine.data.io.read_nodes.read_nodes`).
+            (:func:`fedvine.data.io.nodes.read_nodes`).
         items: a table of items, likewise.
         store: the folder that the stream is kept in; None: one in the cache.
         name: of the stream; None: that of the file, or ``query``.
         memory_limit: bound of DuckDB's memory, such as ``"2GB"``; None: 1 GB; more is on disk.
-        look: read a part of it (:mod:`fedvine.data.append`).
+        look: read a part of it (:mod:`fedvine.living.source`).
         missing: words such as ``NA`` whose cells count as empty, in all columns but that of times.
         key: a column by which errors name a row, such as the number of a sale; None: they count
             rows.

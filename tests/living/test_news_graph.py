@@ -11,8 +11,8 @@ from scipy.sparse import csr_matrix
 from fedvine.core.errors import FedvineError
 from fedvine.core.rng import rng
 from fedvine.data.graph import Graph, Owner
-from fedvine.data.growing_graph import first, merged
 from fedvine.data.ids import Ids
+from fedvine.living.news import merged
 
 CLASSES = np.array(["ham", "egg", "tea", "ale"])
 TOWNS = np.array(["ulm", "bonn", "jena"])
@@ -63,7 +63,7 @@ def test_nothing_is_lost_and_nothing_renumbered(data):
         order = draw.permutation(upto)
         links = [links[i] for i in draw.permutation(len(links))]
         return table(order, links, labels[order], town[order], sparse=sparse)
-    kept = first(read(known, before, edges))
+    kept = read(known, before, edges).begun()
     again, news = merged(kept, read(known, before, edges), 1)
     assert plain(again) == plain(kept) and not any(news)
     for old, new in zip(kept.came, again.came, strict=True):
@@ -95,22 +95,22 @@ BASE = ([0, 1, 2, 3], [(0, 1), (1, 2)], [0, 0, 1, -1], [0, 1, 0, 1])
     (lambda g: g.kept(np.array([True, False])), 'the edge of "n1" and "n2" has vanished'),
     (lambda g: replace(g, x=g.x + np.eye(4, dtype=np.float32) * [0, 1, 0, 0]),
      'node "n1" has other features'),
-    (lambda g: g.seen_as(np.array([1, 0, 0, -1])), 'node "n1" has another class'),
-    (lambda g: g.seen_as(np.array([1, 1, -1, -1])), 'node "n2" has another class'),
+    (lambda g: replace(g, y=np.array([1, 0, 0, -1])), 'node "n1" has another class'),
+    (lambda g: replace(g, y=np.array([1, 1, -1, -1])), 'node "n2" has another class'),
     (lambda g: replace(g, owner=g.owner._replace(of=np.array([1, 0, 0, 0], np.int32))),
      'node "n2" has another client'),
     (lambda g: replace(g, x=g.x[:, :3]), "3 columns of features, and had 4"),
     (lambda g: replace(g, ids=None), "does not name its nodes")],
     ids=["node", "edge", "features", "class", "class gone", "client", "columns", "names"])
 def test_what_has_changed_is_refused_by_name(change, said):
-    kept = first(table(*BASE))
+    kept = table(*BASE).begun()
     with pytest.raises(FedvineError, match=said):
         merged(kept, change(table(*BASE)), 1)
 
 
 def test_new_nodes_of_a_partition_join_their_neighbours():
     base = table([0, 1, 2, 3], [(0, 1), (2, 3)], [0, 0, 1, 1], [0, 0, 0, 0])
-    kept = first(replace(base, owner=Owner(np.array([1, 1, 0, 0], np.int32), ("a", "b"), "hash")))
+    kept = replace(base, owner=Owner(np.array([1, 1, 0, 0], np.int32), ("a", "b"), "hash")).begun()
     more = table([0, 1, 2, 3, 4, 5, 6], [(0, 1), (2, 3), (4, 0), (4, 1), (4, 2), (5, 4)],
                  [0, 0, 1, 1, 0, 0, 0], [0] * 7)
     grown, _ = merged(kept, more, 1)
@@ -123,13 +123,13 @@ def test_nodes_without_features_keep_the_degree_with_which_they_came():
         found = table(rows, edges, [0, 1, 0, 1][:len(rows)], [0] * len(rows))
         degree = np.bincount(found.edges.reshape(-1), minlength=len(rows)).astype(np.float32)
         return replace(found, x=np.log1p(degree)[:, None])
-    kept = first(degrees([0, 1, 2], [(0, 1)]))
+    kept = degrees([0, 1, 2], [(0, 1)]).begun()
     grown, _ = merged(kept, degrees([0, 1, 2, 3], [(0, 1), (0, 3), (1, 3)]), 1)
     np.testing.assert_array_equal(grown.x, np.log1p(np.float32([1, 1, 0, 2]))[:, None])
 
 
 def test_a_grown_graph_is_written_and_opened(tmp_path):
-    kept, _ = merged(first(table(*BASE)), table([0, 1, 2, 3, 7], [(0, 1), (1, 2), (3, 7)],
+    kept, _ = merged(table(*BASE).begun(), table([0, 1, 2, 3, 7], [(0, 1), (1, 2), (3, 7)],
                                                 [0, 0, 1, 2, 2], [0, 1, 0, 1, 2]), 3)
     found = Graph.open(kept.write(tmp_path / "g") and tmp_path / "g")
     assert plain(found) == plain(kept)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import append_rows
-from fedvine.data.growth import news, taken
 from fedvine.data.ids import Ids
-from fedvine.data.kept import KeptRows
 from fedvine.data.plan import grown, open_plan
 from fedvine.data.stream import EventStream
+from fedvine.living.news import news, taken
+from fedvine.living.rows import Rows
 
 NAMES = st.sampled_from(["ä", "b c", "", "7", "07", "u\n", "x" * 40])
 ROWS = st.lists(st.tuples(NAMES, NAMES, st.integers(0, 12), st.sampled_from(["north", "söuth"]),
@@ -53,8 +53,8 @@ def keep(folder, stream, by, stages):
     cut = stream.before(plan.bounds[-1])
     options = {} if by == "client" else {"k": min(2, cut.num_dst)}
     folder.mkdir()
-    KeptRows.create(folder, cut.split(by, **options), plan, step=stages)
-    return KeptRows.open(folder)
+    Rows.create(folder, cut.split(by, **options), plan, step=stages)
+    return Rows.open(folder)
 
 
 def grow(kept, stream, stages):
@@ -188,14 +188,14 @@ def test_a_kill_while_rows_are_added_leaves_what_was_kept(tmp_path, monkeypatch)
         return append_rows(*arguments)
 
     import fedvine.data.ids
-    import fedvine.data.kept
+    import fedvine.living.rows
     expected = None
     for left in range(1, 40):
         folder = tmp_path / f"{left}"
         kept = keep(folder, table(rows[:22]), "client", "5")
         before = [plain(p, True) for p in kept.split.parts.values()]
         with monkeypatch.context() as patch:
-            patch.setattr(fedvine.data.kept, "append_rows", dying)
+            patch.setattr(fedvine.living.rows, "append_rows", dying)
             patch.setattr(fedvine.data.ids, "append_rows", dying)
             calls = 0
             try:
@@ -204,7 +204,7 @@ def test_a_kill_while_rows_are_added_leaves_what_was_kept(tmp_path, monkeypatch)
             except KeyboardInterrupt:
                 done = False
         if not done:
-            opened = KeptRows.open(folder)
+            opened = Rows.open(folder)
             assert [plain(p, True) for p in opened.split.parts.values()] == before
             kept = grow(opened, table(rows), "5")
         found = [plain(p, True) for p in kept.split.parts.values()]

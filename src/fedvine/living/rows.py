@@ -1,14 +1,21 @@
-"""The rows that a run has learned, on disk: the whole stream and the clients' parts of it.
+"""The rows that a run has learned, on disk: the whole stream or graph, and the clients' parts.
 
-They only grow. ``rows.json`` says how many rows and names of each file count, and the plan; it is
-replaced last, so that a process that is killed while rows are added leaves the old state.
+They only grow. ``rows.json`` says what counts of each file, and has the plan; it is replaced last,
+so that a process that is killed while rows are added leaves the old state.
 
-Where a split has no name (``by``), there is the stream alone, as at a site of a federation.
+Where a split has no name (``by``), there is no part, as at a site of a federation. Of a stream:
 
-- ``stream/``, ``part-<i>/``: columns as :meth:`fedvine.data.stream.EventStream.write` has them;
-  a part also has ``whole-src.npy``, ``whole-dst.npy``: the numbers of its nodes in ``stream/``
+- ``stream/``, ``part-<i>/``: columns as :meth:`fedvine.data.stream.EventStream.write` has them,
+  to which rows are added; a part also has ``whole-src.npy``, ``whole-dst.npy``: the numbers of its
+  nodes in ``stream/``
 - ``owner-<items>.npy``: the client of each item, where a partition made the split
 - ``seen-<rows>.npy``: where and when users were first seen (:func:`fedvine.data.split.first_seen`)
+
+A graph is in memory as a whole, and written as a whole:
+
+- ``graph-<n>/``: as :meth:`fedvine.data.graph.Graph.write` has it, the n-th since the run began
+- ``part-<i>-<n>/``: the numbers of a part's nodes (``nodes.npy``); a part that is not what its
+  nodes induce in the graph, as with fewer edges (``[tasks]``), is written in full
 """
 
 from __future__ import annotations
@@ -23,9 +30,9 @@ import numpy as np
 
 from fedvine.core import registry
 from fedvine.core.errors import FedvineError
-from fedvine.core.files import append_rows, atomic, mapped
+from fedvine.core.files import append_rows, atomic, atomic_folder, mapped
 from fedvine.core.lookup import find
-from fedvine.data.graph import Graph, GraphSplit
+from fedvine.data.graph import Graph
 from fedvine.data.plan import Plan
 from fedvine.data.split import (
     Split,
@@ -37,33 +44,47 @@ from fedvine.data.split import (
     relabel,
 )
 from fedvine.data.stream import EventStream
+from fedvine.tasks.task_plan import TaskPlan
 
 _VALUES = ("src", "dst", "t", "weight", "features", "label", "deleted")
 
 
 @dataclass(frozen=True)
-class KeptRows:
+class Rows:
     """The rows of a run, opened.
 
     - ``folder``: where they are
-    - ``split``: the stream and the parts, mapped
-    - ``plan``: the stages
+    - ``split``: the stream and the parts, mapped, or the graph and its parts
+    - ``plan``: the stages, or the tasks
     - ``facts``: the other values of ``rows.json``
     """
 
     folder: Path
     split: Split
-    plan: Plan
+    plan: Any
     facts: dict[str, Any]
+
+    @property
+    def column(self) -> str | None:
+        """The column of clients of a stream; None where a partition deals it, and of a graph."""
+        by = self.split.by
+        return by if self.split.owner is None and by in getattr(self.split.stream, "codes", ()) \
+            else None
 
     @staticmethod
     def there(folder: Path) -> bool:
-        """Return whether ``folder`` has kept rows that can grow."""
+        """Return whether ``folder`` has the rows of a run."""
         return (folder / "rows.json").exists()
 
     @staticmethod
-    def create(folder: Path, split: Split, plan: Plan, **facts: Any) -> None:
+    def create(folder: Path, split: Split, plan: Any, **facts: Any) -> None:
         """Write a split's rows and parts to an empty folder, with ``facts`` for ``rows.json``."""
+        if isinstance(split.stream, Graph):
+            every = split.stream.owner is None or set(split.parts) == {*split.stream.owner.names}
+            _write_graph(folder, split, plan, {
+                "by": split.by, "clients": None if every else list(split.parts), "graph": -1,
+                **facts})
+            return
         stream, owner = split.stream, split.owner
         grows = stream.nodes is None and (owner is not None or split.by in stream.codes
                                           or not split.by)
@@ -86,10 +107,12 @@ class KeptRows:
             "late": 0, **facts})
 
     @staticmethod
-    def open(folder: Path) -> KeptRows:
+    def open(folder: Path) -> Rows:
         """Open the rows in ``folder``; raises :class:`FedvineError` if they cannot be read."""
         try:
             facts = json.loads((folder / "rows.json").read_text("utf-8"))
+            if "graph" in facts:
+                return _open_graph(folder, facts)
             stream = EventStream.open(folder / "stream", facts["stream"])
             owner = ([] if not facts["names"] else
                      [mapped(folder / f"owner-{stream.num_dst}.npy")])
@@ -106,15 +129,15 @@ class KeptRows:
                     parts[name].first_seen_elsewhere = elsewhere(
                         seen, users[:parts[name].num_src], number_of[name])
             split = replace(split, parts=dict(sorted(parts.items())))
-            return KeptRows(folder, split, Plan.of_facts(facts["plan"]), facts)
+            return Rows(folder, split, Plan.of_facts(facts["plan"]), facts)
         except (OSError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, FedvineError):
                 raise
             raise FedvineError(f"{folder} does not hold the rows of a run ({error}); put its files "
                                "back, or begin a new run with another --out.") from error
 
-    def take(self, rows: EventStream, plan: Plan, **facts: Any) -> KeptRows:
-        """Add rows, numbered by :func:`fedvine.data.growth.taken`, and return all that is kept.
+    def take(self, rows: EventStream, plan: Plan, **facts: Any) -> Rows:
+        """Add rows, numbered by :func:`fedvine.living.news.taken`, and return all that is kept.
 
         New clients get a part of their own, new items of a partition a client by the hash of their
         name. ``facts`` replace values of ``rows.json``. Raises :class:`FedvineError` where a file
@@ -159,17 +182,28 @@ class KeptRows:
             (self.folder / f"owner-{stream.num_dst}.npy").unlink(missing_ok=True)
         return found
 
-    def planned(self, plan: Plan, **facts: Any) -> KeptRows:
+    def replaced(self, graph: Graph, plan: TaskPlan, **facts: Any) -> Rows:
+        """Write a graph that has grown, and its plan, in place of the old ones; return both.
+
+        ``facts`` replace values of ``rows.json``. Raises :class:`FedvineError` where a file cannot
+        be written; what was kept is as it was then.
+        """
+        split = Split({}, graph, "") if graph.owner is None else graph.split(
+            graph.owner.column, clients=facts.get("clients", self.facts["clients"]))
+        _write_graph(self.folder, split, plan, {**self.facts, **facts})
+        return Rows.open(self.folder)
+
+    def planned(self, plan: Plan, **facts: Any) -> Rows:
         """Replace the plan, and values of ``rows.json``, where no row is added."""
         return self._committed(self.facts["stream"], self.facts["parts"], plan, facts)
 
     def _committed(self, stream: dict[str, Any], parts: list[Any], plan: Plan,
-                   facts: dict[str, Any]) -> KeptRows:
+                   facts: dict[str, Any]) -> Rows:
         """Write ``rows.json`` anew, and open what it counts."""
         same = {key: value for key, value in self.facts.items()
                 if key not in ("stream", "parts", "plan")}
         _commit(self.folder, stream, parts, plan, {**same, **facts})
-        return KeptRows.open(self.folder)
+        return Rows.open(self.folder)
 
     def _add(self, number: int, part: EventStream | None, rows: EventStream, name: str,
              more: np.ndarray | None = None) -> dict[str, Any]:
@@ -278,68 +312,41 @@ def _commit(folder: Path, stream: dict[str, Any], parts: list[Any], plan: Plan,
         json.dump({**facts, "stream": stream, "parts": parts, "plan": plan.facts()}, file)
 
 
-# -- the graph that an open run has learned from, on disk, with the facts of its plan --------------
-# ``kept.json`` names the folder of the graph and is replaced last, so that a process that is killed
-# while rows are added leaves the old state. A graph is in memory as a whole, and written as a
-# whole.
-@dataclass(frozen=True)
-class KeptGraph:
-    """The graph of a run, opened.
+# -- a labelled graph, which is written as a whole ------------------------------------------------
+def _write_graph(folder: Path, split: Split, plan: TaskPlan, facts: dict[str, Any]) -> None:
+    """Write a graph and its parts beside those that ``facts`` are of, then ``rows.json``."""
+    graph, number = split.stream, facts["graph"] + 1
+    graph.write(_fresh(folder / f"graph-{number}"))
+    for i, part in enumerate(split.parts.values()):
+        place = _fresh(folder / f"part-{i}-{number}")
+        if not _induced(part, graph):
+            part.write(place)
+            continue
+        with atomic_folder(place) as target:
+            np.save(target / "nodes.npy", part.nodes)
+    with atomic(folder / "rows.json", "w") as file:
+        json.dump({**facts, "graph": number, "plan": plan.facts(),
+                   "parts": [[name, part.name] for name, part in split.parts.items()]}, file)
+    for old in folder.glob(f"*-{number - 1}"):
+        shutil.rmtree(old, ignore_errors=True)
 
-    - ``folder``: where it is
-    - ``graph``: with ``came`` and, of a split, with ``owner``
-    - ``plan``: the facts of the plan
-    - ``facts``: all values of ``kept.json``
-    """
 
-    folder: Path
-    graph: Graph
-    plan: dict[str, Any]
-    facts: dict[str, Any]
+def _open_graph(folder: Path, facts: dict[str, Any]) -> Rows:
+    number, parts = facts["graph"], {}
+    graph = Graph.open(folder / f"graph-{number}")
+    for i, (client, name) in enumerate(facts["parts"]):
+        place = folder / f"part-{i}-{number}"
+        parts[client] = (Graph.open(place) if (place / "graph.json").exists() else
+                         graph.induced(np.load(place / "nodes.npy"), name))
+    return Rows(folder, Split(parts, graph, facts["by"]), TaskPlan.of_facts(facts["plan"]), facts)
 
-    @property
-    def split(self) -> GraphSplit:
-        """Return the parts of the clients, those that the run has."""
-        assert self.graph.owner is not None
-        return self.graph.split(self.graph.owner.column, clients=self.facts["clients"])
 
-    @staticmethod
-    def there(folder: Path) -> bool:
-        """Return whether ``folder`` has a graph that can grow."""
-        try:
-            return "graph" in json.loads((folder / "kept.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return False
-
-    @staticmethod
-    def write(folder: Path, graph: Graph, plan: dict[str, Any], **facts: Any) -> KeptGraph:
-        """Write a graph and the facts of its plan in place of those in ``folder``; return both.
-
-        ``facts`` replace values of ``kept.json``, for example ``clients``, the names of the clients
-        that a run has where it does not have all. Raises :class:`FedvineError` where a file cannot
-        be written; what was kept is as it was then.
-        """
-        file = folder / "kept.json"
-        known = json.loads(file.read_text("utf-8")) if KeptGraph.there(folder) else {"graph": -1}
-        number = known["graph"] + 1
-        graph.write(_fresh(folder / f"graph-{number}"))
-        with atomic(file, "w") as handle:
-            json.dump({"clients": None, **known, **facts, "graph": number, "plan": plan}, handle)
-        shutil.rmtree(folder / f"graph-{number - 1}", ignore_errors=True)
-        return KeptGraph.open(folder)
-
-    @staticmethod
-    def open(folder: Path) -> KeptGraph:
-        """Open the graph in ``folder``; raises :class:`FedvineError` if it cannot be read."""
-        try:
-            facts = json.loads((folder / "kept.json").read_text("utf-8"))
-            return KeptGraph(folder, Graph.open(folder / f"graph-{facts['graph']}"), facts["plan"],
-                             facts)
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, FedvineError):
-                raise
-            raise FedvineError(f"{folder} does not hold the graph of a run ({error}); put its "
-                               "files back, or begin a new run in another folder.") from error
+def _induced(part: Graph, whole: Graph) -> bool:
+    """Return whether the part is what its nodes induce in the graph, whose numbers are 0..N-1."""
+    if not np.array_equal(whole.nodes, np.arange(len(whole))):
+        return False
+    found, held = whole.induced(part.nodes, part.name).arrays(), part.arrays()
+    return found.keys() == held.keys() and all(np.array_equal(found[k], held[k]) for k in held)
 
 
 def _fresh(folder: Path) -> Path:

@@ -22,14 +22,14 @@ import numpy as np
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import cache_folder
-from fedvine.data.growth import News, check_columns, like, news
 from fedvine.data.io import source as sources
 from fedvine.data.io.cache import state
 from fedvine.data.io.look import FILE, Look
 from fedvine.data.io.store import Empty
-from fedvine.data.kept import KeptRows
 from fedvine.data.plan import seconds
 from fedvine.data.stream import EventStream, as_time
+from fedvine.living.news import News, check_columns, like, news
+from fedvine.living.rows import Rows
 
 if TYPE_CHECKING:
     from fedvine.data.spec import Data
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Facts = Callable[[float | None], dict[str, Any]]
 
 
-def look(data: Data, kept: KeptRows, now: bool = False) -> tuple[News, Facts] | None:
+def look(data: Data, kept: Rows, now: bool = False) -> tuple[News, Facts] | None:
     """Return the rows of an append-only source that are not learned, and news for ``rows.json``.
 
     None where no file was added; ``now``: read rows that wait also then. Raises
@@ -50,11 +50,11 @@ def look(data: Data, kept: KeptRows, now: bool = False) -> tuple[News, Facts] | 
     return _of_files(data, kept, now)
 
 
-def _of_query(data: Data, kept: KeptRows) -> tuple[News, Facts]:
+def _of_query(data: Data, kept: Rows) -> tuple[News, Facts]:
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
     late = 0.0 if isinstance(data.append_only, bool) else seconds(data.append_only or 0)
     since = learned - late
-    table = _read(data, replace(like(stream, _column(kept)), since=since, dates=stream.dates,
+    table = _read(data, replace(like(stream, kept.column), since=since, dates=stream.dates,
                                 form=data.time_format))
     if table is None:
         table = stream[:0]
@@ -63,11 +63,11 @@ def _of_query(data: Data, kept: KeptRows) -> tuple[News, Facts]:
     # Of the learned rows those of this time are compared; late ones may stand further on.
     first = int(np.searchsorted(stream.order, as_time(stream.t, since)))
     held = first + np.flatnonzero(np.asarray(stream.t[first:]) >= as_time(stream.t, since))
-    return (news(stream.take(held), table, learned, _column(kept), kept.folder.parent),
+    return (news(stream.take(held), table, learned, kept.column, kept.folder.parent),
             lambda _: {"read": None, "files": None})
 
 
-def _of_files(data: Data, kept: KeptRows, now: bool) -> tuple[News, Facts] | None:
+def _of_files(data: Data, kept: Rows, now: bool) -> tuple[News, Facts] | None:
     known: dict[str, list[Any]] = kept.facts.get("files") or {}
     now_are = {str(path): list(state(path))
                for path in map(Path.absolute, sources.files(data.source))}
@@ -81,7 +81,7 @@ def _of_files(data: Data, kept: KeptRows, now: bool) -> tuple[News, Facts] | Non
         return None
     wanted = [name for name in now_are if name not in known or known[name][4]]
     stream, learned = kept.split.stream, kept.plan.bounds[-1]
-    table = _read(data, replace(like(stream, _column(kept)), files=tuple(map(Path, wanted)))
+    table = _read(data, replace(like(stream, kept.column), files=tuple(map(Path, wanted)))
                   ) if wanted else None
     if table is None:       # files without a row
         table, number = stream[:0], np.empty(0, np.int64)
@@ -98,7 +98,7 @@ def _of_files(data: Data, kept: KeptRows, now: bool) -> tuple[News, Facts] | Non
         found = News(table, np.arange(end), np.arange(end, len(table)))
         upto = [known[name][3] if name in known else None for name in wanted]
     else:
-        found = news(stream, table, learned, _column(kept), kept.folder.parent)
+        found = news(stream, table, learned, kept.column, kept.folder.parent)
         before = np.bincount(number[:table._rank(learned)], minlength=len(wanted))
         late = np.bincount(number[found.late], minlength=len(wanted))
         # A file with learned and with late rows cannot be described until these are learned.
@@ -130,7 +130,3 @@ def _read(data: Data, wanted: Look) -> EventStream | None:
             return data.open(wanted, Path(folder) / "stream")
         except Empty:
             return None
-
-
-def _column(kept: KeptRows) -> str | None:
-    return kept.split.by if kept.split.owner is None else None

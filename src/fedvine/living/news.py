@@ -1,25 +1,36 @@
-"""Streams that grow: the rows of a table that a run does not have yet, and their place in it.
+"""Data that grow: the rows of a table that a run does not have yet, and their place in it.
 
-A run keeps the rows that it has learned (:mod:`fedvine.data.kept`). A table that is read again must
-still have them all: :func:`news` compares both as multisets and returns the other rows. A row that
-is older than the learned time came late; it is appended like any other, so that no node and no row
-is ever renumbered. A node keeps what its table said when it was first read.
+A run keeps the rows that it has learned (:mod:`fedvine.living.rows`). A table that is read again
+must still have them all; the others are new. No node and no row is ever renumbered.
+
+Of a stream :func:`news` compares both as multisets. A row that is older than the learned time came
+late; it is appended like any other. A node keeps what its table said when it was first read.
+
+Of a labelled graph :func:`merged` compares nodes by name and edges by their ends. New nodes,
+classes and clients get the numbers after the last one. Each row keeps the block of stages in which
+it may first be seen (:class:`fedvine.data.graph.Came`), so a plan can return the graph as it was at
+any stage.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix, issparse, vstack
 
 from fedvine.core.errors import FedvineError
 from fedvine.core.lookup import find
 from fedvine.data.dates import moment
+from fedvine.data.graph import Came, Graph, Owner
 from fedvine.data.ids import Ids
+from fedvine.data.io.checks import ask_about_new
 from fedvine.data.io.look import Look
+from fedvine.data.names import WHOLE
 from fedvine.data.node_data import NodeTable
 from fedvine.data.stream import CATEGORY, NUMBER, EventStream, as_time
 
@@ -42,19 +53,11 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
          where: str | os.PathLike[str] = "this run") -> News:
     """Return the rows of ``table`` that ``kept`` does not have.
 
-    Args:
-        kept: the rows of the run, all before ``learned``.
-        table: the table as it is now, sorted by time.
-        learned: the time up to which the run has learned; rows from then on are new.
-        column: the column of clients, where it is part of a row's key beside src, dst and t.
-        where: the folder of the run, for messages.
-
-    Returns:
-        The new rows.
-
-    Raises:
-        FedvineError: that names the first row of ``kept`` that is not in the table any more, or
-            there with other values; deletions are events of their own.
+    ``kept`` are the rows of the run, all before the time ``learned``; ``table`` is the table as it
+    is now, sorted by time. ``column`` is that of clients, where it is part of a row's key beside
+    src, dst and t, ``where`` the folder of the run, for messages. Raises :class:`FedvineError` that
+    names the first row of ``kept`` that is not in the table any more, or there with other values;
+    deletions are events of their own.
     """
     check_columns(kept, table)
     end = table._rank(learned)
@@ -65,7 +68,7 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
     ours, other = _unequal(kept, before, column)
     few, before = kept.take(ours), before.take(other)
     numbers = [_keys(few, kept, column), _keys(before, kept, column)]
-    key, count = _numbered(*numbers)
+    key, count = _kinds_of(*numbers)
     gone = np.bincount(key[:len(few)], minlength=count) > np.bincount(key[len(few):],
                                                                       minlength=count)
     if gone.any():
@@ -75,7 +78,7 @@ def news(kept: EventStream, table: EventStream, learned: float, column: str | No
                            "true in the column that --set data.options.deleted=COLUMN names; to "
                            "forget it begin a new run with another --out.")
     values = [_values(few), _values(before)]
-    row, count = _numbered(*(np.concatenate([k, v], 1) for k, v in zip(numbers, values,
+    row, count = _kinds_of(*(np.concatenate([k, v], 1) for k, v in zip(numbers, values,
                                                                       strict=True)))
     mine, theirs = row[:len(few)], row[len(few):]
     have = np.bincount(mine, minlength=count)
@@ -105,36 +108,47 @@ def check_columns(kept: EventStream, table: EventStream) -> None:
                            "number, or begin a new run with another --out.")
 
 
-def like(kept: EventStream, column: str | None) -> Look:
-    """Return how a table is read with the kinds that a run began with; ``column``: of clients."""
+def ask_about_names(what: str, known: Sequence[str], every: Sequence[str], numbers: np.ndarray,
+                    label: str, sure: bool) -> list[str]:
+    """Return notes on the names of ``every`` after the ``known`` ones; ask unless ``sure``.
+
+    ``numbers`` are those of the rows, -1 for none. Raises :class:`FedvineError` as
+    :func:`fedvine.data.io.checks.ask_about_new`, whose ``what`` and ``label`` these are.
+    """
+    counts = np.bincount(numbers[numbers >= 0], minlength=len(every)).tolist()
+    new = dict(zip(every[len(known):], counts[len(known):], strict=True))
+    return ask_about_new(what, known, new, label, sure)
+
+
+def like(kept: Any, column: str | None = None) -> Look:
+    """Return how a table is read with the kinds that a run began with.
+
+    ``kept`` are the rows of the run, a stream or a graph, ``column`` that of a stream's clients.
+    """
+    if isinstance(kept, Graph):
+        owner = [] if kept.owner is None else [("client", kept.owner.names)]
+        return Look(whole={role: all(re.fullmatch(WHOLE, name) for name in names) for role, names
+                           in (("node", _texts(kept)), ("label", kept.classes), *owner)})
     roles = ("src", "dst", *(["client"] if column in kept.codes else []))
     return Look(whole={role: role in kept.whole for role in roles}, kinds=_kinds(kept))
 
 
-def as_before(kept: EventStream, table: Any, again: Callable[[Look], Any],
-              column: str | None = None) -> Any:
+def as_before(kept: Any, table: Any, again: Callable[[Look], Any], column: str | None = None
+              ) -> Any:
     """Return a table whose columns have the kinds that a run began with, as far as they count.
 
-    Args:
-        kept: the rows of the run.
-        table: the table as it was read without knowing of the run.
-        again: reads it again, where its columns have other kinds; names that were whole numbers may
-            be written with a point then.
-        column: that of clients.
-
-    Returns:
-        One of the two.
-
-    Raises:
-        FedvineError: where a cell does not fit; the sentence names it.
+    ``kept`` and ``column`` are as in :func:`like`, ``table`` as it was read without knowing of the
+    run. ``again`` reads it again where its columns have other kinds; names that were whole numbers
+    may be written with a point then. Raises :class:`FedvineError` where a cell does not fit; the
+    sentence names it.
     """
-    if not isinstance(table, EventStream):
+    if type(table) is not type(kept):
         return table
-    now = _kinds(table)
-    same = set(kept.whole) <= set(table.whole) and all(
-        now.get(side, {}).get(name, kind) == kind for side, columns in _kinds(kept).items()
+    was, now = like(kept, column), like(table, column)
+    same = all(now.whole.get(role) or not whole for role, whole in was.whole.items()) and all(
+        now.kinds.get(side, {}).get(name, kind) == kind for side, columns in was.kinds.items()
         for name, kind in columns.items())
-    return table if same else again(like(kept, column))
+    return table if same else again(was)
 
 
 def _kinds(stream: EventStream) -> dict[str, dict[str, str]]:
@@ -296,7 +310,7 @@ def _values(rows: EventStream) -> np.ndarray:
     return np.concatenate(found, 1)
 
 
-def _numbered(*rows: np.ndarray) -> tuple[np.ndarray, int]:
+def _kinds_of(*rows: np.ndarray) -> tuple[np.ndarray, int]:
     """Return a number for each row of all arrays [*, W], the same for equal rows, and how many."""
     whole = np.ascontiguousarray(np.concatenate(rows))
     if not whole.shape[1] or not len(whole):
@@ -349,3 +363,155 @@ def _row(rows: EventStream, row: int, column: str | None) -> str:
     if column in rows.codes:
         said += f' of client "{rows.categories[column][rows.codes[column][row]]}"'
     return said
+
+
+# -- labelled graphs -------------------------------------------------------------------------------
+_AGAIN = ("a run that goes on needs its rows as they were; put it back, or start a new run in "
+          "another folder.")
+
+
+class GraphNews(NamedTuple):
+    """Counts of what a reading added: nodes, labels of nodes known before, edges, classes."""
+
+    nodes: int = 0
+    labels: int = 0
+    edges: int = 0
+    classes: int = 0
+    clients: int = 0
+
+
+def merged(kept: Graph, table: Graph, block: int) -> tuple[Graph, GraphNews]:
+    """Return the graph ``kept`` with the rows of ``table`` that it does not have, and their counts.
+
+    New rows may be seen as of ``block``. The order of rows of ``table`` decides the numbers of new
+    nodes alone. A class for a node that did not have one is new. Where the clients are those of a
+    partition, a new node joins the client of most of its neighbours, or the smallest client. Raises
+    :class:`FedvineError` where a node or an edge has vanished, or a node has other features,
+    another class or another client; the sentence names the first.
+    """
+    came = kept.came
+    assert came is not None
+    old, now = _texts(kept), _texts(table)
+    at = _places(old, now, table.name)
+    y, classes = _numbered(table.y, table.classes, kept.classes)
+    _check_nodes(kept, table, at, y, old)
+    new = np.setdiff1d(np.arange(len(now)), at)
+    rows = np.concatenate([at, new])                # row of the table of each node, by number
+    number = np.empty(len(rows), np.int64)
+    number[rows] = np.arange(len(rows))
+    edges, of_edges = _edges(kept, came.edge, table, number, [*old, *(now[i] for i in new)], block)
+    given = (kept.y < 0) & (y[at] >= 0)
+    owner = _owners(kept, table, rows, edges)
+    x: Any = (csr_matrix(vstack([kept.x, table.x[new]], format="csr")) if issparse(kept.x) else
+              np.concatenate([kept.x, table.x[new]]))   # type: ignore[list-item]
+    grown = replace(
+        kept, x=x, y=y[rows], classes=classes, edges=edges, nodes=np.arange(len(rows)),
+        ids=table.names().take(rows), notes=table.notes, owner=owner,
+        came=Came(_stamped(came.node, len(new), block),
+                  _stamped(np.where(given, block, came.label), len(new), block), of_edges))
+    clients = 0 if owner is None or kept.owner is None else (
+        len(owner.names) - len(kept.owner.names))
+    return grown, GraphNews(len(new), int(given.sum()), edges.shape[1] - kept.edges.shape[1],
+                            len(classes) - len(kept.classes), clients)
+
+
+def _check_nodes(kept: Graph, table: Graph, at: np.ndarray, y: np.ndarray, ids: list[str]) -> None:
+    """Raise where a node is not as before; ``at`` and ``y`` are the rows of the table's nodes."""
+    if table.features != kept.features:
+        raise FedvineError(f"{table.name} has {table.features} columns of features, and had "
+                           f"{kept.features}; {_AGAIN}")
+    changed = {}
+    if not _is_degree(table):       # a node keeps the degree with which it came
+        differs: Any = kept.x != table.x[at]
+        changed["other features"] = np.asarray(differs.sum(1)).reshape(-1) > 0
+    changed["another class"] = (kept.y >= 0) & (y[at] != kept.y)
+    if clients := _clients(kept, table):
+        changed["another client"] = clients[0][at] != kept.owner.of     # type: ignore[union-attr]
+    found = {what: int(mask.argmax()) for what, mask in changed.items() if mask.any()}
+    if found:
+        what = min(found, key=lambda kind: found[kind])
+        raise FedvineError(f'{table.name}: node "{ids[found[what]]}" has {what} than before; '
+                           f"{_AGAIN}")
+
+
+def _edges(kept: Graph, came: np.ndarray, table: Graph, number: np.ndarray, ids: list[str],
+           block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return all edges int32 [2, E], sorted by their ends, and the block of each."""
+    count = len(number)
+    ends = np.sort(number[table.edges], axis=0)
+    codes, known = ends[0] * count + ends[1], kept.edges[0].astype(np.int64) * count + kept.edges[1]
+    gone = ~np.isin(known, codes)
+    if gone.any():
+        a, b = kept.edges[:, gone.argmax()]
+        raise FedvineError(f'{table.name}: the edge of "{ids[a]}" and "{ids[b]}" has vanished; '
+                           f"{_AGAIN}")
+    new = np.setdiff1d(codes, known)
+    every = np.concatenate([known, new])
+    order = np.argsort(every)
+    return (np.stack(np.divmod(every[order], max(count, 1))).astype(np.int32),
+            _stamped(came, len(new), block)[order])
+
+
+def _clients(kept: Graph, table: Graph) -> tuple[np.ndarray, tuple[str, ...]] | None:
+    """Return the run's number of the client of each row of ``table``, and the clients' names.
+
+    None where the clients are those of a partition, or the table lacks their column.
+    """
+    if kept.owner is None or table.owner is None or kept.owner.column != table.owner.column:
+        return None
+    return _numbered(table.owner.of, table.owner.names, kept.owner.names)
+
+
+def _owners(kept: Graph, table: Graph, rows: np.ndarray, edges: np.ndarray) -> Owner | None:
+    if kept.owner is None:
+        return None
+    if clients := _clients(kept, table):
+        return kept.owner._replace(of=clients[0][rows].astype(np.int32), names=clients[1])
+    of = np.concatenate([kept.owner.of, np.full(len(rows) - len(kept), -1, np.int32)])
+    size = np.bincount(kept.owner.of, minlength=len(kept.owner.names))
+    near = csr_matrix((np.ones(2 * edges.shape[1], bool), (
+        np.concatenate([edges[0], edges[1]]), np.concatenate([edges[1], edges[0]]))),
+        (len(rows), len(rows)))
+    for node in range(len(kept), len(rows)):
+        others = of[near.indices[near.indptr[node]:near.indptr[node + 1]]]
+        votes = np.bincount(others[others >= 0], minlength=len(size))
+        of[node] = votes.argmax() if votes.any() else size.argmin()
+        size[of[node]] += 1
+    return kept.owner._replace(of=of)
+
+
+def _texts(graph: Graph) -> list[str]:
+    if graph.ids is None:
+        raise FedvineError(f"{graph.name} does not name its nodes; only own tables can grow.")
+    return [graph.ids[i] for i in range(len(graph))]
+
+
+def _places(old: list[str], now: list[str], name: str) -> np.ndarray:
+    """Return the rows of the nodes ``old`` among ``now``; raise where one has vanished."""
+    row = {node: i for i, node in enumerate(now)}
+    found = np.fromiter((row.get(node, -1) for node in old), np.int64, len(old))
+    if (found < 0).any():
+        raise FedvineError(f'{name}: node "{old[int((found < 0).argmax())]}" has vanished; '
+                           f"{_AGAIN}")
+    return found
+
+
+def _numbered(values: np.ndarray, names: tuple[str, ...], known: tuple[str, ...]
+              ) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return numbers into ``names``, -1 for none, as numbers into the known names and new ones."""
+    every = (*known, *(name for name in names if name not in set(known)))
+    number = {name: i for i, name in enumerate(every)}
+    into = np.array([*(number[name] for name in names), -1], np.int64)
+    return into[values], every
+
+
+def _stamped(came: np.ndarray, more: int, block: int) -> np.ndarray:
+    return np.concatenate([came, np.full(more, block)]).astype(np.int32)
+
+
+def _is_degree(graph: Graph) -> bool:
+    """Return whether the one feature is that of a table without features, log(1 + degree)."""
+    if graph.features != 1 or issparse(graph.x):
+        return False
+    degree = np.bincount(graph.edges.reshape(-1), minlength=len(graph))
+    return np.array_equal(graph.x[:, 0], np.log1p(degree.astype(np.float32)))  # type: ignore[index]

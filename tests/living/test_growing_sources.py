@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from fedvine.core.errors import FedvineError
 from fedvine.core.settings import build
 from fedvine.data.io import source as sources
-from fedvine.data.kept import KeptRows
-from fedvine.experiments import growing
 from fedvine.experiments.experiment import Experiment
+from fedvine.living.rows import Rows
 
 NAMES = ("user", "item", "at", "town", "price")
 
@@ -59,15 +58,15 @@ def kept(folder):
     """Return all files of the kept rows by name; of ``rows.json`` what a run is made of."""
     folder = Path(folder) / "data"
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.npy")}
-    rows = KeptRows.open(folder)
+    rows = Rows.open(folder)
     facts = {key: value for key, value in rows.facts.items() if key not in ("read", "files")}
     return found, facts
 
 
 def look(out, now=False, **more):
-    found = growing.grown(made(**more), out, now)
+    found = made(**more).grown(out, now)
     assert found is not None
-    return found[0]
+    return found[0].rows
 
 
 nights = st.lists(st.lists(st.tuples(st.integers(0, 200), st.integers(-9, 25), st.integers(0, 3)),
@@ -150,7 +149,7 @@ def test_a_run_over_files_has_the_scores_of_a_run_that_reads_all(monkeypatch):
             # The last file before it waits in part; earlier ones are learned.
             assert night < 3 or all(len(names) <= 2 for names in read)
     assert len(one.plan) > 9
-    files = KeptRows.open(Path("other/data")).facts["files"]
+    files = Rows.open(Path("other/data")).facts["files"]
     assert [Path(name).name for name in files] == [f"night-{n:03}.parquet" for n in range(8)]
     read.clear()
     assert look("other", append_only=True).facts["files"] == files and not read
@@ -189,7 +188,7 @@ def test_a_killed_look_loses_nothing(monkeypatch):
     add(3, [row(i, i, late=30 * (i % 5 == 0)) for i in range(65, 95)])
     shutil.copytree("run", "whole")
     look("whole")
-    from fedvine.data import kept as module
+    from fedvine.living import rows as module
     real = module._commit
 
     def dying(*_):
@@ -210,7 +209,7 @@ def test_a_name_that_looks_like_a_number_stays_text():
         add(night, [("1.0", "07", 20 * night + t, "ada", 1) for t in (1, 2)] + [
             ("1.0", "07", 20 * night + 20, "ada", 2)], kind="csv")
         look("run", append_only=True)
-    stream = KeptRows.open(Path("run/data")).split.stream
+    stream = Rows.open(Path("run/data")).split.stream
     assert [stream.src_ids[i] for i in range(stream.num_src)] == ["1.0", "ann"]
     assert [stream.dst_ids[i] for i in range(stream.num_dst)] == ["07", "x"]
 

@@ -1,47 +1,55 @@
-"""Plans that a server makes of its sites' counts and times alone."""
+"""Plans that a server makes of its sites' counts and times alone; the rows that a site keeps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedvine.core.errors import FedvineError, Refused
 from fedvine.core.expect import Array, Flag, Maybe, Named, Number, Several, Text, check
+from fedvine.core.files import atomic_folder
+from fedvine.data.io.look import Look
 from fedvine.data.node_data import EDGES
 from fedvine.data.node_features import SIDES, scales
 from fedvine.data.plan import Plan, even_bounds, far_apart, later_bounds, periods, seconds
+from fedvine.data.split import Split
+from fedvine.data.stream import EventStream
 from fedvine.engines.remote import LATEST, Send, Unreachable, ask, enough, gathered
+from fedvine.living.news import News, as_before, news, taken
+from fedvine.living.rows import Rows
 
 # By site: "edges", the "first" and "last" time or None, "dates" true or false, "tables" where it
 # has a table of nodes, "far" where a time of its table, which grows, is not believed.
 Times = dict[str, dict[str, Any]]
 
 
+def asked(names: Iterable[str], one: Callable[[str], Any], kind: str
+          ) -> tuple[dict[str, Any], dict[str, tuple[Exception, str]]]:
+    """Ask sites at the same time, each by ``one``; return their answers, and why others are lost.
+
+    ``kind`` of request is named in warnings; see :func:`fedvine.engines.remote.gathered`.
+    """
+    names = list(names)
+    with ThreadPoolExecutor(max(1, len(names))) as threads:
+        return gathered({name: threads.submit(one, name) for name in names}, kind)
+
+
 def times_of(names: Iterable[str], send: Send, every: str | float, deadline: float = 600.0,
              quorum: float = 1.0, again: bool = False) -> tuple[Times, set[str]]:
     """Ask sites for their numbers of edges, their first and last times, and whether they are dates.
 
-    A site with impossible answers is left out.
-
-    Args:
-        names: of the sites.
-        send: the transport.
-        every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
-        deadline: seconds that an answer may take.
-        quorum: share of the sites that must be left.
-        again: let the sites read their tables again, and leave out times far from all others.
-
-    Returns:
-        The answers, and the names of the sites that cannot be reached.
-
-    Raises:
-        RoundAborted: if fewer sites are left than the quorum needs.
-        FedvineError: if all refused.
+    A site with impossible answers is left out. ``every`` is the duration of a stage
+    (:func:`fedvine.data.plan.by_time`), ``deadline`` the seconds that an answer may take,
+    ``quorum`` the share of the sites that must be left; ``again``: let the sites read their tables
+    again, and leave out times far from all others. Returns the answers, and the names of the sites
+    that cannot be reached. Raises :class:`RoundAborted` if fewer sites are left than the quorum
+    needs, and :class:`FedvineError` if all refused.
     """
     names, time_ = sorted(names), Number(-LATEST, LATEST)
 
@@ -62,8 +70,7 @@ def times_of(names: Iterable[str], send: Send, every: str | float, deadline: flo
                 raise Refused(str(error)) from error
         return found
 
-    with ThreadPoolExecutor(max(1, len(names))) as threads:
-        found, lost = gathered({n: threads.submit(facts, n) for n in names}, "facts")
+    found, lost = asked(names, facts, "facts")
     enough(found, lost, quorum)
     return found, {name for name, (error, _) in lost.items() if isinstance(error, Unreachable)}
 
@@ -73,25 +80,13 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
                   slack: float | None = None) -> Plan:
     """Make stages of equal duration over all sites' times, from their counts and times alone.
 
-    Args:
-        names: of the sites.
-        send: the transport.
-        every: duration of a stage, as in :func:`fedvine.data.plan.by_time`.
-        val: share of the edges for validation.
-        test: share of the edges for the test.
-        deadline: seconds that an answer may take.
-        quorum: share of the sites that must be left.
-        found: the sites' times, from which those of sites that refuse are deleted; None: they are
-            asked.
-        slack: make an open plan (:mod:`fedvine.data.plan`): its stages are those that are
-            whole at a quorum of the sites, this long after their end; None: a closed plan.
-
-    Returns:
-        The plan.
-
-    Raises:
-        RoundAborted: if fewer sites are left than the quorum needs.
-        FedvineError: if no site has edges, all refused, or no stage of an open plan is whole.
+    ``val`` and ``test`` are the shares of the edges for validation and the test; ``found`` are the
+    sites' times, from which those of sites that refuse are deleted, None: they are asked. With
+    ``slack`` the plan is open (:mod:`fedvine.data.plan`): its stages are those that are whole at a
+    quorum of the sites, this long after their end. The other arguments are those of
+    :func:`times_of`. Raises :class:`RoundAborted` if fewer sites are left than the quorum needs,
+    and :class:`FedvineError` if no site has edges, all refused, or no stage of an open plan is
+    whole.
     """
     found = times_of(names, send, every, deadline, quorum)[0] if found is None else found
     _compared(found, send, deadline, quorum)
@@ -115,8 +110,7 @@ def plan_together(names: Iterable[str], send: Send, every: str | float, val: flo
             raise Refused("its counts do not grow to the number of its edges")
         return counts
 
-    with ThreadPoolExecutor(max(1, len(found))) as threads:
-        counts, missing = gathered({n: threads.submit(known, n) for n in found}, "known")
+    counts, missing = asked(found, known, "known")
     enough(counts, missing, quorum)
     made = periods(bounds, np.sum(list(counts.values()), axis=0), val, test)
     return made if slack is None else replace(made, live=len(made))
@@ -135,8 +129,7 @@ def _compared(found: Times, send: Send, deadline: float, quorum: float) -> None:
         check(ask(send, name, deadline, do="known", bounds=[], others=others[name]),
               Array("int64", (0,)))
 
-    with ThreadPoolExecutor(max(1, len(others))) as threads:
-        _, lost = gathered({n: threads.submit(sure, n) for n in others}, "known")
+    _, lost = asked(others, sure, "known")
     enough({n: None for n in found if n not in lost}, lost, quorum)
     for name in lost:
         del found[name]
@@ -154,27 +147,18 @@ def scales_together(found: Times, send: Send, stop: float, deadline: float = 600
                     ) -> dict[str, Any]:
     """Return mean and deviation of the columns of the sites' tables of nodes, from sums alone.
 
-    Args:
-        found: the sites' times; those with ``"tables"`` are asked.
-        send: the transport.
-        stop: end of the first stage, whose nodes are counted.
-        deadline: seconds that an answer may take.
-
-    Returns:
-        As :func:`fedvine.data.node_features.scales`; empty where no site has a table.
-
-    Raises:
-        RoundAborted: if one of these sites does not answer.
-        FedvineError: if all refused, or a column holds numbers at one site and text at another.
+    Those of ``found`` with ``"tables"`` are asked; nodes of the first stage, up to ``stop``, are
+    counted. Returns what :func:`fedvine.data.node_features.scales` does, empty where no site
+    has a table. Raises :class:`RoundAborted` if one of these sites does not answer, and
+    :class:`FedvineError` if all refused, or a column holds numbers at one site and text at another.
     """
-    def asked(name: str) -> Any:
+    def one(name: str) -> Any:
         sums = ask(send, name, deadline, do="tables", stop=stop)
         check(sums, _SUMS)
         return sums
 
     those = sorted(name for name, one in found.items() if one.get("tables"))
-    with ThreadPoolExecutor(max(1, len(those))) as threads:
-        sums, lost = gathered({n: threads.submit(asked, n) for n in those}, "tables")
+    sums, lost = asked(those, one, "tables")
     enough(sums, lost, 1.0)
     return scales(sums[name] for name in sorted(sums))
 
@@ -205,3 +189,40 @@ def longer_together(plan: Plan, found: Times, every: str | float, needed: int, s
 def slack_of(text: str) -> float:
     """Return the seconds of a slack such as ``"6h"`` or ``"0"``; raise for other text."""
     return 0.0 if text.strip() in ("0", "0s") else seconds(text)
+
+
+# -- the rows that a site keeps for a run whose plan grows -----------------------------------------
+def grown_at_a_site(folder: Path, table: EventStream, plan: Plan, since: int = 0,
+                    again: Callable[[Look], EventStream] | None = None) -> EventStream:
+    """Return a site's rows of the plan's stages, and keep them in ``folder``.
+
+    Rows are numbered in the order in which they came; those that are older than the site's last
+    stage, or than its first one (``since``), are learned in the next one. ``again`` reads the table
+    again with the kinds that its columns had when the run began. The rows have the dictionaries'
+    secrets of ``table``. Raises :class:`FedvineError` where the table has lost or changed a row
+    that is kept, or a cell is of another kind.
+    """
+    if not Rows.there(folder):
+        none = np.empty(0, np.int64)
+        nobody = table.take(none)
+        nobody.src_ids, nobody.dst_ids = table.src_ids.take(none), table.dst_ids.take(none)
+        nobody.codes = {}
+        for side, held in table.tables().items():
+            setattr(nobody, f"{side}_table", held.take(none))
+        with atomic_folder(folder) as target:
+            Rows.create(target, Split({}, nobody, ""), plan.cut(since))
+    kept = Rows.open(folder)
+    stream, learned = kept.split.stream, kept.plan.bounds[-1]
+    table = table if again is None else as_before(stream, table, again)
+    if plan.bounds[-1] > learned:
+        found = news(stream, table, learned, where=folder) if len(stream) else _all(table, learned)
+        kept = kept.take(taken(stream, found, learned, plan.bounds[-1]), plan)
+    found = kept.split.stream[:]
+    found.src_ids.secret, found.dst_ids.secret = table.src_ids.secret, table.dst_ids.secret
+    return found
+
+
+def _all(table: EventStream, learned: float) -> News:
+    """Return all rows as new ones."""
+    late = table._rank(learned)
+    return News(table, np.arange(late), np.arange(late, len(table)))
