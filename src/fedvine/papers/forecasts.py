@@ -110,7 +110,8 @@ def _draw(found: Found) -> pictures.Drawing:
 def beside_rivals() -> Study:
     """Set ``fedlink_plus`` beside its rivals, on fresh seeds."""
     def panel(data: str, name: str) -> Panel:
-        plain = (*TASK.simple, *(["stfl"] if data == "four_cities" else []))   # it has no buffers
+        without = ["stfl"] if data == "four_cities" else []     # it has no buffers
+        plain = (*TASK.shown.simple, *without)
         fields = {m: BUFFERS.get(data, {}) if m not in plain else {} for m in RIVALS}
         return Panel(name, lambda _: experiments({
             m: {"data": data, "method": {"name": m, **more}}
