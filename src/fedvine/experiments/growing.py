@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.data import append
 from fedvine.data.append import Facts
@@ -85,9 +84,7 @@ def _but_sure(found: Any) -> Any:
     data = found.get("data") if isinstance(found, dict) else None
     if not isinstance(data, dict):
         return found
-    method = found.get("method")        # older folders say where it was computed
-    return {**found, "data": {key: value for key, value in data.items() if key != "sure"},
-            "method": without(method) if isinstance(method, dict) else method}
+    return {**found, "data": {key: value for key, value in data.items() if key != "sure"}}
 
 
 def _appended(experiment: Experiment, out: Path, now: bool) -> KeptRows:
