@@ -102,7 +102,7 @@ def power(where: Where, tiny: bool) -> float:
                         for k in range(3)}, graph, "hand")      # type: ignore[arg-type]
     half = tuple(range(classes // 2))
     plan = TaskPlan((half, tuple(c + len(half) for c in half)), (0.5, 0.2, 0.3))
-    method = Power(device=where, rounds=2 if tiny else 10)
+    method = device.placed(Power(rounds=2 if tiny else 10), where)
     return seconds(lambda: next(iter(run(method, parts, plan, protocol=ClassIncremental()))),
                    where, 1 if tiny else 3)
 
@@ -113,7 +113,7 @@ def dgcolearn(where: Where, tiny: bool) -> float:
     draw = rng("bench gpu", "dgcolearn")
     src, dst = (draw.integers(0, nodes, 2 * edges).astype(np.int32) for _ in range(2))
     data = EventStream(src, dst, np.arange(2 * edges), Ids.of([f"n{i}" for i in range(nodes)]))
-    method = DgCoLearn(device=where, partition="hash", rounds=2 if tiny else 10)
+    method = device.placed(DgCoLearn(partition="hash", rounds=2 if tiny else 10), where)
 
     def work() -> None:
         next(iter(run(method, data.split("hash", k=3), data.by_count(edges),

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
+from fedvine.core.device import placed
 from fedvine.core.rng import rng
 from fedvine.core.state import Client, World
 from fedvine.data.ids import Ids
@@ -98,7 +99,7 @@ class Compact:
 
     def __init__(self, src: np.ndarray, dst: np.ndarray, users: int, items: int,
                  device: Literal["cpu", "cuda"] = "cpu") -> None:
-        self.method = FedLink(width=WIDTH, masked=0.0, negatives=1, device=device)
+        self.method = placed(FedLink(width=WIDTH, masked=0.0, negatives=1), device)
         self.client = Client("one", World(("one",), 0, 1))
         self.method.setup(self.client)
         where = self.method.where

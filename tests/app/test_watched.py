@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedvine.app.watched import Calls, Watched
+from fedvine.app.watched import Watched
 from fedvine.core.errors import FedvineError
 from fedvine.experiments.logs import summed
 from fedvine.experiments.run_files import Tail, read_lines
+from fedvine.experiments.summary import Calls
 
 
 @settings(max_examples=60)
@@ -92,7 +93,7 @@ def test_a_run_is_watched_from_its_first_stage_to_its_end(tmp_path):
     seen = Watched(tmp_path / "run")
     seen.look()
     assert not seen.error and seen.run is not None and not seen.run.summary
-    assert (seen.stages, seen.run.lines, seen.calls.place) == (4, [], None)
+    assert (seen.run.stages, seen.run.lines, seen.run.calls.place) == (4, [], None)
     versions = [seen.version]
     for stage in made:
         seen.look()
@@ -104,8 +105,8 @@ def test_a_run_is_watched_from_its_first_stage_to_its_end(tmp_path):
     seen.look()
     assert versions == sorted(set(versions)) and seen.version > versions[-1]
     assert seen.run.summary == json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert {name: sizes[0] for name, sizes in seen.sizes.items()} == made.summary["sizes"]
-    assert sum(its["down"] for its in seen.moved.values()) == made.summary["bytes_down"]
+    assert {name: sizes[0] for name, sizes in seen.run.sizes.items()} == made.summary["sizes"]
+    assert sum(its["down"] for its in seen.run.moved.values()) == made.summary["bytes_down"]
 
 
 @pytest.mark.parametrize("harm", ["link", "line", "summary", "experiment", "clients", "plan"])

@@ -129,7 +129,7 @@ COMMANDS = {
     "share too large": ([*TABLE, "--set", "method.masked=1.0"], "method.masked is 1.0"),
     "quorum too large": ([*TABLE, "--set", "quorum=1.5"], "quorum is 1.5"),
     "no such choice": ([*TABLE, "--set", "method.optimizer=adm"], "method.optimizer is 'adm'"),
-    "no such device": ([*TABLE, "--set", "method.device=gpuu"], "gpuu"),
+    "no such device": ([*TABLE, "--set", "device=gpuu"], "gpuu"),
     "width beyond memory": ([*TABLE, "--set", f"method.width={10 ** 30}"], "width=1000"),
     "no negatives": ([*TABLE, "--set", "protocol.negatives=0"], "protocol.negatives is 0"),
     "fewer negatives": ([*TABLE, "--set", "protocol.negatives=-1"], "protocol.negatives is -1"),

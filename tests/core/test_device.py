@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 
 import numpy as np
 import pytest
@@ -11,13 +10,10 @@ import torch
 
 from fedvine import testing
 from fedvine.core import device
-from fedvine.core.device import moved
+from fedvine.core.device import moved, placed
 from fedvine.core.errors import FedvineError
-from fedvine.engines.refusals import Refusal
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
-from fedvine.federation.site_checks import settings
 from fedvine.methods.fedavg import FedAvg
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.popularity import Recency
@@ -31,56 +27,38 @@ def gpu(request, monkeypatch):
 
 
 def test_auto_is_the_gpu_where_there_is_one_and_the_cpu_elsewhere(gpu):
-    assert FedLink().device == "auto"
-    assert FedLink().where == torch.device("cuda" if gpu else "cpu")
-    assert FedLink(device="cpu").where == torch.device("cpu")
-    device.check(FedLink())
-    device.check(FedLink(device="cpu"))
+    method = FedLink()
+    assert method.where == torch.device("cuda" if gpu else "cpu")
+    assert placed(method, "cpu").where == torch.device("cpu")
+    assert placed(placed(method, "cpu"), "auto").where == method.where
+    assert placed(method, "cpu").constants() == method.constants()
 
 
 def test_cuda_is_refused_before_anything_is_made_where_there_is_no_gpu(gpu, tmp_path):
-    method = FedLink.tiny().model_copy(update={"device": "cuda"})
+    method = FedLink.tiny()
     if gpu:
-        assert method.where == torch.device("cuda")
-        device.check(method)
+        assert placed(method, "cuda").where == torch.device("cuda")
         return
     with pytest.raises(FedvineError, match='is "cuda", and torch finds no GPU here'):
-        run(method, *testing.tiny_case(), out=tmp_path / "run")
+        run(method, *testing.tiny_case(), out=tmp_path / "run", device="cuda")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_site_without_a_gpu_refuses_with_a_code_and_a_sentence(gpu):
-    protocol = testing.PROTOCOL.model_dump(mode="json")
-    asked = {"name": "fedlink", **FedLink.tiny().model_dump(mode="json"), "device": "cuda"}
-    if gpu:
-        assert settings(asked, protocol)[0].device == "cuda"    # type: ignore[attr-defined]
-        return
-    with pytest.raises(Refusal, match="torch finds no GPU here") as refused:
-        settings(asked, protocol)
-    assert refused.value.sent == ["device"]
-    assert "no GPU there" in str(Refusal(*refused.value.sent))
-    assert settings({**asked, "device": "auto"}, protocol)[0].where == torch.device("cpu")
-
-
 def test_methods_without_tensors_have_no_device():
-    with pytest.raises(FedvineError, match="device"):
-        Experiment.model_validate({"data": "flights", "method": "recency"}).with_settings(
-            ["method.device=cpu"])
-    assert not hasattr(Recency(), "device")
-    device.check(Recency())
+    method = Recency()
+    assert placed(method, "cuda") is method and not hasattr(method, "where")
 
 
 def test_another_word_is_refused_with_the_three_that_there_are():
     with pytest.raises(FedvineError, match=r"device.*auto.*cpu.*cuda"):
-        Experiment.model_validate({"data": "flights", "method": "fedlink"}).with_settings(
-            ["method.device=gpu"])
+        wanted("device=gpu")
 
 
 @pytest.mark.parametrize("kind", [FedLink, FedAvg])
 def test_on_a_machine_without_a_gpu_auto_and_cpu_leave_the_same_bytes(kind, monkeypatch):
     monkeypatch.setattr(device, "has_gpu", lambda: False)
-    first, second = (testing._outcome(testing._run(
-        kind.tiny().model_copy(update={"device": where}))) for where in ("auto", "cpu"))
+    first, second = (testing._outcome(testing._run(placed(kind.tiny(), where)))
+                     for where in ("auto", "cpu"))
     assert first == second
 
 
@@ -88,9 +66,10 @@ def wanted(*said: str) -> Experiment:
     return Experiment.model_validate({"data": "flights", "method": "fedlink"}).with_settings(said)
 
 
-def test_the_device_is_no_part_of_a_cell():
-    auto, cpu = Identity(wanted(), "x"), Identity(wanted("method.device=cpu"), "x")
-    assert auto.key == cpu.key and "device" not in auto.settings["method"]
+def test_the_device_is_no_part_of_an_experiment_or_a_cell():
+    auto, cpu = Identity(wanted(), "x"), Identity(wanted("device=cpu"), "x")
+    assert wanted().identity() == wanted("device=cpu").identity()
+    assert auto.key == cpu.key and auto.settings == cpu.settings
     line = {"method": "fedlink", "seed": 0, "content": "x", "revision": auto.revision,
             "settings": json.loads(json.dumps(auto.settings))}
     assert cpu.stands(line)
@@ -100,32 +79,11 @@ def test_the_device_is_no_part_of_a_cell():
     assert not auto.stands(line)
 
 
-def folder_of(where: str, out, stages: int) -> None:
-    method = FedLink.tiny().model_copy(update={"device": where})
-    made = iter(run(method, *testing.tiny_case(), seed=7, out=out, protocol=testing.PROTOCOL))
-    for _ in range(stages):
-        next(made)
-
-
 def test_a_run_folder_goes_on_with_another_device_and_does_not_say_which(tmp_path):
-    folder_of("cpu", tmp_path, 1)
-    folder_of("auto", tmp_path, 1)
-    assert "device" not in tomllib.loads((tmp_path / "experiment.toml").read_text())["method"]
-
-
-def test_a_run_of_an_earlier_release_that_said_its_device_goes_on_and_is_asked(tmp_path,
-                                                                               monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("fedvine.experiments.prepare.without", dict)
-        folder_of("cpu", tmp_path, 1)
-    assert 'device = "cpu"' in (tmp_path / "experiment.toml").read_text()
-    folder_of("auto", tmp_path, 1)
-    assert reopened(tmp_path).method.device == "auto"   # type: ignore[attr-defined]
-
-
-def test_an_experiment_is_the_same_on_any_device():
-    assert wanted().identity() == wanted("method.device=cpu").identity()
-    assert "device" not in wanted("method.device=cpu").plain()["method"]
+    for where in ("cpu", "auto"):
+        next(iter(run(FedLink.tiny(), *testing.tiny_case(), seed=7, out=tmp_path, device=where,
+                      protocol=testing.PROTOCOL)))
+    assert "device" not in (tmp_path / "experiment.toml").read_text()
 
 
 def test_a_tree_is_moved_and_other_values_stay():

@@ -27,7 +27,7 @@ from fedvine.methods._fedlink.rows import SIDES, make_batch
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.methods.popularity import Popularity, Recency
 from fedvine.nn.sage import BipartiteSage
-from fedvine.results.records import tables
+from fedvine.results.view import tables
 from fedvine.tasks import metrics
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.testing import PROTOCOL, tiny_stream
@@ -206,7 +206,7 @@ def test_a_persons_own_table(tmp_path):
     assert "n counts both. 1 edge from a node to itself is left out of the stream." in text
     for count, said in ((0, "n counts both."), (1234, "n counts both. 1,234 edges from a node to "
                                                       "itself are left out of the stream.")):
-        text = done.protocol.tables(done.summary | {"self_loops_left_out": count})[-1]
+        text = tables(done.summary | {"self_loops_left_out": count}, done.protocol)[-1]
         assert text.endswith(said)
     assert done.predict("client-1", "cyd", 5)[0].item in ("ann", "bob")
     assert not Data(source=str(file), undirected=False).open().self_loops

@@ -15,7 +15,6 @@ from fedvine.experiments.summary import Costs
 from fedvine.methods.popularity import Popularity
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import key_of
 from fedvine.testing import PROTOCOL, tiny_case, tiny_graphs, tiny_stream
 
 QUICK = ["popularity", "recency", "edgebank"]
@@ -208,9 +207,9 @@ def test_the_choice_may_be_by_any_score_of_the_task(by, beside, name, tmp_path):
     (ClassIncremental, "accuracy", 'by "accuracy"; choose by am.')])
 def test_a_score_that_says_nothing_of_what_is_better_is_refused(task, by, sentence):
     with pytest.raises(FedvineError) as raised:
-        key_of(task, by)
+        task.key_of(by)
     assert sentence in str(raised.value)
-    assert key_of(task, None) == task.chosen_by == key_of(task, task.chosen_by)
+    assert task.key_of(None) == task.shown.chosen_by == task.key_of(task.shown.chosen_by)
 
 
 @pytest.mark.slow

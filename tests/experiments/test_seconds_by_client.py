@@ -14,7 +14,7 @@ from fedvine.experiments import summary as costs
 from fedvine.methods.fedlink import FedLink
 from fedvine.methods.popularity import Popularity
 from fedvine.results.entry import Entry
-from fedvine.results.records import records
+from fedvine.results.view import records
 
 SLOW = {"ada": 0.25, "bob": 2.0, "cyd": 0.5}       # seconds of any call
 CALLS = 2.5     # of a round of FedLink: choose, train, and half of the call of a stage's arrival

@@ -16,7 +16,7 @@ from second_device import emulated
 
 from fedvine import testing
 from fedvine.core import registry
-from fedvine.core.device import OnDevice
+from fedvine.core.device import OnDevice, placed
 from fedvine.core.message import unpack
 from fedvine.experiments.run import Run
 from fedvine.methods.fedavg import FedAvg
@@ -78,7 +78,7 @@ def no_steps_from_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(name: str, where: str, values: dict[str, Any]) -> OnDevice:
     kind = registry.method(name)
     few = {"rounds": min(kind.tiny().rounds, 1)}    # stages follow each other, so a second begins
-    return kind(**{**kind.tiny().model_dump(exclude_unset=True), **few, **values, "device": where})
+    return placed(kind(**{**kind.tiny().model_dump(exclude_unset=True), **few, **values}), where)
 
 
 @pytest.fixture(params=["emulated", "cuda"])

@@ -20,8 +20,8 @@ from fedvine.results.compare import compare, experiments, labels
 from fedvine.results.comparison import UNBEATEN, UNBEATEN_FEW, Comparison, chart
 from fedvine.results.entry import Entry
 from fedvine.results.fill import fill
-from fedvine.results.records import records
 from fedvine.results.tables import Table, spread
+from fedvine.results.view import records
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.metrics import mean_interval, paired
 

@@ -1,7 +1,5 @@
 """Records and tables of a finished run hold what its scores file says."""
 
-import json
-
 import numpy as np
 import pytest
 import shop
@@ -13,7 +11,7 @@ from fedvine.experiments.run_folder import read_lines
 from fedvine.methods._fedlink_plus import samples
 from fedvine.methods._fedlink_plus.newton import SIMPLE, Newton
 from fedvine.results.entry import Entry
-from fedvine.results.records import facts, records, tables, write_json
+from fedvine.results.view import facts, records, tables
 
 
 @pytest.fixture
@@ -52,11 +50,6 @@ def test_records_are_the_mean_and_each_client_with_what_the_run_cost(run):
     assert found[0]["bytes_down"] == sum(c["down"] for c in calls)
     assert found[0]["peak_memory_bytes"] > 10_000_000
     assert found[0]["seconds_total"] > 0
-
-
-def test_records_are_written_as_json(run, tmp_path):
-    write_json(records(run.folder.path), tmp_path / "deep" / "scores.json")
-    assert json.loads((tmp_path / "deep" / "scores.json").read_text()) == records(run.folder.path)
 
 
 def test_the_table_leads_with_new_pairs_and_names_the_negatives(run):

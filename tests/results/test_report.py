@@ -21,10 +21,9 @@ from fedvine.data.stream import EventStream
 from fedvine.experiments.labels import Labels
 from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
-from fedvine.results import finished as side_by_side
 from fedvine.results import pictures as drawing
-from fedvine.results.finished import Finished
 from fedvine.results.report import report
+from fedvine.results.view import Group, RunView
 from fedvine.tasks.by_name import of
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.shown import Lines, Picture
@@ -94,8 +93,8 @@ def test_the_axis_of_a_run_with_dates_has_dates(tmp_path, monkeypatch):
         return b""
     monkeypatch.setattr(drawing, "png", kept)
     for name, dates in (("dated", True), ("plain", False)):
-        made = Finished.read(finished(tmp_path / name, "popularity", dates=dates))
-        drawing.pictures(made.task.picture(made.summary, made.lines), made.bounds)
+        made = RunView.read(finished(tmp_path / name, "popularity", dates=dates))
+        drawing.pictures(made.picture(), made.bounds)
     assert any(re.search("Mar|Apr|2013", text) for text in labels[0])
     assert {"2", "3", "4"} <= set(labels[-1]) and not any("2013" in t for t in labels[-1])
 
@@ -123,10 +122,10 @@ def test_several_runs_are_in_one_table_and_one_picture(tmp_path):
     assert "<h2>tiny</h2>" in first and first.count("<img") == 2 and "compared" not in first
     rows = re.findall("<tr><td>(.*?)</td>", first)
     assert rows == ["popularity, seed 0", "edgebank, seed 0", "edgebank, seed 1"]
-    runs = [Finished.read(folder) for folder in folders]
-    shown = side_by_side.picture(runs)
-    assert [plot.title for plot in shown.plots] == ["AUC new", "AUC all"]
-    for made, (name, x, y) in zip(runs, shown.plots[1].series, strict=True):
+    runs = [RunView.read(folder) for folder in folders]
+    shown = Group(runs).plots(every=False)
+    assert [plot.title for plot in shown] == ["AUC new", "AUC all"]
+    for made, (name, x, y) in zip(runs, shown[1].series, strict=True):
         assert name.startswith(made.method) and x == [2, 3, 4]
         last = [line["scores"]["auc"] for line in made.lines if line["stage"] == 3]
         assert y[-1] == pytest.approx(np.mean(last))
@@ -150,7 +149,7 @@ def test_runs_of_other_tasks_protocols_or_stages_are_not_compared(tmp_path):
     assert first.count("Scores are means over clients, of the periods") == 1
     assert first.count("Scores are over the nodes of all clients together, of the") == 1
     same = [shutil.copytree(one, tmp_path / "copy"), one]
-    assert side_by_side.names([Finished.read(f) for f in same]) == [
+    assert Group([RunView.read(f) for f in same]).names == [
         "popularity (copy)", "popularity (a)"]
 
 
@@ -168,7 +167,7 @@ def test_other_clients_are_remarked_and_live_stages_have_a_column(tmp_path):
     assert "AUC all, live" in text and "<td>0.123</td>" in text
     plan = json.dumps({**found["stages"], "bounds": [0, 1, 2], "number": "x"})
     (two / "plan.json").write_text(plan)
-    assert Finished.read(two).stages["bounds"] == [0, 1, 2]
+    assert RunView.read(two).plan["bounds"] == [0, 1, 2]
     assert "not compared" in page(one, two)
 
 

@@ -10,7 +10,6 @@ from fedvine.experiments.run import StageScores, run
 from fedvine.methods.edgebank import EdgeBank
 from fedvine.tasks import metrics
 from fedvine.tasks.link_prediction import EdgeQueries, LinkPrediction
-from fedvine.tasks.link_tables import summarise
 from fedvine.testing import tiny_case, tiny_stream
 
 
@@ -226,7 +225,7 @@ def test_a_summary_weighs_stages_by_positives_and_clients_two_ways():
               StageScores(1, {2: {"a": result(0.8, 10, 0.5, 1), "b": result(0.6, 10, 0.3, 2)}}),
               StageScores(2, {3: {"a": result(0.6, 30, 0.9, 3), "b": {"n": {"n": 0},
                                                                      "scores": {}}}})]
-    test = summarise(stages, plan)
+    test = LinkPrediction().means(stages, plan)
     assert test["client"]["a"]["auc"] == pytest.approx(0.65)
     assert test["client"]["a"]["auc_new"] == pytest.approx(0.8)
     whole = (0.8*10 + 0.6*30 + 0.6*10) / 50
@@ -235,7 +234,7 @@ def test_a_summary_weighs_stages_by_positives_and_clients_two_ways():
     assert test["mean"]["auc"] == pytest.approx(0.65) and test["of"] == {"auc": 1, "auc_new": 0}
     assert test["mean"]["auc_new"] == pytest.approx((0.5 * 1 + 0.9 * 3 + 0.3 * 2) / 6)
     assert test["mean"]["auc_new"] == test["mean_edges"]["auc_new"]
-    assert summarise(stages, plan, "val")["client"]["a"]["auc"] == 0.1
+    assert LinkPrediction().means(stages, plan, "val")["client"]["a"]["auc"] == 0.1
 
 
 def test_two_stages_ahead_are_scored_without_the_one_between(case):
@@ -260,8 +259,9 @@ def test_scores_of_a_subset_are_weighted_by_its_own_positives():
 
     def result(auc, n, n_new):
         return {"n": {"n": n, "n_new": n_new}, "scores": {"auc": 0.5, "auc_new": auc}}
-    test = summarise([StageScores(0, {1: {"a": result(0.2, 90, 50), "b": result(0.4, 90, 30)}}),
-                      StageScores(1, {2: {"a": result(0.8, 300, 100)}})], plan)
+    test = LinkPrediction().means([
+        StageScores(0, {1: {"a": result(0.2, 90, 50), "b": result(0.4, 90, 30)}}),
+        StageScores(1, {2: {"a": result(0.8, 300, 100)}})], plan)
     assert test["client"]["a"]["auc_new"] == pytest.approx((0.2 * 50 + 0.8 * 100) / 150)
     assert test["mean"]["auc_new"] == pytest.approx((0.6 + 0.4) / 2) and test["of"]["auc_new"] == 2
     assert test["mean_edges"]["auc_new"] == pytest.approx((0.2 * 50 + 0.8 * 100 + 0.4 * 30) / 180)
@@ -309,7 +309,8 @@ def test_events_that_remove_an_edge_are_not_asked():
 def test_a_client_without_a_score_does_not_count_in_its_mean():
     found = {"ada": {"n": {"n": 90, "n_new": 0}, "scores": {"auc": 0.5}},
              "bob": {"n": {"n": 30, "n_new": 30}, "scores": {"auc": 0.7, "auc_new": 0.9}}}
-    told = summarise([StageScores(0, {1: found})], Plan((0.0, 1.0, 2.0), val=0, test=1))
+    told = LinkPrediction().means([StageScores(0, {1: found})],
+                                  Plan((0.0, 1.0, 2.0), val=0, test=1))
     assert told["mean"] == pytest.approx({"auc": 0.6, "auc_new": 0.9})
     assert told["mean_edges"] == pytest.approx({"auc": 0.55, "auc_new": 0.9})
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
-from fedvine.results.records import listed, tables
+from fedvine.results.view import listed, tables
 from fedvine.tasks.link_prediction import LinkPrediction
 from fedvine.tasks.shown import Rows
 
@@ -25,8 +25,12 @@ def summary(of, n=(), **more):
         "mean": client["ada"] | {"coverage": 0.125, "no_list": 0.25}}}} | more
 
 
+def asked(task):
+    return task.shown.questions(task)
+
+
 def text(task, found):
-    return [t for t in task.tables(found) if isinstance(t, str)]
+    return [t for t in task.shown.tables(task, found) if isinstance(t, str)]
 
 
 @pytest.mark.parametrize(("candidates", "said"), [
@@ -36,15 +40,15 @@ def text(task, found):
     ("roland", "by which an item that nobody met before it is nearly always right).")])
 def test_candidates_and_negatives_are_named(candidates, said):
     task = LinkPrediction(candidates=candidates, negatives=7, k=3)
-    for given in (task.questions(), text(task, summary({}))[0]):
+    for given in (asked(task), text(task, summary({}))[0]):
         assert said in given and "each at most once" in given
         assert "for new pairs those that the user has never met" in given
         assert "one for AUC and AP, 7 for MRR." in given
-    assert "k is 3" in task.questions()
-    assert "all for MRR" in LinkPrediction(negatives="all", historical=0.5).questions()
-    assert "7 for MRR, 50% of them met before" in LinkPrediction(
-        negatives=7, historical=0.5).questions()
-    assert "2 stages ahead" in LinkPrediction(lead=2).questions()
+    assert "k is 3" in asked(task)
+    assert "all for MRR" in asked(LinkPrediction(negatives="all", historical=0.5))
+    assert "7 for MRR, 50% of them met before" in asked(LinkPrediction(
+        negatives=7, historical=0.5))
+    assert "2 stages ahead" in asked(LinkPrediction(lead=2))
 
 
 def test_what_was_not_asked_is_counted_over_clients():
@@ -59,7 +63,7 @@ def test_what_was_not_asked_is_counted_over_clients():
 
 def test_lists_have_a_table_of_their_own_where_they_were_measured():
     task = LinkPrediction(k=4)
-    *_, said, rows = task.tables(summary({}))
+    *_, said, rows = task.shown.tables(task, summary({}))
     assert "Lists of the 4 likeliest" in said and "12.5 % of the candidates" in said
     assert "25.0 % of the users have no list" in said
     assert isinstance(rows, Rows) and rows.rows[0] == ["ada", "40", "0.400", "0.500", "0.300"]

@@ -10,7 +10,7 @@ from fedvine.experiments.experiment import Experiment
 from fedvine.papers import published
 from fedvine.results.comparison import Comparison
 from fedvine.results.entry import Entry
-from fedvine.results.records import _COSTS
+from fedvine.results.view import _COSTS
 from fedvine.tasks.by_name import every, of
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
@@ -23,7 +23,7 @@ def lacking(methods):
     """The simple rivals that a table of these methods ({name: ..., fields}) lacks."""
     kinds = [registry.method(m["name"])(**{k: v for k, v in m.items() if k != "name"})
              for m in methods]
-    return sorted({name for m in kinds for name in of(m).simple} - {m.name for m in kinds})
+    return sorted({name for m in kinds for name in of(m).shown.simple} - {m.name for m in kinds})
 
 
 @pytest.mark.parametrize("name", published.names())
@@ -38,7 +38,7 @@ def test_a_table_without_one_is_refused():
     table = published.PaperTable.named("fedlink-table1")
     rows = [r.method for r in table.row if r.method]
     assert lacking(rows) == []
-    for name in LinkPrediction.simple:
+    for name in LinkPrediction.shown.simple:
         assert lacking(m for m in rows if m["name"] != name) == [name]
     assert lacking([{"name": "dgcolearn", "target": "classes"}]) == ["common_dyn", "last_label"]
     assert lacking([{"name": "power"}]) == ["common"]
@@ -58,15 +58,15 @@ def test_experiments_of_several_methods_have_them():
 def test_a_comparison_says_which_it_lacks(task):
     def notes(*methods):
         return " ".join(Comparison("toys", 1, task(), [Entry(m, m, {}) for m in methods]).notes())
-    assert f"lacks: {', '.join(task.simple)}." in notes("ours")
-    assert "lacks" not in notes("ours", *task.simple)
-    first, *others = task.simple
+    assert f"lacks: {', '.join(task.shown.simple)}." in notes("ours")
+    assert "lacks" not in notes("ours", *task.shown.simple)
+    first, *others = task.shown.simple
     assert (f"lacks: {', '.join(others)}." in notes("ours", first)) == bool(others)
 
 
 def test_all_of_them_are_methods_without_rounds():
     for task in every():
-        for name in task.simple:
+        for name in task.shown.simple:
             made = registry.method(name)()
             assert made.rounds == 0 and of(made) is task
 

@@ -25,10 +25,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
-from fedvine.app import views
 from fedvine.app.asking import Asked, refuse_long
 from fedvine.app.guard import Guard
-from fedvine.app.watched import Watched
+from fedvine.app.watched import Watched, compared
 from fedvine.core.errors import FedvineError
 
 
@@ -56,20 +55,20 @@ class Api:
     def _rows(self) -> JSONResponse:
         for seen in self.runs:
             seen.look()
-        return JSONResponse({"now": time.time(), "runs": [views.row(s) for s in self.runs]})
+        return JSONResponse({"now": time.time(), "runs": [s.row() for s in self.runs]})
 
     def compared(self, request: Request) -> JSONResponse:
         """Answer with the runs side by side."""
         for seen in self.runs:
             seen.look()
-        return _answer(views.compared, self.runs)
+        return _answer(compared, self.runs)
 
     def detail(self, request: Request) -> JSONResponse:
         """Answer with all about one run."""
         if (seen := self._one(request)) is None:
             return _unknown(request)
         seen.look()
-        return _answer(views.detail, seen)
+        return _answer(seen.detail)
 
     def forecasts(self, request: Request) -> JSONResponse:
         """Answer with a user's likeliest items."""

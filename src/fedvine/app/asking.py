@@ -6,12 +6,12 @@ import bisect
 import threading
 from typing import Any
 
-from fedvine.app.views import number, text
 from fedvine.app.watched import Watched
 from fedvine.core.errors import FedvineError
 from fedvine.data.ids import Ids
 from fedvine.experiments.reopened import OpenRun, open_run
 from fedvine.federation import kept_answers
+from fedvine.results.view import plain
 from fedvine.tasks.class_incremental import said_of
 
 EDGES = 10          # last edges that are shown
@@ -32,26 +32,27 @@ class Asked:
         """Return a user's likeliest items at a client and last edges (:class:`OpenRun`)."""
         if kept_answers.there(self.seen.folder):
             best = kept_answers.kept(self.seen.folder, user, top)
-            return {"items": _items(best, []), "edges": [], "as_of": "", "home": True}
+            return plain({"items": _items(best, []), "edges": [], "as_of": "", "home": True})
         with self._lock:
             opened = self._open()
             best = opened.predict(client, user, top)
             edges = opened.last_edges(client, user, EDGES)
             why = opened.why(client, user, [one.item for one in best])
-            return {"items": _items(best, why), "edges": _edges(edges), "as_of": _as_of(opened),
-                    "home": bool(edges)}
+            return plain({"items": _items(best, why), "edges": [e._asdict() for e in edges],
+                          "as_of": _as_of(opened), "home": bool(edges)})
 
     def label(self, client: str | None, node: str) -> dict[str, Any]:
         """Return a node's likeliest classes and last edges; raise if client or node is unknown."""
         if kept_answers.there(self.seen.folder):
             row, = kept_answers.labels(self.seen.folder, node).to_pylist()
-            return {**_classes(row), "edges": [], "as_of": ""}
+            return plain({**_classes(row), "edges": [], "as_of": ""})
         with self._lock:
             opened = self._open()
             row, = opened.labels([node], client or None).to_pylist()
             place = row["client"] if row["client"] in opened.clients else opened.clients[0]
             edges = opened.last_edges(place, node, EDGES)
-            return {**_classes(row), "edges": _edges(edges), "as_of": _as_of(opened)}
+            return plain({**_classes(row), "edges": [e._asdict() for e in edges],
+                          "as_of": _as_of(opened)})
 
     def names(self, client: str, start: str) -> list[str]:
         """Return some names of users or nodes of a client that begin with ``start``, sorted."""
@@ -66,7 +67,7 @@ class Asked:
                                        sorted(ids[i] for i in range(len(ids))))
         every = self._names[client]
         first = bisect.bisect_left(every, start)
-        return [text(name) for name in every[first:first + NAMES] if name.startswith(start)]
+        return plain([n for n in every[first:first + NAMES] if n.startswith(start)])
 
     def _open(self) -> OpenRun:
         """Return the run, opened again where it was saved since."""
@@ -85,22 +86,16 @@ def _as_of(opened: OpenRun) -> str:
 
 
 def _items(best: list[Any], why: list[str]) -> list[dict[str, Any]]:
-    return [{"item": text(item), "score": number(score), "known": bool(known),
-             "why": text(why[i]) if i < len(why) else ""}
+    return [{"item": item, "score": float(score), "known": bool(known),
+             "why": why[i] if i < len(why) else ""}
             for i, (item, score, known) in enumerate(best)]
-
-
-def _edges(edges: list[Any]) -> list[dict[str, Any]]:
-    return [{"node": text(edge.node), "time": edge.time,
-             "label": None if edge.label is None else text(edge.label)} for edge in edges]
 
 
 def _classes(row: dict[str, Any]) -> dict[str, Any]:
     found = sorted(((value, key[2:-1]) for key, value in row.items() if key.startswith("p(")),
                    reverse=True)
-    return {"client": text(row["client"]), "label": text(row["label"]),
-            "given": None if row["given"] is None else text(row["given"]),
-            "classes": [{"label": text(name), "p": number(p)} for p, name in found[:10]]}
+    return {"client": row["client"], "label": row["label"], "given": row["given"],
+            "classes": [{"label": name, "p": p} for p, name in found[:10]]}
 
 
 def refuse_long(*names: str) -> None:

@@ -20,9 +20,8 @@ from fedvine.data.graph import Graph
 from fedvine.data.spec import load
 from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.reopened import task_of
-from fedvine.results.records import tables
 from fedvine.results.tune import searched, span
+from fedvine.results.view import RunView
 
 
 def described(name: str) -> Iterator[RenderableType]:
@@ -72,8 +71,7 @@ def _folder(name: str) -> Iterator[RenderableType]:
         yield _toml(Experiment.of_run(name))
         return
     yield tomlkit.dumps(found).strip() + "\n"
-    summary = run_folder.read_summary(name)
-    yield from tables(summary, task_of(found)) if summary else [
+    yield from RunView.read(name).printed() if run_folder.read_summary(name) else [
         "Not finished; what started it, given again, goes on."]
 
 

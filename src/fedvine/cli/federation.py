@@ -221,10 +221,8 @@ def serve(
                                                  patience=patience) as supervisor):
         supervisor.go(order, clients)
 
-    from fedvine.experiments.run_folder import read_summary
-    from fedvine.results.records import tables
-    for table in tables(read_summary(target) or {}, order.protocol):
-        console.print(table, "", highlight=False)
+    from fedvine.results.view import RunView
+    RunView.read(target).show(console)
     print(f"Kept in {target}")
 
 

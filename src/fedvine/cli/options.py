@@ -101,6 +101,9 @@ _OPTIONS = {
     "split.k": _option("Number of clients of a partition.", kind=int),
     "seed": _option("All randomness comes from it.", kind=int),
     "threads": _option("Threads of torch.", kind=int),
+    "device": _option(
+        "Where tensors are computed: on a GPU where torch finds one, never, or always [default: "
+        "auto].", metavar="auto|cpu|cuda"),
     "engine": _option(
         "Where the clients are: in this process, or on the workers of a Ray cluster, which needs "
         'pip install "fedvine[ray]"; scores are the same [default: local].', metavar="local|ray"),

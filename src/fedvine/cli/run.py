@@ -9,6 +9,7 @@ import sys
 import threading
 import time as clock
 from collections.abc import Iterator
+from json import dump
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,6 +68,7 @@ def run(
         raise FedvineError("--every, --forecasts and --top belong to --follow; fedvine predict RUN "
                            "--all --out FILE writes the forecasts of any run.")
     from fedvine.core.compiler import leave_out_compiler
+    from fedvine.core.files import atomic
     from fedvine.experiments import command
     from fedvine.experiments.allocator import keep_large_blocks
     keep_large_blocks()
@@ -87,7 +89,7 @@ def run(
         out = out or Path("runs") / f"{name}-s{experiment.seed}"
     from fedvine.experiments import progress
     from fedvine.experiments.track import check, tracked
-    from fedvine.results.records import records, tables, write_json
+    from fedvine.results.view import RunView, records
     if track:
         check(track)
 
@@ -101,7 +103,8 @@ def run(
         with tracked(made, track) if track else contextlib.nullcontext():
             progress.follow(made, options.console(sys.stderr))
         if json and made.summary is not None:
-            write_json(records(out), json)
+            with atomic(json, "w") as file:
+                dump(records(out), file, indent=1)
 
     with _stoppable(out):
         if stay:
@@ -114,13 +117,11 @@ def run(
             _note(sentence)
         noted.update(made.notes)
         carry(made)
-    assert made.summary is not None
-    for table in tables(made.summary, made.protocol):
-        options.console().print(table, "", highlight=False)
-    if "report" in made.summary:
-        from fedvine.results.records import facts
-        options.console().print(f"{made.method.name} reports\n{facts(made.summary['report'])}\n",
-                                highlight=False, soft_wrap=True)
+    view = RunView.read(out)
+    view.show(options.console())
+    if view.report:
+        options.console().print(f"{view.method} reports\n{view.report}\n", highlight=False,
+                                soft_wrap=True)
     print(f"Kept in {out}")
 
 

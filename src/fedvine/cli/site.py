@@ -76,6 +76,9 @@ def join(
     secret: Annotated[Path | None, typer.Option(
         help="A file with the key that all sites share; the server must not have it.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
+    device: Annotated[str | None, typer.Option(
+        metavar="auto|cpu|cuda", help="Where tensors are computed [default: auto, on a GPU if "
+        "there is one].")] = None,
     roster: Annotated[Path | None, typer.Option(
         help="A file with the fingerprints of all sites, for secure sums.")] = None,
     confirmed: Annotated[bool, typer.Option(
@@ -136,12 +139,9 @@ def join(
                            "table, too.")
     if secret is not None:
         said["secret"] = _secret(secret)
-    if threads is not None:
-        said["threads"] = threads
-    if open_classes:
-        said["open_classes"] = True
-    if any_method:
-        said["any_method"] = True
+    said |= {k: v for k, v in (("threads", threads), ("device", device),
+                               ("open_classes", open_classes or None),
+                               ("any_method", any_method or None)) if v is not None}
     values = None       # the file as it is
     if said or not (folder / "site.toml").exists():
         values = with_kept(folder, said)

@@ -10,37 +10,32 @@ from __future__ import annotations
 import functools
 import platform
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.method import Field, Method
+from fedvine.core.method import Method
 from fedvine.core.tensors import is_tensor
 
 if TYPE_CHECKING:
     import torch
 
-FIELD = "device"
 GPU = "cuda"
+Device = Literal["auto", "cpu", "cuda"]     # a GPU where torch finds one, never, or always
+ABOUT = ("where tensors are computed: on a GPU where torch finds one (auto), never (cpu), or "
+         "always (cuda)")
 
 
 class OnDevice(Method):
-    """Base of the methods that compute with tensors."""
+    """Base of the methods that compute with tensors, where :func:`placed` says."""
 
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="where tensors are computed: on a GPU where torch finds one "
-        "(auto), never, or always; a client without one then refuses")
+    _device: Device = "auto"        # a run's setting, and none of the method's constants
 
     @property
     def where(self) -> torch.device:
-        """Return the device of this machine that ``device`` names.
-
-        It is the CPU where there is no GPU: a server may have none, and :func:`check` refuses
-        clients without one.
-        """
+        """Return the device of this machine where tensors are computed."""
         import torch
-        return torch.device(GPU if self.device != "cpu" and has_gpu() else "cpu")
+        return torch.device(GPU if self._device != "cpu" and has_gpu() else "cpu")
 
 
 def has_gpu() -> bool:
@@ -49,11 +44,15 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def check(method: Method) -> None:
-    """Raise :class:`FedvineError` where a client of the method needs a GPU and there is none."""
-    if isinstance(method, OnDevice) and method.device == GPU and not has_gpu():
-        raise FedvineError('method.device is "cuda", and torch finds no GPU here; set it to "auto" '
-                           'or "cpu", or install a torch with CUDA.')
+def placed(method: Method, device: Device) -> Method:
+    """Return the method as it computes on a device; raise where that is a GPU and there is none."""
+    if isinstance(method, OnDevice) and device != method._device:
+        if device == GPU and not has_gpu():
+            raise FedvineError('device is "cuda", and torch finds no GPU here; set it to "auto" or '
+                               '"cpu", or install a torch with CUDA.')
+        method = method.model_copy()
+        method._device = device
+    return method
 
 
 @functools.cache
@@ -66,11 +65,6 @@ def processor() -> str:
     model = found[1].strip() if found else platform.processor()
     kind = platform.machine()
     return kind if model in ("", kind) else f"{kind}, {model}"
-
-
-def without(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a method's values without its device, which changes nothing of what it learns."""
-    return {key: value for key, value in values.items() if key != FIELD}
 
 
 def moved(value: Any, device: torch.device) -> Any:

@@ -7,7 +7,6 @@ import inspect
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedvine.core import device
 from fedvine.core.errors import MethodError
 from fedvine.core.ledger import Ledger
 from fedvine.core.message import Packed, pack, unpack
@@ -57,15 +56,11 @@ class ClientWorker:
         secret: the client's own (:class:`fedvine.core.state.Client`).
         identity: likewise.
         ledger: of the client's releases with noise; None: one in memory.
-
-    Raises:
-        FedvineError: where the method needs a GPU and there is none.
     """
 
     def __init__(self, method: Method, name: str, part: Any, plan: PlanLike, protocol: TaskLike,
                  world: World, *, keep_last: bool = False, secret: bytes | None = None,
                  identity: Any = None, ledger: Ledger | None = None) -> None:
-        device.check(method)
         self.method, self.name, self.part, self.plan = method, name, part, plan
         self.protocol = protocol
         self.world, self.keep_last = world, keep_last

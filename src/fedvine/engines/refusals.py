@@ -25,8 +25,8 @@ SENTENCES = {
     "arrivals": "the server sent arrivals that do not fit the site's users",
     "settings": "the method, its constants or the protocol are not valid there; the method must be "
                 "installed at all machines, and fedvine in one version",
-    "device": "torch finds no GPU there, and the experiment has device = \"cuda\"; with "
-              "\"auto\" each site computes on what it has",
+    "device": "torch finds no GPU there, and its site.toml has device = \"cuda\"; with \"auto\" it "
+              "computes on what it has",
     "task": "a federation does not carry the method's task",
     "no-edges": "its tables are a labelled graph, and the run predicts links; it joins with a "
                 "table of edges that has times",

@@ -35,7 +35,7 @@ from fedvine.experiments.run_files import CHOICE, read_choice
 from fedvine.tasks import metrics
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Judged, Task, key_of
+from fedvine.tasks.task import Judged, Task
 
 # -- the choice among candidates by their scores: paired differences, and the sentence on it -------
 FEW = 4             # pairs of scores below which the interval follows from numbers of queries
@@ -98,7 +98,7 @@ def chosen(tried: Sequence[Candidate], left: Sequence[Candidate], task: Task, li
     """Return the choice among those ``left``, from the simplest on; ``by`` is their scores' key."""
     best = max(left, key=lambda c: c.mean)
     taken = next(c for c in left if c is best or not _ahead(best, c))
-    name = task.name_of(by)
+    name = task.shown.name_of(task, by)
     return {"chosen": taken.word, "why": _why(taken, best, left, name), "score": name, "by": by,
             "protocol": task.settings_for(by),
             "budget_seconds": limit, "candidates": [
@@ -180,7 +180,7 @@ def run_auto(split: Any, plan: Any, *, out: str | os.PathLike[str], budget: str 
             score to choose by.
     """
     task = protocol or (ClassIncremental() if isinstance(split.stream, Graph) else LinkPrediction())
-    key = key_of(task, by)
+    key = task.key_of(by)
     needed = task.settings_for(key)
 
     def start(word: str, folder: Path) -> Run:
@@ -194,7 +194,7 @@ def run_auto(split: Any, plan: Any, *, out: str | os.PathLike[str], budget: str 
 
 def words_of(task: type[Task] | Task, candidates: Sequence[str] | None) -> list[str]:
     """Return the candidates: those given, else those of the task; raise where there are none."""
-    found = list(task.tried if candidates is None else candidates)
+    found = list(task.shown.tried if candidates is None else candidates)
     if not found:
         raise FedvineError("There is no candidate to choose from; name methods (candidates).")
     if twice := [w for w in found if found.count(w) > 1]:
@@ -225,7 +225,7 @@ def choose(words: Sequence[str], start: Start, out: str | os.PathLike[str], *, b
 
     A folder with a choice keeps it. A choice that was killed goes on with what is there. ``words``
     are candidates, from the simplest on; ``start`` prepares one's run in a folder; ``by`` is the
-    key that :func:`fedvine.tasks.task.key_of` gave; ``budget`` is processor time for all.
+    key that :meth:`fedvine.tasks.task.Task.key_of` gave; ``budget`` is processor time for all.
     Returns ``chosen``, ``why``, ``score`` (a name), ``by`` (its key), ``protocol`` (settings that
     it needs), and ``candidates`` with scores and costs. Raises :class:`FedvineError` where no
     candidate can be run, the folder has other things in it, or another process chooses there.

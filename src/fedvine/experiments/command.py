@@ -22,7 +22,7 @@ from fedvine.experiments.run_files import read_choice
 from fedvine.tasks import by_name
 from fedvine.tasks.class_incremental import ClassIncremental
 from fedvine.tasks.link_prediction import LinkPrediction
-from fedvine.tasks.task import Task, key_of
+from fedvine.tasks.task import Task
 
 NO_DATA = ("Say with --data what to run on: a data set, a file or a query; fedvine list shows the "
            "data sets.")
@@ -126,7 +126,7 @@ def chosen(values: dict[str, Any], out: str | os.PathLike[str], *, budget: str |
     if known is None:
         table = build(Data, values["data"], under="data.").open()
         task = _task(values, table)
-        words, key = auto.words_of(task, settings.candidates), key_of(task, by or settings.by)
+        words, key = auto.words_of(task, settings.candidates), task.key_of(by or settings.by)
         needed = task.settings_for(key)
         for word in words:
             registry.method(auto.values_of(word)["name"])

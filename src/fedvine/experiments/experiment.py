@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from fedvine.core import registry
-from fedvine.core.device import without
+from fedvine.core.device import ABOUT, Device
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import assignment, build, merged
@@ -118,6 +118,7 @@ class Experiment(BaseModel):
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
     threads: int = Field(default=1, ge=1, le=4096, description="threads of torch; another number "
                          "may change the last bits of a score")
+    device: Device = Field(default="auto", description=ABOUT)
     quorum: float = Field(default=1.0, gt=0, le=1,
                           description="share of the clients that must answer a call")
     engine: Literal["local", "ray"] = Field(
@@ -291,9 +292,8 @@ class Experiment(BaseModel):
         if not self.data.options:
             del values["data"]["options"]
         values["data"].pop("append_only", None)     # how it is read; what is learned is the same
-        for key in ("engine", "workers", "address"):    # where, likewise
+        for key in ("device", "engine", "workers", "address"):    # where, likewise
             values.pop(key, None)
-        values["method"] = without(values["method"])
         if not self.open_end:
             del values["open_end"]
         if not self._usual_final and not self.final:
@@ -362,7 +362,7 @@ class Experiment(BaseModel):
                       "experiment": self.plain()}
         step = self.protocol.stage_size(split.stream, self.resolved().stages)
         made = run(method, split, plan, seed=self.seed, protocol=self.protocol, out=out,
-                   source=source, quorum=self.quorum, keep=keep, step=step,
+                   source=source, device=self.device, quorum=self.quorum, keep=keep, step=step,
                    final=bool(self.resolved().final), **options)
         if out is not None:     # its user's own: it may be opened again from the folder
             handed.remember_run(self.data)
@@ -409,6 +409,4 @@ def _but_sure(found: Any) -> Any:
     data = found.get("data") if isinstance(found, dict) else None
     if not isinstance(data, dict):
         return found
-    method = found.get("method")        # older folders say where it was computed
-    return {**found, "data": {key: value for key, value in data.items() if key != "sure"},
-            "method": without(method) if isinstance(method, dict) else method}
+    return {**found, "data": {key: value for key, value in data.items() if key != "sure"}}

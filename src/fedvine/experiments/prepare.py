@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core.clients import Clients
-from fedvine.core.device import without
 from fedvine.core.method import At, Method
 from fedvine.core.protocol import PlanLike, ServerScorer
 from fedvine.core.state import Memory, World
@@ -95,7 +94,7 @@ class Prepared:
             known = read_experiment(out)    # as the run began; clients and stages are more now
             split, stages = known.get("split", split), known.get("stages", stages)
         return RunFolder(out, {
-            "seed": self.world.seed, "method": without(self.method.constants()), "data": data,
+            "seed": self.world.seed, "method": self.method.constants(), "data": data,
             "split": split, "stages": stages, "protocol": self.protocol.model_dump()})
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fedvine.core import registry
-from fedvine.core.device import without
 from fedvine.core.errors import FedvineError, HandedOver, near
 from fedvine.core.settings import build
 from fedvine.data import handed
@@ -115,7 +114,7 @@ def _of_kept(folder: str | os.PathLike[str], found: dict[str, Any]) -> Run:
     """Return the run of what ``data/`` in the folder keeps."""
     place = f"{folder}/experiment.toml"
     try:
-        values: dict[str, Any] = without(found["method"])    # asked where it is
+        values = dict(found["method"])
         name, own_digest = str(values.pop("name")), values.pop("file_digest", None)
         if own_digest is None and name not in registry.names("methods") and (
                 name not in registry.methods()):    # all are imported for this

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedvine.core.clients import Clients
+from fedvine.core.device import Device, placed
 from fedvine.core.errors import FedvineError, near
 from fedvine.core.expect import Several, Text
 from fedvine.core.message import pack, unpack
@@ -297,8 +298,9 @@ class Run:
 def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         protocol: Task | None = None, out: str | os.PathLike[str] | None = None,
         source: dict[str, Any] | None = None, keep: bool = True, step: int | str | None = None,
-        engine: str | type[Clients] = "local", save_every: float = 60.0, final: bool = False,
-        on_round: OnRound | None = None, on_stage: OnStage | None = None, **options: Any) -> Run:
+        engine: str | type[Clients] = "local", device: Device | None = None,
+        save_every: float = 60.0, final: bool = False, on_round: OnRound | None = None,
+        on_stage: OnStage | None = None, **options: Any) -> Run:
     """Prepare a run of ``method`` on a split stream; nothing is computed until it is iterated.
 
     The callbacks are called again for rounds that start over or were not saved when a run was
@@ -317,6 +319,8 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
             a table has grown.
         step: duration or number of edges of a stage, kept for stages that come later.
         engine: "local", "ray" (:class:`fedvine.engines.cluster.RayClients`), or a class of clients.
+        device: where tensors are computed: on a GPU where torch finds one ("auto"), "cpu", "cuda";
+            None: as the method is (:func:`fedvine.core.device.placed`), else "auto".
         save_every: seconds between two saves inside a stage.
         final: after it was scored, fit the model that answers once more on all labelled data, in
             the folder ``final`` of the run folder; only for tasks with ``refits``.
@@ -333,6 +337,7 @@ def run(method: Method, split: Split, stages: PlanLike, *, seed: int = 0,
         FedvineError: where the method cannot be set up, or the folder holds another run.
     """
     protocol = protocol or of(method)()
+    method = method if device is None else placed(method, device)
     if protocol.server_graph and not method.server_holds_graph:
         raise FedvineError(f"{method.name} names classes without a server that holds the graph; "
                            "that is not built.")

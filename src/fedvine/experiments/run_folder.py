@@ -33,7 +33,6 @@ import tomlkit
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic, atomic_folder
 from fedvine.core.message import Packed
@@ -168,7 +167,7 @@ class RunFolder:
                                "choose another one with --out.")
         if there and experiment is not None:
             written = tomllib.loads(tomlkit.dumps(plain))
-            differs = difference(_today(written), _today(read_experiment(self.path)))
+            differs = difference(written, read_experiment(self.path))
             if differs:
                 raise FedvineError(f"{self.path} holds a run of another experiment ({differs}); "
                                    "choose another folder with --out or delete it.")
@@ -320,16 +319,6 @@ def _position(save: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _today(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a run's experiment with its method's fields under today's names."""
-    data = found.get("data")
-    if isinstance(data, dict) and isinstance(data.get("experiment"), dict):
-        found = {**found, "data": {**data, "experiment": _today(data["experiment"])}}
-    if isinstance(found.get("method"), dict):
-        found = {**found, "method": without(found["method"])}
-    return found
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from fedvine.core import registry
+from fedvine.core.device import ABOUT, Device, placed
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import build
@@ -51,6 +52,7 @@ class Order(BaseModel):
                         "once more on all labelled nodes, after it was scored")
     seed: int = Field(default=0, ge=0, description="all randomness of the run comes from here")
     threads: int = Field(default=1, ge=1, description="threads of torch")
+    device: Device = Field(default="auto", description=ABOUT)
     quorum: float = Field(default=1.0, gt=0, le=1, description="share of clients a call needs")
     deadline: float = Field(default=600.0, gt=0, description="seconds a call may take")
     silence: float = Field(default=30.0, ge=2, description="seconds without a sign of life after "
@@ -95,7 +97,7 @@ class Order(BaseModel):
 
     def kind(self) -> Method:
         """Return the method itself; raises :class:`FedvineError` for one that cannot run here."""
-        made = _built(self.method)
+        made = placed(_built(self.method), self.device)
         task = of(made)
         check(self.final, self.protocol, made)
         if not task.federated:
@@ -141,6 +143,7 @@ class SiteFile(BaseModel):
     open_classes: bool = Field(default=False, description="the server may read the names of the "
                                "classes of this site's nodes")
     threads: int = Field(default=1, ge=1, description="threads of torch")
+    device: Device = Field(default="auto", description=ABOUT)
     any_method: bool = Field(default=False, description="without a policy: its people want a run "
                              "to do whatever an installed method does")
     policy: Policy | None = Field(default=None, description="what a run may do at this site; none: "

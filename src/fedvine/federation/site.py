@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedvine.core.device import without
+from fedvine.core.device import Device, placed
 from fedvine.core.errors import FedvineError, MethodError
 from fedvine.core.expect import check
 from fedvine.core.ledger import Fresh, Ledger, Spent
@@ -62,15 +62,17 @@ class Site(SiteTable):
         openly: the server may read the names of classes.
         counter: file of the ledger's counter, outside of the folder.
         fresh: makes keys of noise, for tests (:class:`fedvine.core.ledger.Ledger`).
+        device: where tensors are computed (:func:`fedvine.core.device.placed`).
     """
 
     def __init__(self, name: str, open_part: Callable[..., Any], folder: Path, trusted: Trusted,
                  sure: bool = False, policy: Policy | None = None,
                  identity: Callable[[], RosterMember | None] = lambda: None,
-                 openly: bool = False, *, counter: Path | None = None, fresh: Fresh | None = None
-                 ) -> None:
+                 openly: bool = False, *, counter: Path | None = None, fresh: Fresh | None = None,
+                 device: Device = "auto") -> None:
         super().__init__(open_part, sure, 1 if policy is None else policy.grain, folder / SUMS)
         self.openly = openly
+        self.device: Device = device
         self.name, self.folder, self.trusted = name, folder, trusted
         self.worker: ClientWorker | None = None
         self.run: str | None = None                              # the run that was opened
@@ -149,7 +151,7 @@ class Site(SiteTable):
     def _place(self, run: str, number: str, method: dict[str, Any], plan: Any,
                protocol: dict[str, Any], seed: int, *more: Any) -> Path:
         """Return the folder of a run here: its name, and a digest of what does not change in it."""
-        facts = json.dumps([number, without(method), plan.began.facts(), protocol, *more[:1], seed,
+        facts = json.dumps([number, method, plan.began.facts(), protocol, *more[:1], seed,
                             *more[1:]], sort_keys=True)
         return self.folder / f"{plain(run)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
@@ -192,6 +194,10 @@ class Site(SiteTable):
             part.first_seen_elsewhere[users] = elsewhere
         if part is not None and not bounds.living:
             same_table(part, saves / "table.json")
+        try:
+            constants = placed(constants, self.device)
+        except FedvineError as error:
+            raise Refusal("device", text=str(error)) from error
         self.worker = ClientWorker(constants, self.name, part, bounds, scored, world,
                                    secret=site_saves.secret(self.folder), identity=identity,
                                    ledger=self.ledger(run=saves.name))

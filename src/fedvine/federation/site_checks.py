@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedvine.core import device, registry
+from fedvine.core import registry
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.method import Method
@@ -43,8 +43,7 @@ def plain(run: str) -> str:
 def settings(method: dict[str, Any], protocol: dict[str, Any]) -> tuple[Method, Any]:
     """Return a method and its task with the server's constants, validated.
 
-    Raises :class:`Refusal` where they are not valid, or the task cannot be carried here, or they
-    need a GPU and there is none.
+    Raises :class:`Refusal` where they are not valid, or the task cannot be carried here.
     """
     chosen = dict(method)
     try:
@@ -54,10 +53,6 @@ def settings(method: dict[str, Any], protocol: dict[str, Any]) -> tuple[Method, 
         scored = build(of(constants), protocol, under="protocol.")
     except FedvineError as error:
         raise Refusal("settings", text=str(error)) from error
-    try:
-        device.check(constants)
-    except FedvineError as error:
-        raise Refusal("device", text=str(error)) from error
     if not scored.federated:
         raise Refusal("task")
     return constants, scored

@@ -51,7 +51,8 @@ def open_site(kit: Path, name: str, trusted: Trusted, found: SiteFile) -> Site:
     from fedvine.federation.site import Site
     return Site(name, opener(found), kit / MEMORY, trusted,
                 bool(found.data and found.data.sure), found.policy,
-                lambda: roster.identity(kit, name), found.open_classes, counter=counter(kit))
+                lambda: roster.identity(kit, name), found.open_classes, counter=counter(kit),
+                device=found.device)
 
 
 def answer(kit: Path, name: str, line: Line) -> None:

@@ -191,7 +191,7 @@ LINKS: dict[str, dict[str, Any]] = {
     ANEW: ALL,
     "DG-CoLearn": CHANGED,
     "DG-CoLearn, bounded": CHANGED | {"neighbours": 4, "stale": 100},
-    **{name: {"name": name} for name in LinkPrediction.simple}}
+    **{name: {"name": name} for name in LinkPrediction.shown.simple}}
 DRAWN: dict[str, Any] = {"source": "generated", "options": {
     "like": "bitcoin_otc", "edges": 400_000, "nodes": 12_800, "snapshots": 20}}
 TITLES = {"tgbn_reddit": "tgbn-reddit", "tgbl_coin": "tgbl-coin", "generated": (
@@ -200,7 +200,7 @@ TITLES = {"tgbn_reddit": "tgbn-reddit", "tgbl_coin": "tgbl-coin", "generated": (
 
 def scale_run(data: Any, method: dict[str, Any]) -> Experiment:
     """Build the experiment of a method on a data set: four clients; one that knows all links."""
-    alone = method["name"] in LinkPrediction.simple
+    alone = method["name"] in LinkPrediction.shown.simple
     links = method in LINKS.values()
     return Experiment.model_validate({
         "data": data, "method": method, "split": {"by": "hash", "k": 1 if alone else 4},

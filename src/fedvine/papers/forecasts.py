@@ -85,7 +85,7 @@ def _readme(found: Found) -> TableSet:
              _text(e.cost("seconds_cpu"), seconds)]
             for m in SHOWN if (e := found.entry(p, m)).records]) for p in panels]
     return TableSet([table, *grids], [
-        TASK.questions(), f"Seeds {FRESH} to {FRESH + SEEDS - 1}. All settings are defaults. UCI, "
+        TASK.shown.questions(TASK), f"Seeds {FRESH} to {FRESH + SEEDS - 1}. All settings are defaults. UCI, "
         "Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU seconds were measured "
         "while other work ran.", *found.seeds, *found.gaps], found.records, _draw(found))
 
@@ -110,7 +110,8 @@ def _draw(found: Found) -> pictures.Drawing:
 def beside_rivals() -> Study:
     """Set ``fedlink_plus`` beside its rivals, on fresh seeds."""
     def panel(data: str, name: str) -> Panel:
-        plain = (*TASK.simple, *(["stfl"] if data == "four_cities" else []))   # it has no buffers
+        without = ["stfl"] if data == "four_cities" else []     # it has no buffers
+        plain = (*TASK.shown.simple, *without)
         fields = {m: BUFFERS.get(data, {}) if m not in plain else {} for m in RIVALS}
         return Panel(name, lambda _: experiments({
             m: {"data": data, "method": {"name": m, **more}}
@@ -137,7 +138,7 @@ def _beside_rivals(found: Found) -> TableSet:
                                                             for key in SCORES), "", "", ""]])
              for p in panels]
     return TableSet([*([short] if short else []), *grids], [
-        TASK.questions(), f"Seeds {FRESH} to {FRESH + RUNS - 1}, which were not used while the "
+        TASK.shown.questions(TASK), f"Seeds {FRESH} to {FRESH + RUNS - 1}, which were not used while the "
         "method was built. The last line of a table is the mean of the paired differences to the "
         "rival that is best in that column, and its 95 % interval.",
         "All settings are defaults, but FedLink's family has buffers that hold at most 20 % of the "

@@ -27,7 +27,7 @@ from fedvine.experiments import run_folder
 from fedvine.experiments.experiment import Experiment
 from fedvine.results.kept import FOLDER as KEPT
 from fedvine.results.kept import Identity, Kept, Line
-from fedvine.results.records import listed
+from fedvine.results.view import finished, listed
 from fedvine.tasks.snapshot_classification import forgotten
 
 FOLDER = "runs/cells"
@@ -86,10 +86,7 @@ class Job:
 
     def _written(self, other: dict[str, Any]) -> Line:
         """Return the line of a finished run; ``other`` values replace those of the summary."""
-        summary = run_folder.read_summary(self.folder)
-        if summary is None:
-            raise FedvineError(f"The run in {self.folder} is not finished; give its command "
-                               "again, it goes on.")
+        summary = finished(self.folder)
         scores = {"test": {k: summary["scores"]["test"][k] for k in ("mean", "client")},
                   "val": {"mean": summary["scores"].get("val", {}).get("mean", {})}}
         short = {k: v for k, v in summary.items() if k not in ("by", "classes")} | {
@@ -114,7 +111,7 @@ class Job:
         return self._found["summary"]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the records of the finished run; see :func:`fedvine.results.records.records`."""
+        """Return the records of the finished run; see :func:`fedvine.results.view.records`."""
         line = self._found
         return listed({k: line[k] for k in ("method", "data", "seed")}, line["summary"])
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from fedvine.core import registry
-from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.method import Method
 from fedvine.core.settings import fields, flat
@@ -191,7 +190,7 @@ def unsaid(wanted: Sequence[Experiment]) -> list[str]:
     for method in (e.method for e in wanted):
         said = _differing(method, wanted)
         usual = fields(type(method))
-        own = [k for k, v in without(flat(method)).items() if k not in said
+        own = [k for k, v in flat(method).items() if k not in said
                and v != usual[k].get_default(call_default_factory=True)]
         found.append(", ".join(_texts(method, own)))
     return found
@@ -201,7 +200,7 @@ def _differing(method: Method, wanted: Sequence[Experiment]) -> list[str]:
     """Return the settings in which a method differs from others of its name and code."""
     others = [flat(e.method) for e in wanted if e.method.name == method.name
               and e.method.file_digest == method.file_digest]
-    return [k for k, v in without(flat(method)).items() if any(x[k] != v for x in others)]
+    return [k for k, v in flat(method).items() if any(x[k] != v for x in others)]
 
 
 def _texts(method: Method, keys: Sequence[str]) -> list[str]:

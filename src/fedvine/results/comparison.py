@@ -26,7 +26,7 @@ from fedvine.results.entry import (
 )
 from fedvine.results.pictures import COLOURS, DARK, GREY, MARKS, Drawing, names_on_y
 from fedvine.results.tables import FEW_SEEDS, Table, TableSet, about_seeds
-from fedvine.tasks.shown import Axis, Score
+from fedvine.tasks.shown import Axis, Score, Shown
 from fedvine.tasks.task import REPLICATES, Task
 
 COSTS = {"seconds_round": ("s/round", seconds), "seconds_total": ("seconds", seconds),
@@ -53,6 +53,11 @@ class Comparison:
     drawn: bool = True      # whether a seed draws the partition
     settings: dict[str, str] = field(default_factory=dict)  # by label, those that it does not say
 
+    @property
+    def shown(self) -> Shown:
+        """Return how the task's runs are shown."""
+        return self.task.shown
+
     def difference(self, entry: Entry, to: Entry, key: str) -> Estimate:
         """Return ``entry - to`` over common seeds; see :mod:`fedvine.results.entry`."""
         return difference(entry, to, key, self.without_chance)
@@ -67,16 +72,16 @@ class Comparison:
 
         Where it also draws nodes or the partition, as for classes, there are none.
         """
-        return self.task.simple if self.task.resampled else ()
+        return self.shown.simple if self.task.resampled else ()
 
     def _score(self, key: str) -> Score:
         """Return how a score is shown, by the task or by any task."""
-        return self.task.scores.get(key) or score(key)
+        return self.shown.scores.get(key) or score(key)
 
     def _differences(self) -> list[list[Estimate]]:
         """Return differences to the first method, with Holm's correction over the whole table."""
         first, *others = self.entries
-        found = [[self.difference(e, first, k) for k in self.task.main] for e in others]
+        found = [[self.difference(e, first, k) for k in self.shown.main] for e in others]
         corrected = iter(holm([d.p for row in found for d in row]))
         return [[d._replace(p=next(corrected)) for d in row] for row in found]
 
@@ -100,7 +105,7 @@ class Comparison:
 
     def unbeaten(self, entry: Entry, key: str) -> list[Entry]:
         """Return the simple rivals with the same queries that ``entry`` does not beat."""
-        simple = self.task.simple
+        simple = self.shown.simple
         if entry.method in simple or not entry.values(key) or self._score(key).falling:
             return []
         return [e for e in self.entries if e.method in simple and e.values(key)
@@ -114,7 +119,7 @@ class Comparison:
     @property
     def title(self) -> str:
         """Return the data, the number of partitions and seeds, and the set that means are over."""
-        return f"{self.data}, {self.runs}, {self.task.mean_over}"
+        return f"{self.data}, {self.runs}, {self.shown.mean_over}"
 
     @property
     def runs(self) -> str:
@@ -130,14 +135,14 @@ class Comparison:
     def grids(self) -> list[Table]:
         """Return the task's tables of scores, differences, costs, and scores by client."""
         first, *others = self.entries
-        main, name = self.task.main, {k: s.name for k, s in self.task.scores.items()}
+        main, name = self.shown.main, {k: s.name for k, s in self.shown.scores.items()}
 
         def scores(title: str, keys: Sequence[str]) -> Table:
             keys = [k for k in keys if any(e.values(k) for e in self.entries)]
             return Table(title, ["method", *(name[k] for k in keys)],
                          [[e.label, *(self.score(e, k) for k in keys)] for e in self.entries])
 
-        made = [scores(self.title, main), *(scores(*group) for group in self.task.more)]
+        made = [scores(self.title, main), *(scores(*group) for group in self.shown.more)]
         made = [table for table in made if len(table.columns) > 1 or table is made[0]]
         if others:
             made.append(Table(f"Difference to {first.label}",
@@ -152,12 +157,12 @@ class Comparison:
         return [*made, *(Table(f"{name[k]} by client", names,
                                [[c, *(self.estimate(e, k, c).text(self._score(k).digits)
                                       for e in self.entries)] for c in clients])
-                         for k in self.task.by_client)]
+                         for k in self.shown.by_client)]
 
     def notes(self) -> list[str]:
         """Return the sentences under the tables."""
         said = "; ".join(f"{label} {text}" for label, text in self.settings.items())
-        return [self.task.questions(bool(self.partitions), self.drawn),
+        return [self.shown.questions(self.task, bool(self.partitions), self.drawn),
                 *([f"Settings other than the defaults: {said}."] if said else []),
                 *self.partial(), *self.about_intervals(), *self.unscored(), *self.same(),
                 *self.rivalry(), *self.unlike(),
@@ -169,13 +174,13 @@ class Comparison:
         found: dict[str, tuple[int, int]] = {}
         for record in (r for e in self.entries for given in e.records.values() for r in given):
             for key, (of, total) in record.get("of", {}).items():
-                if key in self.task.scores:
+                if key in self.shown.scores:
                     found[key] = min(found.get(key, (of, total)), (of, total))
-        return [said] if (said := self.task.partial(found)) else []
+        return [said] if (said := self.shown.partial(found)) else []
 
     def about_intervals(self) -> list[str]:
         """Return the sentences on intervals and tests: what they are over, and how corrected."""
-        main, over = self.task.main, "all runs" if self.partitions else "seeds"
+        main, over = self.shown.main, "all runs" if self.partitions else "seeds"
         found = [(e, self.estimate(e, k)) for e in self.entries for k in main if e.values(k)]
         by_users = list(dict.fromkeys(e.label for e, x in found if x.over == USERS))
         none = list(dict.fromkeys(e.label for e, x in found if x.over == NONE))
@@ -211,17 +216,17 @@ class Comparison:
 
     def rivalry(self) -> list[str]:
         """Return the sentences about simple rivals that are not beaten or not in the table."""
-        key, of = self.task.judged_by
+        key, of = self.shown.judged_by
         few = all(len(e.records) < FEW_SEEDS for e in self.entries)
         found = [UNBEATEN_FEW if few else UNBEATEN] if any(
-            self.unbeaten(e, k) for e in self.entries for k in self.task.scores) else []
+            self.unbeaten(e, k) for e in self.entries for k in self.shown.scores) else []
         for rival in self.entries:
             lost = [e.label for e in self.entries if rival in self.unbeaten(e, key)]
             if lost:
                 found.append(f"{of} {rival.label}, which has no model, is not beaten "
                              f"by {', '.join(lost)}.")
         there = {e.method for e in self.entries}
-        if absent := [n for n in self.task.simple if n not in there]:
+        if absent := [n for n in self.shown.simple if n not in there]:
             found.append("Simple rivals, which need no model, that this table lacks: "
                          f"{', '.join(absent)}.")
         return found
@@ -273,21 +278,21 @@ def chart(found: Comparison, file: str | Path) -> None:
     are drawn; where not all were asked the same, those that were are under a heading.
     """
     from matplotlib.figure import Figure
-    task = found.task
+    shown = found.shown
     rows = _rows(found)
     entries = {y: row for y, row in enumerate(rows) if isinstance(row, Entry)}
     names = {y: "\n".join(map(drawn, textwrap.wrap(e.label, LINE))) for y, e in entries.items()}
     lines = max((name.count("\n") + 1 for name in names.values()), default=1)
     figure = Figure(figsize=(11, 1.9 + max(0.46, 0.12 + 0.17 * lines) * len(rows)),
                     layout="constrained", dpi=150)
-    *scored, time, moved = figure.subplots(1, len(task.axes) + 2, sharey=True, gridspec_kw={
-        "width_ratios": [*([3] * len(task.axes)), 1.5, 1.9]})
-    for axes, axis in zip(scored, task.axes, strict=True):
+    *scored, time, moved = figure.subplots(1, len(shown.axes) + 2, sharey=True, gridspec_kw={
+        "width_ratios": [*([3] * len(shown.axes)), 1.5, 1.9]})
+    for axes, axis in zip(scored, shown.axes, strict=True):
         _scores(axes, found, entries, axis)
     first = scored[0] if scored else time
     first.set_yticks(list(names), list(names.values()))
     for label, entry in zip(first.get_yticklabels(), entries.values(), strict=True):
-        label.set_style("italic" if entry.method in task.simple else "normal")
+        label.set_style("italic" if entry.method in shown.simple else "normal")
     first.set_zorder(1)     # a heading goes on over the other axes
     for y, row in enumerate(rows):
         if isinstance(row, str):
@@ -305,7 +310,8 @@ def chart(found: Comparison, file: str | Path) -> None:
         figure.legend(handles, kinds, loc="outside lower left", ncols=2, frameon=False,
                       fontsize=9)
     figure.text(0.995, 0.022, " ".join(x for x in (
-        task.footnote(), _about(found, list(entries.values())), "Italic: without a model.") if x),
+        shown.footnote(found.task), _about(found, list(entries.values())),
+        "Italic: without a model.") if x),
         ha="right", fontsize=8, color=DARK)
     with atomic(Path(file)) as handle:
         handle.write(Drawing(figure, f"{drawn(found.data)}: test scores, {found.runs}").rendered(
@@ -316,7 +322,7 @@ def _rows(found: Comparison) -> list[Entry | str]:
     """Return entries and headings, from the lowest row to the highest."""
     def ranked(entries: list[Entry]) -> list[Entry]:
         return sorted(entries, key=lambda e: [e.estimate(k)[0] or 0.0
-                                              for k in found.task.ranked_by])
+                                              for k in found.shown.ranked_by])
     groups = found.groups()
     if len(groups) < 2:
         return list(ranked([e for e in found.entries if e.records]))
@@ -349,7 +355,7 @@ def _scores(axes: Any, found: Comparison, entries: dict[int, Entry], axis: Axis)
 def _about(found: Comparison, entries: list[Entry]) -> str:
     """Return the sentence that explains the marks beside the means."""
     counts = [len(e.records) for e in entries]
-    over = {found.estimate(e, key).over for e in entries for axis in found.task.axes
+    over = {found.estimate(e, key).over for e in entries for axis in found.shown.axes
             for key, _ in axis.scores} & {SEEDS, USERS}
     said = [f"whiskers: 95 % intervals over {' or '.join(sorted(over))}"] if over else []
     said += ["strokes: seeds"] if any(1 < c < FEW_SEEDS for c in counts) else []

@@ -101,7 +101,7 @@ def _own(record: dict[str, Any]) -> float:
 @cache
 def _scores() -> dict[str, Score]:
     """Return the scores of all tasks by key."""
-    return {key: score for task in every() for key, score in task.scores.items()}
+    return {key: score for task in every() for key, score in task.shown.scores.items()}
 
 
 def score(key: str) -> Score:

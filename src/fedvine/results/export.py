@@ -50,7 +50,7 @@ def _card(run: Run, found: Exported) -> str:
              *_table(("client", run.protocol.unit), (
                  (name, f"{count:,}") for name, count in sorted(summary["sizes"].items()))),
              "", "## Protocol", "",
-             f"Seed {run.ready.world.seed}. " + run.protocol.questions(), "",
+             f"Seed {run.ready.world.seed}. " + run.protocol.shown.questions(run.protocol), "",
              *_table(("setting", "value"), ((k, str(v)) for k, v in
                                             run.protocol.model_dump().items() if v is not None)),
              "", "Fields of the method:", "",
@@ -94,7 +94,7 @@ def _scores(run: Run) -> Iterator[str]:
         yield "Nothing was scored: there is no test period."
         return
     keys = [key for key in test["mean"] if isinstance(test["mean"][key], int | float)]
-    yield f"Test period, {task.mean_over.removeprefix('test period, ')}:"
+    yield f"Test period, {task.shown.mean_over.removeprefix('test period, ')}:"
     yield ""
     yield from _table(("client", *keys), ((name, *(
         f"{values[key]:.4f}" if key in values else "-" for key in keys))

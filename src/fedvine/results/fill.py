@@ -26,7 +26,7 @@ from typing import Any
 
 import tomlkit
 
-from fedvine.core import device
+from fedvine.core.device import OnDevice
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.core.units import clock, seconds
@@ -243,11 +243,10 @@ def _start(cell: Job, fork: bool) -> _Running:
     with atomic(toml, "w") as file:
         file.write(tomlkit.dumps(cell.experiment.plain()))
     log = cell.folder.with_name(cell.folder.name + ".log")
-    where = getattr(cell.experiment.method, device.FIELD, None)
-    arguments = ["run", str(toml), "--out", str(cell.folder), "--no-keep", "--open-data"]
-    if where is not None:
-        arguments += ["--set", f"method.device={where}"]
-    if fork and where is not None and sys.platform == "linux":
+    tensors = isinstance(cell.experiment.method, OnDevice)
+    arguments = ["run", str(toml), "--out", str(cell.folder), "--no-keep", "--open-data",
+                 "--device", cell.experiment.device]
+    if fork and tensors and sys.platform == "linux":
         with suppress(ConnectionError):     # the process that is forked has just ended
             return _Running(cell, Fork(arguments, log), log)
     return _Running(cell, new_process(arguments, log), log)

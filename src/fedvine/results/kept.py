@@ -7,7 +7,7 @@ from it without any run folder, and without the data.
 A line counts as a wanted cell if method, seed, the data's content and all settings are equal. A
 setting that is not in the line did not exist when the line was written; it counts as equal if it is
 wanted at its present default. A setting of a line that no longer exists is a difference. On which
-``device`` a method computes is no setting here, nor is the number of ``replicates``.
+``device`` a run computes is no setting here, nor is the number of ``replicates``.
 ``revision`` of a method, protocol or partition is raised when the same settings give other scores;
 lines of an older one are not used, nor those of a method's own file before it was changed.
 """
@@ -29,7 +29,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedvine.core import registry
-from fedvine.core.device import without
 from fedvine.core.errors import FedvineError
 from fedvine.core.files import atomic
 from fedvine.experiments.experiment import Experiment
@@ -65,7 +64,6 @@ class Identity:
         data["source"] = self.data                  # no path of a machine
         tables["protocol"][0].pop(REPLICATES, None)     # changes no score
         run = {"stages", "threads", "quorum"}
-        tables["method"] = without(tables["method"][0]), without(tables["method"][1])
         tables["run"] = (made.model_dump(mode="json", include=run),
                          {k: v for k, v in defaults(made).items() if k in run})
         return tables
@@ -118,8 +116,7 @@ class Identity:
         if there.keys() - self.tables.keys():
             return False
         for name, (values, usual) in self.tables.items():
-            kept = there.get(name, {})
-            kept = without(kept) if name == "method" else kept
+            kept = {key: value for key, value in there.get(name, {}).items() if key != "device"}
             if kept.keys() - values.keys():         # a setting that no longer exists
                 return False
             for key, value in values.items():

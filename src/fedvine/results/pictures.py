@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -172,14 +172,6 @@ def pictures(shown: Picture, bounds: Sequence[float] = ()) -> list[tuple[str, by
                 _legend(figure, axes)
         found.append((plot.title or plot.y or plot.x, png(figure)))
     return found
-
-
-def partition(snapshots: Sequence[Mapping[str, Any]]) -> Picture:
-    """Return the plot of cut and balance of a partition by snapshot."""
-    x = list(range(1, len(snapshots) + 1))
-    return Picture([Lines("partition", "snapshot", [
-        (name, x, [s[key] for s in snapshots])
-        for key, name in (("cut", "edges that are cut"), ("cov", "CoV of edges"))])])
 
 
 def _same(shown: Picture) -> tuple[float, float] | None:

@@ -81,10 +81,12 @@ def tune(experiment: Experiment, *, trials: int = TRIALS, seed: int = SEED,
     if not space:
         raise FedvineError(f"{base.method.name} has no settings to search that are not set; "
                            "leave some out, or say in its class what is searched (space).")
-    score, known = score or base.protocol.chosen_by, base.protocol.score_keys()
-    if known and score not in known:
+    shown = base.protocol.shown
+    score = score or shown.chosen_by
+    if score not in shown.score_keys:
         raise FedvineError(f'Runs of {base.method.name} have no score "{score}"'
-                           f"{near(score, known)}; there are {', '.join(base.protocol.scores)}.")
+                           f"{near(score, shown.score_keys)}; there are "
+                           f"{', '.join(shown.scores)}.")
     first, = cells([base], folder)
     if first.absent:
         raise FedvineError(first.absent)

@@ -23,11 +23,99 @@ from fedvine.core.rng import rng
 from fedvine.data.graph import Graph
 from fedvine.data.split import Split
 from fedvine.tasks import class_measures
-from fedvine.tasks.shown import Axis, Lines, Matrix, Picture, Rows, Score
-from fedvine.tasks.task import Judged, Labelled, Line, Task
+from fedvine.tasks.shown import Axis, Line, Lines, Matrix, Picture, Rows, Score, Shown
+from fedvine.tasks.task import Judged, Labelled, Task
 from fedvine.tasks.task_plan import TaskPlan, TaskSettings, begin, of_settings
 
 __all__ = ["ClassIncremental", "NodeQueries", "NodeScorer"]
+
+
+class NodeShown(Shown):
+    """What is shown of class-incremental tasks; a ``task`` is :class:`ClassIncremental`."""
+
+    def questions(self, task: Any, partitions: bool = False, drawn: bool = True) -> str:
+        """Return the sentences about the classes to choose from, AM, FM, and what a seed draws."""
+        draws = ("A partition has orders of tasks and training nodes of its own; a seed draws the "
+                 "initialisation." if partitions else
+                 f"A seed draws {'the partition, ' * drawn}the order of tasks, the training nodes "
+                 "and the initialisation.")
+        return (f"Each test node is classified among {_among(task)}. AM: mean accuracy in percent "
+                "on the tasks after the last one; FM: what was lost on them since they were "
+                f"learned. {draws}")
+
+    def tables(self, task: Any, summary: Mapping[str, Any]) -> list[str | Rows]:
+        """Return the scores by client, those of each class, and the matrix of accuracies."""
+        found = summary["scores"]["test"]
+        if not found["client"]:
+            return ["Nothing was scored: no client has nodes for the test."]
+        total = sum(c["n"] for c in found["n"].values())
+
+        def by_client(keys: Sequence[str]) -> Rows:
+            return Rows(["client", "n", *(self.scores[key].name for key in keys)], [
+                [name, f"{n:,}", *(self.text(k, scores.get(k)) for k in keys)]
+                for name, scores, n in [*((name, s, found["n"][name]["n"])
+                                          for name, s in found["client"].items()),
+                                        ("all, by nodes", found["mean"], total)]], total=True)
+        more = [key for key in self.scores if key not in self.main and key in found["mean"]]
+        matrix = Rows(["learned", *(f"task {j + 1}" for j in range(len(found["matrix"])))], [
+            [f"task {i + 1}", *("-" if a is None else f"{100 * a:.1f}" for a in row)]
+            for i, row in enumerate(found["matrix"])])
+        refit = summary.get("final")
+        return [f"Accuracy in percent on n test nodes, each among {_among(task)}. AM: mean over "
+                "the tasks after the last one; FM: what was lost on them since they were learned."
+                , by_client(self.main),
+                *([class_measures.MEASURES, by_client(more)] if more else []),
+                *class_measures.tables(found.get("classes"), summary.get("classes", ())),
+                *(["Accuracy on each task, after each task:", matrix]
+                  if len(found["matrix"]) > 1 else []),
+                *([f"{said_of(refit)} These scores are of the model before."] if refit else [])]
+
+    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
+        """Return the matrix of accuracies, each task's accuracy since it was learned, confusions.
+
+        Of a single task it is the matrix of confusions alone.
+        """
+        found = summary["scores"]["test"]
+        count, mean = len(found["matrix"]), found["mean"]
+        cells = [[100 * a if a is not None else float("nan") for a in row] + [float("nan")] *
+                 (count - len(row)) for row in found["matrix"]]
+        title = (f"AM {mean.get('am', float('nan')):.1f}"
+                 + (f", FM {mean['fm']:.1f}" if "fm" in mean else ""))
+        series = [(f"task {j + 1}", list(range(j + 1, count + 1)),
+                   [cells[i][j] for i in range(j, count)]) for j in range(count)]
+        confused = class_measures.matrix(found.get("classes"), summary.get("classes", ()))
+        return Picture([*([Matrix(title, "accuracy on task", "after task", cells),
+                           Lines("", "after task", series, y="accuracy in percent",
+                                 limits=(0, 102), whole=count, legend=count <= 12)]
+                          if count > 1 or not confused else []), *confused])
+
+    def course(self, lines: Sequence[Line], names: Sequence[str] = ()) -> list[Lines | Matrix]:
+        """Return the mean accuracy of the tasks so far, of all and by client, and two matrices.
+
+        They are those of accuracies, and of confusions after the newest task.
+        """
+        found: dict[int, dict[int, dict[str, Any]]] = {}
+        for line in lines:
+            found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = line
+        clients = sorted({str(line["client"]) for line in lines})
+        series = []
+        for name, among in [("all", clients), *((name, [name]) for name in clients)]:
+            points = {t + 1: 100 * sum(known) / len(known) for t, by in sorted(found.items())
+                      if (known := [a for j in range(t + 1) if (
+                          a := _mean(by.get(j, {}), among, "")) is not None])}
+            series.append((name, list(points), list(points.values())))
+        count = max(found, default=-1) + 1
+        cells = [[float("nan") if (a := _mean(found.get(i, {}).get(j, {}), clients, "")) is None
+                  or j > i else 100 * a for j in range(count)] for i in range(count)]
+        newest = [line["classes"] for line in lines if line["t"] == count - 1 and "classes" in line]
+        return [Lines("mean accuracy of the tasks so far, %", "after task", series,
+                      limits=(0, 102), whole=count),
+                Matrix("accuracy, %", "accuracy on task", "after task", cells),
+                *class_measures.matrix(class_measures.summed(newest), names)] if count else []
+
+
+def _among(task: Any) -> str:
+    return "the classes of its task" if task.masked else "all classes"
 
 
 class ClassIncremental(Task):
@@ -42,23 +130,21 @@ class ClassIncremental(Task):
     federated: ClassVar[bool] = True
     refits: ClassVar[bool] = True
     settings: ClassVar[type[BaseModel] | None] = TaskSettings
-    scores: ClassVar[dict[str, Score]] = {
-        "am": Score("AM", "%"), "fm": Score("FM", "%", True), "accuracy": Score("accuracy"),
-        "common": Score("commonest"), "balanced": Score("balanced"),
-        "f1_macro": Score("macro F1"), "ece": Score("ECE", falling=True)}
-    main: ClassVar[tuple[str, ...]] = ("am", "fm")
-    by_client: ClassVar[tuple[str, ...]] = ("am", "fm")
-    chosen_by: ClassVar[str] = "am"
-    tried: ClassVar[tuple[str, ...]] = ("common", "power_plus:rounds=0", "fedavg", "power",
-                                        "power_plus")
-    judged_by: ClassVar[tuple[str, str]] = ("am", "By AM")
-    simple: ClassVar[tuple[str, ...]] = ("common",)
-    mean_over: ClassVar[str] = "all clients' nodes"
-    means: ClassVar[str] = "over the nodes of all clients together"
-    axes: ClassVar[tuple[Axis, ...]] = (
-        Axis("AM: accuracy after the last task, %", (("am", ""),)),
-        Axis("FM: forgotten since learned, %", (("fm", ""),)))
-    ranked_by: ClassVar[tuple[str, ...]] = ("am",)
+    shown: ClassVar[Shown] = NodeShown(
+        scores={
+            "am": Score("AM", "%"), "fm": Score("FM", "%", True), "accuracy": Score("accuracy"),
+            "common": Score("commonest"), "balanced": Score("balanced"),
+            "f1_macro": Score("macro F1"), "ece": Score("ECE", falling=True)},
+        main=("am", "fm"),
+        by_client=("am", "fm"),
+        chosen_by="am",
+        tried=("common", "power_plus:rounds=0", "fedavg", "power", "power_plus"),
+        simple=("common",),
+        mean_over="all clients' nodes",
+        means="over the nodes of all clients together",
+        axes=(
+            Axis("AM: accuracy after the last task, %", (("am", ""),)),
+            Axis("FM: forgotten since learned, %", (("fm", ""),))))
     partitions: ClassVar[bool] = True
 
     masked: bool = Field(default=False, description="choose among the classes of the task alone "
@@ -66,11 +152,6 @@ class ClassIncremental(Task):
 
     curves: bool = Field(default=False, description="measure the clients' models also when they "
                          "have just received the global one, and after each local epoch")
-
-    @classmethod
-    def score_keys(cls) -> frozenset[str]:
-        """Return the keys of all scores."""
-        return frozenset(cls.scores)
 
     @classmethod
     def choices(cls) -> frozenset[str]:
@@ -126,10 +207,6 @@ class ClassIncremental(Task):
         """Return every task so far, once task ``t`` is learned."""
         return list(range(t + 1))
 
-    def period(self, plan: TaskPlan, learned: int, t: int) -> str:
-        """Return the period that stage ``t`` is scored for: "train", "val" or "test"."""
-        return plan.period(t)
-
     def scorer(self, part: Graph, plan: TaskPlan, name: str, seed: int) -> NodeScorer:  # type: ignore
         """Return the scorer of one client's part."""
         return NodeScorer(self, part, plan, name)
@@ -169,99 +246,6 @@ class ClassIncremental(Task):
     def learned(self, plan: TaskPlan, parts: Mapping[str, Graph]) -> int:
         """Return the number of training nodes of all tasks."""
         return sum(int((plan.past(part, len(plan) - 1).y >= 0).sum()) for part in parts.values())
-
-    # -- tables and plots ------------------------------------------------------------------------
-    def questions(self, partitions: bool = False, drawn: bool = True) -> str:
-        """Return the sentences about the classes to choose from, AM, FM, and what a seed draws."""
-        draws = ("A partition has orders of tasks and training nodes of its own; a seed draws the "
-                 "initialisation." if partitions else
-                 f"A seed draws {'the partition, ' * drawn}the order of tasks, the training nodes "
-                 "and the initialisation.")
-        return (f"Each test node is classified among {self._among()}. AM: mean accuracy in percent "
-                "on the tasks after the last one; FM: what was lost on them since they were "
-                f"learned. {draws}")
-
-    def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
-        """Return the scores by client, those of each class, and the matrix of accuracies."""
-        found = summary["scores"]["test"]
-        if not found["client"]:
-            return ["Nothing was scored: no client has nodes for the test."]
-        total = sum(c["n"] for c in found["n"].values())
-
-        def by_client(keys: Sequence[str]) -> Rows:
-            return Rows(["client", "n", *(self.scores[key].name for key in keys)], [
-                [name, f"{n:,}", *(self.text(k, scores.get(k)) for k in keys)]
-                for name, scores, n in [*((name, s, found["n"][name]["n"])
-                                          for name, s in found["client"].items()),
-                                        ("all, by nodes", found["mean"], total)]], total=True)
-        more = [key for key in self.scores if key not in self.main and key in found["mean"]]
-        matrix = Rows(["learned", *(f"task {j + 1}" for j in range(len(found["matrix"])))], [
-            [f"task {i + 1}", *("-" if a is None else f"{100 * a:.1f}" for a in row)]
-            for i, row in enumerate(found["matrix"])])
-        refit = summary.get("final")
-        return [f"Accuracy in percent on n test nodes, each among {self._among()}. AM: mean over "
-                "the tasks after the last one; FM: what was lost on them since they were learned."
-                , by_client(self.main),
-                *([class_measures.MEASURES, by_client(more)] if more else []),
-                *class_measures.tables(found.get("classes"), summary.get("classes", ())),
-                *(["Accuracy on each task, after each task:", matrix]
-                  if len(found["matrix"]) > 1 else []),
-                *([f"{said_of(refit)} These scores are of the model before."] if refit else [])]
-
-    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
-        """Return the matrix of accuracies, each task's accuracy since it was learned, confusions.
-
-        Of a single task it is the matrix of confusions alone.
-        """
-        found = summary["scores"]["test"]
-        count, mean = len(found["matrix"]), found["mean"]
-        cells = [[100 * a if a is not None else float("nan") for a in row] + [float("nan")] *
-                 (count - len(row)) for row in found["matrix"]]
-        title = (f"AM {mean.get('am', float('nan')):.1f}"
-                 + (f", FM {mean['fm']:.1f}" if "fm" in mean else ""))
-        series = [(f"task {j + 1}", list(range(j + 1, count + 1)),
-                   [cells[i][j] for i in range(j, count)]) for j in range(count)]
-        confused = class_measures.matrix(found.get("classes"), summary.get("classes", ()))
-        return Picture([*([Matrix(title, "accuracy on task", "after task", cells),
-                           Lines("", "after task", series, y="accuracy in percent",
-                                 limits=(0, 102), whole=count, legend=count <= 12)]
-                          if count > 1 or not confused else []), *confused])
-
-    def course(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> list[Lines]:
-        """Return the mean accuracy of the tasks so far, after each task, in percent."""
-        found = {i + 1: 100 * sum(known) / len(known)
-                 for i, row in enumerate(summary["scores"]["test"]["matrix"])
-                 if (known := [a for a in row if a is not None])}
-        return [Lines("mean accuracy of the tasks so far, %", "after task",
-                      [("", list(found), list(found.values()))], whole=len(found))]
-
-    def so_far(self, lines: Sequence[Line], names: Sequence[str] = ()) -> list[Lines | Matrix]:
-        """Return the mean accuracy of the tasks so far, of all and by client, and two matrices.
-
-        They are those of accuracies, and of confusions after the newest task.
-        """
-        found: dict[int, dict[int, dict[str, Any]]] = {}
-        for line in lines:
-            found.setdefault(line["t"], {}).setdefault(line["stage"], {})[line["client"]] = line
-        clients = sorted({str(line["client"]) for line in lines})
-        series = []
-        for name, among in [("all", clients), *((name, [name]) for name in clients)]:
-            points = {t + 1: 100 * sum(known) / len(known) for t, by in sorted(found.items())
-                      if (known := [a for j in range(t + 1) if (
-                          a := _mean(by.get(j, {}), among, "")) is not None])}
-            series.append((name, list(points), list(points.values())))
-        count = max(found, default=-1) + 1
-        cells = [[float("nan") if (a := _mean(found.get(i, {}).get(j, {}), clients, "")) is None
-                  or j > i else 100 * a for j in range(count)] for i in range(count)]
-        newest = [line["classes"] for line in lines if line["t"] == count - 1 and "classes" in line]
-        return [Lines("mean accuracy of the tasks so far, %", "after task", series,
-                      limits=(0, 102), whole=count),
-                Matrix("accuracy, %", "accuracy on task", "after task", cells),
-                *class_measures.matrix(class_measures.summed(newest), names)] if count else []
-
-    def _among(self) -> str:
-        return "the classes of its task" if self.masked else "all classes"
-
 
 def said_of(refit: Mapping[str, Any]) -> str:
     """Return the sentence on the model that answers; ``refit`` is ``final`` of a summary."""

@@ -29,14 +29,14 @@ from fedvine.core.refresh import check_refresh, step_of
 from fedvine.data.ids import Ids
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
-from fedvine.tasks import link_measures, link_tables
+from fedvine.tasks import link_measures
 from fedvine.tasks.asked_by_client import AskedByClient
 from fedvine.tasks.link_measures import SUBSETS, counted
 from fedvine.tasks.link_scorer import EdgeQueries, Scorer, lists_are_cheap
-from fedvine.tasks.link_tables import LEAST, summarise
+from fedvine.tasks.link_tables import LEAST, SHOWN
 from fedvine.tasks.metrics import period_means
-from fedvine.tasks.shown import Axis, Group, Lines, Picture, Rows, Score
-from fedvine.tasks.task import Line, Task
+from fedvine.tasks.shown import Shown
+from fedvine.tasks.task import Task
 
 __all__ = ["EdgeQueries", "LinkPrediction", "Scorer"]
 
@@ -52,44 +52,9 @@ class LinkPrediction(Task):
         counted=counted, above={"novelty": 64.0})
     federated: ClassVar[bool] = True
     resampled: ClassVar[bool] = True
-    scores: ClassVar[dict[str, Score]] = {
-        "auc_new": Score("AUC new"), "mrr_new": Score("MRR new"), "auc": Score("AUC all"),
-        "mrr": Score("MRR all"), "ndcg_new": Score("NDCG@k new"), "ndcg": Score("NDCG@k all"),
-        "hit": Score("hit@k"), "hit_new": Score("hit@k new"), "recall": Score("recall@k"),
-        "recall_new": Score("recall@k new"), "map": Score("MAP@k"), "map_new": Score("MAP@k new"),
-        "coverage": Score("coverage"), "novelty": Score("novelty, bits"),
-        "no_list": Score("without a list", falling=True),
-        "auc_within_new": Score("AUC within users, new"), "auc_within": Score("AUC within users"),
-        "ap": Score("AP all"), "auc_historical": Score("AUC hist."),
-        "auc_inductive": Score("AUC induct."), "auc_travelled": Score("AUC travelled"),
-        "auc_arrived": Score("AUC arrived"), "auc_across": Score("AUC across"),
-        "ap_across": Score("AP across"), "ap_nodes_across": Score("AP across, any nodes"),
-        "auc_cold": Score("AUC cold"), "mrr_cold": Score("MRR cold"),
-        "accuracy": Score("accuracy")}
-    main: ClassVar[tuple[str, ...]] = ("auc_new", "mrr_new", "auc", "mrr")
-    more: ClassVar[tuple[Group, ...]] = (
-        Group("Lists of all candidates, for users with an edge in the stage",
-              ("ndcg_new", "ndcg", "hit_new", "hit", "recall_new", "recall", "map_new", "map")),
-        Group("What the lists hold", ("coverage", "novelty", "no_list")),
-        Group("AUC within users: one's own negatives alone", ("auc_within_new", "auc_within")),
-        Group("Average precision; historical and inductive negatives",
-              ("ap", "auc_historical", "auc_inductive")),
-        Group("Users who travelled, and those who just arrived", ("auc_travelled", "auc_arrived")),
-        Group("Pairs whose ends are at two clients",
-              ("auc_across", "ap_across", "ap_nodes_across")),
-        Group("Items of the table that did not have an edge", ("auc_cold", "mrr_cold")))
-    by_client: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
-    chosen_by: ClassVar[str] = "auc"
-    tried: ClassVar[tuple[str, ...]] = ("popularity", "popularity:share=all", "recency",
-                                        "frequency", "edgebank", "fedlink_plus", "fedlink")
-    judged_by: ClassVar[tuple[str, str]] = ("auc_new", "On new pairs (AUC)")
-    simple: ClassVar[tuple[str, ...]] = ("edgebank", "frequency", "popularity", "recency")
-    mean_over: ClassVar[str] = "test period, mean over clients"
-    axes: ClassVar[tuple[Axis, ...]] = (
-        Axis("AUC", (("auc_new", "new pairs"), ("auc", "all pairs")), 0.5),
-        Axis("MRR", (("mrr_new", "new pairs"), ("mrr", "all pairs"))))
-    ranked_by: ClassVar[tuple[str, ...]] = ("auc_new", "auc")
+    shown: ClassVar[Shown] = SHOWN
     no_self: ClassVar[bool] = True
+    least: ClassVar[int] = LEAST
     candidates: Literal["known", "catalogue", "dataset", "roland"] = Field(
         default="known", description="what a positive is asked among, at a client: known: items "
         "with an edge there before the stage (nodes, where all are of one kind); catalogue: these "
@@ -136,14 +101,6 @@ class LinkPrediction(Task):
         return self.model_copy(update={"ranking": cheap})
 
     @classmethod
-    def score_keys(cls) -> frozenset[str]:
-        """Return the keys of all scores, of all subsets; see :mod:`fedvine.tasks.link_measures`."""
-        plain = ("auc", "auc_within", "ap", "mrr", "hits_sampled", "auc_historical",
-                 "auc_inductive")
-        ends = ("", *(f"_{subset}" for subset in SUBSETS[1:]))
-        return frozenset([*cls.scores, *(key + end for key in plain for end in ends)])
-
-    @classmethod
     def choices(cls) -> frozenset[str]:
         """Return the keys to choose by; coverage says what lists hold, not how good they are."""
         return super().choices() - {"coverage"}
@@ -152,10 +109,6 @@ class LinkPrediction(Task):
     def settings_for(cls, key: str) -> dict[str, Any]:
         """Return that lists are to be measured, for their scores."""
         return {"ranking": True} if key.removesuffix("_new") in link_measures.SCORES else {}
-
-    def name_of(self, key: str) -> str:
-        """Return the name of a score, with the k of its lists."""
-        return super().name_of(key).replace("@k", f"@{self.k}")
 
     @property
     def step(self) -> int | None:
@@ -169,10 +122,6 @@ class LinkPrediction(Task):
     def scored(self, t: int, stages: int) -> list[int]:
         """Return the stage that is scored once stage ``t`` is learned: ``lead`` stages on."""
         return [t + self.lead] if t + self.lead < stages else []
-
-    def period(self, plan: Plan, learned: int, t: int) -> str:
-        """Return the period that stage ``t`` is scored for: "train", "val" or "test"."""
-        return plan.period(t)
 
     def scorer(self, part: EventStream, plan: Plan, name: str, seed: int) -> Scorer:
         """Return the scorer of one client's part."""
@@ -193,53 +142,13 @@ class LinkPrediction(Task):
         return AskedByClient(whole, {name: self.scorer(part, plan, name, seed)  # type: ignore
                                      for name, part in parts.items()})
 
-    def summary(self, stages: list[Any], plan: Plan) -> dict[str, Any]:
-        """Return ``{"test": ..., "val": ...}``, and ``"live"`` if any; see :func:`summarise`."""
-        live = ("live",) if plan.live is not None and len(plan) > plan.live else ()
-        return {period: summarise(stages, plan, period) for period in ("test", "val", *live)}
-
     def replicates_of(self, stages: list[Any], plan: Plan) -> dict[str, list[float | None]]:
         """Return the replicates of the test period's means, over the clients that these are of."""
-        found = summarise(stages, plan)
+        found = self.means(stages, plan)
         return period_means(stages, plan, counted, {
             key: [name for name in found["client"] if key in found["client"][name]
-                  and found["n"][name].get(counted(key), 0) >= LEAST] for key in found["mean"]})
-
-    # -- tables and plots ------------------------------------------------------------------------
-    def questions(self, partitions: bool = False, drawn: bool = True) -> str:
-        """Return the sentences that name candidates, the negatives of each score, and k."""
-        return link_tables.questions(self)
-
-    def footnote(self) -> str:
-        """Return the sentence that names the negatives of the two axes."""
-        return link_tables.footnote(self)
-
-    def partial(self, found: Mapping[str, tuple[int, int]]) -> str:
-        """Return the sentence on means that are not over all clients."""
-        return link_tables.partial(found)
-
-    def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
-        """Return scores by client: new and all pairs, travelled, arrived and cold ones, and lists.
-
-        ``n`` is the number of positives, or of users; sentences say what was not asked.
-        """
-        return link_tables.tables(self, summary)
-
-    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
-        """Return the AUC of new and of all pairs by stage; the test period is shaded."""
-        test = [line["stage"] + 1 for line in lines if line["period"] == "test"]
-        names = sorted({line["client"] for line in lines})
-        plots = []
-        for key, title in (("auc_new", "AUC, new pairs"), ("auc", "AUC, all pairs")):
-            series = []
-            for name in names:
-                points = [(line["stage"] + 1, line["scores"][key]) for line in lines
-                          if line["client"] == name and key in line["scores"]]
-                series.append((name, [x for x, _ in points], [y for _, y in points]))
-            plots.append(Lines(title, "stage scored before it was learned (test shaded)", series,
-                               shaded=(min(test) - 0.5, max(test) + 0.5) if test else None,
-                               legend=1 <= len(names) <= 20, stages=True))
-        return Picture(plots, same=True)
+                  and found["n"][name].get(counted(key), 0) >= self.least]
+            for key in found["mean"]})
 
     # -- forecasts -------------------------------------------------------------------------------
     def outcomes(self, part: EventStream) -> Ids:

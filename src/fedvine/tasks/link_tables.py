@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedvine.data.dates import moment
-from fedvine.data.plan import Plan
-from fedvine.tasks import shown
+from fedvine.tasks import link_measures
 from fedvine.tasks.link_measures import counted
-from fedvine.tasks.shown import Rows
+from fedvine.tasks.shown import Axis, Group, Line, Lines, Picture, Rows, Score, Shown
 
-if TYPE_CHECKING:
-    from fedvine.tasks.link_prediction import LinkPrediction
-
+LEAST = 30      # queries of a client in a period, with which its score counts in a mean of clients
 _SUBSETS = {"_new": "new", "": "all", "_travelled": "travelled", "_arrived": "arrived",
             "_cold": "cold"}
 _OF = {"n": "all pairs", "n_new": "new pairs", "n_travelled": "users who travelled",
@@ -30,7 +27,7 @@ _WHERE = {"known": "items known at the client before the stage",
           "item that nobody met before it is nearly always right)"}
 
 
-def negatives(task: LinkPrediction) -> str:
+def negatives(task: Any) -> str:
     """Return the sentence on candidates and negatives."""
     where = _WHERE[task.candidates]
     if task.lead > 1:
@@ -43,80 +40,111 @@ def negatives(task: LinkPrediction) -> str:
             f"for AUC and AP, {many} for MRR{met}.")
 
 
-def questions(task: LinkPrediction) -> str:
-    """Return the sentences under a comparison: what is asked."""
-    return " ".join([
-        negatives(task), "Historical ones are pairs met before, inductive ones pairs first met "
-        "since validation began.",
-        *([] if task.ranking is False else [
-            f"k is {task.k}: lists hold the {task.k} likeliest of all candidates."]),
-        *([] if task.asked == "graph" else [
-            "Methods whose server holds the graph are asked each client's own pairs."]),
-        *([] if task.step is None else [
-            "Clients let their own new events into their state after "
-            f"{'each' if task.step == 1 else f'every {task.step:,}'} of them, before any round "
-            "learned them."])])
+class LinkShown(Shown):
+    """What is shown of link prediction; a ``task`` is :class:`LinkPrediction`."""
+
+    @property
+    def score_keys(self) -> frozenset[str]:
+        """Return the keys of all scores, of all subsets; see :mod:`fedvine.tasks.link_measures`."""
+        plain = ("auc", "auc_within", "ap", "mrr", "hits_sampled", "auc_historical",
+                 "auc_inductive")
+        ends = ("", *(f"_{subset}" for subset in link_measures.SUBSETS[1:]))
+        return frozenset([*self.scores, *(key + end for key in plain for end in ends)])
+
+    def name_of(self, task: Any, key: str) -> str:
+        """Return the name of a score, with the k of its lists."""
+        return super().name_of(task, key).replace("@k", f"@{task.k}")
+
+    def questions(self, task: Any, partitions: bool = False, drawn: bool = True) -> str:
+        """Return the sentences under a comparison: what is asked."""
+        return " ".join([
+            negatives(task), "Historical ones are pairs met before, inductive ones pairs first met "
+            "since validation began.",
+            *([] if task.ranking is False else [
+                f"k is {task.k}: lists hold the {task.k} likeliest of all candidates."]),
+            *([] if task.asked == "graph" else [
+                "Methods whose server holds the graph are asked each client's own pairs."]),
+            *([] if task.step is None else [
+                "Clients let their own new events into their state after "
+                f"{'each' if task.step == 1 else f'every {task.step:,}'} of them, before any round "
+                "learned them."])])
+
+    def footnote(self, task: Any) -> str:
+        """Return the sentence under a picture: the negatives of AUC and of MRR."""
+        many = "all" if task.negatives == "all" else f"{task.negatives:,}"
+        return f"Negatives that a positive is asked among: one for AUC, {many} for MRR."
+
+    def partial(self, found: Mapping[str, tuple[int, int]]) -> str:
+        """Return the sentence on means that are not over all clients; empty where all are.
+
+        ``found`` has by key of a score the number of clients in the mean, and of those with it.
+        """
+        by = {counted(key): (of, total) for key, (of, total) in found.items() if of < total}
+        few = [f"{of} of {total} for {_OF[key]}" for key, (of, total) in by.items() if of]
+        none = [_OF[key] for key, (of, _) in by.items() if not of]
+        return " ".join([
+            *([f"Means are over clients with at least {LEAST} queries: {', '.join(few)}."]
+              if few else []),
+            *([f"No client has {LEAST} for {', '.join(none)}: the mean is over queries."]
+              if none else [])])
+
+    def tables(self, task: Any, summary: Mapping[str, Any]) -> list[str | Rows]:
+        """Return scores by client: new and all pairs, travelled, arrived and cold ones, and lists.
+
+        ``n`` is the number of positives, or of users; sentences say what was not asked.
+        """
+        found = summary["scores"]["test"]
+        live = summary["scores"].get("live", {"client": {}})
+        if not (found["client"] or live["client"]):
+            return [_unscored(summary)]
+        made: list[str | Rows] = []
+        for period, title in ((found, "Scores of the test period"),
+                              (live, "Scores of the stages since then, each scored before it was "
+                                     "learned")):
+            if period["client"]:
+                made += [f"{title}{'.' if made else f', for n positives. {negatives(task)}'}",
+                         *_by_client(period, _MEASURES, (("_new", ""), ("_travelled", "_arrived"),
+                                                         ("_cold",))),
+                         *([said] if (said := self._left_out(task, period)) else []),
+                         *_lists(task, period)]
+        if (loops := summary.get("self_loops_left_out")) is not None:
+            made.append("Edges have no direction: each is asked from both of its ends, and n "
+                        "counts both." + _without_loops(loops))
+        return made
+
+    def _left_out(self, task: Any, found: Mapping[str, Any]) -> str:
+        """Return the sentences on what was not asked, on fewer negatives, and on partial means."""
+        total = _total(found)
+        unknown, unasked, few, n = (
+            total.get(k, 0) for k in ("n_unknown", "n_unasked", "n_few", "n"))
+        reasons = [text for count, text in (
+            (unknown, f"{unknown:,} whose item is no candidate"),
+            (unasked, f"{unasked:,} without a negative")) if count]
+        said = [*([f"Positives not asked: {', '.join(reasons)}."] if reasons else []),
+                *([f"{f'All {n:,}' if few == n else f'{few:,} of {n:,}'} positives had fewer than "
+                   f"{task.negatives:,} negatives: all there were."] if few else []),
+                self.partial({key: (of, sum(key in scores for scores in found["client"].values()))
+                         for key, of in found.get("of", {}).items()})]
+        return " ".join(text for text in said if text)
+
+    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
+        """Return the AUC of new and of all pairs by stage; the test period is shaded."""
+        test = [line["stage"] + 1 for line in lines if line["period"] == "test"]
+        names = sorted({line["client"] for line in lines})
+        plots = []
+        for key, title in (("auc_new", "AUC, new pairs"), ("auc", "AUC, all pairs")):
+            series = []
+            for name in names:
+                points = [(line["stage"] + 1, line["scores"][key]) for line in lines
+                          if line["client"] == name and key in line["scores"]]
+                series.append((name, [x for x, _ in points], [y for _, y in points]))
+            plots.append(Lines(title, "stage scored before it was learned (test shaded)", series,
+                               shaded=(min(test) - 0.5, max(test) + 0.5) if test else None,
+                               legend=1 <= len(names) <= 20, stages=True))
+        return Picture(plots, same=True)
 
 
-def footnote(task: LinkPrediction) -> str:
-    """Return the sentence under a picture: the negatives of AUC and of MRR."""
-    many = "all" if task.negatives == "all" else f"{task.negatives:,}"
-    return f"Negatives that a positive is asked among: one for AUC, {many} for MRR."
-
-
-def tables(task: LinkPrediction, summary: Mapping[str, Any]) -> list[str | shown.Rows]:
-    """Return sentences and tables of scores by client; see :meth:`LinkPrediction.tables`."""
-    found = summary["scores"]["test"]
-    live = summary["scores"].get("live", {"client": {}})
-    if not (found["client"] or live["client"]):
-        return [_unscored(summary)]
-    made: list[str | Rows] = []
-    for period, title in ((found, "Scores of the test period"),
-                          (live, "Scores of the stages since then, each scored before it was "
-                                 "learned")):
-        if period["client"]:
-            made += [f"{title}{'.' if made else f', for n positives. {negatives(task)}'}",
-                     *_by_client(period, _MEASURES, (("_new", ""), ("_travelled", "_arrived"),
-                                                     ("_cold",))),
-                     *([said] if (said := _left_out(task, period)) else []),
-                     *_lists(task, period)]
-    if (loops := summary.get("self_loops_left_out")) is not None:
-        made.append("Edges have no direction: each is asked from both of its ends, and n counts "
-                    "both." + _without_loops(loops))
-    return made
-
-
-def partial(found: Mapping[str, tuple[int, int]]) -> str:
-    """Return the sentence on means that are not over all clients; empty where all are.
-
-    ``found`` has by key of a score the number of clients in the mean, and of those with the score.
-    """
-    by = {counted(key): (of, total) for key, (of, total) in found.items() if of < total}
-    few = [f"{of} of {total} for {_OF[key]}" for key, (of, total) in by.items() if of]
-    none = [_OF[key] for key, (of, _) in by.items() if not of]
-    return " ".join([
-        *([f"Means are over clients with at least {LEAST} queries: {', '.join(few)}."]
-          if few else []),
-        *([f"No client has {LEAST} for {', '.join(none)}: the mean is over queries."]
-          if none else [])])
-
-
-def _left_out(task: LinkPrediction, found: Mapping[str, Any]) -> str:
-    """Return the sentences on what was not asked, on fewer negatives, and on partial means."""
-    total = _total(found)
-    unknown, unasked, few, n = (total.get(k, 0) for k in ("n_unknown", "n_unasked", "n_few", "n"))
-    reasons = [text for count, text in (
-        (unknown, f"{unknown:,} whose item is no candidate"),
-        (unasked, f"{unasked:,} without a negative")) if count]
-    said = [*([f"Positives not asked: {', '.join(reasons)}."] if reasons else []),
-            *([f"{f'All {n:,}' if few == n else f'{few:,} of {n:,}'} positives had fewer than "
-               f"{task.negatives:,} negatives: all there were."] if few else []),
-            partial({key: (of, sum(key in scores for scores in found["client"].values()))
-                     for key, of in found.get("of", {}).items()})]
-    return " ".join(text for text in said if text)
-
-
-def _lists(task: LinkPrediction, found: Mapping[str, Any]) -> Iterator[str | Rows]:
+def _lists(task: Any, found: Mapping[str, Any]) -> Iterator[str | Rows]:
     """Yield the sentence on lists and their table, where lists were measured."""
     if "ndcg" not in found["mean"]:
         return
@@ -187,41 +215,41 @@ def _without_loops(count: int) -> str:
     return f" {edges} left out of the stream."
 
 
-# -- means of link prediction's scores: over the stages of a period, and over the clients ----------
-LEAST = 30      # queries of a client in a period, with which its score counts in a mean of clients
-
-
-def summarise(stages: list[Any], plan: Plan, period: str = "test") -> dict[str, Any]:
-    """Compute the scores of each client over the stages of a period, and their means.
-
-    By key: ``client``, each client's scores weighted by queries; ``n``, its counts; ``mean``, the
-    plain mean over clients with at least :data:`LEAST` queries of the score; ``mean_edges``, the
-    mean over all queries; ``of``, the number of clients in the plain mean. Where no client has so
-    many, that is 0 and the mean is the one over queries. ``period`` is "train", "val" or "test".
-    """
-    sums: dict[str, dict[str, list[tuple[float, int]]]] = {}
-    counts: dict[str, dict[str, int]] = {}
-    for stage in stages:
-        for scored, by in stage.found.items():
-            if plan.period(scored) != period:
-                continue
-            for name, result in by.items():
-                for key, value in result["n"].items():
-                    mine = counts.setdefault(name, {})
-                    mine[key] = mine.get(key, 0) + value
-                for key, value in result["scores"].items():
-                    sums.setdefault(name, {}).setdefault(key, []).append(
-                        (value, result["n"][counted(key)]))
-
-    def weighted(pairs: list[tuple[float, int]]) -> float:
-        return sum(v * w for v, w in pairs) / sum(w for _, w in pairs)
-
-    client = {name: {k: weighted(v) for k, v in by.items()} for name, by in sums.items()}
-    keys = list(dict.fromkeys(k for by in client.values() for k in by))
-    have = {k: [n for n in client if k in client[n]] for k in keys}
-    whole = {k: weighted([p for n in have[k] for p in sums[n][k]]) for k in keys}
-    many = {k: [n for n in have[k] if sum(w for _, w in sums[n][k]) >= LEAST] for k in keys}
-    return {"client": client, "n": counts,
-            "mean": {k: sum(client[n][k] for n in many[k]) / len(many[k]) if many[k] else whole[k]
-                     for k in keys},
-            "mean_edges": whole, "of": {k: len(many[k]) for k in keys}}
+SHOWN = LinkShown(
+    scores={
+        "auc_new": Score("AUC new"), "mrr_new": Score("MRR new"), "auc": Score("AUC all"),
+        "mrr": Score("MRR all"), "ndcg_new": Score("NDCG@k new"), "ndcg": Score("NDCG@k all"),
+        "hit": Score("hit@k"), "hit_new": Score("hit@k new"), "recall": Score("recall@k"),
+        "recall_new": Score("recall@k new"), "map": Score("MAP@k"), "map_new": Score("MAP@k new"),
+        "coverage": Score("coverage"), "novelty": Score("novelty, bits"),
+        "no_list": Score("without a list", falling=True),
+        "auc_within_new": Score("AUC within users, new"), "auc_within": Score("AUC within users"),
+        "ap": Score("AP all"), "auc_historical": Score("AUC hist."),
+        "auc_inductive": Score("AUC induct."), "auc_travelled": Score("AUC travelled"),
+        "auc_arrived": Score("AUC arrived"), "auc_across": Score("AUC across"),
+        "ap_across": Score("AP across"), "ap_nodes_across": Score("AP across, any nodes"),
+        "auc_cold": Score("AUC cold"), "mrr_cold": Score("MRR cold"),
+        "accuracy": Score("accuracy")},
+    main=("auc_new", "mrr_new", "auc", "mrr"),
+    more=(
+        Group("Lists of all candidates, for users with an edge in the stage",
+              ("ndcg_new", "ndcg", "hit_new", "hit", "recall_new", "recall", "map_new", "map")),
+        Group("What the lists hold", ("coverage", "novelty", "no_list")),
+        Group("AUC within users: one's own negatives alone", ("auc_within_new", "auc_within")),
+        Group("Average precision; historical and inductive negatives",
+              ("ap", "auc_historical", "auc_inductive")),
+        Group("Users who travelled, and those who just arrived", ("auc_travelled", "auc_arrived")),
+        Group("Pairs whose ends are at two clients",
+              ("auc_across", "ap_across", "ap_nodes_across")),
+        Group("Items of the table that did not have an edge", ("auc_cold", "mrr_cold"))),
+    by_client=("auc_new", "auc"),
+    chosen_by="auc",
+    tried=("popularity", "popularity:share=all", "recency", "frequency", "edgebank",
+           "fedlink_plus", "fedlink"),
+    judged_by=("auc_new", "On new pairs (AUC)"),
+    simple=("edgebank", "frequency", "popularity", "recency"),
+    mean_over="test period, mean over clients",
+    axes=(
+        Axis("AUC", (("auc_new", "new pairs"), ("auc", "all pairs")), 0.5),
+        Axis("MRR", (("mrr_new", "new pairs"), ("mrr", "all pairs")))),
+    ranked_by=("auc_new", "auc"))

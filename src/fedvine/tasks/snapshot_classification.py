@@ -29,12 +29,57 @@ from fedvine.core.rng import key
 from fedvine.data.plan import Plan
 from fedvine.data.stream import EventStream
 from fedvine.tasks import class_measures
-from fedvine.tasks.shown import Axis, Lines, Picture, Rows, Score
-from fedvine.tasks.task import Labelled, Line, Task
+from fedvine.tasks.shown import Axis, Line, Lines, Picture, Rows, Score, Shown
+from fedvine.tasks.task import Labelled, Task
 
 __all__ = ["LabelScorer", "SnapshotClassification", "SnapshotQueries"]
 
 AHEAD = {1: "val", 2: "test"}     # period by number of stages after the learned one
+
+
+class LabelShown(Shown):
+    """What is shown of classes over snapshots; a ``task`` is :class:`SnapshotClassification`."""
+
+    def questions(self, task: Any, partitions: bool = False, drawn: bool = True) -> str:
+        """Return the sentences about the nodes that are scored, and what a seed draws."""
+        return ("Classes of nodes that were set aside, and that no method was told in any stage"
+                + (" after the learned one" if task.known else "")
+                + ": the model of each stage is asked about the nodes that are active two stages "
+                "later; means over stages, weighted by nodes. A seed draws the nodes set aside and "
+                "the initialisation.")
+
+    def tables(self, task: Any, summary: Mapping[str, Any]) -> list[str | Rows]:
+        """Return the scores of both periods, and accuracy by client."""
+        found = summary["scores"]
+        if not found["test"]["mean"]:
+            return ["Nothing was scored: no node that was set aside has a class two stages after "
+                    "one that was learned."]
+        keys = [*self.main, "balanced", "common"]
+        table = Rows(["asked", "n", *(self.scores[k].name for k in keys)], [
+            [name, f"{found[period]['n']['all']['n']:,}",
+             *(self.text(k, found[period]["mean"].get(k)) for k in keys)]
+            for period, name in (("val", "one stage ahead, to choose by"),
+                                 ("test", "two stages ahead")) if found[period]["mean"]])
+        by = Rows(["client", "n", "accuracy"], [
+            [name, f"{one['n']:,}", f"{one['accuracy']:.3f}"]
+            for name, one in found["test"]["parts"].items()])
+        return ["Classes of n nodes that were set aside, by the model of each stage, in stages "
+                "that it has not seen; means over stages, weighted by nodes. "
+                "Balanced: the mean recall of the classes; commonest: the accuracy of always "
+                "answering the most frequent class that was shown.", table,
+                *(["By the client that has the node:", by] if by.rows else [])]
+
+    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
+        """Return accuracy and macro F1 by stage, one and two stages ahead."""
+        found, plots = summary["scores"], []
+        for score, title in (("accuracy", "accuracy"), ("f1_macro", "macro F1")):
+            series = []
+            for period, name in (("val", "one stage ahead"), ("test", "two stages ahead")):
+                stages = found[period]["stages"]
+                series.append((name, [s["stage"] + 1 for s in stages], [s[score] for s in stages]))
+            plots.append(Lines(title, "stage that was asked about", series, limits=(0, 1.02),
+                               stages=True))
+        return Picture(plots, same=True)
 
 
 class SnapshotClassification(Task):
@@ -45,21 +90,22 @@ class SnapshotClassification(Task):
     data: ClassVar[Literal["stream", "classes", "graph"]] = "classes"
     server_graph: ClassVar[bool] = True
     federated: ClassVar[bool] = True
-    scores: ClassVar[dict[str, Score]] = {
-        "accuracy": Score("accuracy"), "f1_micro": Score("micro F1"), "f1_macro": Score("macro F1"),
-        "balanced": Score("balanced"), "common": Score("commonest"),
-        "forgetting": Score("forgetting", falling=True)}
-    main: ClassVar[tuple[str, ...]] = ("accuracy", "f1_micro", "f1_macro")
-    chosen_by: ClassVar[str] = "f1_micro"
-    tried: ClassVar[tuple[str, ...]] = ("last_label", "common_dyn", "mlp_dyn:target=classes",
-                                        "fedavg_dyn:target=classes", "dgcolearn:target=classes")
-    judged_by: ClassVar[tuple[str, str]] = ("f1_macro", "By macro F1")
-    simple: ClassVar[tuple[str, ...]] = ("last_label", "common_dyn")
-    mean_over: ClassVar[str] = "nodes set aside, two stages ahead"
-    means: ClassVar[str] = "means over stages, weighted by nodes"
-    axes: ClassVar[tuple[Axis, ...]] = (Axis("accuracy, two stages ahead", (("accuracy", ""),)),
-                                        Axis("macro F1", (("f1_macro", ""),)))
-    ranked_by: ClassVar[tuple[str, ...]] = ("accuracy",)
+    shown: ClassVar[Shown] = LabelShown(
+        scores={
+            "accuracy": Score("accuracy"), "f1_micro": Score("micro F1"),
+            "f1_macro": Score("macro F1"), "balanced": Score("balanced"),
+            "common": Score("commonest"), "forgetting": Score("forgetting", falling=True)},
+        main=("accuracy", "f1_micro", "f1_macro"),
+        chosen_by="f1_micro",
+        tried=("last_label", "common_dyn", "mlp_dyn:target=classes", "fedavg_dyn:target=classes",
+               "dgcolearn:target=classes"),
+        judged_by=("f1_macro", "By macro F1"),
+        simple=("last_label", "common_dyn"),
+        mean_over="nodes set aside, two stages ahead",
+        means="means over stages, weighted by nodes",
+        axes=(Axis("accuracy, two stages ahead", (("accuracy", ""),)),
+                                            Axis("macro F1", (("f1_macro", ""),))),
+        ranked_by=("accuracy",))
     no_pairs: ClassVar[str] = ("This run names classes of nodes, not pairs; say --client and "
                                "--user, or --all.")
 
@@ -70,11 +116,6 @@ class SnapshotClassification(Task):
                         "classes that change")
     forgetting: bool = Field(default=False, description="the model of each stage is also asked "
                              "about all stages so far, on their own snapshots: forgetting")
-
-    @classmethod
-    def score_keys(cls) -> frozenset[str]:
-        """Return the keys of all scores."""
-        return frozenset(cls.scores)
 
     def scored(self, t: int, stages: int) -> list[int]:
         """Return one stage for validation, and the one after it for the test.
@@ -112,48 +153,6 @@ class SnapshotClassification(Task):
         if lost and found["test"]["mean"]:
             found["test"]["mean"]["forgetting"] = lost[max(lost)]
         return found
-
-    # -- tables and plots ------------------------------------------------------------------------
-    def questions(self, partitions: bool = False, drawn: bool = True) -> str:
-        """Return the sentences about the nodes that are scored, and what a seed draws."""
-        return ("Classes of nodes that were set aside, and that no method was told in any stage"
-                + (" after the learned one" if self.known else "")
-                + ": the model of each stage is asked about the nodes that are active two stages "
-                "later; means over stages, weighted by nodes. A seed draws the nodes set aside and "
-                "the initialisation.")
-
-    def tables(self, summary: Mapping[str, Any]) -> list[str | Rows]:
-        """Return the scores of both periods, and accuracy by client."""
-        found = summary["scores"]
-        if not found["test"]["mean"]:
-            return ["Nothing was scored: no node that was set aside has a class two stages after "
-                    "one that was learned."]
-        keys = [*self.main, "balanced", "common"]
-        table = Rows(["asked", "n", *(self.scores[k].name for k in keys)], [
-            [name, f"{found[period]['n']['all']['n']:,}",
-             *(self.text(k, found[period]["mean"].get(k)) for k in keys)]
-            for period, name in (("val", "one stage ahead, to choose by"),
-                                 ("test", "two stages ahead")) if found[period]["mean"]])
-        by = Rows(["client", "n", "accuracy"], [
-            [name, f"{one['n']:,}", f"{one['accuracy']:.3f}"]
-            for name, one in found["test"]["parts"].items()])
-        return ["Classes of n nodes that were set aside, by the model of each stage, in stages "
-                "that it has not seen; means over stages, weighted by nodes. "
-                "Balanced: the mean recall of the classes; commonest: the accuracy of always "
-                "answering the most frequent class that was shown.", table,
-                *(["By the client that has the node:", by] if by.rows else [])]
-
-    def picture(self, summary: Mapping[str, Any], lines: Sequence[Line]) -> Picture:
-        """Return accuracy and macro F1 by stage, one and two stages ahead."""
-        found, plots = summary["scores"], []
-        for score, title in (("accuracy", "accuracy"), ("f1_macro", "macro F1")):
-            series = []
-            for period, name in (("val", "one stage ahead"), ("test", "two stages ahead")):
-                stages = found[period]["stages"]
-                series.append((name, [s["stage"] + 1 for s in stages], [s[score] for s in stages]))
-            plots.append(Lines(title, "stage that was asked about", series, limits=(0, 1.02),
-                               stages=True))
-        return Picture(plots, same=True)
 
     # -- forecasts -------------------------------------------------------------------------------
     def outcomes(self, part: EventStream) -> Sequence[str]:
