@@ -85,8 +85,8 @@ def _readme(found: Found) -> TableSet:
              _text(e.cost("seconds_cpu"), seconds)]
             for m in SHOWN if (e := found.entry(p, m)).records]) for p in panels]
     return TableSet([table, *grids], [
-        TASK.shown.questions(TASK), f"Seeds {FRESH} to {FRESH + SEEDS - 1}. All settings are defaults. UCI, "
-        "Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU seconds were measured "
+        TASK.shown.questions(TASK),
+        f"Seeds {FRESH} to {FRESH + SEEDS - 1}. All settings are defaults. UCI, Bitcoin-OTC and AS-733 are cut into five clients by Louvain. CPU seconds were measured "
         "while other work ran.", *found.seeds, *found.gaps], found.records, _draw(found))
 
 
@@ -138,8 +138,8 @@ def _beside_rivals(found: Found) -> TableSet:
                                                             for key in SCORES), "", "", ""]])
              for p in panels]
     return TableSet([*([short] if short else []), *grids], [
-        TASK.shown.questions(TASK), f"Seeds {FRESH} to {FRESH + RUNS - 1}, which were not used while the "
-        "method was built. The last line of a table is the mean of the paired differences to the "
+        TASK.shown.questions(TASK),
+        f"Seeds {FRESH} to {FRESH + RUNS - 1}, which were not used while the method was built. The last line of a table is the mean of the paired differences to the "
         "rival that is best in that column, and its 95 % interval.",
         "All settings are defaults, but FedLink's family has buffers that hold at most 20 % of the "
         "largest client's history on Wikipedia and Foursquare (`capacity=3200`, `capacity=1600`, "
