@@ -15,7 +15,6 @@ from fedvine.core.device import moved
 from fedvine.core.errors import FedvineError
 from fedvine.engines.refusals import Refusal
 from fedvine.experiments.experiment import Experiment
-from fedvine.experiments.reopened import reopened
 from fedvine.experiments.run import run
 from fedvine.federation.site_checks import settings
 from fedvine.methods.fedavg import FedAvg
@@ -70,16 +69,10 @@ def test_methods_without_tensors_have_no_device():
     device.check(Recency())
 
 
-def test_another_word_is_refused_with_the_three_that_there_are():
-    with pytest.raises(FedvineError, match=r"device.*auto.*cpu.*cuda"):
-        Experiment.model_validate({"data": "flights", "method": "fedlink"}).with_settings(
-            ["method.device=gpu"])
-
-
 @pytest.mark.parametrize("kind", [FedLink, FedAvg])
 def test_on_a_machine_without_a_gpu_auto_and_cpu_leave_the_same_bytes(kind, monkeypatch):
     monkeypatch.setattr(device, "has_gpu", lambda: False)
-    first, second = (testing._outcome(testing._run(
+    first, second = (testing._outcome(testing.run_small(
         kind.tiny().model_copy(update={"device": where}))) for where in ("auto", "cpu"))
     assert first == second
 
@@ -111,16 +104,6 @@ def test_a_run_folder_goes_on_with_another_device_and_does_not_say_which(tmp_pat
     folder_of("cpu", tmp_path, 1)
     folder_of("auto", tmp_path, 1)
     assert "device" not in tomllib.loads((tmp_path / "experiment.toml").read_text())["method"]
-
-
-def test_a_run_of_an_earlier_release_that_said_its_device_goes_on_and_is_asked(tmp_path,
-                                                                               monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("fedvine.experiments.prepare.without", dict)
-        folder_of("cpu", tmp_path, 1)
-    assert 'device = "cpu"' in (tmp_path / "experiment.toml").read_text()
-    folder_of("auto", tmp_path, 1)
-    assert reopened(tmp_path).method.device == "auto"   # type: ignore[attr-defined]
 
 
 def test_an_experiment_is_the_same_on_any_device():

@@ -13,16 +13,12 @@ from fedvine.core.ledger import Ledger, seeded
 from fedvine.core.state import Client, World
 from fedvine.methods._fedlink_plus import newton, samples
 from fedvine.methods._fedlink_plus.features import PARTS, WIDTH
-from fedvine.methods._fedlink_plus.newton import Newton, derivatives, factors
-from fedvine.methods._fedlink_plus.samples import MOST
+from fedvine.methods._fedlink_plus.newton import Newton, derivatives
 from fedvine.methods.fedlink_plus import FedLinkPlus
-from fedvine.testing import PROTOCOL, check_method, run, tiny_case, tiny_stream
+from fedvine.testing import PROTOCOL, run, tiny_case, tiny_stream
 
 SMALL = FedLinkPlus.tiny().model_dump()
 NOISY = SMALL | {"share": "none", "noise": 4.0, "secure": False}
-CLIENTS = 3
-
-
 def made(on_round=None, **settings):
     """Return a finished run on a small stream; its noise, if any, is the same in every run."""
     found = run(FedLinkPlus(**settings), *tiny_case(tiny_stream(600, 3)), seed=5,
@@ -114,31 +110,6 @@ def test_parts_that_are_left_out_have_no_weight():
     assert whole.server.newton.w[slice(*PARTS["pairs"])].any()
 
 
-def test_a_sum_far_beyond_its_units_is_bounded_and_mended_by_the_next():
-    D, weights = edges(4, 3e4)
-    search = Newton(1.0)
-    search.begin()
-    for _ in range(40):
-        sums = np.clip(derivatives([D], [weights], search.trial) * factors(search.units),
-                       -MOST, MOST)
-        search.take(sums / factors(search.units), 4)
-        if search.done:
-            break
-    plain = Newton(1.0)
-    plain.begin()
-    for _ in range(40):
-        plain.take(derivatives([D], [weights], plain.trial), 4)
-        if plain.done:
-            break
-    assert search.units.max() < 1 and search.loss == pytest.approx(plain.loss, rel=1e-3)
-
-
-# -- with noise ------------------------------------------------------------------------------------
-@pytest.mark.slow
-def test_the_contract_holds_with_noise():
-    check_method(FedLinkPlus(**NOISY | {"share": "sums", "buckets": 64}))
-
-
 def test_rows_have_no_noise():
     with pytest.raises(ValueError, match="rows that travel would show"):
         FedLinkPlus(noise=1.0)
@@ -218,15 +189,3 @@ def test_a_client_moves_a_sum_by_no_more_than_the_bound(scale):
     sent = method.protect(client, found, method.clip, None)
     assert np.linalg.norm(sent) <= method.clip + 1e-4
     assert sent == pytest.approx(found * min(1, method.clip / np.linalg.norm(found)), abs=3e-5)
-
-
-def test_counts_within_the_noise_are_taken_as_nothing():
-    done = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 20.0})
-    away = [w.client.counts.items.away for w in done.clients.workers.values()]
-    assert sum(int((a[:, 2] > 0).sum()) for a in away) < 0.05 * sum(map(len, away))
-    plain = made(**SMALL | {"share": "sums", "buckets": 64, "secure": False, "check": False})
-    found = made(**NOISY | {"share": "sums", "buckets": 64, "noise": 1e-5})
-    for name, worker in plain.clients.workers.items():
-        other = found.clients.workers[name].client.counts.items.away
-        # noise and what is cut off add up to .003 at most in twelve seeds, and counts are above 1
-        assert other == pytest.approx(worker.client.counts.items.away, abs=0.05)

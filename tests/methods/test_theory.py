@@ -1,4 +1,4 @@
-"""FedLink's theory against the model that it is about, drawn by the data set synthetic."""
+"""FedLink's theory of buffers, how far back edges tell what comes, and the data set synthetic."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedvine.core.errors import FedvineError
-from fedvine.core.rng import rng
 from fedvine.data.spec import load
 from fedvine.data.stream import EventStream
 from fedvine.datasets import synthetic
 from fedvine.methods._fedlink import theory
+from fedvine.methods._fedlink.edges import RARE, AutoCapacity, walks
 
 K, MIX = 5, 0.1
-Q = (1 - MIX) / (1 + (K - 1) * MIX)
-
-
 def near(drawn: np.ndarray, expected: float) -> None:
     """The mean of independent draws is ``expected`` within four of its standard errors."""
     drawn = np.asarray(drawn, float)
@@ -48,29 +45,6 @@ def test_changed_is_the_power_of_the_transition_matrix(states, share, age):
     assert theory.changed(probability, age, states) == pytest.approx(1 - power[0, 0], abs=1e-9)
 
 
-def test_equation_5_as_drawn():
-    stream = one_region(users=4000, items=5, steps=60, rate=10.0, drift=0.03)
-    now = memberships(stream, 59)
-    for age in (1, 5, 20, 50):
-        old = memberships(stream, 59 - age)
-        near(2 * len(now) * (old != now), theory.error_after(age, len(now), 0.03, K))
-    # As printed, with eta = 1, it overshoots what is drawn already in its limit.
-    assert theory.error_after(50, len(now), 0.03) > 1.1 * theory.error_after(50, len(now), 0.03, K)
-
-
-def test_names_that_may_be_chosen_lower_the_error():
-    """Eq. (4) is at most what Eq. (5) tells, and for old memberships clearly less."""
-    least, kept = [], []
-    for seed in range(20):
-        stream = one_region(seed, users=40, items=5, steps=81, rate=10.0, drift=0.05)
-        old, now = memberships(stream, 0), memberships(stream, 80)
-        least.append(theory.relative_error(old, now, K))
-        kept.append(2 * (old != now).sum())
-    near(np.array(kept), float(theory.error_after(80, 40, 0.05, K)))
-    assert all(a <= b for a, b in zip(least, kept, strict=True))
-    assert np.mean(least) < 0.9 * np.mean(kept)
-
-
 @given(st.integers(1, 4), st.data())
 def test_equation_4_is_the_least_over_all_names(communities, data):
     labels = st.lists(st.integers(0, communities - 1), min_size=6, max_size=6)
@@ -90,75 +64,6 @@ def test_equation_2_is_the_integral_of_equation_5(capacity, rate, drift, communi
     assert derived == pytest.approx(integral, rel=2e-3, abs=1e-6)
 
 
-def test_equation_2_as_printed_is_not():
-    n, reach, drift = 50, 10.0, 0.02       # eta = 1
-    printed = 2 * n * reach - ((1 - drift)**(n * reach) - 1) / np.log(1 - drift)
-    assert theory.buffer_error(reach, 1, n, drift) < 0.12 * printed
-
-
-def test_buffers_as_drawn():
-    for capacity, drift in ((500, 0.02), (2000, 0.02), (2000, 0.1)):
-        stale = []
-        for seed in range(12):
-            stream = one_region(seed, users=200, items=20, steps=25, rate=100.0, drift=drift)
-            old = stream.before(24.5)[-capacity:]
-            assert stream.nodes is not None
-            then = np.array([memberships(stream, s) for s in range(25)])
-            stale.append(400 * (then[old.t.astype(int), old.src] != then[24, old.src]).mean())
-        reach = capacity / 100
-        near(np.array(stale), theory.buffer_error(capacity, 100, 200, drift, K) / reach)
-
-
-def test_travellers_as_drawn():
-    """Edges of those who have left; and that a row which is brought along is no worse than none."""
-    shares, mistaken = [], []
-    for seed in range(12):
-        stream = synthetic.load(users=80, items=20, communities=K, steps=30, rate=1600.0,
-                                drift=0.05, travel=0.04, seed=seed)
-        step, region = stream.t.astype(int), stream.codes["region"]
-        where = np.full((30, stream.num_src), -1)
-        where[step, stream.src] = region        # with 20 edges a step everybody is seen
-        assert (where >= 0).all()
-        inside = np.flatnonzero((region == 0) & (stream.t < 29.5))[-8000:]
-        shares.append((where[29, stream.src[inside]] != 0).mean())
-        away = where[29] != where[14]
-        mistaken.append((memberships(stream, 14) != memberships(stream, 29))[away].mean())
-    near(np.array(shares), theory.departed(8000, 1600, 0.04, 3))
-    gain = float(theory.shared_row_gain(15, 0.05, K))
-    near(np.array(mistaken), (1 - 1 / K) - gain)
-    assert (theory.shared_row_gain(np.arange(1000), 0.8, K) >= 0).all()
-
-
-# -- the best buffer ---------------------------------------------------------------------------
-def counts(stream: EventStream, capacity: int) -> np.ndarray:
-    """How often each user met each community in the last edges [n, K]."""
-    last = stream[max(len(stream) - capacity, 0):]
-    met = np.zeros((stream.num_src, K))
-    np.add.at(met, (last.src, last.dst % K), 1)
-    return met
-
-
-@pytest.mark.parametrize(("drift", "rate"), [(0.02, 300.0), (0.05, 100.0)])
-def test_worth_as_drawn(drift, rate):
-    noise, theta = 300 / Q**2, theory.decay(drift, K)
-    best = theory.best_capacity(rate, theta, noise)
-    sizes = [int(best * share) for share in (0.1, 0.3, 1, 3, 8)]
-    steps = int(sizes[-1] / rate) + 3
-    found, wrong = [], []
-    for seed in range(16):
-        stream = one_region(seed, users=300, items=100, steps=steps, rate=rate, drift=drift)
-        now = memberships(stream, steps - 1)
-        tastes, past = np.eye(K)[now] - 1 / K, stream.before(steps - 0.5)
-        met = [counts(past, size) for size in sizes]
-        centred = [m - m.mean(1, keepdims=True) for m in met]
-        found.append([(m * tastes).sum()**2 / ((m**2).sum() * (tastes**2).sum())
-                      for m in centred])
-        wrong.append([theory.relative_error(m.argmax(1), now, K) for m in met])
-    for size, drawn in zip(sizes, np.array(found).T, strict=True):
-        near(drawn, float(theory.worth(size, rate, theta, noise)))
-    assert np.mean(found, 0).argmax() == np.mean(wrong, 0).argmin() == 2
-
-
 @given(st.floats(0.1, 1e5), st.floats(1e-6, 10), st.floats(1, 1e7))
 def test_no_capacity_is_worth_more_than_the_best(rate, decay, noise):
     best = theory.best_capacity(rate, decay, noise)
@@ -174,48 +79,6 @@ def test_best_capacity_in_its_limits():
     assert theory.best_capacity(2.0, 0.01, 1e9) == pytest.approx(theory.LONGEST * 200, rel=0.01)
     assert theory.best_capacity(2.0, 0.01) == pytest.approx(theory.LONGEST * 200, rel=0.01)
     assert theory.best_capacity(2.0, 0.0) == np.inf
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("drift", [0.01, 0.05])
-def test_drift_is_measured(drift):
-    made = [one_region(seed, users=300, items=100, steps=100, rate=600.0, drift=drift)
-            for seed in range(8)]
-    found = [theory.measure(s.src, s.dst, s.t) for s in made]
-    near(np.array([f.decay for f in found]), theory.decay(drift, K))
-    near(np.array([f.rate for f in found]), 600)
-    assert np.mean([f.noise for f in found]) == pytest.approx(300 * 99 / (K - 1) / Q**2, rel=0.05)
-    one = made[0]
-    days = theory.measure(one.src, one.dst, one.t * 86400 + 1e9)     # another unit and start
-    assert days.decay * 86400 == pytest.approx(found[0].decay, rel=0.02)
-    ranks = theory.measure(one.src, one.dst, np.arange(len(one)))
-    assert theory.best_capacity(*ranks) == pytest.approx(theory.best_capacity(*found[0]), rel=0.1)
-
-
-def test_who_leaves_is_no_drift_but_takes_room():
-    """A user who left leaves edges that say nothing here, so that more of them are needed."""
-    noise = []
-    for travel in (0.0, 0.05):
-        stream = synthetic.load(users=300, items=100, steps=100, rate=600.0, drift=0.02,
-                                travel=travel).split(**synthetic.SPLIT).parts["region-1"]
-        found = theory.measure(stream.src, stream.dst, stream.t)
-        assert 0.8 < found.decay / theory.decay(0.02, K) < 1.25
-        noise.append(found.noise)
-    assert noise[1] > 1.5 * noise[0]
-
-
-def test_a_few_busy_users_do_not_speak_for_all():
-    """Two users with a hundred times the edges of the others, and no taste of their own."""
-    one, draw = one_region(0, users=300, items=100, steps=100, rate=600.0, drift=0.02), rng(0)
-    calm = theory.measure(one.src, one.dst, one.t)
-    many = 40_000
-    at = np.searchsorted(one.t, np.sort(draw.uniform(0, 100, many)))
-    src = np.insert(one.src, at, draw.integers(300, 302, many))
-    dst, t = np.insert(one.dst, at, draw.integers(0, 100, many)), np.insert(
-        one.t, at, one.t[np.minimum(at, len(one) - 1)])
-    busy = theory.measure(src, dst, t)
-    assert busy.decay == pytest.approx(calm.decay, rel=0.1)
-    assert busy.noise == pytest.approx(calm.noise * len(src) / len(one), rel=0.1)   # they take room
 
 
 def test_where_nothing_can_be_told():
@@ -275,3 +138,44 @@ def test_the_same_place_draws_the_same_and_the_future_adds():
 def test_numbers_that_the_model_does_not_allow(options, message):
     with pytest.raises(FedvineError, match=message):
         load("synthetic", **options)
+
+
+edges = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=12)
+
+
+@pytest.mark.slow
+@given(edges, st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=6))
+def test_walks_equal_all_paths_one_by_one(met, asked):
+    src, dst = (np.array(c) for c in zip(*met, strict=True))
+    u, i = (np.array(c) for c in zip(*asked, strict=True))
+    expected = np.zeros(len(u))
+    for n, (user, item) in enumerate(asked):
+        for a in np.flatnonzero(src == user):                   # user - item
+            for b in np.flatnonzero(dst == dst[a]):             # - another user
+                for c in np.flatnonzero(src == src[b]):         # - item
+                    expected[n] += (dst[c] == item) / ((src == user).sum() * (dst == dst[a]).sum()
+                                                       * (src == src[b]).sum())
+        expected[n] += RARE * (dst == item).mean()
+    np.testing.assert_allclose(walks(src, dst, 5, 4, u, i[None])[0], expected, rtol=1e-5)
+
+
+def drifting(drift):
+    stream = synthetic.load(regions=1, users=100, items=50, steps=100, rate=300.0, drift=drift,
+                            travel=0.0)
+    return np.asarray(stream.src), np.asarray(stream.dst)
+
+
+@pytest.mark.slow
+def test_tastes_that_drift_are_looked_back_on_less():
+    sizes, found = [400 << n for n in range(8)], {}
+    for drift in (0.2, 0.002):
+        src, dst = drifting(drift)
+        lookback = AutoCapacity(sizes)
+        assert lookback.best(3000) == 3000                    # nothing measured, nothing dropped
+        for n in range(3000, len(src), 3000):
+            lookback.measure(src[:n + 3000], dst[:n + 3000], 3000, np.random.default_rng(n))
+        again = AutoCapacity(sizes)
+        again.load_state_dict(lookback.state_dict())
+        assert again.best(len(src)) == lookback.best(len(src))
+        found[drift] = lookback.best(len(src))
+    assert found[0.2] < found[0.002]
